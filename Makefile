@@ -1,0 +1,84 @@
+# Loom's commands. A fresh machine needs Python 3.11+ and make; everything else is installed into .venv on first use.
+#
+#   make test PYTHON=python3.13     choose the interpreter (for a new .venv)
+#   make test ARGS="-k retry"       pass arguments on to the tool behind the target
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BENCH_VENV := .venv-bench
+LOCK_VENV := .venv-lock
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+BENCH_READY := $(BENCH_VENV)/.ready
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(READY) ## Run the demo
+	@$(BIN)/python examples/demo.py $(ARGS)
+
+.PHONY: test
+test: $(READY) ## Run all tests
+	@$(BIN)/python -m pytest -n auto $(ARGS)
+
+.PHONY: lint
+lint: $(READY) ## Check style, format, types and layers
+	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff format --check .
+	@$(BIN)/python -m mypy
+	@$(BIN)/lint-imports --no-logo --no-cache
+
+.PHONY: fix
+fix: $(READY) ## Fix what the style checker can fix, and format
+	@$(BIN)/python -m ruff check --fix .
+	@$(BIN)/python -m ruff format .
+
+.PHONY: bench
+bench: $(BENCH_READY) ## Compare Loom with its peers (in an environment of its own)
+	@$(BENCH_VENV)/bin/python -m bench $(ARGS)
+
+.PHONY: lock
+lock: ## Pin the requirement files anew (needs the network)
+	@$(call check_python)
+	@test -x $(LOCK_VENV)/bin/pip-compile || { $(PYTHON) -m venv $(LOCK_VENV) && $(LOCK_VENV)/bin/pip install --quiet pip-tools; }
+	@cd requirements && for name in run dev bench; do \
+	  ../$(LOCK_VENV)/bin/pip-compile --quiet --no-config --generate-hashes --allow-unsafe --strip-extras --no-header \
+	    --no-emit-index-url --no-emit-trusted-host --no-emit-find-links $(ARGS) --output-file=$$name.txt $$name.in || exit 1; \
+	done
+
+.PHONY: clean
+clean: ## Remove environments, caches and build results
+	rm -rf $(VENV) $(BENCH_VENV) $(LOCK_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# An environment is ready when its stamp is newer than the pins and the project file; a second run costs nothing.
+$(READY): requirements/dev.txt pyproject.toml
+	@$(call install,$(VENV),requirements/dev.txt)
+
+$(BENCH_READY): requirements/bench.txt pyproject.toml
+	@$(call install,$(BENCH_VENV),requirements/bench.txt)
+
+define check_python
+	command -v $(PYTHON) > /dev/null || { echo "Loom needs Python 3.11 or newer; '$(PYTHON)' was not found. Try: make PYTHON=/path/to/python3.11" >&2; exit 1; }; \
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Loom needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>&1). Try: make PYTHON=python3.11" >&2; exit 1; }
+endef
+
+define install
+	set -e; \
+	if [ ! -x $(1)/bin/python ] || ! $(1)/bin/python -m pip --version > /dev/null 2>&1; then \
+	  $(call check_python); \
+	  echo "Creating $(1) with $$($(PYTHON) -V) ..."; \
+	  $(PYTHON) -m venv --clear $(1); \
+	fi; \
+	echo "Installing $(2) into $(1) ..."; \
+	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(2); \
+	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .; \
+	touch $(1)/.ready
+endef

@@ -1,0 +1,81 @@
+"""What a case of the benchmark is: its size, what it measures, who takes part, and what Loom has to reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+LOOM = "loom"
+
+Figures = dict[str, float]
+"""One sample: a number per metric."""
+Medians = Mapping[str, Figures]
+"""The medians of a case, by peer."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number that a case measures."""
+
+    key: str
+    unit: str
+    more_is_better: bool = False
+
+    def heading(self) -> str:
+        """Return the unit and how to read it."""
+        return f"{self.unit} ({'more' if self.more_is_better else 'less'} is better)"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What Loom has to reach. A guide is an absolute figure, which depends on the machine; ratios bind."""
+
+    text: str
+    value: Callable[[Medians], float]
+    at_most: float | None = None
+    at_least: float | None = None
+    guide: bool = False
+
+    def reached(self, value: float) -> bool:
+        """Say whether the value is within the limits."""
+        return (self.at_most is None or value <= self.at_most) and (self.at_least is None or value >= self.at_least)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A case: each peer is a function that takes the size, does the work once, and returns its figures."""
+
+    name: str
+    title: str
+    order: int
+    size: int
+    metrics: tuple[Metric, ...]
+    peers: Mapping[str, Callable[[int], Figures]]
+    targets: tuple[Target, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Sizes of the peers that take another one than `size`."""
+
+
+def absolute(
+    text: str, key: str, *, at_most: float | None = None, at_least: float | None = None, peer: str = LOOM
+) -> Target:
+    """Return a guide: a figure of Loom by itself."""
+    return Target(text, lambda medians: medians[peer][key], at_most=at_most, at_least=at_least, guide=True)
+
+
+def faster_than(peer: str, key: str, times: float) -> Target:
+    """Return a binding target: the peer needs at least so many times what Loom needs."""
+    return Target(
+        f"at least {times:g}x faster than {peer}",
+        lambda medians: medians[peer][key] / medians[LOOM][key],
+        at_least=times,
+    )
+
+
+def within(peer: str, key: str, times: float) -> Target:
+    """Return a binding target: Loom needs at most so many times what the peer needs."""
+    return Target(
+        f"at most {times:g}x of {peer}",
+        lambda medians: medians[LOOM][key] / medians[peer][key],
+        at_most=times,
+    )

@@ -1,0 +1,65 @@
+"""Loom: workflows that are not lost. One pure engine runs Python step classes, in memory and beyond.
+
+This is the author's API. Names are loaded when they are first used, so that importing one costs little.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from loom.steps import ports as _ports
+
+if TYPE_CHECKING:
+    from loom.steps.context import Context
+    from loom.steps.decorators import catch_error, step
+    from loom.steps.events import Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent
+    from loom.steps.handler import WorkflowHandler
+    from loom.steps.ports import RuntimePort
+    from loom.steps.workflow import Workflow
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Context": "loom.steps.context",
+    "Event": "loom.steps.events",
+    "HumanResponseEvent": "loom.steps.events",
+    "InputRequiredEvent": "loom.steps.events",
+    "StartEvent": "loom.steps.events",
+    "StopEvent": "loom.steps.events",
+    "Workflow": "loom.steps.workflow",
+    "WorkflowHandler": "loom.steps.handler",
+    "catch_error": "loom.steps.decorators",
+    "step": "loom.steps.decorators",
+}
+
+__all__ = [
+    "Context",
+    "Event",
+    "HumanResponseEvent",
+    "InputRequiredEvent",
+    "StartEvent",
+    "StopEvent",
+    "Workflow",
+    "WorkflowHandler",
+    "catch_error",
+    "step",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'loom' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def _basic_runtime() -> RuntimePort:
+    from loom.runtime.basic import basic_runtime
+
+    return basic_runtime
+
+
+_ports.provide_default_runtime(_basic_runtime)

@@ -1,0 +1,129 @@
+"""The control loop's only way to the outside. Protocols and a decorator base; no clock, no asyncio. Pure.
+
+A runtime supplies an `InternalRunAdapter` for each run. Decorators wrap one and change what they care about, as the
+durable runtime does with `commit`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from loom.core.commands import CommandRunWorker
+    from loom.core.reports import Published
+    from loom.core.run import Batch
+    from loom.core.ticks import WorkflowTick
+
+
+class TaskSet(Protocol):
+    """What a control loop waits for: its workers' ticks, and a pull for ticks from outside."""
+
+    pull: Callable[[], Awaitable[WorkflowTick]]
+    """The outermost adapter's `wait_receive`."""
+
+    def completed(self) -> list[WorkflowTick]:
+        """What workers did and what became of them since the last call, in order."""
+        ...
+
+    def on_completion(self, wake: Callable[[], None]) -> None:
+        """Call `wake` when a worker has something to tell."""
+        ...
+
+
+class InternalRunAdapter(Protocol):
+    """What a run needs of its runtime.
+
+    The order for every batch: `commit`, then `on_tick` for each tick, then the effects. If `commit` raises, nothing of
+    the batch has happened outside, and the run must be dropped from memory.
+    """
+
+    async def wait_receive(self) -> WorkflowTick:
+        """Block until a tick arrives from outside."""
+        ...
+
+    async def wait_for_next_task(self, tasks: TaskSet, until: float | None) -> list[WorkflowTick]:
+        """Block until something is at hand or the time `until` is reached: workers' ticks first, then those from outside.
+
+        An empty list means that the time was reached.
+        """
+        ...
+
+    async def commit(self, batch: Batch) -> None:
+        """Make a batch durable. Called once per flush, before anything of it happens outside."""
+        ...
+
+    def on_tick(self, tick: WorkflowTick) -> None:
+        """A committed tick passes by. Observes only."""
+        ...
+
+    def write_to_event_stream(self, cursor: int, event: Published) -> None:
+        """Give an event to the stream's readers."""
+        ...
+
+    def get_now(self) -> float:
+        """The time, in seconds since the epoch."""
+        ...
+
+    def send_event(self, tick: WorkflowTick) -> None:
+        """Let a tick from outside reach the run."""
+        ...
+
+    def finalize_step(self, command: CommandRunWorker) -> None:
+        """An execution is over and its result was fed to the run."""
+        ...
+
+    def close(self) -> None:
+        """The run is over or leaves memory: wake whatever is blocked."""
+        ...
+
+
+class RunAdapterDecorator:
+    """An adapter around another one. Subclasses override what they change."""
+
+    def __init__(self, inner: InternalRunAdapter) -> None:
+        self.inner = inner
+
+    async def wait_receive(self) -> WorkflowTick:
+        """See `InternalRunAdapter`."""
+        return await self.inner.wait_receive()
+
+    async def wait_for_next_task(self, tasks: TaskSet, until: float | None) -> list[WorkflowTick]:
+        """See `InternalRunAdapter`."""
+        return await self.inner.wait_for_next_task(tasks, until)
+
+    async def commit(self, batch: Batch) -> None:
+        """See `InternalRunAdapter`."""
+        await self.inner.commit(batch)
+
+    def on_tick(self, tick: WorkflowTick) -> None:
+        """See `InternalRunAdapter`."""
+        self.inner.on_tick(tick)
+
+    def write_to_event_stream(self, cursor: int, event: Published) -> None:
+        """See `InternalRunAdapter`."""
+        self.inner.write_to_event_stream(cursor, event)
+
+    def get_now(self) -> float:
+        """See `InternalRunAdapter`."""
+        return self.inner.get_now()
+
+    def send_event(self, tick: WorkflowTick) -> None:
+        """See `InternalRunAdapter`."""
+        self.inner.send_event(tick)
+
+    def finalize_step(self, command: CommandRunWorker) -> None:
+        """See `InternalRunAdapter`."""
+        self.inner.finalize_step(command)
+
+    def close(self) -> None:
+        """See `InternalRunAdapter`."""
+        self.inner.close()
+
+
+def pull_of(adapter: InternalRunAdapter) -> Callable[[], Awaitable[WorkflowTick]]:
+    """The `wait_receive` that counts: decorators that do not change it are looked through."""
+    while isinstance(adapter, RunAdapterDecorator) and type(adapter).wait_receive is RunAdapterDecorator.wait_receive:
+        adapter = adapter.inner
+    return adapter.wait_receive

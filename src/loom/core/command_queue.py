@@ -1,0 +1,97 @@
+"""The command queue: collects outward commands in order and lets them go when the run is blocked.
+
+The contract with a driver:
+
+1. Commands keep their order. A flush is the longest prefix that fits the budget; the rest stays, in order, and leaves with
+   the next flush. One command always passes.
+2. The terminal command is built at the flush, after all ticks of the batch, and goes last: only when nothing is queued.
+3. Answers (to queries, and that an update was accepted) use a lane of their own and never wait.
+4. Cancelling something that is still queued removes both.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from loom.core.commands import CommandCancelTimer, CommandRunWorker, CommandStartTimer, WorkflowCommand
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+C = TypeVar("C")
+
+
+class CommandQueue:
+    """Outward commands on their way out."""
+
+    __slots__ = ("_answers", "_queue", "_size_of")
+
+    def __init__(self, size_of: Callable[[WorkflowCommand], int] | None = None) -> None:
+        self._queue: deque[WorkflowCommand] = deque()
+        self._answers: list[Any] = []
+        self._size_of = size_of
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, commands: Iterable[WorkflowCommand]) -> None:
+        """Queue commands. The cancelling of a timer whose start is still queued takes the start away instead."""
+        for command in commands:
+            if type(command) is CommandCancelTimer and self._withdraw(command.seq):
+                continue
+            self._queue.append(command)
+
+    def _withdraw(self, seq: int) -> bool:
+        for index, queued in enumerate(self._queue):
+            if type(queued) is CommandStartTimer and queued.seq == seq:
+                del self._queue[index]
+                return True
+        return False
+
+    def answer(self, reply: Any) -> None:
+        """Let a reply leave with the next flush, before and regardless of everything queued."""
+        self._answers.append(reply)
+
+    def take_answers(self) -> list[Any]:
+        """The replies so far."""
+        answers, self._answers = self._answers, []
+        return answers
+
+    def drop_work(self) -> None:
+        """The run is over: bodies that were not started and timers that were not armed are not wanted any more."""
+        self._queue = deque(c for c in self._queue if not isinstance(c, CommandRunWorker | CommandStartTimer))
+
+    def flush(
+        self, max_bytes: int | None = None, max_in_flight: int | None = None, in_flight: int = 0
+    ) -> list[WorkflowCommand]:
+        """The longest prefix within the budget: so many bytes, and so many bodies running at a time."""
+        if max_bytes is None and max_in_flight is None:
+            everything = list(self._queue)
+            self._queue.clear()
+            return everything
+        taken: list[WorkflowCommand] = []
+        used = 0
+        while self._queue:
+            command = self._queue[0]
+            if max_in_flight is not None and type(command) is CommandRunWorker:
+                if in_flight >= max_in_flight:
+                    break
+                in_flight += 1
+            if max_bytes is not None:
+                used += self._measure(command)
+                if taken and used > max_bytes:
+                    break
+            taken.append(self._queue.popleft())
+        return taken
+
+    def push_back(self, commands: list[WorkflowCommand]) -> None:
+        """Return commands that could not be sent: they are first in the next flush, in the same order."""
+        self._queue.extendleft(reversed(commands))
+
+    def _measure(self, command: WorkflowCommand) -> int:
+        if self._size_of is None:
+            raise ValueError("A byte budget needs a CommandQueue with a way to measure commands.")
+        return self._size_of(command)

@@ -1,0 +1,114 @@
+"""Commands: what to do. They are the only output of the reducer.
+
+`CommandQueueEvent` never leaves the engine: it is reduced within the same transition. All others go out in order,
+after the tick that caused them has been committed. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from immutables import Map
+
+from loom.core.persistent import EMPTY_MAP
+from loom.core.records import EventRecord, Failure
+from loom.core.reports import Notice, Published
+from loom.core.state import CollectBuffer, WorkItem
+from loom.core.ticks import TickAddEvent
+
+
+class CommandQueueEvent(msgspec.Struct, frozen=True, tag=True):
+    """Add a tick to the buffer, at once."""
+
+    tick: TickAddEvent
+
+
+class CommandRunWorker(msgspec.Struct, frozen=True, tag=True):
+    """Run a step's body.
+
+    `seq` comes back with the result. `execution` is the same when the same attempt runs again after a crash: the first
+    `effects` of it are applied already and must not be applied twice.
+    """
+
+    seq: int
+    step: str
+    item: WorkItem
+    """The `WorkItem`: what to work on, and what its earlier attempts left behind."""
+    worker_id: int
+    execution: int
+    started_at: float
+    snapshot: Map[str, CollectBuffer] = EMPTY_MAP
+    """The step's collect buffers at this moment, by buffer id."""
+
+
+class CommandResumeWorker(msgspec.Struct, frozen=True, tag=True):
+    """Let a suspended body go on: its wait is over."""
+
+    seq: int
+    step: str
+    key: str
+    event: EventRecord | None = None
+    """The answer; None after a timeout or a sleep."""
+    timed_out: bool = False
+    worker_id: int | None = None
+
+
+class CommandStartTimer(msgspec.Struct, frozen=True, tag=True):
+    """Send `TickTimerFired` (for the run's timeout `TickTimeout`) when `due` is reached, not earlier."""
+
+    seq: int
+    due: float
+    purpose: Literal["retry", "waiter", "sleep", "timeout"]
+
+
+class CommandCancelTimer(msgspec.Struct, frozen=True, tag=True):
+    """The timer of this number is not wanted any more."""
+
+    seq: int
+
+
+class CommandPublishEvent(msgspec.Struct, frozen=True, tag=True):
+    """Put an event on the run's stream. `cursor` counts all of a run's stream from 0."""
+
+    cursor: int
+    event: Published
+
+
+class CommandWarn(msgspec.Struct, frozen=True, tag=True):
+    """Tell the operator's log."""
+
+    notice: Notice
+
+
+class CommandCompleteRun(msgspec.Struct, frozen=True, tag=True):
+    """The run ended with this event."""
+
+    result: EventRecord
+
+
+class CommandFailWorkflow(msgspec.Struct, frozen=True, tag=True):
+    """The run failed: a failure in this step that nothing recovered."""
+
+    step: str
+    failure: Failure
+
+
+class CommandHalt(msgspec.Struct, frozen=True, tag=True):
+    """The run stops without a result: it was cancelled, timed out, or cannot go on with this code."""
+
+    reason: Literal["cancelled", "timed_out", "parked"]
+    message: str = ""
+
+
+TerminalCommand = CommandCompleteRun | CommandFailWorkflow | CommandHalt
+WorkflowCommand = (
+    CommandQueueEvent
+    | CommandRunWorker
+    | CommandResumeWorker
+    | CommandStartTimer
+    | CommandCancelTimer
+    | CommandPublishEvent
+    | CommandWarn
+    | TerminalCommand
+)

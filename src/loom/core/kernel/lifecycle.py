@@ -1,0 +1,139 @@
+"""How a run begins, is taken up, becomes idle and ends. Pure.
+
+A tick only decides that a run is over; the command that says so is built when the queue is flushed, after everything
+else of the batch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from immutables import Map
+
+from loom.core.commands import CommandQueueEvent
+from loom.core.config import specs_of
+from loom.core.kernel import timers, workers
+from loom.core.reports import CancelledReport, FailedReport, IdleReport, TimedOutReport
+from loom.core.state import Outcome, Timer, Waiting
+from loom.core.ticks import TickAddEvent
+
+if TYPE_CHECKING:
+    from loom.core.draft import Draft
+    from loom.core.records import EventRecord, Failure
+    from loom.core.state import InternalStepWorkerState, WorkItem
+    from loom.core.ticks import TickResume, TickStartRun
+
+
+def start(d: Draft, tick: TickStartRun) -> None:
+    """The first tick of a run. A second one is refused."""
+    if d.run_id:
+        d.dropped += 1
+        return
+    d.run_id, d.config, d.seed, d.is_running = tick.run_id, tick.config, tick.seed, True
+    d.at = d.alive_since = tick.at
+    d.plan = d.planner.start(tick.config)
+    d.store = Map(tick.store)
+    _arm_timeout(d)
+    if tick.event is not None:
+        d.commands.append(CommandQueueEvent(TickAddEvent(at=d.at, event=tick.event)))
+
+
+def _arm_timeout(d: Draft) -> None:
+    if d.config.timeout_s is not None:
+        d.deadline = d.alive_since + d.config.timeout_s
+        d.timeout_timer = timers.arm(d, Timer(d.deadline, "timeout"))
+
+
+def resume(d: Draft, tick: TickResume) -> None:
+    """A process takes the run up: bodies start again, timers are asked for again, dead time does not count."""
+    if d.outcome is not None and d.outcome.status == "parked":
+        d.outcome, d.is_running = None, True
+    if tick.config is not None:
+        missing = sorted(step for step, w in d.workers.items() if step not in specs_of(tick.config) and _holds_work(w))
+        if missing:
+            park(d, f"The code at hand has no step {', '.join(map(repr, missing))}, which the run has work for.")
+            return
+        d.config = tick.config
+    d.alive_since += tick.away_s
+    if d.deadline is not None and d.timeout_timer is not None:
+        d.deadline += tick.away_s
+        d.timers = d.timers.set(d.timeout_timer, Timer(d.deadline, "timeout"))
+    timers.rearm_all(d)
+    workers.rewind_in_progress(d)
+    for step in _in_order(d):
+        workers.fill(d, step)
+
+
+def _holds_work(worker: InternalStepWorkerState) -> bool:
+    return bool(worker.queue or worker.in_progress or worker.suspended or worker.delayed)
+
+
+def _in_order(d: Draft) -> list[str]:
+    """The steps with a state, those of the config first and in its order."""
+    known = [spec.name for spec in d.config.steps if spec.name in d.workers]
+    return known + sorted(set(d.workers) - set(known))
+
+
+def cancel(d: Draft) -> None:
+    """End the run on request. Its work stays in the state, so that a saved context can go on from here."""
+    d.publish(CancelledReport())
+    _end(d, Outcome("cancelled"))
+
+
+def park(d: Draft, reason: str) -> None:
+    """Stop a run that this code cannot go on with. Nothing of it is lost."""
+    _end(d, Outcome("parked", message=reason))
+
+
+def complete(d: Draft, event: EventRecord) -> None:
+    """The run has its result."""
+    d.publish(event)
+    _end(d, Outcome("completed", event=event))
+    _clear(d)
+
+
+def fail(d: Draft, step: str, failure: Failure, attempts: int | None = None, elapsed_s: float | None = None) -> None:
+    """The run has failed."""
+    d.publish(FailedReport(step, failure, attempts, elapsed_s))
+    _end(d, Outcome("failed", step=step, failure=failure))
+    _clear(d)
+
+
+def time_out(d: Draft) -> None:
+    """The run's time is over."""
+    timeout = d.config.timeout_s or 0.0
+    active = tuple(spec.name for spec in d.config.steps if d.worker(spec.name).in_progress)
+    steps = f"Currently active steps: {', '.join(active)}" if active else "No steps active"
+    d.publish(TimedOutReport(timeout, active))
+    _end(d, Outcome("timed_out", message=f"Operation timed out after {timeout} seconds. {steps}"))
+    _clear(d)
+
+
+def _end(d: Draft, outcome: Outcome) -> None:
+    d.outcome = outcome
+    d.is_running = False
+    d.idle_since = None
+
+
+def _clear(d: Draft) -> None:
+    """A run that ended for good has nothing left to do."""
+    workers.drop_all(d)
+    d.plan = d.planner.start(d.config)
+    d.waiting = Waiting()
+    d.deadline = d.timeout_timer = None
+
+
+def note_idleness(d: Draft) -> list[WorkItem] | None:
+    """Keep `idle_since` true. Returns the waiting items if the run has just become idle, else None."""
+    if not d.is_running or d.active or d.asleep:
+        d.idle_since = None
+        return None
+    if d.idle_since is not None:
+        return None
+    d.idle_since = d.at
+    return [e.item for step in _in_order(d) for _, e in sorted(d.workers[step].suspended.items())]
+
+
+def announce_idleness(d: Draft) -> None:
+    """Tell the stream that the run is idle from now on, and what it waits for."""
+    d.publish(IdleReport(d.freeze().waiter_reports(), d.at))

@@ -1,0 +1,282 @@
+"""Waiting for events and for time: who waits, who is answered, and which early events are kept. Pure.
+
+A wait belongs to its work item, not to a process: its key is the waiter id with the number of the call, so a body that
+runs again finds its waiter, or the answer that came meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from loom.core.commands import CommandResumeWorker
+from loom.core.config import specs_of
+from loom.core.kernel import executions, timers, workers
+from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
+from loom.core.records import INPUT_REQUIRED_EVENT, STOP_EVENT
+from loom.core.state import Answer, StepWorkerWaiter, Timer
+
+if TYPE_CHECKING:
+    from immutables import Map
+
+    from loom.core.draft import Draft
+    from loom.core.records import EventKind, EventRecord
+    from loom.core.state import Execution
+    from loom.core.ticks import TickAwaitEvent, TickSleep
+
+
+def wait_key(waiter_id: str, occurrence: int) -> str:
+    """The name of a wait within its work item."""
+    return f"{waiter_id}#{occurrence}" if occurrence else waiter_id
+
+
+def begin_wait(d: Draft, tick: TickAwaitEvent) -> None:
+    """A body waits for an event: answer it from the record or from the kept events, else register a waiter."""
+    begun = _begin(d, tick, "wait", wait_key(tick.waiter_id, tick.occurrence))
+    if begun is None:
+        return
+    execution, key = begun
+    item = execution.item
+    if key not in d.waiting.open.get(item.id, EMPTY_MAP):
+        early = _take_kept(d, item.step, tick.event_type, tick.requirements)
+        if early is not None:
+            _answer(d, item.id, key, Answer(early))
+            _reply(d, execution, key, Answer(early))
+            return
+        _register(d, tick, item.step, item.id, key)
+        if tick.waiter_event is not None:
+            d.publish(tick.waiter_event)
+    if tick.suspends:
+        workers.suspend(d, execution, key)
+
+
+def begin_sleep(d: Draft, tick: TickSleep) -> None:
+    """A body sleeps: a timer of the run brings it back."""
+    begun = _begin(d, tick, "sleep", wait_key("sleep", tick.occurrence))
+    if begun is None:
+        return
+    execution, key = begun
+    item = execution.item
+    if key not in d.waiting.open.get(item.id, EMPTY_MAP):
+        due = d.at + max(tick.delay_s, 0.0)
+        number = timers.arm(d, Timer(due, "sleep", item.step, item.id, key))
+        _open(d, item.id, key, number)
+    if tick.suspends:
+        d.asleep += 1
+        workers.suspend(d, execution, key)
+
+
+def _begin(d: Draft, tick: TickAwaitEvent | TickSleep, kind: str, key: str) -> tuple[Execution, str] | None:
+    """Note that a body waits. None if there is nothing to wait for: it is gone, or was answered before.
+
+    A body that runs again may have made up another waiter id; what counts is which of its effects the wait is.
+    """
+    source = tick.source
+    execution = executions.find(d, source.step, source.item, source.seq)
+    if execution is None:
+        return None
+    earlier = execution.effects.get(source.ordinal)
+    if earlier is None:
+        execution = executions.record(d, execution, source.ordinal, f"{kind}:{key}")
+    elif earlier.startswith(f"{kind}:"):
+        key = earlier.partition(":")[2]
+    else:
+        executions.claim(d, source, f"{kind}:{key}")
+        return None
+    answer = d.waiting.answers.get(execution.item.id, EMPTY_MAP).get(key)
+    if answer is not None:
+        _reply(d, execution, key, answer)
+        return None
+    return execution, key
+
+
+def _reply(d: Draft, execution: Execution, key: str, answer: Answer) -> None:
+    d.commands.append(CommandResumeWorker(execution.seq, execution.item.step, key, answer.event, answer.timed_out))
+
+
+def _register(d: Draft, tick: TickAwaitEvent, step: str, item: int, key: str) -> None:
+    number = d.next_seq()
+    deadline = timer = None
+    if tick.timeout_s is not None:
+        deadline = d.at + max(tick.timeout_s, 0.0)
+        timer = timers.arm(d, Timer(deadline, "waiter", step, number))
+    waiter = StepWorkerWaiter(
+        number, step, item, key, tick.waiter_id, tick.event_type, tick.requirements, d.at, deadline, timer
+    )
+    worker = d.worker(step)
+    d.workers = d.workers.set(step, replace(worker, collected_waiters=worker.collected_waiters.set(number, waiter)))
+    index = d.waiting.index
+    of_type = index.get(tick.event_type, EMPTY_MAP).set(number, step)
+    d.waiting = replace(d.waiting, index=index.set(tick.event_type, of_type))
+    _open(d, item, key, number)
+
+
+def _open(d: Draft, item: int, key: str, number: int) -> None:
+    waiting = d.waiting
+    d.waiting = replace(waiting, open=waiting.open.set(item, waiting.open.get(item, EMPTY_MAP).set(key, number)))
+
+
+def resolve(d: Draft, event: EventRecord, waiter_id: str | None) -> frozenset[str]:
+    """Answer every pending waiter that matches an event, oldest first. Returns the steps they belong to."""
+    if not d.waiting.index:
+        return frozenset()
+    woken = [w for w in _candidates(d, event.kind) if _matches(d, w, event, waiter_id)]
+    for waiter in woken:
+        _close(d, waiter)
+        answer = Answer(event)
+        _answer(d, waiter.item, waiter.key, answer)
+        workers.wake(d, waiter.step, waiter.item, waiter.key, answer)
+    return frozenset(waiter.step for waiter in woken)
+
+
+def _candidates(d: Draft, kind: EventKind) -> list[StepWorkerWaiter]:
+    """Pending waiters for this type, and for its bases where the waiter's step takes subclasses, oldest first."""
+    index = d.waiting.index
+    found = dict(index.get(kind.name, EMPTY_MAP))
+    specs = specs_of(d.config)
+    for base in kind.bases:
+        for number, step in index.get(base, EMPTY_MAP).items():
+            if step in specs and specs[step].accept_subclasses:
+                found[number] = step
+    return [d.workers[found[number]].collected_waiters[number] for number in sorted(found)]
+
+
+def _matches(d: Draft, waiter: StepWorkerWaiter, event: EventRecord, waiter_id: str | None) -> bool:
+    if waiter_id is not None and waiter.waiter_id != waiter_id:
+        return False
+    return _meets(d, event, waiter.requirements)
+
+
+def _meets(d: Draft, event: EventRecord, requirements: tuple[tuple[str, Any], ...]) -> bool:
+    return all(d.read_field(event, name) == value for name, value in requirements)
+
+
+def _answer(d: Draft, item: int, key: str, answer: Answer) -> None:
+    waiting = d.waiting
+    of_item = waiting.answers.get(item, EMPTY_MAP).set(key, answer)
+    d.waiting = replace(waiting, answers=waiting.answers.set(item, of_item))
+
+
+def _close(d: Draft, waiter: StepWorkerWaiter) -> None:
+    """Remove a waiter from everywhere it is listed, with its timer."""
+    timers.disarm(d, waiter.timer)
+    worker = d.workers[waiter.step]
+    d.workers = d.workers.set(
+        waiter.step, replace(worker, collected_waiters=worker.collected_waiters.delete(waiter.number))
+    )
+    waiting = d.waiting
+    of_type = waiting.index[waiter.event_type].delete(waiter.number)
+    index = waiting.index
+    d.waiting = replace(
+        waiting,
+        index=index.set(waiter.event_type, of_type) if of_type else index.delete(waiter.event_type),
+        open=_without(waiting.open, waiter.item, waiter.key),
+    )
+
+
+def _without(of_items: Map[int, Map[str, int]], item: int, key: str) -> Map[int, Map[str, int]]:
+    keys = of_items.get(item, EMPTY_MAP)
+    keys = keys.delete(key) if key in keys else keys
+    if keys:
+        return of_items.set(item, keys)
+    return of_items.delete(item) if item in of_items else of_items
+
+
+def time_out(d: Draft, step: str, number: int) -> None:
+    """A waiter's time is over."""
+    waiter = d.worker(step).collected_waiters.get(number)
+    if waiter is None:
+        return
+    _close(d, waiter)
+    answer = Answer(timed_out=True)
+    _answer(d, waiter.item, waiter.key, answer)
+    workers.wake(d, step, waiter.item, waiter.key, answer)
+
+
+def abandon(d: Draft, execution: Execution, key: str) -> None:
+    """A body gave up a wait by itself. If that wait had suspended it, it holds a worker again."""
+    item = execution.item
+    number = d.waiting.open.get(item.id, EMPTY_MAP).get(key)
+    waiter = d.workers[item.step].collected_waiters.get(number)
+    if waiter is not None:
+        _close(d, waiter)
+    else:
+        timers.disarm(d, number)
+        d.waiting = replace(d.waiting, open=_without(d.waiting.open, item.id, key))
+    if execution.waits_on == key:
+        if waiter is None and number is not None:
+            d.asleep -= 1
+        workers.reclaim(d, execution)
+
+
+def end_sleep(d: Draft, timer: Timer) -> None:
+    """A sleep is over."""
+    execution = d.worker(timer.step).suspended.get(timer.ref)
+    if execution is not None and execution.waits_on == timer.key:
+        d.asleep -= 1
+    d.waiting = replace(d.waiting, open=_without(d.waiting.open, timer.ref, timer.key))
+    _answer(d, timer.ref, timer.key, Answer())
+    workers.wake(d, timer.step, timer.ref, timer.key, Answer())
+
+
+def forget_item(d: Draft, step: str, item: int) -> None:
+    """A work item is settled: nobody will ask for its waits again."""
+    waiting = d.waiting
+    for number in sorted(waiting.open.get(item, EMPTY_MAP).values()):
+        waiter = d.worker(step).collected_waiters.get(number)
+        if waiter is not None:
+            _close(d, waiter)
+        else:
+            timers.disarm(d, number)
+    waiting = d.waiting
+    if item in waiting.answers or item in waiting.open:
+        answers, opened = waiting.answers, waiting.open
+        d.waiting = replace(
+            waiting,
+            answers=answers.delete(item) if item in answers else answers,
+            open=opened.delete(item) if item in opened else opened,
+        )
+
+
+def forget_timeouts(d: Draft, item: int) -> None:
+    """A new attempt begins: answers stay, but what only timed out is waited for anew."""
+    answers = d.waiting.answers.get(item, EMPTY_MAP)
+    for key in [k for k, answer in answers.items() if answer.event is None]:
+        answers = answers.delete(key)
+    if item in d.waiting.answers:
+        d.waiting = replace(d.waiting, answers=d.waiting.answers.set(item, answers))
+
+
+def keep(d: Draft, event: EventRecord) -> bool:
+    """Keep an early event for the next waiter of its type. False if it is not of a kind that is kept, or too many are."""
+    kind, waiting = event.kind, d.waiting
+    if kind.is_a(STOP_EVENT) or kind.is_a(INPUT_REQUIRED_EVENT) or waiting.kept_count >= d.config.keep_unclaimed:
+        return False
+    of_type = waiting.kept.get(kind.name, EMPTY_FIFO).push_back(event)
+    d.waiting = replace(waiting, kept=waiting.kept.set(kind.name, of_type), kept_count=waiting.kept_count + 1)
+    return True
+
+
+def _take_kept(d: Draft, step: str, event_type: str, requirements: tuple[tuple[str, Any], ...]) -> EventRecord | None:
+    """The oldest kept event that a new waiter may have, taken out of the store."""
+    waiting = d.waiting
+    if not waiting.kept_count:
+        return None
+    spec = specs_of(d.config).get(step)
+    names = [event_type]
+    if spec is not None and spec.accept_subclasses:
+        names += sorted(
+            name
+            for name, events in waiting.kept.items()
+            if next(iter(events)).kind.is_a(event_type) and name != event_type
+        )
+    for name in names:
+        kept: Fifo[EventRecord] = waiting.kept.get(name, EMPTY_FIFO)
+        for event in kept:
+            if _meets(d, event, requirements):
+                rest = Fifo.of(e for e in kept if e is not event)
+                by_type = waiting.kept.set(name, rest) if rest else waiting.kept.delete(name)
+                d.waiting = replace(waiting, kept=by_type, kept_count=waiting.kept_count - 1)
+                return event
+    return None

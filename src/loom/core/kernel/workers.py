@@ -1,0 +1,213 @@
+"""Queues, worker slots and executions: who works on what. Pure.
+
+A step has at most `num_workers` executions that hold a worker. Everything else of it is queued, delayed until a timer,
+suspended in a wait, or ready to go on. `active` counts what can move by itself, so that idleness costs O(1).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from loom.core.commands import CommandResumeWorker, CommandRunWorker
+from loom.core.config import num_workers
+from loom.core.persistent import EMPTY_MAP, Fifo
+from loom.core.reports import StepReport
+from loom.core.state import EMPTY_WORKER, Answer, Execution, InternalStepWorkerState, WorkItem
+
+if TYPE_CHECKING:
+    from loom.core.draft import Draft
+    from loom.core.records import EventKind, EventRecord
+
+
+def enqueue(d: Draft, step: str, event: EventRecord, extra: Any = None) -> None:
+    """Give a step new work: run it at once if a worker is free, else queue it."""
+    d.items += 1
+    d.active += 1
+    item = WorkItem(d.items, step, event, extra)
+    worker = d.workers.get(step, EMPTY_WORKER)
+    limit = num_workers(d.config, step)
+    if not worker.queue and not worker.ready and (not limit or len(worker.in_progress) < limit):
+        d.workers = d.workers.set(step, _start(d, worker, item))
+        return
+    d.publish(StepReport(step, "preparing", None, event.kind))
+    d.workers = d.workers.set(step, replace(worker, queue=worker.queue.push_back(item)))
+
+
+def fill(d: Draft, step: str) -> None:
+    """Use the free workers of a step: first for bodies that may go on, then for the queue."""
+    worker = d.workers.get(step, EMPTY_WORKER)
+    if not worker.queue and not worker.ready:
+        return
+    limit = num_workers(d.config, step)
+    while not limit or len(worker.in_progress) < limit:
+        if worker.ready:
+            worker = _continue(d, worker)
+        elif worker.queue:
+            item, rest = worker.queue.pop_front()
+            worker = _start(d, replace(worker, queue=rest), item)
+        else:
+            break
+    d.workers = d.workers.set(step, worker)
+
+
+def _start(d: Draft, worker: InternalStepWorkerState, item: WorkItem) -> InternalStepWorkerState:
+    """Dispatch an item on the smallest free worker."""
+    seq = d.next_seq()
+    worker_id = _free_slot(worker.busy)
+    if item.first_at is None:
+        item = replace(item, first_at=d.at)
+    execution = Execution(seq, seq if item.execution is None else item.execution, item, worker_id, item.effects)
+    _command(d, worker, execution)
+    d.publish(StepReport(item.step, "running", worker_id, item.event.kind))
+    return replace(worker, in_progress=worker.in_progress.set(item.id, execution), busy=worker.busy | (1 << worker_id))
+
+
+def _free_slot(busy: int) -> int:
+    """The position of the lowest zero bit."""
+    return (~busy & (busy + 1)).bit_length() - 1
+
+
+def finish(d: Draft, execution: Execution, output: EventKind | None = None, returned: bool = False) -> None:
+    """An execution is over: its worker is free again. The caller decides what becomes of the item."""
+    item = execution.item
+    if execution.waits_on:
+        execution = reclaim(d, execution)
+    d.active -= 1
+    d.publish(StepReport(item.step, "not_running", execution.worker_id, item.event.kind, output, returned))
+    d.workers = d.workers.set(item.step, _without(d.workers[item.step], execution))
+
+
+def _without(worker: InternalStepWorkerState, execution: Execution) -> InternalStepWorkerState:
+    return replace(
+        worker,
+        in_progress=worker.in_progress.delete(execution.item.id),
+        busy=worker.busy & ~(1 << execution.worker_id),
+    )
+
+
+def reclaim(d: Draft, execution: Execution) -> Execution:
+    """A suspended body goes on by itself: it has a worker again, even if that is one more than there should be."""
+    item = execution.item
+    worker = d.workers[item.step]
+    if any(entry == item.id for entry in worker.ready):
+        worker = replace(worker, ready=Fifo.of(entry for entry in worker.ready if entry != item.id))
+    else:
+        d.active += 1
+    execution = replace(execution, worker_id=_free_slot(worker.busy), waits_on="")
+    d.workers = d.workers.set(
+        item.step,
+        replace(
+            worker,
+            suspended=worker.suspended.delete(item.id),
+            in_progress=worker.in_progress.set(item.id, execution),
+            busy=worker.busy | (1 << execution.worker_id),
+        ),
+    )
+    d.publish(StepReport(item.step, "running", execution.worker_id, item.event.kind))
+    return execution
+
+
+def rerun(d: Draft, execution: Execution) -> None:
+    """Run an execution's body again on its worker, with the step's buffers as they are now."""
+    item = execution.item
+    worker = d.workers[item.step]
+    execution = replace(execution, seq=d.next_seq())
+    d.workers = d.workers.set(item.step, replace(worker, in_progress=worker.in_progress.set(item.id, execution)))
+    _command(d, worker, execution)
+
+
+def _command(d: Draft, worker: InternalStepWorkerState, execution: Execution) -> None:
+    item = execution.item
+    d.commands.append(
+        CommandRunWorker(
+            execution.seq,
+            item.step,
+            item,
+            execution.worker_id,
+            execution.id,
+            d.at,
+            worker.collected_events,
+        )
+    )
+
+
+def requeue(d: Draft, item: WorkItem) -> None:
+    """Put an item back at the head of its queue: it is next."""
+    worker = d.worker(item.step)
+    d.active += 1
+    d.workers = d.workers.set(item.step, replace(worker, queue=worker.queue.push_front(item)))
+
+
+def suspend(d: Draft, execution: Execution, key: str) -> None:
+    """The body itself waits under this key: give its worker to others."""
+    execution = replace(execution, waits_on=key)
+    step = execution.item.step
+    worker = _without(d.workers[step], execution)
+    d.active -= 1
+    d.publish(StepReport(step, "not_running", execution.worker_id, execution.item.event.kind))
+    d.workers = d.workers.set(step, replace(worker, suspended=worker.suspended.set(execution.item.id, execution)))
+    fill(d, step)
+
+
+def wake(d: Draft, step: str, item: int, key: str, answer: Answer) -> None:
+    """A wait of an item is answered: its body goes on, now or as soon as a worker is free."""
+    worker = d.worker(step)
+    execution = worker.in_progress.get(item) or worker.suspended.get(item)
+    if execution is None:
+        return
+    if execution.waits_on != key:
+        # The wait was in a child task of the body, which needs no worker of its own.
+        if execution.live:
+            d.commands.append(CommandResumeWorker(execution.seq, step, key, answer.event, answer.timed_out))
+        return
+    d.active += 1
+    d.workers = d.workers.set(step, replace(worker, ready=worker.ready.push_back(item)))
+    fill(d, step)
+
+
+def _continue(d: Draft, worker: InternalStepWorkerState) -> InternalStepWorkerState:
+    """Let the first ready execution go on: in its body if a process holds it, else from the top."""
+    item_id, ready = worker.ready.pop_front()
+    execution = worker.suspended[item_id]
+    worker = replace(worker, ready=ready, suspended=worker.suspended.delete(item_id))
+    item = execution.item
+    if not execution.live:
+        return _start(d, worker, replace(item, execution=execution.id, effects=execution.effects))
+    worker_id = _free_slot(worker.busy)
+    answers = d.waiting.answers.get(item_id, EMPTY_MAP)
+    key = execution.waits_on
+    answer = answers.get(key, Answer())
+    d.commands.append(CommandResumeWorker(execution.seq, item.step, key, answer.event, answer.timed_out, worker_id))
+    d.publish(StepReport(item.step, "running", worker_id, item.event.kind))
+    return replace(
+        worker,
+        in_progress=worker.in_progress.set(item_id, replace(execution, worker_id=worker_id, waits_on="")),
+        busy=worker.busy | (1 << worker_id),
+    )
+
+
+def rewind_in_progress(d: Draft) -> None:
+    """After a take-up: no body is alive. What was executing goes back to the head of its queue, what was waiting stays.
+
+    Worker ids start from 0 again. Nothing is dispatched yet: see `fill`.
+    """
+    for step in sorted(d.workers):
+        worker = d.workers[step]
+        queue = worker.queue
+        for _, execution in sorted(worker.in_progress.items(), key=lambda pair: pair[1].seq, reverse=True):
+            queue = queue.push_front(replace(execution.item, execution=execution.id, effects=execution.effects))
+        suspended = worker.suspended
+        for item, execution in worker.suspended.items():
+            suspended = suspended.set(item, replace(execution, live=False))
+        d.workers = d.workers.set(
+            step, replace(worker, queue=queue, in_progress=EMPTY_MAP, busy=0, suspended=suspended)
+        )
+
+
+def drop_all(d: Draft) -> None:
+    """The run is over: nothing is queued, executing or waiting any more."""
+    d.workers = EMPTY_MAP
+    d.active = d.asleep = 0
+    d.timers = EMPTY_MAP

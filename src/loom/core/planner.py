@@ -1,0 +1,129 @@
+"""The seam between the kernel and an authoring style: facts in, intents out.
+
+The kernel owns what every run has: queues and workers, attempts, timers, waiters, the lifecycle. A planner owns what is
+particular to a style and only answers "what next?". It never makes a command and never keeps state of its own: what it
+has to remember is the `plan`, which the kernel stores for it. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from loom.core.records import EventRecord, Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loom.core.config import BrokerConfig
+    from loom.core.state import WorkItem
+
+
+class RunStep(msgspec.Struct, frozen=True):
+    """Intent: queue work for a step."""
+
+    step: str
+    event: EventRecord
+    extra: Any = None
+
+
+class Emit(msgspec.Struct, frozen=True):
+    """Intent: let an event enter the run as one that the run itself made."""
+
+    event: EventRecord
+    step: str | None = None
+    origin: Any = None
+
+
+class Publish(msgspec.Struct, frozen=True):
+    """Intent: put an event on the stream."""
+
+    event: EventRecord
+
+
+class Warn(msgspec.Struct, frozen=True):
+    """Intent: tell the operator."""
+
+    message: str
+
+
+class Complete(msgspec.Struct, frozen=True):
+    """Intent: end the run with this event as its result."""
+
+    event: EventRecord
+
+
+class Fail(msgspec.Struct, frozen=True):
+    """Intent: end the run with a failure."""
+
+    step: str
+    failure: Failure
+    attempts: int | None = None
+    elapsed_s: float | None = None
+
+
+Intent = RunStep | Emit | Publish | Warn | Complete | Fail
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """Fact: an event has entered the run and its waiters were served."""
+
+    event: EventRecord
+    step: str | None = None
+    origin: Any = None
+    """The planner's own mark, if the event came from a step of the run."""
+    woken: frozenset[str] = frozenset()
+    """Steps in which a waiter took the event: they do not get it as input as well."""
+
+
+class StepFailed(msgspec.Struct, frozen=True):
+    """Fact: an attempt failed and there will be no other."""
+
+    item: WorkItem
+    failure: Failure
+    attempts: int
+    elapsed_s: float
+    at: float
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """A planner's answer: the plan from now on, what to do, and whether anybody took the event."""
+
+    plan: Any
+    intents: Sequence[Intent] = ()
+    taken: bool = False
+
+
+class Planner(Protocol):
+    """Answers "what next?" for one authoring style."""
+
+    def start(self, config: BrokerConfig) -> Any:
+        """The plan of a run that has not begun."""
+        ...
+
+    def on_event(self, config: BrokerConfig, plan: Any, fact: Arrival) -> Planned:
+        """An event arrived: who works on it?"""
+        ...
+
+    def on_returned(
+        self, config: BrokerConfig, plan: Any, item: WorkItem, events: tuple[EventRecord, ...], fanned_out: bool
+    ) -> Planned:
+        """A piece of work is done and returned these events: what follows?"""
+        ...
+
+    def on_failed(self, config: BrokerConfig, plan: Any, fact: StepFailed) -> Planned:
+        """A piece of work failed for good: who recovers it?"""
+        ...
+
+    def on_idle(self, config: BrokerConfig, plan: Any, waiting: Sequence[WorkItem]) -> Planned:
+        """The run is about to be idle, with these items waiting: may it?"""
+        ...
+
+    def origin_of(self, item: WorkItem) -> Any:
+        """The mark on an event that a body working on `item` sends by itself."""
+        ...
+
+    def accepts(self, config: BrokerConfig, step: str, event_type: str) -> bool:
+        """Whether a step takes events of this very type as input."""
+        ...

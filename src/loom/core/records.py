@@ -1,0 +1,86 @@
+"""What events and failures look like inside the engine: plain records, whatever an author wrote them as.
+
+Pure. May import msgspec and nothing of Loom.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class EventKind(msgspec.Struct, frozen=True):
+    """The type of an event as the engine knows it: names only, never a class.
+
+    One instance per type is shared by all its events, so a kind costs nothing per event.
+    """
+
+    name: str
+    """The wire name, `module.Class`."""
+    bases: tuple[str, ...] = ()
+    """Wire names of its event superclasses, nearest first."""
+    label: str = ""
+    """The short class name that people see."""
+    shown: str = ""
+    """What `str(type)` says, for the stream's step reports."""
+
+    def is_a(self, name: str) -> bool:
+        """Whether this is the named type or derives from it."""
+        return name == self.name or name in self.bases
+
+
+class EventRecord(msgspec.Struct, frozen=True):
+    """An event: its kind and an opaque body (a live object in memory, bytes where it is stored).
+
+    Events that the engine itself makes have a `StepFailure` or a `Release` as their body; the
+    edge turns them into what the author's code expects.
+    """
+
+    kind: EventKind
+    body: Any = None
+    shared: bool = False
+    """More than one takes it, so that each must get a copy."""
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why something failed, as data. `body` may hold the live exception where nothing is stored."""
+
+    type: str
+    message: str
+    body: Any = None
+
+
+class StepFailure(msgspec.Struct, frozen=True):
+    """The body of the event that a recovery step receives when another step has failed for good."""
+
+    step: str
+    input: EventRecord
+    failure: Failure
+    attempts: int
+    elapsed_s: float
+    failed_at: float
+
+
+class Release(msgspec.Struct, frozen=True):
+    """The body of the event that fires a join: the collected members of one stream."""
+
+    stream: int
+    step: str
+    members: tuple[EventRecord, ...]
+
+
+START_EVENT = "workflows.events.StartEvent"
+STOP_EVENT = "workflows.events.StopEvent"
+INPUT_REQUIRED_EVENT = "workflows.events.InputRequiredEvent"
+EVENT = "workflows.events.Event"
+
+STEP_FAILED_KIND = EventKind(
+    "workflows.events.StepFailedEvent", (EVENT,), "StepFailedEvent", "<class 'workflows.events.StepFailedEvent'>"
+)
+RELEASE_KIND = EventKind(
+    "workflows.events.CollectionReleaseEvent",
+    (EVENT,),
+    "CollectionReleaseEvent",
+    "<class 'workflows.events.CollectionReleaseEvent'>",
+)

@@ -1,0 +1,282 @@
+"""The reducer: `State + Tick -> (NewState, Commands)`. The only function that changes a run.
+
+It is pure and total: any tick in any state gives an answer, the same one on every machine and in every year. Each type of
+tick has one function, found in one table. `advance` is the whole transition of one input tick, with the ticks that it
+leads to; `reduce` is a single step of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, assert_never
+
+from msgspec.structs import replace
+
+from loom.core import retry
+from loom.core.commands import CommandQueueEvent, WorkflowCommand
+from loom.core.draft import Draft, FieldReader, open_draft
+from loom.core.kernel import collecting, executions, lifecycle, waiters, workers
+from loom.core.planner import Arrival, Complete, Emit, Fail, Planned, Planner, Publish, RunStep, Warn
+from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord
+from loom.core.reports import UnhandledReport
+from loom.core.ticks import (
+    TickAddEvent,
+    TickAwaitEvent,
+    TickCancelRun,
+    TickEditStore,
+    TickEndWait,
+    TickPublishEvent,
+    TickResume,
+    TickSleep,
+    TickStartRun,
+    TickStepResult,
+    TickTimeout,
+    TickTimerFired,
+    WorkflowTick,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loom.core.state import BrokerState
+
+
+def no_fields(_event: EventRecord, _name: str) -> Any:
+    """A reader for events whose bodies nobody can look into."""
+    return None
+
+
+def reduce(
+    state: BrokerState, tick: WorkflowTick, planner: Planner, read_field: FieldReader = no_fields
+) -> tuple[BrokerState, list[WorkflowCommand]]:
+    """One step: the state after a tick and the commands that it led to, `CommandQueueEvent` among them."""
+    draft = open_draft(state, planner, read_field)
+    _apply(draft, tick)
+    return draft.freeze(), draft.commands
+
+
+def advance(
+    state: BrokerState, tick: WorkflowTick, planner: Planner, read_field: FieldReader = no_fields
+) -> tuple[BrokerState, list[WorkflowCommand]]:
+    """The whole transition of an input tick: events that the run makes itself are reduced within it.
+
+    Afterwards, unless more input is at hand, a run that nothing but outside input can move says that it is idle.
+    """
+    draft = open_draft(state, planner, read_field)
+    _apply(draft, tick)
+    outward = _settle(draft)
+    if not tick.more:
+        waiting = lifecycle.note_idleness(draft)
+        if waiting is not None:
+            _follow(draft, planner.on_idle(draft.config, draft.plan, waiting))
+            if draft.is_running:
+                lifecycle.announce_idleness(draft)
+            outward += _settle(draft)
+    elif draft.active or draft.asleep:
+        draft.idle_since = None
+    return draft.freeze(), outward
+
+
+def _settle(d: Draft) -> list[WorkflowCommand]:
+    """Reduce all events that the run made itself, in order, and return the commands that go out."""
+    outward: list[WorkflowCommand] = []
+    buffer: deque[TickAddEvent] = deque()
+    while True:
+        for command in d.commands:
+            if type(command) is CommandQueueEvent:
+                buffer.append(command.tick)
+            else:
+                outward.append(command)
+        d.commands.clear()
+        if not buffer:
+            return outward
+        _apply(d, buffer.popleft())
+
+
+def _apply(d: Draft, tick: WorkflowTick) -> None:
+    """Bring the clock forward, refuse what comes too late, and hand the tick to its function."""
+    d.at = max(d.at, tick.at)
+    kind = type(tick)
+    if kind is not TickStartRun:
+        if d.outcome is not None and not (kind is TickResume and d.outcome.status == "parked"):
+            d.dropped += 1
+            return
+        if not d.run_id:
+            d.dropped += 1
+            return
+        if d.deadline is not None and d.at > d.deadline and kind is not TickResume:
+            # A result after the deadline does not win, even if the timer has not been heard of yet.
+            lifecycle.time_out(d)
+            return
+    _REDUCERS[kind](d, tick)
+
+
+def _start_run(d: Draft, tick: TickStartRun) -> None:
+    lifecycle.start(d, tick)
+
+
+def _resume(d: Draft, tick: TickResume) -> None:
+    lifecycle.resume(d, tick)
+
+
+def _add_event(d: Draft, tick: TickAddEvent) -> None:
+    """Waiters first, then the steps that accept the event; what nobody takes is reported, and kept if it came early."""
+    event, origin = tick.event, tick.origin
+    if tick.source is not None:
+        if not executions.claim(d, tick.source, "send"):
+            return
+        origin = d.planner.origin_of(_item_of(d, tick))
+    if tick.event_id is not None:
+        if tick.event_id in d.seen:
+            return
+        d.seen = d.seen.set(tick.event_id, len(d.seen))
+    woken = waiters.resolve(d, event, tick.waiter_id)
+    if tick.waiter_id is not None:
+        planned = Planned(d.plan, (), bool(woken))
+    else:
+        planned = d.planner.on_event(d.config, d.plan, Arrival(event, tick.step, origin, woken))
+    _follow(d, planned, shared=bool(woken))
+    if planned.taken or woken or event.kind.is_a(INPUT_REQUIRED_EVENT) or d.outcome is not None:
+        return
+    kept = tick.source is None and tick.origin is None and waiters.keep(d, event)
+    idle = not d.active and not d.asleep
+    d.publish(UnhandledReport(event.kind, tick.step, idle, kept))
+
+
+def _item_of(d: Draft, tick: TickAddEvent) -> Any:
+    source = tick.source
+    assert source is not None
+    worker = d.workers[source.step]
+    execution = worker.in_progress.get(source.item) or worker.suspended[source.item]
+    return execution.item
+
+
+def _step_result(d: Draft, tick: TickStepResult) -> None:
+    """An execution is over. Its collect calls are checked first: on a wrong answer the body runs again."""
+    execution = executions.find(d, tick.step, tick.item, tick.seq)
+    if execution is None:
+        return
+    if tick.failure is not None:
+        planned = retry.after_failure(d, execution, tick, tick.failure)
+    else:
+        if tick.collects:
+            wrong_at = collecting.settle(d, execution, tick.collects)
+            if wrong_at is not None:
+                workers.rerun(d, executions.truncate(d, execution, wrong_at))
+                return
+        returned = tick.returned
+        workers.finish(d, execution, returned[-1].kind if returned else None, returned=True)
+        item = execution.item
+        if item.id in d.waiting.answers or item.id in d.waiting.open:
+            waiters.forget_item(d, tick.step, item.id)
+        planned = d.planner.on_returned(d.config, d.plan, item, returned, tick.fanned_out)
+    if planned is not None:
+        _follow(d, planned)
+    if d.outcome is None:
+        workers.fill(d, tick.step)
+
+
+def _publish(d: Draft, tick: TickPublishEvent) -> None:
+    if tick.source is None or executions.claim(d, tick.source, "publish"):
+        d.publish(tick.event)
+
+
+def _await_event(d: Draft, tick: TickAwaitEvent) -> None:
+    waiters.begin_wait(d, tick)
+
+
+def _sleep(d: Draft, tick: TickSleep) -> None:
+    waiters.begin_sleep(d, tick)
+
+
+def _end_wait(d: Draft, tick: TickEndWait) -> None:
+    execution = executions.find(d, tick.step, tick.item, tick.seq)
+    if execution is not None:
+        waiters.abandon(d, execution, tick.key)
+
+
+def _edit_store(d: Draft, tick: TickEditStore) -> None:
+    """Apply an edit. One that was made against another version is applied too: the store's owner orders its writers."""
+    if tick.source is not None and not executions.claim(d, tick.source, "store"):
+        return
+    store = d.store.update(tick.changed)
+    for key in tick.removed:
+        if key in store:
+            store = store.delete(key)
+    d.store = store
+    d.store_version += 1
+
+
+def _timer_fired(d: Draft, tick: TickTimerFired) -> None:
+    timer = d.timers.get(tick.timer)
+    if timer is None:
+        d.dropped += 1
+        return
+    d.timers = d.timers.delete(tick.timer)
+    if timer.purpose == "retry":
+        retry.attempt_due(d, timer.step, tick.timer)
+    elif timer.purpose == "waiter":
+        waiters.time_out(d, timer.step, timer.ref)
+    elif timer.purpose == "sleep":
+        waiters.end_sleep(d, timer)
+    else:
+        lifecycle.time_out(d)
+
+
+def _timeout(d: Draft, tick: TickTimeout) -> None:
+    if tick.timer == d.timeout_timer:
+        lifecycle.time_out(d)
+    else:
+        d.dropped += 1
+
+
+def _cancel_run(d: Draft, _tick: TickCancelRun) -> None:
+    lifecycle.cancel(d)
+
+
+def _follow(d: Draft, planned: Planned, shared: bool = False) -> None:
+    """Carry out a planner's intents. Only here do intents become commands."""
+    d.plan = planned.plan
+    intents = planned.intents
+    if not shared and len(intents) > 1:
+        shared = sum(type(intent) is RunStep for intent in intents) > 1
+    for intent in intents:
+        kind = type(intent)
+        if kind is RunStep:
+            event = replace(intent.event, shared=True) if shared else intent.event
+            workers.enqueue(d, intent.step, event, intent.extra)
+        elif kind is Emit:
+            tick = TickAddEvent(at=d.at, event=intent.event, step=intent.step, origin=intent.origin)
+            d.commands.append(CommandQueueEvent(tick))
+        else:
+            _follow_rarely(d, intent)
+
+
+def _follow_rarely(d: Draft, intent: Publish | Warn | Complete | Fail) -> None:
+    match intent:
+        case Publish():
+            d.publish(intent.event)
+        case Warn():
+            d.warn(intent.message)
+        case Complete():
+            lifecycle.complete(d, intent.event)
+        case Fail():
+            lifecycle.fail(d, intent.step, intent.failure, intent.attempts, intent.elapsed_s)
+        case _:
+            assert_never(intent)
+
+
+_REDUCERS: dict[type, Callable[[Draft, Any], None]] = {
+    TickStartRun: _start_run,
+    TickResume: _resume,
+    TickAddEvent: _add_event,
+    TickStepResult: _step_result,
+    TickPublishEvent: _publish,
+    TickAwaitEvent: _await_event,
+    TickSleep: _sleep,
+    TickEndWait: _end_wait,
+    TickEditStore: _edit_store,
+    TickTimerFired: _timer_fired,
+    TickTimeout: _timeout,
+    TickCancelRun: _cancel_run,
+}

@@ -1,0 +1,210 @@
+"""The state of a run: immutable, shared structurally between its versions, plain data but for opaque event bodies.
+
+Pure. May import config, persistent, records and reports.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from immutables import Map
+
+from loom.core.config import BrokerConfig
+from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
+from loom.core.records import EventRecord, Failure
+from loom.core.reports import WaiterReport
+
+
+class WorkItem(msgspec.Struct, frozen=True):
+    """A piece of work for one step. It keeps its identity through retries, waits, crashes and releases."""
+
+    id: int
+    step: str
+    event: EventRecord
+    extra: Any = None
+    """What the planner attached to it; the kernel never looks inside."""
+    attempts: int = 0
+    """Failures so far."""
+    first_at: float | None = None
+    """When its first attempt was dispatched."""
+    last_failure: Failure | None = None
+    last_failed_at: float | None = None
+    reserved: Map[str, tuple[EventRecord, ...]] = EMPTY_MAP
+    """Sets that a failed attempt had already collected, by buffer: the next attempt gets them again."""
+    execution: int | None = None
+    """The attempt under way, if a crash or release interrupted it."""
+    effects: Map[int, str] = EMPTY_MAP
+    """What that attempt has already done to the run, by ordinal."""
+
+
+class Execution(msgspec.Struct, frozen=True):
+    """One attempt at a work item that has been dispatched."""
+
+    seq: int
+    id: int
+    item: WorkItem
+    worker_id: int
+    effects: Map[int, str] = EMPTY_MAP
+    live: bool = True
+    """A process holds its body; False after a take-up, until it is dispatched again."""
+    waits_on: str = ""
+    """The key of the wait that its body itself is suspended in."""
+
+
+class CollectBuffer(msgspec.Struct, frozen=True):
+    """The events that a step has put aside under one buffer id, with their number by type."""
+
+    events: Fifo[EventRecord] = EMPTY_FIFO
+    counts: Map[str, int] = EMPTY_MAP
+    generation: int = 0
+    """How often it has changed."""
+
+
+class StepWorkerWaiter(msgspec.Struct, frozen=True):
+    """Somebody waits for an event: which call of which work item, for what, and until when."""
+
+    number: int
+    step: str
+    item: int
+    key: str
+    """Waiter id and occurrence: the name of this wait within its work item."""
+    waiter_id: str
+    event_type: str
+    requirements: tuple[tuple[str, Any], ...] = ()
+    since: float = 0.0
+    deadline: float | None = None
+    timer: int | None = None
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a wait was answered with."""
+
+    event: EventRecord | None = None
+    timed_out: bool = False
+
+
+class InternalStepWorkerState(msgspec.Struct, frozen=True):
+    """What one step has to do, is doing and has put aside."""
+
+    queue: Fifo[WorkItem] = EMPTY_FIFO
+    in_progress: Map[int, Execution] = EMPTY_MAP
+    """Executions that hold a worker, by item."""
+    busy: int = 0
+    """The worker ids in use, as bits."""
+    suspended: Map[int, Execution] = EMPTY_MAP
+    """Executions that wait and hold no worker, by item."""
+    ready: Fifo[int] = EMPTY_FIFO
+    """Items of suspended executions that may go on as soon as a worker is free."""
+    delayed: Map[int, WorkItem] = EMPTY_MAP
+    """Items whose next attempt must wait, by the number of their timer."""
+    collected_events: Map[str, CollectBuffer] = EMPTY_MAP
+    collected_waiters: Map[int, StepWorkerWaiter] = EMPTY_MAP
+
+
+EMPTY_WORKER = InternalStepWorkerState()
+
+
+class Timer(msgspec.Struct, frozen=True):
+    """A timer that is armed: when it is due and what for."""
+
+    due: float
+    purpose: Literal["retry", "waiter", "sleep", "timeout"]
+    step: str = ""
+    ref: int = 0
+    """The waiter's number or the sleeping item."""
+    key: str = ""
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """Who waits for what, the answers that were given, and the early events that are kept."""
+
+    index: Map[str, Map[int, str]] = EMPTY_MAP
+    """Event type to the waiters' numbers and steps."""
+    open: Map[int, Map[str, int]] = EMPTY_MAP
+    """The pending waiters' numbers by work item and key."""
+    answers: Map[int, Map[str, Answer]] = EMPTY_MAP
+    """By work item, then by the wait's key."""
+    kept: Map[str, Fifo[EventRecord]] = EMPTY_MAP
+    kept_count: int = 0
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a run ended."""
+
+    status: Literal["completed", "failed", "cancelled", "timed_out", "parked"]
+    event: EventRecord | None = None
+    step: str = ""
+    failure: Failure | None = None
+    message: str = ""
+
+
+class RunFields(msgspec.Struct):
+    """What a run consists of: the fields that a finished state and a draft of the next one share."""
+
+    run_id: str = ""
+    is_running: bool = False
+    config: BrokerConfig = BrokerConfig("")
+    workers: Map[str, InternalStepWorkerState] = EMPTY_MAP
+    plan: Any = None
+    """The planner's part of the state."""
+    at: float = 0.0
+    """The time of the last tick; it never goes back."""
+    seed: int = 0
+    sequence: int = 0
+    """The number of the last outward command, timer or waiter."""
+    items: int = 0
+    """The number of the last work item."""
+    published: int = 0
+    """How many events the stream has."""
+    active: int = 0
+    """Pieces of work that are queued, executing, or ready to go on."""
+    asleep: int = 0
+    """Pieces of work that a timer will bring back: delayed retries and sleeps."""
+    timers: Map[int, Timer] = EMPTY_MAP
+    waiting: Waiting = Waiting()
+    store: Map[str, Any] = EMPTY_MAP
+    store_version: int = 0
+    seen: Map[str, int] = EMPTY_MAP
+    """Ids of events that were given one, with their order of arrival."""
+    deadline: float | None = None
+    timeout_timer: int | None = None
+    alive_since: float = 0.0
+    """When the run would have begun, had it always been alive."""
+    idle_since: float | None = None
+    dropped: int = 0
+    """Stale and unknown results and effects that were refused."""
+    outcome: Outcome | None = None
+
+
+class BrokerState(RunFields, frozen=True):
+    """A run, as data."""
+
+    def is_idle(self) -> bool:
+        """Whether only input from outside can move the run."""
+        return self.is_running and not self.active and not self.asleep
+
+    def is_asleep(self) -> bool:
+        """Whether nothing can happen now, but a timer of the run's own will move it."""
+        return self.is_running and not self.active and self.asleep > 0
+
+    def get_active_waiters(self) -> list[tuple[str, StepWorkerWaiter]]:
+        """All pending waiters with their steps, oldest first."""
+        found = [
+            (step, waiter) for step, worker in self.workers.items() for waiter in worker.collected_waiters.values()
+        ]
+        return sorted(found, key=lambda pair: pair[1].number)
+
+    def waiter_reports(self) -> tuple[WaiterReport, ...]:
+        """What the run waits for, as shown to people: its waiters, or else the steps that take answers from outside."""
+        waiters = self.get_active_waiters()
+        if waiters:
+            return tuple(
+                WaiterReport(step, w.event_type, w.waiter_id, w.requirements, w.since, w.deadline)
+                for step, w in waiters
+            )
+        return tuple(WaiterReport(spec.name, name) for spec in self.config.steps for name in spec.inputs)
+
+    def active_steps(self) -> tuple[str, ...]:
+        """Steps with an execution that holds a worker, in the order of the config."""
+        return tuple(s.name for s in self.config.steps if self.workers.get(s.name, EMPTY_WORKER).in_progress)

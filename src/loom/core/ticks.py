@@ -1,0 +1,178 @@
+"""Ticks: what happened. They are the only input of the reducer, and each carries its own time.
+
+The first tick of a run brings its config and seed; the others bring events, results and fired timers. A journal is a
+list of them. Pure: may import records, config and state's plain parts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from loom.core.config import BrokerConfig
+from loom.core.records import EventRecord, Failure
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Which execution caused a tick, and as the how-manieth of its effects."""
+
+    step: str
+    item: int
+    """The work item."""
+    seq: int
+    """The number of the command that started the execution."""
+    ordinal: int
+
+
+class CollectCall(msgspec.Struct, frozen=True):
+    """One `collect_events` call and the answer it was given from the execution's snapshot."""
+
+    buffer: str
+    event: EventRecord
+    needed: tuple[tuple[str, int], ...]
+    took: bool
+    ordinal: int
+    """How many effects the execution had had before the call."""
+    generation: int = 0
+    """The version of the buffer that the answer was made from."""
+    reserved: bool = False
+    """The set was the one that an earlier attempt had collected."""
+
+
+class Tick(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The part that all ticks share."""
+
+    at: float
+    more: bool = False
+    """More ticks were at hand when this one was taken, so the run could not be idle after it."""
+
+
+class TickStartRun(Tick, frozen=True, tag=True):
+    """A run begins: the code it runs, its seed, its first event and its staged store."""
+
+    run_id: str
+    config: BrokerConfig
+    event: EventRecord | None = None
+    seed: int = 0
+    store: dict[str, Any] = {}
+
+
+class TickResume(Tick, frozen=True, tag=True):
+    """A process takes an unfinished run up: nobody was alive for `away_s` seconds before it."""
+
+    away_s: float = 0.0
+    config: BrokerConfig | None = None
+    """The code at take-up, if it differs from the code so far."""
+
+
+class TickAddEvent(Tick, frozen=True, tag=True):
+    """An event entered the run: from outside, from a step that sent it, or from a step that returned it."""
+
+    event: EventRecord
+    step: str | None = None
+    """Only this step shall get it."""
+    waiter_id: str | None = None
+    """Only the waiters of this id shall get it."""
+    event_id: str | None = None
+    """Makes the event idempotent: a second one of the same id is dropped."""
+    source: Source | None = None
+    origin: Any = None
+    """The planner's mark on events that it emitted itself; None from outside."""
+
+
+class TickStepResult(Tick, frozen=True, tag=True):
+    """An execution is over: it returned events, or it failed and its policy has spoken."""
+
+    step: str
+    item: int
+    seq: int
+    returned: tuple[EventRecord, ...] = ()
+    fanned_out: bool = False
+    failure: Failure | None = None
+    retry_delay_s: float | None = None
+    """The verdict on a failure: seconds until the next attempt, or None for no more."""
+    collects: tuple[CollectCall, ...] = ()
+
+
+class TickPublishEvent(Tick, frozen=True, tag=True):
+    """A step wants an event on the stream."""
+
+    event: EventRecord
+    source: Source | None = None
+
+
+class TickAwaitEvent(Tick, frozen=True, tag=True):
+    """A step's body has reached `wait_for_event`."""
+
+    source: Source
+    waiter_id: str
+    occurrence: int
+    """Which call with this id it is within the execution, from 0."""
+    event_type: str
+    requirements: tuple[tuple[str, Any], ...] = ()
+    timeout_s: float | None = None
+    waiter_event: EventRecord | None = None
+    suspends: bool = True
+    """The execution's own task waits, so that it gives its worker back meanwhile."""
+
+
+class TickSleep(Tick, frozen=True, tag=True):
+    """A step's body has reached `sleep`."""
+
+    source: Source
+    occurrence: int
+    delay_s: float
+    suspends: bool = True
+
+
+class TickEndWait(Tick, frozen=True, tag=True):
+    """A body has stopped waiting by itself, for example by a timeout of its own."""
+
+    step: str
+    item: int
+    seq: int
+    key: str
+
+
+class TickEditStore(Tick, frozen=True, tag=True):
+    """The run's store was edited: the keys that changed and the version the edit was based on."""
+
+    base_version: int
+    changed: dict[str, Any]
+    removed: tuple[str, ...] = ()
+    source: Source | None = None
+
+
+class TickTimerFired(Tick, frozen=True, tag=True):
+    """A timer that the run had started is due. It is believed, never compared with the clock."""
+
+    timer: int
+
+
+class TickTimeout(Tick, frozen=True, tag=True):
+    """The timer of the run's own timeout is due."""
+
+    timer: int
+
+
+class TickCancelRun(Tick, frozen=True, tag=True):
+    """Somebody asked for the run to be cancelled."""
+
+    reason: str = ""
+
+
+WorkflowTick = (
+    TickStartRun
+    | TickResume
+    | TickAddEvent
+    | TickStepResult
+    | TickPublishEvent
+    | TickAwaitEvent
+    | TickSleep
+    | TickEndWait
+    | TickEditStore
+    | TickTimerFired
+    | TickTimeout
+    | TickCancelRun
+)

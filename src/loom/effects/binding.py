@@ -1,0 +1,97 @@
+"""A step of a workflow, ready to be called: what its body wants and how it is run.
+
+Worked out once per workflow instance, so that a dispatch costs little. May import loom.steps and loom.core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from loom.core.records import Release
+from loom.effects.convert import event_of, record_of
+from loom.steps.errors import WorkflowRuntimeError
+from loom.steps.events import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loom.core.records import EventRecord
+    from loom.core.state import WorkItem
+    from loom.steps.resources import ResourceManager
+    from loom.steps.step_config import StepConfig
+
+
+class StepBinding:
+    """One step of one workflow instance."""
+
+    __slots__ = ("config", "context_name", "event_name", "function", "is_async", "joins", "name", "resources")
+
+    def __init__(self, name: str, function: Callable[..., Any], config: StepConfig, resources: ResourceManager) -> None:
+        self.name = name
+        self.function = function
+        self.config = config
+        self.resources = resources
+        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(function)) or inspect.iscoroutinefunction(function)
+        self.event_name = config.event_name
+        self.context_name = config.context_parameter
+        self.joins = config.collection_param is not None
+
+    def arguments(self, item: WorkItem) -> dict[str, Any]:
+        """The events for a body, by parameter."""
+        if item.extra is not None and item.extra.bound:
+            return {name: event_of(record) for name, record in item.extra.bound}
+        if self.joins:
+            return {self.event_name: members_of(item.event)}
+        return {self.event_name: event_of(item.event)}
+
+    async def call(self, arguments: dict[str, Any]) -> Any:
+        """Run the body: on the loop if it is async, else in a thread that shares its context variables."""
+        if self.config.resources:
+            arguments.update(await self.resources.resolve_all(self.config.resources))
+        if self.config.timeout is not None:
+            async with asyncio.timeout(self.config.timeout):
+                return await self._run(arguments)
+        return await self._run(arguments)
+
+    async def _run(self, arguments: dict[str, Any]) -> Any:
+        if self.is_async:
+            return await self.function(**arguments)
+        context = contextvars.copy_context()
+        body = lambda: context.run(self.function, **arguments)  # noqa: E731 - a thread takes a plain callable
+        result = await asyncio.get_running_loop().run_in_executor(None, body)
+        return await result if inspect.isawaitable(result) else result
+
+    def classify(self, result: Any) -> tuple[tuple[EventRecord, ...], bool]:
+        """What a body returned, as records, and whether it opens a stream."""
+        if result is None:
+            return (), False
+        config = self.config
+        if isinstance(result, Event):
+            if config.is_fan_out and type(result) not in config.bare_return_types:
+                raise WorkflowRuntimeError(
+                    f"Step function {self.name} returned a bare {type(result).__name__}, but is annotated to return a "
+                    f"list: return [{type(result).__name__}(...)] or add the type to the annotation."
+                )
+            return (record_of(result),), False
+        if isinstance(result, list) and config.is_fan_out:
+            for position, member in enumerate(result):
+                if not isinstance(member, Event):
+                    raise WorkflowRuntimeError(
+                        f"Step function {self.name} returned {type(member).__name__} instead of an Event instance, "
+                        f"at position {position} of its list."
+                    )
+            return tuple([record_of(member) for member in result]), True
+        raise WorkflowRuntimeError(
+            f"Step function {self.name} returned {type(result).__name__} instead of an Event instance."
+        )
+
+
+def members_of(record: EventRecord) -> list[Event]:
+    """The events that a join was fired with."""
+    release = record.body
+    if not isinstance(release, Release):
+        raise TypeError(f"A join is fired with a set of events, not with {record.kind.name}.")
+    return [event_of(member) for member in release.members]

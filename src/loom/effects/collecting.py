@@ -1,0 +1,89 @@
+"""`collect_events` inside a body: answered from the buffers as they were when the execution was dispatched.
+
+The calls and their answers go back with the result, where the reducer checks them. May import loom.steps and loom.core.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TYPE_CHECKING
+
+from loom.core.kernel.collecting import EMPTY_BUFFER, add, emptied, verdict
+from loom.core.ticks import CollectCall
+from loom.effects.convert import event_of, record_of
+from loom.steps.registry import kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loom.core.commands import CommandRunWorker
+    from loom.core.records import EventRecord
+    from loom.steps.events import Event
+
+Needed = tuple[tuple[str, int], ...]
+
+_REMEMBERED = 64
+_needs: dict[int, tuple[Sequence[type[Event]], int, Needed]] = {}
+
+
+def needed_types(expected: Sequence[type[Event]]) -> Needed:
+    """How many events of each type a list asks for.
+
+    A list that is passed again and again is counted once: it is known by its identity and length, and kept alive
+    here so that the identity stays its own.
+    """
+    known = _needs.get(id(expected))
+    if known is not None and known[0] is expected and known[1] == len(expected):
+        return known[2]
+    counted = Counter(kind_of(cls).name for cls in expected)
+    needed = tuple(counted.items())
+    if len(_needs) >= _REMEMBERED:
+        _needs.pop(next(iter(_needs)))
+    _needs[id(expected)] = (expected, len(expected), needed)
+    return needed
+
+
+class Collector:
+    """The collect calls of one execution."""
+
+    __slots__ = ("_buffers", "_calls", "_reserved")
+
+    def __init__(self, command: CommandRunWorker) -> None:
+        self._buffers = command.snapshot
+        self._reserved = command.item.reserved
+        self._calls: list[CollectCall] = []
+
+    def calls(self) -> tuple[CollectCall, ...]:
+        """All calls so far."""
+        return tuple(self._calls)
+
+    def collect(
+        self, event: Event, expected: Sequence[type[Event]], buffer_id: str, position: int
+    ) -> list[Event] | None:
+        """The full set in the order of `expected`, or None if something is missing still."""
+        if not expected:
+            return []
+        if buffer_id in self._reserved:
+            records = self._reserved[buffer_id]
+            self._reserved = self._reserved.delete(buffer_id)
+            self._calls.append(CollectCall(buffer_id, record_of(event), (), True, position, reserved=True))
+            return in_order(records, expected)
+        record, needed = record_of(event), needed_types(expected)
+        buffer = self._buffers.get(buffer_id, EMPTY_BUFFER)
+        found = verdict(buffer, record.kind.name, needed)
+        took = found == "take"
+        self._calls.append(CollectCall(buffer_id, record, needed, took, position, buffer.generation))
+        if found == "keep":
+            self._buffers = self._buffers.set(buffer_id, add(buffer, record))
+        if not took:
+            return None
+        self._buffers = self._buffers.set(buffer_id, emptied(buffer))
+        return in_order((*buffer.events, record), expected)
+
+
+def in_order(records: Sequence[EventRecord], expected: Sequence[type[Event]]) -> list[Event]:
+    """The events in the order in which their types are expected; what came of each type first is first."""
+    by_type: dict[str, deque[EventRecord]] = {}
+    for record in records:
+        by_type.setdefault(record.kind.name, deque()).append(record)
+    return [event_of(by_type[kind_of(cls).name].popleft()) for cls in expected if by_type.get(kind_of(cls).name)]

@@ -1,0 +1,150 @@
+"""Between the author's events and the engine's records, for runs whose bodies are live objects.
+
+May import loom.steps and loom.core.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from loom.core.records import EventRecord, Failure, Release, StepFailure
+from loom.core.reports import (
+    CancelledReport,
+    FailedReport,
+    IdleReport,
+    StepReport,
+    TimedOutReport,
+    UnhandledReport,
+    WaiterReport,
+)
+from loom.steps import events
+from loom.steps.event_types import exception_name, load_exception
+from loom.steps.registry import kind_of
+from loom.steps.state_store import copy_state_for_edit
+
+if TYPE_CHECKING:
+    from loom.core.reports import Published
+    from loom.steps.events import Event
+
+
+def record_of(event: Event) -> EventRecord:
+    """The engine's record of an event."""
+    return EventRecord(kind_of(type(event)), event)
+
+
+def event_of(record: EventRecord) -> Event:
+    """The event behind a record: the object itself, a copy if others get it too, or one that the engine describes."""
+    body = record.body
+    if isinstance(body, StepFailure):
+        return step_failed(body)
+    if isinstance(body, Release):
+        return released(body)
+    event: Event = body
+    return copy_state_for_edit(event) if record.shared else event
+
+
+def read_field(record: EventRecord, name: str) -> Any:
+    """A field of an event, None if it has none."""
+    return getattr(event_of(record), name, None)
+
+
+def step_failed(body: StepFailure) -> events.StepFailedEvent:
+    """What a recovery step gets."""
+    return events.StepFailedEvent(
+        step_name=body.step,
+        input_event=event_of(body.input),
+        exception=exception_of(body.failure),
+        attempts=body.attempts,
+        elapsed_seconds=body.elapsed_s,
+        failed_at=datetime.fromtimestamp(body.failed_at, tz=UTC),
+    )
+
+
+def released(body: Release) -> events.CollectionReleaseEvent:
+    """How the set that fired a join is shown."""
+    return events.CollectionReleaseEvent(
+        events=[event_of(member) for member in body.members],
+        stream_id=f"stream-{body.stream}",
+        binding_id=body.step,
+    )
+
+
+def failure_of(error: BaseException) -> Failure:
+    """A failure as data, with the live exception for those who share its process."""
+    return Failure(exception_name(type(error)), str(error), error)
+
+
+def exception_of(failure: Failure) -> Exception:
+    """The exception behind a failure, rebuilt if it is not at hand."""
+    if isinstance(failure.body, BaseException):
+        error: BaseException = failure.body
+    else:
+        error = load_exception({"exception_type": failure.type, "exception_message": failure.message})
+    # A cancelled body is a failure like any other, but is no Exception by itself.
+    return error if isinstance(error, Exception) else events.UnreconstructedException(
+        str(error), original_type=failure.type
+    )
+
+
+def published_event(published: Published) -> Event:
+    """What a reader of the stream sees."""
+    if isinstance(published, EventRecord):
+        return event_of(published)
+    return _report_event(published)
+
+
+def _report_event(report: Any) -> Event:
+    match report:
+        case StepReport():
+            return _step_state(report)
+        case IdleReport():
+            return events.WorkflowIdleEvent(
+                waiters=[waiter_dict(waiter) for waiter in report.waiters], idle_since=report.idle_since
+            )
+        case UnhandledReport():
+            return events.UnhandledEvent(
+                event_type=report.event.label,
+                qualified_name=report.event.name,
+                step_name=report.step,
+                idle=report.idle,
+            )
+        case TimedOutReport():
+            return events.WorkflowTimedOutEvent(timeout=report.timeout_s, active_steps=list(report.active_steps))
+        case CancelledReport():
+            return events.WorkflowCancelledEvent()
+        case FailedReport():
+            return events.WorkflowFailedEvent(
+                step_name=report.step,
+                exception=exception_of(report.failure),
+                attempts=report.attempts,
+                elapsed_seconds=report.elapsed_s,
+            )
+        case _:
+            raise TypeError(f"Not a report: {report!r}")
+
+
+def _step_state(report: StepReport) -> events.StepStateChanged:
+    over = report.phase == "not_running"
+    output = None
+    if over and report.returned:
+        output = report.output.shown if report.output is not None else str(type(None))
+    return events.StepStateChanged(
+        name=report.step,
+        step_state=events.StepState(report.phase),
+        worker_id="<enqueued>" if report.worker_id is None else str(report.worker_id),
+        input_event_name=report.input.shown if over else report.input.label,
+        output_event_name=output,
+    )
+
+
+def waiter_dict(waiter: WaiterReport) -> dict[str, Any]:
+    """A waiter as plain data for people and programs."""
+    return {
+        "step": waiter.step,
+        "waiter_id": waiter.waiter_id,
+        "event_type": waiter.event_type,
+        "requirements": dict(waiter.requirements),
+        "since": waiter.since,
+        "deadline": waiter.deadline,
+    }

@@ -1,0 +1,300 @@
+"""One execution of a step: its body, the effects that the body has on the run, and its result.
+
+Everything the body does reaches the run as a tick, in order and before the result. May import loom.steps and loom.core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from itertools import count
+from typing import TYPE_CHECKING, Any, Protocol
+
+from loom.core.kernel.waiters import wait_key
+from loom.core.ticks import (
+    Source,
+    TickAddEvent,
+    TickAwaitEvent,
+    TickEndWait,
+    TickPublishEvent,
+    TickSleep,
+    TickStepResult,
+    WorkflowTick,
+)
+from loom.effects.collecting import Collector
+from loom.effects.convert import event_of, exception_of, failure_of, record_of
+from loom.steps.ports import current_execution
+from loom.steps.registry import wire_name
+from loom.steps.retry import RetryInfo, ask_policy, policy_seed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loom.core.commands import CommandResumeWorker, CommandRunWorker
+    from loom.effects.binding import StepBinding
+    from loom.steps.events import Event
+    from loom.steps.ports import RunPort
+
+
+class Host(Protocol):
+    """What an execution needs of the run that it belongs to."""
+
+    run_id: str
+
+    def now(self) -> float:
+        """The time."""
+        ...
+
+    def report(self, tick: WorkflowTick) -> None:
+        """Tell the run what a body did; safe from any thread."""
+        ...
+
+    def check_target(self, event: Event, step: str | None) -> None:
+        """Refuse an event for a step that does not exist or does not take it."""
+        ...
+
+    def make_context(self, execution: StepExecution) -> Any:
+        """The context that a body asks for."""
+        ...
+
+    def executed(self, execution: StepExecution) -> None:
+        """An execution is over and has told its result."""
+        ...
+
+
+class StepExecution:
+    """A body that runs, and its way to the run."""
+
+    __slots__ = (
+        "_collector", "_occurrences", "_ordinals", "_waits", "abandoned", "binding", "command", "host", "is_over", "task",
+    )  # fmt: skip
+
+    def __init__(self, host: Host, binding: StepBinding, command: CommandRunWorker) -> None:
+        self.host = host
+        self.binding = binding
+        self.command = command
+        self.task: asyncio.Task[None] | None = None
+        self.is_over = False
+        self.abandoned = False
+        """The run is over or has left memory: what the body still does is nobody's business."""
+        self._ordinals = count()
+        self._collector: Collector | None = None
+        self._occurrences: dict[str, int] | None = None
+        self._waits: dict[str, asyncio.Future[CommandResumeWorker]] | None = None
+
+    @property
+    def run(self) -> RunPort:
+        """The run, as contexts see it."""
+        host: Any = self.host
+        return host  # type: ignore[no-any-return]
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt at the same work."""
+        return f"{self.host.run_id}:{self.command.step}:{self.command.item.id}"
+
+    async def work(self) -> None:
+        """Run the body to its end and tell the run about it."""
+        current_execution.set(self)
+        binding, command = self.binding, self.command
+        try:
+            arguments = binding.arguments(command.item)
+            if binding.context_name is not None:
+                arguments[binding.context_name] = self.host.make_context(self)
+            returned, fanned_out = binding.classify(await binding.call(arguments))
+        except asyncio.CancelledError as error:
+            if self.abandoned:
+                raise
+            # Whatever cancelled the body, the run goes on: this is a failure of the step.
+            self._tell(self._failed(error))
+        except Exception as error:  # noqa: BLE001 - any failure of a body is data for the reducer
+            self._tell(self._failed(error))
+        else:
+            self._tell(
+                TickStepResult(
+                    at=self.host.now(),
+                    step=command.step,
+                    item=command.item.id,
+                    seq=command.seq,
+                    returned=returned,
+                    fanned_out=fanned_out,
+                    collects=self._collector.calls() if self._collector is not None else (),
+                )
+            )
+
+    def _tell(self, tick: TickStepResult) -> None:
+        self.is_over = True
+        if not self.abandoned:
+            self.host.report(tick)
+        self.host.executed(self)
+
+    def _failed(self, error: BaseException) -> TickStepResult:
+        """The failure as a tick, with the policy's verdict in it."""
+        command, now = self.command, self.host.now()
+        delay: float | None = None
+        policy = self.binding.config.retry_policy
+        if policy is not None:
+            item = command.item
+            first = item.first_at if item.first_at is not None else command.started_at
+            failures = item.attempts + 1
+            asked = error if isinstance(error, Exception) else exception_of(failure_of(error))
+            seed = policy_seed(self.host.run_id, command.step, failures)
+            try:
+                delay = ask_policy(policy, elapsed_time=now - first, attempts=failures, error=asked, seed=seed)
+            except Exception as verdict_error:  # noqa: BLE001 - a broken policy ends the retries with its own error
+                verdict_error.__cause__ = error
+                error = verdict_error
+        return TickStepResult(
+            at=now,
+            step=command.step,
+            item=command.item.id,
+            seq=command.seq,
+            failure=failure_of(error),
+            retry_delay_s=delay,
+            collects=self._collector.calls() if self._collector is not None else (),
+        )
+
+    def next_source(self) -> Source | None:
+        """The mark of the body's next effect; None if the execution is over and effects have no owner any more."""
+        if self.is_over:
+            return None
+        command = self.command
+        return Source(command.step, command.item.id, command.seq, next(self._ordinals))
+
+    def is_repeated(self, source: Source | None) -> bool:
+        """Whether an interrupted run of the same execution has had this effect already."""
+        return source is not None and source.ordinal in self.command.item.effects
+
+    def send(self, event: Event, step: str | None, waiter_id: str | None) -> None:
+        """Send an event into the run."""
+        self.host.check_target(event, step)
+        self.host.report(
+            TickAddEvent(
+                at=self.host.now(),
+                event=record_of(event),
+                step=step,
+                waiter_id=waiter_id,
+                source=self.next_source(),
+            )
+        )
+
+    def publish(self, event: Event) -> None:
+        """Put an event on the stream."""
+        self.host.report(TickPublishEvent(at=self.host.now(), event=record_of(event), source=self.next_source()))
+
+    def collect(self, event: Event, expected: Sequence[type[Event]], buffer_id: str) -> list[Event] | None:
+        """Put an event aside until all expected ones are there."""
+        if self._collector is None:
+            self._collector = Collector(self.command)
+        # A call needs the number of effects before it, without being one itself.
+        position = next(self._ordinals)
+        self._ordinals = count(position)
+        return self._collector.collect(event, expected, buffer_id, position)
+
+    async def wait(
+        self,
+        event_type: type[Event],
+        waiter_event: Event | None,
+        waiter_id: str | None,
+        requirements: dict[str, Any],
+        timeout_s: float | None,
+    ) -> Event:
+        """Wait for an event. The body is suspended; it is not run again while this process holds it."""
+        name = wire_name(event_type)
+        waiter_id = waiter_id or self._default_waiter_id(name, requirements)
+        occurrence = self._occurrence(waiter_id)
+        source = self._live_source("wait_for_event")
+        tick = TickAwaitEvent(
+            at=self.host.now(),
+            source=source,
+            waiter_id=waiter_id,
+            occurrence=occurrence,
+            event_type=name,
+            requirements=tuple(requirements.items()),
+            timeout_s=timeout_s,
+            waiter_event=record_of(waiter_event) if waiter_event is not None else None,
+            suspends=self._owns_current_task(),
+        )
+        answer = await self._suspended(tick, self._recorded_key(source, wait_key(waiter_id, occurrence)))
+        if answer.timed_out or answer.event is None:
+            raise TimeoutError(f"Timed out waiting for {event_type.__name__}")
+        return event_of(answer.event)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for time to pass, as a timer of the run."""
+        occurrence = self._occurrence("sleep")
+        source = self._live_source("sleep")
+        tick = TickSleep(
+            at=self.host.now(),
+            source=source,
+            occurrence=occurrence,
+            delay_s=float(seconds),
+            suspends=self._owns_current_task(),
+        )
+        await self._suspended(tick, self._recorded_key(source, wait_key("sleep", occurrence)))
+
+    def _default_waiter_id(self, event_type: str, requirements: dict[str, Any]) -> str:
+        wanted = json.dumps(requirements, sort_keys=True, default=str)
+        return f"waiter_{event_type}_{wanted}_work_item_{self.command.item.id}"
+
+    def _occurrence(self, waiter_id: str) -> int:
+        """The how-manieth wait with this id it is in this execution, from 0."""
+        if self._occurrences is None:
+            self._occurrences = {}
+        number = self._occurrences.get(waiter_id, 0)
+        self._occurrences[waiter_id] = number + 1
+        return number
+
+    def _live_source(self, what: str) -> Source:
+        source = self.next_source()
+        if source is None:
+            raise RuntimeError(f"{what}() was called after the step '{self.command.step}' had ended.")
+        return source
+
+    def _recorded_key(self, source: Source, key: str) -> str:
+        """The key under which an interrupted run of this execution had waited here, else the given one."""
+        earlier: str | None = self.command.item.effects.get(source.ordinal)
+        return earlier.partition(":")[2] if earlier is not None else key
+
+    def _owns_current_task(self) -> bool:
+        return asyncio.current_task() is self.task
+
+    async def _suspended(self, tick: TickAwaitEvent | TickSleep, key: str) -> CommandResumeWorker:
+        """Tell the run about a wait and wait for its answer."""
+        if self._waits is None:
+            self._waits = {}
+        future: asyncio.Future[CommandResumeWorker] = asyncio.get_running_loop().create_future()
+        self._waits[key] = future
+        self.host.report(tick)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if not self.abandoned and not self.is_over:
+                command = self.command
+                self.host.report(
+                    TickEndWait(at=self.host.now(), step=command.step, item=command.item.id, seq=command.seq, key=key)
+                )
+            raise
+        finally:
+            if self._waits.get(key) is future:
+                del self._waits[key]
+
+    def answer(self, command: CommandResumeWorker) -> None:
+        """Let a wait go on."""
+        future = self._waits.get(command.key) if self._waits is not None else None
+        if future is not None and not future.done():
+            future.set_result(command)
+
+    def retry_info(self) -> RetryInfo:
+        """What earlier attempts left behind."""
+        item = self.command.item
+        first = item.first_at if item.first_at is not None else self.command.started_at
+        failed_at = item.last_failed_at
+        return RetryInfo(
+            retry_number=item.attempts,
+            elapsed_seconds=max(0.0, self.host.now() - first) if item.attempts else 0.0,
+            last_exception=exception_of(item.last_failure) if item.last_failure is not None else None,
+            last_failed_at=datetime.fromtimestamp(failed_at, tz=UTC) if failed_at is not None else None,
+        )
+

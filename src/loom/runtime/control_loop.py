@@ -1,0 +1,141 @@
+"""The control loop: drives one run on asyncio, through its adapter and nothing else.
+
+    drain -> flush -> commit -> effects -> wait for the next thing to happen -> drain ...
+
+Ticks of workers come before ticks from outside, and both are taken whenever the loop looks, so that neither starves the
+other. May import loom.core, loom.effects.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from loom.core.adapter import pull_of
+from loom.core.commands import (
+    CommandCancelTimer,
+    CommandCompleteRun,
+    CommandFailWorkflow,
+    CommandHalt,
+    CommandPublishEvent,
+    CommandQueueEvent,
+    CommandResumeWorker,
+    CommandRunWorker,
+    CommandStartTimer,
+    CommandWarn,
+    TerminalCommand,
+)
+from loom.runtime.timers import ArmedTimers
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from loom.core.adapter import InternalRunAdapter
+    from loom.core.commands import WorkflowCommand
+    from loom.core.run import Run
+    from loom.core.ticks import WorkflowTick
+
+
+class Workers(Protocol):
+    """The bodies of a run's steps, as the control loop handles them."""
+
+    pull: Callable[[], Awaitable[WorkflowTick]]
+
+    def completed(self) -> list[WorkflowTick]:
+        """See `TaskSet`."""
+        ...
+
+    def on_completion(self, wake: Callable[[], None]) -> None:
+        """See `TaskSet`."""
+        ...
+
+    def start(self, command: CommandRunWorker) -> None:
+        """Run a body."""
+        ...
+
+    def resume(self, command: CommandResumeWorker) -> None:
+        """Let a suspended body go on."""
+        ...
+
+    def warn(self, message: str) -> None:
+        """Tell the operator."""
+        ...
+
+    async def stop(self) -> None:
+        """Cancel the bodies that are left, with a little grace."""
+        ...
+
+
+class ControlLoop:
+    """One run in motion."""
+
+    __slots__ = ("_adapter", "_run", "_timers", "_workers")
+
+    def __init__(self, run: Run, adapter: InternalRunAdapter, workers: Workers) -> None:
+        self._run = run
+        self._adapter = adapter
+        self._workers = workers
+        self._timers: ArmedTimers | None = None
+        workers.pull = pull_of(adapter)
+
+    async def drive(self) -> TerminalCommand:
+        """Run to the end. Whatever a commit raises ends the run in this process, before any of its effects."""
+        run, adapter = self._run, self._adapter
+        try:
+            while True:
+                run.drain()
+                ending = await self._flush()
+                if ending is not None:
+                    return ending
+                for tick in await self._next_ticks():
+                    run.feed(tick)
+        finally:
+            await self._workers.stop()
+            adapter.close()
+
+    async def _flush(self) -> TerminalCommand | None:
+        """Commit what the run wants to do, then do it."""
+        adapter = self._adapter
+        batch = self._run.flush()
+        await adapter.commit(batch)
+        for tick in batch.ticks:
+            adapter.on_tick(tick)
+        ending: TerminalCommand | None = None
+        for command in batch.commands:
+            kind = type(command)
+            if kind is CommandPublishEvent:
+                adapter.write_to_event_stream(command.cursor, command.event)  # type: ignore[union-attr]
+            elif kind is CommandRunWorker:
+                self._workers.start(command)  # type: ignore[arg-type]
+            else:
+                ending = self._perform(command) or ending
+        return ending
+
+    def _perform(self, command: WorkflowCommand) -> TerminalCommand | None:
+        match command:
+            case CommandResumeWorker():
+                self._workers.resume(command)
+            case CommandStartTimer():
+                if self._timers is None:
+                    self._timers = ArmedTimers()
+                self._timers.start(command)
+            case CommandCancelTimer():
+                if self._timers is not None:
+                    self._timers.cancel(command.seq)
+            case CommandWarn():
+                self._workers.warn(command.notice.message)
+            case CommandCompleteRun() | CommandFailWorkflow() | CommandHalt():
+                return command
+            case CommandPublishEvent() | CommandRunWorker() | CommandQueueEvent():
+                raise TypeError(f"{type(command).__name__} is not for here.")
+        return None
+
+    async def _next_ticks(self) -> list[WorkflowTick]:
+        """Wait until something has happened: workers, then the outside, then due timers."""
+        timers = self._timers
+        until = timers.next_due() if timers is not None else None
+        ticks = await self._adapter.wait_for_next_task(self._workers, until)
+        if until is not None and timers is not None:
+            now = self._adapter.get_now()
+            if until <= now:
+                ticks += timers.fire(now)
+        return ticks

@@ -1,0 +1,204 @@
+"""The runtime in memory, `memory://`: runs live in this process and end with it.
+
+May import loom.core, loom.effects, loom.steps and the rest of loom.runtime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections import deque
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import replace
+
+from loom.core.run import Run
+from loom.core.state import BrokerState
+from loom.core.ticks import TickResume, TickStartRun
+from loom.effects.binding import StepBinding
+from loom.effects.convert import read_field, record_of
+from loom.runtime.live import LiveRun
+from loom.runtime.memory_adapter import MemoryAdapter
+from loom.steps import ports
+from loom.steps.planner import StepsPlanner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from typing_extensions import Self
+
+    from loom.core.adapter import InternalRunAdapter
+    from loom.core.ticks import WorkflowTick
+    from loom.steps.events import StartEvent
+    from loom.steps.state_store import InMemoryStateStore
+    from loom.steps.workflow import Workflow
+
+
+class _Ready(NamedTuple):
+    """A workflow, ready to run: worked out once per instance and version of its steps."""
+
+    bindings: dict[str, StepBinding]
+    planner: StepsPlanner
+
+
+class _Turns:
+    """How many runs of one workflow instance are under way, and those that wait for their turn."""
+
+    __slots__ = ("running", "waiting")
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.waiting: deque[Callable[[], None]] = deque()
+
+
+class MemoryRuntime:
+    """Runs workflows on asyncio, in this process.
+
+    It holds every live run, so that none is lost when its handler is dropped, and forgets it at its end. `decorate`
+    wraps the adapter of every run; `clock` is what time is read from.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.time,
+        decorate: Callable[[InternalRunAdapter], InternalRunAdapter] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._decorate = decorate
+        self._runs: dict[str, LiveRun] = {}
+        # Workflows are keyed by identity: they may be models with an equality and no hash.
+        self._turns: dict[int, _Turns] = {}
+        self._launched = False
+
+    @property
+    def is_launched(self) -> bool:
+        """Whether `launch` was called. Runs need no launch here."""
+        return self._launched
+
+    async def launch(self) -> None:
+        """Make ready for runs."""
+        self.launch_sync()
+
+    def launch_sync(self) -> None:
+        """Make ready for runs, outside of an event loop."""
+        self._launched = True
+
+    async def destroy(self) -> None:
+        """Cancel all runs and wait for their ends."""
+        await asyncio.gather(*(run.cancel(None) for run in list(self._runs.values())))
+        self._launched = False
+
+    def destroy_sync(self) -> None:
+        """Ask all runs to stop, without waiting."""
+        for run in list(self._runs.values()):
+            run.request_cancel()
+        self._launched = False
+
+    def track_workflow(self, workflow: Workflow) -> None:
+        """Nothing to do: a workflow is known by its runs."""
+
+    @contextmanager
+    def registering(self) -> Iterator[Self]:
+        """Workflows that are made within use this runtime."""
+        token = ports.registering_runtime.set(self)
+        try:
+            yield self
+        finally:
+            ports.registering_runtime.reset(token)
+
+    def get(self, run_id: str) -> LiveRun:
+        """A run that is under way."""
+        if run_id not in self._runs:
+            raise RuntimeError(f"No active workflow with run_id '{run_id}'.")
+        return self._runs[run_id]
+
+    def start_run(
+        self,
+        workflow: Workflow,
+        run_id: str | None,
+        start_event: StartEvent | None,
+        staged: InMemoryStateStore[Any] | None,
+        resumed: BrokerState | None,
+    ) -> LiveRun:
+        """Begin a run, or go on with a restored one."""
+        run_id = run_id if run_id is not None else uuid.uuid4().hex
+        if run_id in self._runs:
+            raise RuntimeError(f"Workflow run with run_id '{run_id}' already exists.")
+        adapter = MemoryAdapter(asyncio.get_running_loop(), self._clock)
+        outer = self._decorate(adapter) if self._decorate is not None else adapter
+        ready = _ready(workflow)
+        state = replace(resumed, run_id=run_id, outcome=None, is_running=True) if resumed is not None else None
+        core = Run(ready.planner, state, read_field)
+        live = LiveRun(workflow, run_id, core, adapter, outer, ready.bindings, self._ended)
+        if staged is not None:
+            live.adopt_store(staged)
+        self._runs[run_id] = live
+
+        def begin() -> None:
+            core.feed(_first_tick(workflow, run_id, outer.get_now(), start_event, staged, state))
+            live.begin()
+
+        self._admit(workflow, begin)
+        return live
+
+    def _admit(self, workflow: Workflow, begin: Callable[[], None]) -> None:
+        """Begin at once, or when the workflow's limit allows it. A run's clock starts when it does."""
+        limit = workflow._num_concurrent_runs
+        if limit is None:
+            begin()
+            return
+        turns = self._turns.setdefault(id(workflow), _Turns())
+        if turns.running < limit:
+            turns.running += 1
+            begin()
+        else:
+            turns.waiting.append(begin)
+
+    def _ended(self, live: LiveRun) -> None:
+        if self._runs.get(live.run_id) is live:
+            del self._runs[live.run_id]
+        turns = self._turns.get(id(live.workflow))
+        if turns is None:
+            return
+        if turns.waiting:
+            turns.waiting.popleft()()
+            return
+        turns.running -= 1
+        if not turns.running:
+            del self._turns[id(live.workflow)]
+
+
+def _first_tick(
+    workflow: Workflow,
+    run_id: str,
+    now: float,
+    start_event: StartEvent | None,
+    staged: InMemoryStateStore[Any] | None,
+    resumed: BrokerState | None,
+) -> WorkflowTick:
+    config = workflow._config()
+    if resumed is not None:
+        return TickResume(at=now, away_s=max(0.0, now - resumed.at), config=config)
+    return TickStartRun(
+        at=now,
+        run_id=run_id,
+        config=config,
+        event=record_of(start_event) if start_event is not None else None,
+        store=staged.values() if staged is not None else {},
+    )
+
+
+def _ready(workflow: Workflow) -> _Ready:
+    version = type(workflow)._steps_version
+    if workflow._bound is None or workflow._bound[0] != version:
+        manager = workflow._resources()
+        bindings = {
+            name: StepBinding(name, function, function._step_config, manager)
+            for name, function in workflow._get_steps().items()
+        }
+        workflow._bound = (version, _Ready(bindings, StepsPlanner()))
+    ready: _Ready = workflow._bound[1]
+    return ready

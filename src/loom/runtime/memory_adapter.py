@@ -1,0 +1,155 @@
+"""The adapter of runs that live in memory: a mailbox, an alarm, and nothing to commit.
+
+May import loom.core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loom.core.adapter import TaskSet
+    from loom.core.commands import CommandRunWorker
+    from loom.core.reports import Published
+    from loom.core.run import Batch
+    from loom.core.ticks import WorkflowTick
+
+
+class MemoryAdapter:
+    """The way of one run to the outside, within one process.
+
+    All that wakes the control loop, a worker or an event from outside or the alarm, does so through one future, so that
+    waiting needs no task of its own.
+    """
+
+    __slots__ = (
+        "_alarm", "_alarm_at", "_clock", "_journal", "_loop", "_mail", "_pull", "_readers", "_waiter", "stream",
+    )  # fmt: skip
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._mail: list[WorkflowTick] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at: float | None = None
+        self._pull: asyncio.Future[WorkflowTick] | None = None
+        self._journal: list[WorkflowTick] = []
+        self._readers: list[asyncio.Future[None]] = []
+        self.stream: list[Published] = []
+
+    @property
+    def journal(self) -> list[WorkflowTick]:
+        """All committed ticks of the run, in order."""
+        return self._journal
+
+    async def wait_receive(self) -> WorkflowTick:
+        """See `InternalRunAdapter`."""
+        while not self._mail:
+            await self._arrival(None)
+        return self._mail.pop(0)
+
+    async def wait_for_next_task(self, tasks: TaskSet, until: float | None) -> list[WorkflowTick]:
+        """See `InternalRunAdapter`."""
+        tasks.on_completion(self.wake)
+        while True:
+            ticks = tasks.completed()
+            ticks += self._received(tasks)
+            if ticks:
+                return ticks
+            if until is not None and self._clock() >= until:
+                return ticks
+            await self._arrival(until)
+
+    def _received(self, tasks: TaskSet) -> list[WorkflowTick]:
+        """What has come from outside. If a decorator receives in its own way, that is asked instead of the mailbox."""
+        if tasks.pull == self.wait_receive:
+            mail, self._mail = self._mail, []
+            return mail
+        if self._pull is None:
+            self._pull = asyncio.ensure_future(tasks.pull())
+            self._pull.add_done_callback(lambda _done: self.wake())
+        if not self._pull.done():
+            return []
+        pulled, self._pull = self._pull.result(), None
+        self.wake()
+        return [pulled]
+
+    async def _arrival(self, until: float | None) -> None:
+        """Block until somebody calls `wake`, or the alarm rings."""
+        if until != self._alarm_at:
+            self._set_alarm(until)
+        self._waiter = waiter = self._loop.create_future()
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+
+    def _set_alarm(self, until: float | None) -> None:
+        """Keep one alarm, and only for a time that has changed: most waits end long before it."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self._alarm_at = until
+        if until is not None:
+            self._alarm = self._loop.call_later(max(0.0, until - self._clock()), self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = self._alarm_at = None
+        self.wake()
+
+    def wake(self) -> None:
+        """Let a blocked wait look again."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def commit(self, batch: Batch) -> None:
+        """Keep the ticks. In memory nothing can fail."""
+        self._journal += batch.ticks
+
+    def on_tick(self, tick: WorkflowTick) -> None:
+        """See `InternalRunAdapter`."""
+
+    def write_to_event_stream(self, cursor: int, event: Published) -> None:
+        """See `InternalRunAdapter`."""
+        del cursor  # the stream has no gaps: an event's place is its cursor
+        self.stream.append(event)
+        self.wake_readers()
+
+    def wake_readers(self) -> None:
+        """Let everyone who waits for the stream or the end look again."""
+        if self._readers:
+            readers, self._readers = self._readers, []
+            for reader in readers:
+                if not reader.done():
+                    reader.set_result(None)
+
+    async def news(self) -> None:
+        """Block until the stream has grown or the run has ended."""
+        reader = self._loop.create_future()
+        self._readers.append(reader)
+        await reader
+
+    def get_now(self) -> float:
+        """See `InternalRunAdapter`."""
+        return self._clock()
+
+    def send_event(self, tick: WorkflowTick) -> None:
+        """See `InternalRunAdapter`."""
+        self._mail.append(tick)
+        self.wake()
+
+    def finalize_step(self, command: CommandRunWorker) -> None:
+        """See `InternalRunAdapter`."""
+
+    def close(self) -> None:
+        """See `InternalRunAdapter`."""
+        self._set_alarm(None)
+        if self._pull is not None:
+            self._pull.cancel()
+            self._pull = None
+        self.wake()
+        self.wake_readers()

@@ -1,0 +1,52 @@
+"""The timers of a run that are armed in this process, by due time. May import loom.core."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+from loom.core.ticks import TickTimeout, TickTimerFired
+
+if TYPE_CHECKING:
+    from loom.core.commands import CommandStartTimer
+    from loom.core.ticks import WorkflowTick
+
+
+class ArmedTimers:
+    """A heap of due times. Cancelled ones are skipped when they come up."""
+
+    __slots__ = ("_armed", "_heap")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int]] = []
+        self._armed: dict[int, CommandStartTimer] = {}
+
+    def start(self, command: CommandStartTimer) -> None:
+        """Arm a timer; one of the same number is replaced."""
+        self._armed[command.seq] = command
+        heapq.heappush(self._heap, (command.due, command.seq))
+
+    def cancel(self, seq: int) -> None:
+        """Disarm a timer."""
+        self._armed.pop(seq, None)
+
+    def next_due(self) -> float | None:
+        """When the next timer is due."""
+        heap, armed = self._heap, self._armed
+        while heap:
+            due, seq = heap[0]
+            command = armed.get(seq)
+            if command is not None and command.due == due:
+                return due
+            heapq.heappop(heap)
+        return None
+
+    def fire(self, now: float) -> list[WorkflowTick]:
+        """The ticks of all timers that are due by now, none of them early."""
+        fired: list[WorkflowTick] = []
+        while (due := self.next_due()) is not None and due <= now:
+            _, seq = heapq.heappop(self._heap)
+            command = self._armed.pop(seq)
+            tick_type = TickTimeout if command.purpose == "timeout" else TickTimerFired
+            fired.append(tick_type(at=now, timer=seq))
+        return fired

@@ -1,0 +1,241 @@
+"""The context: one class with three faces, before a run, outside of it (its handler) and inside of it (a step).
+
+May import the rest of loom.steps and loom.core.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic
+
+from pydantic import BaseModel
+from typing_extensions import TypeVar
+
+from loom.steps import ports
+from loom.steps.errors import ContextStateError, WorkflowRuntimeError
+from loom.steps.state_store import DictState
+from loom.steps.warn_once import warn_once
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from loom.core.state import BrokerState
+    from loom.steps.events import Event, StartEvent, StopEvent
+    from loom.steps.handler import WorkflowHandler
+    from loom.steps.ports import ExecutionPort, RunPort
+    from loom.steps.retry import RetryInfo
+    from loom.steps.serializers import BaseSerializer
+    from loom.steps.state_store import InMemoryStateStore
+    from loom.steps.workflow import Workflow
+
+StateT = TypeVar("StateT", bound=BaseModel, default=DictState)
+EventT = TypeVar("EventT", bound="Event")
+
+_WAIT_SECONDS = 2000
+
+
+class Context(Generic[StateT]):
+    """State and services of a run.
+
+    Steps get one by asking for a parameter of this type. Outside, `handler.ctx` is the run's; a context can also be made
+    before a run to prepare its store, or restored with `from_dict` to go on with a run that was saved.
+    """
+
+    def __init__(
+        self,
+        workflow: Workflow,
+        previous_context: dict[str, Any] | None = None,
+        serializer: BaseSerializer | None = None,
+    ) -> None:
+        self._workflow = workflow
+        self._serializer = serializer
+        self._run: RunPort | None = None
+        self._execution: ExecutionPort | None = None
+        self._staged: InMemoryStateStore[Any] | None = None
+        self._restored: BrokerState | None = None
+        if previous_context is not None:
+            from loom.steps.snapshot import restore
+
+            self._restored, self._staged = restore(workflow, previous_context, self._get_serializer())
+
+    @classmethod
+    def _inside(cls, workflow: Workflow, execution: ExecutionPort) -> Context[Any]:
+        """The face that a step sees."""
+        context: Context[Any] = cls.__new__(cls)
+        context._workflow = workflow
+        context._serializer = None
+        context._run = execution.run
+        context._execution = execution
+        context._staged = context._restored = None
+        return context
+
+    def _get_serializer(self) -> BaseSerializer:
+        return self._serializer if self._serializer is not None else self._workflow._get_serializer()
+
+    def _begin(self, workflow: Workflow, event: StartEvent | None, run_id: str | None) -> WorkflowHandler:
+        """Start a run that belongs to this context from now on."""
+        from loom.steps.handler import WorkflowHandler
+
+        if self._execution is not None:
+            raise ContextStateError("run() is only available from handler code, not from within steps.")
+        resumed, staged = self._restored, self._staged
+        if self._run is not None:
+            if not self._run.is_done:
+                raise ContextStateError("Cannot start a new run while context is already running.")
+            resumed, staged = self._take_over(self._run)
+        self._run = workflow.runtime.start_run(workflow, run_id, event, staged, resumed)
+        self._restored = self._staged = None
+        return WorkflowHandler(self, self._run)
+
+    @staticmethod
+    def _take_over(run: RunPort) -> tuple[BrokerState | None, InMemoryStateStore[Any]]:
+        """What a new run keeps of an ended one: its store, and if it was cancelled, its work."""
+        outcome = run.state.outcome
+        cancelled = outcome is not None and outcome.status == "cancelled"
+        return (run.state if cancelled else None), run.store
+
+    def _inner(self, what: str) -> ExecutionPort:
+        if self._execution is not None:
+            return self._execution
+        raise ContextStateError(f"{what} is only available from within step functions.")
+
+    def _outer(self, what: str) -> RunPort:
+        if self._execution is not None:
+            raise ContextStateError(f"{what} is only available from handler code, not from within steps.")
+        if self._run is None:
+            raise ContextStateError(f"{what} requires a running workflow. Call workflow.run() first.")
+        return self._run
+
+    @staticmethod
+    def get_step_context() -> Context[Any]:
+        """The context of the step whose body is running here."""
+        execution = ports.current_execution.get()
+        if execution is None:
+            raise WorkflowRuntimeError("get_step_context() is only available from within step functions.")
+        return Context._inside(execution.run.workflow, execution)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the run goes on; of a restored context, whether it had been under way."""
+        if self._execution is not None:
+            warn_once("Context.is_running is always True within a step.")
+            return True
+        if self._run is not None:
+            outcome = self._run.state.outcome
+            return not self._run.is_done or (outcome is not None and outcome.status == "cancelled")
+        return self._restored is not None and self._restored.is_running
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether only input from outside can move the run."""
+        return self._run is not None and self._run.state.is_idle()
+
+    @property
+    def store(self) -> InMemoryStateStore[StateT]:
+        """The run's state; before the run, a store that the run takes over."""
+        if self._run is not None:
+            return self._run.store
+        if self._staged is None:
+            from loom.steps.state_store import InMemoryStateStore
+
+            self._staged = InMemoryStateStore(state_type=self._workflow._get_state_type())
+        return self._staged
+
+    def to_dict(self, serializer: BaseSerializer | None = None, *, include_state: bool = True) -> dict[str, Any]:
+        """The run as a JSON-able dict, from which `from_dict` goes on."""
+        from loom.steps.snapshot import save
+
+        if self._execution is not None:
+            raise ContextStateError("to_dict() is only available from handler code, not from within steps.")
+        used = serializer if serializer is not None else self._get_serializer()
+        state = self._run.state if self._run is not None else self._restored
+        store = self.store if include_state else None
+        return save(state, store, used, self._run.now() if self._run is not None else None)
+
+    @classmethod
+    def from_dict(
+        cls, workflow: Workflow, data: dict[str, Any], serializer: BaseSerializer | None = None
+    ) -> Context[StateT]:
+        """A context restored from `to_dict`. What cannot be read is a `ContextSerdeError` at once."""
+        return cls(workflow, previous_context=data, serializer=serializer)
+
+    def send_event(self, message: Event, step: str | None = None, *, waiter_id: str | None = None) -> None:
+        """Send an event into the run. `step` aims it at one step, `waiter_id` at the waiters of one id."""
+        if self._execution is not None:
+            self._execution.send(message, step, waiter_id)
+        elif self._run is not None:
+            self._run.send(message, step, waiter_id)
+        else:
+            raise ContextStateError("send_event() called before workflow started.")
+
+    def collect_events(
+        self, ev: Event, expected: Sequence[type[Event]], buffer_id: str | None = None
+    ) -> list[Event] | None:
+        """Put an event aside; once all expected ones are there, get them in the order of `expected`."""
+        return self._inner("collect_events").collect(ev, expected, buffer_id or "default")
+
+    async def wait_for_event(  # noqa: PLR0913 - the signature is a public contract
+        self,
+        event_type: type[EventT],
+        waiter_event: Event | None = None,
+        waiter_id: str | None = None,
+        requirements: dict[str, Any] | None = None,
+        timeout: float | None = _WAIT_SECONDS,  # noqa: ASYNC109 - part of the contract
+    ) -> EventT:
+        """Wait until an event of this type with these field values arrives, and get it.
+
+        The body is suspended and gives its worker to others meanwhile. `waiter_event` is put on the stream, once.
+        """
+        execution = self._inner("wait_for_event")
+        answer: Any = await execution.wait(event_type, waiter_event, waiter_id, requirements or {}, timeout)
+        return answer  # type: ignore[no-any-return]
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass. The sleep is a timer of the run: it survives what the process does not."""
+        await self._inner("sleep").sleep(seconds)
+
+    @property
+    def idempotency_key(self) -> str:
+        """A name for this piece of work, the same for every attempt at it."""
+        return self._inner("idempotency_key").idempotency_key
+
+    def retry_info(self) -> RetryInfo:
+        """How often this work was tried before, and what came of it."""
+        return self._inner("retry_info").retry_info()
+
+    def write_event_to_stream(self, ev: Event | None) -> None:
+        """Put an event on the stream."""
+        execution = self._inner("write_event_to_stream")
+        if ev is not None:
+            execution.publish(ev)
+
+    async def running_steps(self) -> list[str]:
+        """The steps that have an execution under way."""
+        return list(self._outer("running_steps").state.active_steps())
+
+    async def stream_events(self) -> AsyncGenerator[Event, None]:
+        """The run's events from the beginning, until it ends."""
+        async for _, event in self._outer("stream_events").read_stream(-1, internal=False):
+            yield event
+
+    def get_result(self) -> Any:
+        """The result of an ended run. Deprecated: await the handler."""
+        from loom.steps.handler import plain_result
+
+        warn_once("Context.get_result() is deprecated: await the handler instead.")
+        ending = self._outer("get_result").ending()
+        if isinstance(ending, BaseException):
+            raise ending
+        return None if ending is None else plain_result(_as_stop(ending))
+
+    @property
+    def streaming_queue(self) -> Any:
+        """A queue that the run's events are put into. Deprecated: `stream_events()`."""
+        from loom.steps.stream_queue import stream_into_queue
+
+        warn_once("Context.streaming_queue is deprecated: use handler.stream_events().")
+        return stream_into_queue(self._outer("streaming_queue"))
+
+
+def _as_stop(event: Any) -> StopEvent:
+    stop: StopEvent = event
+    return stop

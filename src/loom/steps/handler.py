@@ -1,0 +1,116 @@
+"""The handler of a run: await its result, read its stream, send it events, cancel it.
+
+May import the rest of loom.steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loom.steps.errors import WorkflowRuntimeError
+from loom.steps.events import StopEvent
+from loom.steps.warn_once import warn_once
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator
+
+    from loom.steps.context import Context
+    from loom.steps.events import Event
+    from loom.steps.ports import RunPort
+
+
+class WorkflowHandler:
+    """A run from outside. `await handler` gives its result or raises what it failed with."""
+
+    def __init__(self, ctx: Context[Any], run: RunPort) -> None:
+        self.ctx = ctx
+        self.run_id = run.run_id
+        self._run = run
+        self._cursor = -1
+        self._drained = False
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._result().__await__()
+
+    async def _result(self) -> Any:
+        return plain_result(await self._run.outcome())
+
+    def __str__(self) -> str:
+        ending = self._run.ending()
+        return str(plain_result(ending)) if isinstance(ending, StopEvent) else repr(self)
+
+    async def stop_event_result(self) -> StopEvent:
+        """The event that the run ended with, whatever its class."""
+        return await self._run.outcome()
+
+    def get_stop_event(self) -> StopEvent | None:
+        """The event that the run ended with, None while it goes on; raises what it failed with."""
+        ending = self._run.ending()
+        if isinstance(ending, BaseException):
+            raise ending
+        return ending
+
+    def is_done(self) -> bool:
+        """Whether the run has ended, in whatever way."""
+        return self._run.is_done
+
+    async def send_event(self, event: Event, step: str | None = None, *, waiter_id: str | None = None) -> None:
+        """Send an event into the run; returns once it cannot be lost any more.
+
+        `step` aims it at one step, `waiter_id` at the waiters of one id.
+        """
+        await self._run.send_durably(event, step, waiter_id)
+
+    async def cancel_run(self, *, timeout: float | None = 5.0) -> None:  # noqa: ASYNC109 - part of the contract
+        """Cancel the run and wait for its end. Raises nothing; `ctx.to_dict()` can be resumed."""
+        await self._run.cancel(timeout)
+
+    async def stream_events(
+        self, expose_internal: bool = False, *, after: int | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """The run's events as they come, until it ends.
+
+        Without `after` there is one reading per handler: leaving it early and calling again goes on from there. With
+        `after` any number of readers can read from any cursor, -1 for the beginning.
+        """
+        if after is not None:
+            async for _, event in self._run.read_stream(after, expose_internal):
+                yield event
+            return
+        if self._drained:
+            raise WorkflowRuntimeError("All the streamed events have already been consumed.")
+        async for cursor, event in self._run.read_stream(self._cursor, expose_internal):
+            self._cursor = cursor
+            self._drained = isinstance(event, StopEvent)
+            yield event
+        self._drained = True
+
+    def done(self) -> bool:
+        """Whether the run has ended. Deprecated: `is_done()`."""
+        warn_once("WorkflowHandler.done() is deprecated: use is_done().")
+        return self.is_done()
+
+    def cancelled(self) -> bool:
+        """Whether the run was cancelled. Deprecated: look at the exception that awaiting the handler raises."""
+        warn_once("WorkflowHandler.cancelled() is deprecated: await the handler and catch WorkflowCancelledByUser.")
+        outcome = self._run.state.outcome
+        return outcome is not None and outcome.status == "cancelled"
+
+    def exception(self) -> BaseException | None:
+        """What the run failed with. Deprecated: await the handler."""
+        warn_once("WorkflowHandler.exception() is deprecated: await the handler and catch what it raises.")
+        ending = self._run.ending()
+        return ending if isinstance(ending, BaseException) else None
+
+    def cancel(self) -> bool:
+        """Ask the run to stop, without waiting. Deprecated: `await cancel_run()`."""
+        warn_once("WorkflowHandler.cancel() is deprecated: use await cancel_run().")
+        if self._run.is_done:
+            return False
+        self._run.request_cancel()
+        return True
+
+
+def plain_result(event: StopEvent) -> Any:
+    """What a run's end means to whoever awaits it: the result of a plain `StopEvent`, else the event itself."""
+    return event.result if type(event) is StopEvent else event

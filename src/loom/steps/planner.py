@@ -1,0 +1,270 @@
+"""The planner of Python steps: which steps get an event, and when joins fire. Pure.
+
+Streams. A step that returns a list opens a stream. The stream counts its open tokens: events on their way, pieces of work,
+and streams within it, each one token. Whatever settles gives its token back; at zero the stream closes and its joins
+fire, one level up. So each rule below only has to say by how much the count changes.
+
+May import loom.core and steps.streams.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from loom.core.config import specs_of
+from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP
+from loom.core.planner import Complete, Emit, Fail, Intent, Planned, Publish, RunStep, Warn
+from loom.core.records import (
+    INPUT_REQUIRED_EVENT,
+    STEP_FAILED_KIND,
+    STOP_EVENT,
+    EventRecord,
+    Failure,
+    StepFailure,
+)
+from loom.steps import streams
+from loom.steps.streams import StepsPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loom.core.config import BrokerConfig, StepSpec
+    from loom.core.planner import Arrival, StepFailed
+    from loom.core.records import EventKind
+    from loom.core.state import WorkItem
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where an event comes from: the streams around it, and how often its line has been recovered, by handler."""
+
+    scope: tuple[int, ...] = ()
+    recoveries: tuple[tuple[str, int], ...] = ()
+
+
+class StepInput(msgspec.Struct, frozen=True):
+    """What a work item carries besides its event."""
+
+    origin: Origin
+    bound: tuple[tuple[str, EventRecord], ...] = ()
+    """The events of a multi-slot join by parameter."""
+
+
+ROOT = Origin()
+_EMPTY_PLAN = StepsPlan()
+_NOTHING: tuple[Intent, ...] = ()
+
+
+class Routes:
+    """Which steps take which types, worked out once per config and type."""
+
+    __slots__ = ("_by_kind", "config")
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self._by_kind: dict[str, tuple[StepSpec, ...]] = {}
+
+    def steps_for(self, kind: EventKind) -> tuple[StepSpec, ...]:
+        """The accepting steps, in the order of the config."""
+        found = self._by_kind.get(kind.name)
+        if found is None:
+            found = self._by_kind[kind.name] = tuple(s for s in self.config.steps if takes(s, s.accepts, kind))
+        return found
+
+
+def takes(spec: StepSpec, accepted: tuple[str, ...], kind: EventKind) -> bool:
+    """Whether a step takes an event: by its exact type, or by a base where the step asked for subclasses.
+
+    An ending is no input: a step that takes a broad base does not get the `StopEvent`.
+    """
+    if kind.name in accepted:
+        return True
+    if not spec.accept_subclasses or kind.is_a(STOP_EVENT):
+        return False
+    return any(base in accepted for base in kind.bases)
+
+
+class StepsPlanner:
+    """Routes events to Python steps. It has no state of its own but a cache of what configs say."""
+
+    def __init__(self) -> None:
+        self._routes: Routes | None = None
+
+    def start(self, config: BrokerConfig) -> StepsPlan:
+        """The plan of a run in which nothing has happened."""
+        del config
+        return _EMPTY_PLAN
+
+    def _routes_of(self, config: BrokerConfig) -> Routes:
+        routes = self._routes
+        if routes is None or routes.config is not config:
+            routes = self._routes = Routes(config)
+        return routes
+
+    def accepts(self, config: BrokerConfig, step: str, event_type: str) -> bool:
+        """Whether a step takes events of this very type as input."""
+        spec = specs_of(config).get(step)
+        return spec is not None and event_type in spec.accepts
+
+    def origin_of(self, item: WorkItem) -> Origin:
+        """Events that a body sends by itself belong to no stream, but keep their line of recoveries."""
+        extra = item.extra
+        return Origin((), extra.origin.recoveries) if extra is not None and extra.origin.recoveries else ROOT
+
+    def on_event(self, config: BrokerConfig, plan: StepsPlan, fact: Arrival) -> Planned:
+        """Give the event to every step that accepts it and was not woken by it."""
+        event, origin = fact.event, fact.origin
+        specs = self._routes_of(config).steps_for(event.kind)
+        if fact.step is not None:
+            specs = tuple(spec for spec in specs if spec.name == fact.step)
+        if len(specs) == 1 and not fact.woken and not (origin is not None and origin.scope):
+            spec = specs[0]
+            if not spec.slots and not spec.collects:
+                return Planned(plan, (RunStep(spec.name, event, _input(origin)),), True)
+        return self._deliver(config, plan, fact, specs)
+
+    def _deliver(self, config: BrokerConfig, plan: StepsPlan, fact: Arrival, specs: Sequence[StepSpec]) -> Planned:
+        """The general case: joins, slots, streams, several takers."""
+        origin = fact.origin if fact.origin is not None else ROOT
+        intents: list[Intent] = []
+        tokens = -1
+        taken = False
+        for spec in specs:
+            if spec.name in fact.woken:
+                taken = True
+                continue
+            taken = True
+            if spec.collects:
+                plan, more = self._arrive(config, plan, spec, fact, origin)
+                intents += more
+                if any(type(intent) is Fail for intent in more):
+                    return Planned(plan, intents, True)
+                continue
+            bound: tuple[tuple[str, EventRecord], ...] = ()
+            if spec.slots:
+                plan, filled = _fill_slots(plan, spec, fact.event)
+                if filled is None:
+                    continue
+                bound = filled
+            tokens += 1
+            intents.append(RunStep(spec.name, fact.event, StepInput(origin, bound) if bound else _input(origin)))
+        if origin.scope:
+            plan, more = streams.adjust(config, plan, origin.scope, tokens)
+            intents += self._fire(more, origin)
+        return Planned(plan, intents, taken)
+
+    def _arrive(
+        self, config: BrokerConfig, plan: StepsPlan, spec: StepSpec, fact: Arrival, origin: Origin
+    ) -> tuple[StepsPlan, list[Intent]]:
+        """A member has reached a join."""
+        label, step = fact.event.kind.label or fact.event.kind.name, spec.name
+        if not origin.scope:
+            if fact.step is not None:
+                return plan, [Fail(step, _runtime_failure(streams.targeted_at_join(label, step)))]
+            return plan, [Warn(streams.outside_of_stream(label, step))]
+        plan, fired, known = streams.arrive(config, plan, spec, origin.scope, fact.event)
+        if not known:
+            return plan, [Warn(streams.not_bound(label, step))]
+        return plan, self._fire(fired, origin)
+
+    def _fire(self, releases: Sequence[streams.Fired], origin: Origin) -> list[Intent]:
+        """Joins whose set is complete become work, one level above their stream."""
+        return [
+            RunStep(fired.step, fired.event, _input(Origin(fired.scope, origin.recoveries))) for fired in releases
+        ]
+
+    def on_returned(
+        self, config: BrokerConfig, plan: StepsPlan, item: WorkItem, events: tuple[EventRecord, ...], fanned_out: bool
+    ) -> Planned:
+        """A step is done: end the run, open a stream, or send what it returned on its way."""
+        origin = item.extra.origin if item.extra is not None else ROOT
+        if len(events) == 1 and not fanned_out:
+            event = events[0]
+            kind = event.kind
+            if kind.name == STOP_EVENT or STOP_EVENT in kind.bases:
+                return Planned(plan, (Complete(event),))
+            emit = Emit(event, None, origin)
+            if INPUT_REQUIRED_EVENT in kind.bases or kind.name == INPUT_REQUIRED_EVENT:
+                return Planned(plan, (Publish(event), emit))
+            return Planned(plan, (emit,))
+        stop = next((event for event in events if event.kind.is_a(STOP_EVENT)), None)
+        if stop is not None:
+            return Planned(plan, (Complete(stop),))
+        if fanned_out:
+            return self._open_stream(config, plan, item.step, origin, events)
+        if not origin.scope:
+            return Planned(plan, _NOTHING)
+        plan, fired = streams.adjust(config, plan, origin.scope, -1)
+        return Planned(plan, self._fire(fired, origin))
+
+    def _open_stream(
+        self, config: BrokerConfig, plan: StepsPlan, step: str, origin: Origin, events: tuple[EventRecord, ...]
+    ) -> Planned:
+        plan, scope = streams.open_stream(plan, step, origin.scope, len(events))
+        inner = Origin(scope, origin.recoveries)
+        intents: list[Intent] = []
+        for event in events:
+            if event.kind.is_a(INPUT_REQUIRED_EVENT):
+                intents.append(Publish(event))
+            intents.append(Emit(event, None, inner))
+        if not events:
+            plan, fired = streams.adjust(config, plan, scope, 0)
+            intents += self._fire(fired, origin)
+        return Planned(plan, intents)
+
+    def on_failed(self, config: BrokerConfig, plan: StepsPlan, fact: StepFailed) -> Planned:
+        """Give the failure to the step's handler as long as its budget along this line lasts, else fail the run."""
+        item = fact.item
+        specs = specs_of(config)
+        spec = specs.get(item.step)
+        handler = specs.get(spec.recovered_by) if spec is not None and spec.recovered_by else None
+        origin = item.extra.origin if item.extra is not None else ROOT
+        if handler is not None:
+            counts = dict(origin.recoveries)
+            counts[handler.name] = counts.get(handler.name, 0) + 1
+            if counts[handler.name] <= handler.max_recoveries:
+                body = StepFailure(item.step, item.event, fact.failure, fact.attempts, fact.elapsed_s, fact.at)
+                recovered = Origin(origin.scope, tuple(sorted(counts.items())))
+                event = EventRecord(STEP_FAILED_KIND, body)
+                return Planned(plan, (Emit(event, handler.name, recovered),))
+        return Planned(plan, (Fail(item.step, fact.failure, fact.attempts, fact.elapsed_s),))
+
+    def on_idle(self, config: BrokerConfig, plan: StepsPlan, waiting: Sequence[WorkItem]) -> Planned:
+        """A run with an open stream that nothing can close any more would wait for ever: fail it."""
+        del config
+        if not plan.streams:
+            return Planned(plan)
+        scopes = {stream for item in waiting if item.extra is not None for stream in item.extra.origin.scope}
+        if scopes & set(plan.streams):
+            return Planned(plan)
+        first = plan.streams[min(plan.streams)]
+        return Planned(plan, (Fail(first.source, _runtime_failure(streams.stuck(plan))),))
+
+
+def _input(origin: Any) -> StepInput | None:
+    """What an item carries: nothing at all in the common case."""
+    return StepInput(origin) if origin is not None and origin != ROOT else None
+
+
+def _fill_slots(
+    plan: StepsPlan, spec: StepSpec, event: EventRecord
+) -> tuple[StepsPlan, tuple[tuple[str, EventRecord], ...] | None]:
+    """Put an event into its slot of a multi-slot join; the full set if all slots are filled now."""
+    slots = plan.slots.get(spec.name, EMPTY_MAP)
+    fitting = [name for name, accepted in spec.slots if takes(spec, accepted, event.kind)]
+    slot = min(fitting, key=lambda name: len(slots.get(name, EMPTY_FIFO)))
+    slots = slots.set(slot, slots.get(slot, EMPTY_FIFO).push_back(event))
+    bound: list[tuple[str, EventRecord]] = []
+    if all(slots.get(name) for name, _ in spec.slots):
+        for name, _ in spec.slots:
+            first, rest = slots[name].pop_front()
+            bound.append((name, first))
+            slots = slots.set(name, rest)
+    plan = replace(plan, slots=plan.slots.set(spec.name, slots))
+    return plan, tuple(bound) if bound else None
+
+
+def _runtime_failure(message: str) -> Failure:
+    return Failure("workflows.errors.WorkflowRuntimeError", message)

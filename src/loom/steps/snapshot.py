@@ -1,0 +1,48 @@
+"""Saving a run as a context dict and restoring it: the state and the store together.
+
+May import loom.core and the rest of loom.steps.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from loom.core.state import BrokerState
+from loom.steps.context_dict import context_from_dict, context_to_dict
+from loom.steps.errors import ContextSerdeError
+from loom.steps.state_store import InMemoryStateStore
+
+if TYPE_CHECKING:
+    from loom.steps.serializers import BaseSerializer
+    from loom.steps.workflow import Workflow
+
+
+def save(
+    state: BrokerState | None, store: InMemoryStateStore[Any] | None, serializer: BaseSerializer, now: float | None
+) -> dict[str, Any]:
+    """A run, or what was prepared for one, as a dict."""
+    return context_to_dict(
+        state if state is not None else BrokerState(),
+        store=store.to_dict(serializer) if store is not None else None,
+        serializer=serializer,
+        now=now if now is not None else time.time(),
+    )
+
+
+def restore(
+    workflow: Workflow, data: dict[str, Any], serializer: BaseSerializer
+) -> tuple[BrokerState, InMemoryStateStore[Any] | None]:
+    """What a dict holds; a `ContextSerdeError` if it cannot be read."""
+    if not isinstance(data, dict):
+        raise ContextSerdeError(f"Context dict specified in an invalid format: a dict is wanted, not {type(data)}")
+    state = context_from_dict(
+        data, config=workflow._config(), serializer=serializer, event_classes=workflow.events, now=time.time()
+    )
+    stored = data.get("state")
+    if not stored:
+        return state, None
+    try:
+        return state, InMemoryStateStore.from_dict(stored, serializer)
+    except ValueError as error:
+        raise ContextSerdeError(f"Context dict specified in an invalid format: state: {error}") from error

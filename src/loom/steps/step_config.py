@@ -1,0 +1,81 @@
+"""What is known about a step before it runs: plain declarations that routing, validation and drawing read.
+
+Pure. May import `collect`; everything else only as a type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar
+
+from loom.steps.collect import Collect
+
+if TYPE_CHECKING:
+    # A dataclass never evaluates its annotations, so these stay types only and this module stays pure and light.
+    from pydantic import BaseModel  # noqa: TC004
+
+    from loom.steps.resources import ResourceDefinition  # noqa: TC004
+    from loom.steps.retry import RetryPolicy  # noqa: TC004
+
+WorkflowGraphCheck = Literal["reachability", "terminal_event", "dead_end"]
+StepGraphCheck = Literal["reachability", "dead_end"]
+StepRole = Literal["step", "catch_error"]
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass
+class StepConfig:
+    """The declaration of one step, read from its signature and from its decorator."""
+
+    accepted_events: list[Any]
+    """Every event type that is routed to the step."""
+    event_name: str
+    """The parameter that takes the event; of several, the first."""
+    return_types: list[Any]
+    """What the step may return, unions and lists taken apart; `[NoneType]` for `-> None`."""
+    context_parameter: str | None
+    num_workers: int
+    retry_policy: RetryPolicy | None
+    resources: list[ResourceDefinition]
+    context_state_type: type[BaseModel] | None = None
+    skip_graph_checks: list[StepGraphCheck] = field(default_factory=list)
+    collect_params: list[tuple[str, Any]] | None = None
+    """The slots of a join `(a: A, b: B)` in the order of declaration."""
+    is_fan_out: bool = False
+    """The step may return a list, which opens a stream."""
+    bare_return_types: tuple[Any, ...] = ()
+    """What a step may return without a list around it: `B` in `-> list[A] | B`."""
+    collection_param: tuple[str, tuple[Any, ...]] | None = None
+    """The `list[E]` parameter and its element types."""
+    collection_policy: Collect | None = None
+    """How the `list[E]` parameter collects; set exactly when `collection_param` is."""
+    role: StepRole = "step"
+    catch_error_for_steps: list[str] | None = None
+    """The steps that a handler covers; None means all that no other handler names."""
+    catch_error_max_recoveries: int = 1
+    accept_event_subclasses: bool = False
+    timeout: float | None = None
+    """Seconds that one execution may take; None means no limit of its own."""
+
+
+@dataclass(frozen=True)
+class CatchErrorHandler:
+    """A `@catch_error` handler as failures are routed to it."""
+
+    step_name: str
+    for_steps: list[str] | None
+    max_recoveries: int
+
+
+class StepFunction(Protocol, Generic[P, R_co]):
+    """A function that a decorator made a step; it carries its `StepConfig`."""
+
+    _step_config: StepConfig
+    __name__: str
+    __qualname__: str
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Run the body as the plain function that it still is."""
+        ...

@@ -1,0 +1,286 @@
+"""Workflows: classes whose methods are steps.
+
+May import the rest of loom.steps and loom.core; a runtime is reached through `ports`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loom.steps import ports
+from loom.steps.errors import WorkflowRuntimeError, WorkflowValidationError
+from loom.steps.events import StartEvent
+from loom.steps.graph import event_types
+from loom.steps.registry import kind_of
+from loom.steps.signature import get_steps_from_class, get_steps_from_instance
+from loom.steps.validate import (
+    check_graph_check_names,
+    check_num_concurrent_runs,
+    ensure_start_event_class,
+    ensure_stop_event_class,
+    validate_workflow_graph,
+)
+
+if TYPE_CHECKING:
+    from loom.core.config import BrokerConfig
+    from loom.steps.context import Context
+    from loom.steps.events import Event, StopEvent
+    from loom.steps.handler import WorkflowHandler
+    from loom.steps.ports import RuntimePort
+    from loom.steps.resources import ResourceManager
+    from loom.steps.serializers import BaseSerializer
+    from loom.steps.step_config import StepConfig, StepFunction, WorkflowGraphCheck
+
+
+class WorkflowMeta(type):
+    """Gives each workflow class its own steps made of free functions. It can be combined with other metaclasses."""
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(name, bases, namespace, **kwargs)
+        cls._step_functions: dict[str, StepFunction[..., Any]] = {}
+
+
+class Workflow(metaclass=WorkflowMeta):
+    """A set of steps and the events between them.
+
+    A class derives from it and marks methods with `@step`. An instance can be run any number of times, also at once:
+
+        result = await MyWorkflow(timeout=60).run(topic="x")
+
+    `timeout` bounds a run in seconds of its being alive; None means no bound. `num_concurrent_runs` holds back further
+    runs of this instance until others have ended.
+    """
+
+    _step_functions: dict[str, StepFunction[..., Any]]
+    # Counts the changes of any class's free functions, so that instances notice them.
+    _steps_version: int = 0
+
+    def __init__(  # noqa: PLR0913 - the signature is a public contract
+        self,
+        timeout: float | None = 45.0,
+        disable_validation: bool = False,
+        verbose: bool = False,
+        resource_manager: ResourceManager | None = None,
+        num_concurrent_runs: int | None = None,
+        runtime: RuntimePort | None = None,
+        workflow_name: str | None = None,
+        skip_graph_checks: set[WorkflowGraphCheck] | None = None,
+        serializer: BaseSerializer | None = None,
+    ) -> None:
+        check_num_concurrent_runs(num_concurrent_runs)
+        self._timeout = timeout
+        self._verbose = verbose
+        self._disable_validation = disable_validation
+        self._num_concurrent_runs = num_concurrent_runs
+        self._workflow_name = workflow_name
+        self._serializer = serializer
+        self._resource_manager = resource_manager
+        steps, name = self._step_configs(), type(self).__name__
+        self._start_event_class = ensure_start_event_class(steps, name)
+        self._stop_event_class = ensure_stop_event_class(steps, name)
+        self._skip_graph_checks = check_graph_check_names(skip_graph_checks)
+        self._locked = False
+        self._validated: tuple[int, bool] | None = None
+        self._compiled: tuple[int, BrokerConfig] | None = None
+        self._bound: tuple[int, Any] | None = None
+        self._state_type: Any = None
+        self._runtime = runtime if runtime is not None else ports.registering_runtime.get()
+        if self._runtime is not None:
+            self._runtime.track_workflow(self)
+
+    @property
+    def workflow_name(self) -> str:
+        """The name it was given, else its class's."""
+        cls = type(self)
+        return self._workflow_name if self._workflow_name is not None else f"{cls.__module__}.{cls.__qualname__}"
+
+    @property
+    def runtime(self) -> RuntimePort:
+        """Where its runs live."""
+        if self._runtime is None:
+            self._runtime = ports.default_runtime()
+        return self._runtime
+
+    @property
+    def serializer(self) -> BaseSerializer | None:
+        """The serializer it was given, None for the default."""
+        return self._serializer
+
+    @property
+    def start_event_class(self) -> type[StartEvent]:
+        """The event that begins a run."""
+        return self._start_event_class
+
+    @property
+    def stop_event_class(self) -> type[StopEvent]:
+        """The event that ends a run."""
+        return self._stop_event_class
+
+    @property
+    def events(self) -> list[type[Event]]:
+        """All event types that its steps take and return."""
+        return event_types(self._step_configs())
+
+    @classmethod
+    def add_step(cls, func: StepFunction[..., Any]) -> None:
+        """Make a function with a `@step` decorator a step of this class."""
+        if getattr(func, "_step_config", None) is None:
+            raise WorkflowValidationError(f"Step function {func.__name__} is missing the `@step` decorator.")
+        if func.__name__ in {**get_steps_from_class(cls), **cls._step_functions}:
+            raise WorkflowValidationError(
+                f"A step {func.__name__} is already part of this workflow, please choose another name."
+            )
+        cls._step_functions[func.__name__] = func
+        Workflow._steps_version += 1
+
+    @classmethod
+    def _get_steps_from_class(cls) -> dict[str, StepFunction[..., Any]]:
+        return {**get_steps_from_class(cls), **cls._step_functions}
+
+    def _get_steps(self) -> dict[str, StepFunction[..., Any]]:
+        """All steps by name: the bound methods, then the free functions of exactly this class."""
+        return {**get_steps_from_instance(self), **type(self)._step_functions}
+
+    def _step_configs(self) -> dict[str, StepConfig]:
+        return {name: function._step_config for name, function in self._get_steps().items()}
+
+    def _config(self) -> BrokerConfig:
+        """The workflow as the engine sees it, worked out once."""
+        if self._compiled is None or self._compiled[0] != Workflow._steps_version:
+            from loom.steps.compile import broker_config
+
+            config = broker_config(self.workflow_name, self._step_configs(), self._timeout)
+            self._compiled = (Workflow._steps_version, config)
+        return self._compiled[1]
+
+    def _resources(self) -> ResourceManager:
+        if self._resource_manager is None:
+            from loom.steps.resources import ResourceManager
+
+            self._resource_manager = ResourceManager()
+        return self._resource_manager
+
+    def _get_state_type(self) -> Any:
+        """The type of its runs' store, from the annotations of its steps."""
+        if self._state_type is None:
+            from loom.steps.state_store import infer_state_type
+
+            self._state_type = infer_state_type(self)
+        return self._state_type
+
+    def _get_serializer(self) -> BaseSerializer:
+        """The serializer of its contexts: its own, or one that knows its events and its state."""
+        if self._serializer is not None:
+            return self._serializer
+        from loom.steps.serializers import JsonSerializer
+
+        return JsonSerializer().with_types(*self.events, self._get_state_type())
+
+    def _switch_runtime(self, new_runtime: RuntimePort) -> None:
+        if new_runtime is self._runtime:
+            return
+        if self._locked:
+            raise RuntimeError("Cannot reassign runtime after workflow has been launched")
+        self._runtime = new_runtime
+        new_runtime.track_workflow(self)
+
+    def _switch_workflow_name(self, name: str) -> None:
+        if self._locked and name != self._workflow_name:
+            raise RuntimeError("Cannot change workflow_name after workflow has been launched")
+        self._workflow_name = name
+        self._compiled = None
+
+    def _lock(self) -> None:
+        """From the first run or launch on, the runtime and the name stay."""
+        self._locked = True
+
+    def validate(self, *, validate_resource_configs: bool = True, validate_resources: bool = False) -> bool:
+        """Check the graph of steps and events. Returns whether a human is in the loop; raises what is wrong with it."""
+        configs = self._step_configs()
+        human = validate_workflow_graph(configs, type(self).__name__, self._skip_graph_checks)
+        self._start_event_class = ensure_start_event_class(configs, type(self).__name__)
+        self._stop_event_class = ensure_stop_event_class(configs, type(self).__name__)
+        if validate_resource_configs and any(config.resources for config in configs.values()):
+            from loom.steps.resources import check_resource_configs
+
+            _refuse("Resource config validation failed:", check_resource_configs(configs))
+        if validate_resources:
+            _refuse("Resource validation failed:", self._unresolvable(configs))
+        self._validated = (Workflow._steps_version, human)
+        return human
+
+    def _unresolvable(self, configs: dict[str, StepConfig]) -> list[str]:
+        """Try every resource once and say what went wrong."""
+        import asyncio
+
+        async def resolve() -> list[str]:
+            problems = []
+            for name, config in configs.items():
+                for definition in config.resources:
+                    try:
+                        await self._resources().get(definition.resource, definition.type_annotation)
+                    except Exception as error:  # noqa: BLE001 - every problem is reported, not only the first
+                        problems.append(f"Step '{name}', resource '{definition.name}': {error}")
+            return problems
+
+        return asyncio.run(resolve())
+
+    def _validate_once(self) -> None:
+        if self._disable_validation or (self._validated is not None and self._validated[0] == Workflow._steps_version):
+            return
+        self.validate()
+
+    def _check_target(self, event: Event, step: str | None) -> None:
+        """Refuse an event for a step that does not exist or does not take it."""
+        if step is None:
+            return
+        from loom.core.config import specs_of
+        from loom.steps.planner import takes
+
+        spec = specs_of(self._config()).get(step)
+        if spec is None:
+            raise WorkflowRuntimeError(f"Step {step} does not exist")
+        if not takes(spec, spec.accepts, kind_of(type(event))):
+            raise WorkflowRuntimeError(f"Step {step} does not accept event of type {type(event)}")
+
+    def _start_event(self, start_event: StartEvent | None, kwargs: dict[str, Any]) -> StartEvent:
+        if start_event is not None:
+            if not isinstance(start_event, StartEvent):
+                raise ValueError("The 'start_event' argument must be an instance of 'StartEvent'.")
+            if kwargs:
+                import logging
+
+                logging.getLogger("loom.workflow").warning(
+                    "Keyword arguments are not supported when 'run()' is invoked with the 'start_event' parameter. "
+                    "These keyword arguments will be ignored: %s",
+                    kwargs,
+                )
+            return start_event
+        try:
+            return self._start_event_class(**kwargs)
+        except ValueError as error:
+            name = self._start_event_class.__name__
+            raise WorkflowRuntimeError(
+                f"Failed creating a start event of type '{name}' with the keyword arguments: {kwargs}: {error}"
+            ) from error
+
+    def run(
+        self, ctx: Context[Any] | None = None, start_event: StartEvent | None = None, **kwargs: Any
+    ) -> WorkflowHandler:
+        """Begin a run, or go on with the one that `ctx` was restored from. Needs a running event loop.
+
+        Keyword arguments build the start event, unless one is given. `run_id` names the run.
+        """
+        from loom.steps.context import Context
+
+        self._lock()
+        self._validate_once()
+        run_id = kwargs.pop("run_id", None)
+        context: Context[Any] = Context(self) if ctx is None else ctx
+        event = None if context.is_running else self._start_event(start_event, kwargs)
+        return context._begin(self, event, run_id)
+
+
+def _refuse(title: str, problems: list[str]) -> None:
+    if problems:
+        raise WorkflowValidationError("\n".join([title, *(f"  - {problem}" for problem in problems)]))

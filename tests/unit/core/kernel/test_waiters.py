@@ -1,0 +1,196 @@
+"""Waiting for events and for time."""
+
+from __future__ import annotations
+
+from core_rig import START, A, B, Rig, ev, kind
+
+from loom.core.commands import CommandCancelTimer, CommandResumeWorker, CommandStartTimer
+from loom.core.config import StepSpec
+from loom.core.reports import IdleReport, UnhandledReport
+from loom.core.ticks import TickAddEvent, TickEndWait, TickResume
+
+WIDE = StepSpec("work", (START.name, A.name), num_workers=0)
+
+
+def end_wait(rig: Rig, key: str, item: int = 1) -> Rig:
+    return rig.tick(TickEndWait(at=0.0, step="work", item=item, seq=rig.body(item).seq, key=key))
+
+
+def test_wait_gives_the_worker_back_and_the_answer_wakes_the_same_body() -> None:
+    rig = Rig().start().event(A).wait(1)
+    assert rig.dispatched() == [("work", 2)]
+    rig.finish(2).event(B, fields={"n": 1})
+    (resumed,) = rig.commands(CommandResumeWorker)
+    assert (resumed.key, resumed.event, resumed.worker_id) == ("w", ev(B, n=1), 0)
+    assert resumed.seq == rig.body(1).seq
+
+
+def test_woken_body_waits_for_a_free_worker_and_goes_before_the_queue() -> None:
+    rig = Rig().start().event(A).event(A).wait(1).event(B)
+    assert rig.commands(CommandResumeWorker) == []
+    rig.finish(2)
+    assert [c.step for c in rig.commands(CommandResumeWorker)] == ["work"]
+    assert rig.dispatched() == []
+
+
+def test_two_waits_in_a_row_get_two_answers() -> None:
+    rig = Rig().start().wait(1).event(B, fields={"n": 1}).wait(1, occurrence=1).event(B, fields={"n": 2})
+    (resumed,) = rig.commands(CommandResumeWorker)
+    assert (resumed.key, resumed.event) == ("w#1", ev(B, n=2))
+
+
+def test_waiter_takes_only_what_meets_its_requirements() -> None:
+    rig = Rig().start().wait(1, requirements=(("user", "ann"),)).event(B, fields={"user": "bob"})
+    assert rig.commands(CommandResumeWorker) == []
+    rig.event(B, fields={"user": "ann"})
+    assert [c.event for c in rig.commands(CommandResumeWorker)] == [ev(B, user="ann")]
+
+
+def test_event_for_a_waiter_id_reaches_that_waiter_alone() -> None:
+    rig = Rig(WIDE).start().event(A).wait(1, waiter="x").wait(2, waiter="y").event(B, waiter_id="y")
+    assert [c.key for c in rig.commands(CommandResumeWorker)] == ["y"]
+
+
+def test_one_event_answers_every_matching_waiter_oldest_first_and_is_marked_as_shared() -> None:
+    rig = Rig(WIDE).start().event(A).event(A).wait(2).wait(1).wait(3).event(B)
+    resumed = rig.commands(CommandResumeWorker)
+    assert [c.seq for c in resumed] == [rig.body(2).seq, rig.body(1).seq, rig.body(3).seq]
+    assert all(c.event is not None and c.event.shared for c in resumed)
+
+
+def test_answer_of_a_subclass_needs_a_step_that_takes_subclasses() -> None:
+    sub = kind("t.SubB", B.name)
+    strict = Rig().start().wait(1).event(sub)
+    assert strict.commands(CommandResumeWorker) == []
+    lax = Rig(StepSpec("work", (START.name,), accept_subclasses=True)).start().wait(1).event(sub)
+    assert len(lax.commands(CommandResumeWorker)) == 1
+
+
+def test_early_event_is_kept_for_its_waiter_and_given_once() -> None:
+    rig = Rig(WIDE).start().event(A).event(B, fields={"n": 1})
+    assert rig.published(UnhandledReport)[0].kept
+    rig.wait(1)
+    assert [c.event for c in rig.commands(CommandResumeWorker)] == [ev(B, n=1)]
+    assert rig.state.waiting.kept_count == 0
+    rig.wait(2)
+    assert rig.commands(CommandResumeWorker) == []
+
+
+def test_kept_events_have_a_limit() -> None:
+    rig = Rig(keep_unclaimed=1).start().event(B).event(B)
+    assert not rig.published(UnhandledReport)[0].kept
+    assert rig.state.waiting.kept_count == 1
+
+
+def test_events_that_a_body_sends_are_not_kept() -> None:
+    rig = Rig().start()
+    rig.tick(TickAddEvent(at=0.0, event=ev(B), source=rig.source()))
+    assert not rig.published(UnhandledReport)[0].kept
+
+
+def test_repeated_wait_after_a_crash_finds_its_answer() -> None:
+    rig = Rig().start().wait(1).event(B).tick(TickResume(at=1.0))
+    rig.wait(1, at=1.0, ordinal=0)
+    assert [c.event for c in rig.commands(CommandResumeWorker)] == [ev(B)]
+
+
+def test_repeated_wait_under_a_made_up_id_finds_its_answer_by_position() -> None:
+    rig = Rig().start().wait(1, waiter="auto-1").event(B).tick(TickResume(at=1.0))
+    rig.wait(1, at=1.0, waiter="auto-2", ordinal=0)
+    assert [c.event for c in rig.commands(CommandResumeWorker)] == [ev(B)]
+
+
+def test_waiter_of_a_dead_process_starts_the_body_again_when_answered() -> None:
+    rig = Rig().start().wait(1).tick(TickResume(at=1.0))
+    assert rig.dispatched() == []
+    rig.event(B, at=1.0)
+    assert rig.dispatched() == [("work", 1)]
+    assert rig.commands(CommandResumeWorker) == []
+
+
+def test_waiter_times_out_by_its_timer() -> None:
+    rig = Rig().start().wait(1, timeout_s=3.0)
+    assert [(c.purpose, c.due) for c in rig.commands(CommandStartTimer)] == [("waiter", 3.0)]
+    rig.fire("waiter")
+    assert [(c.event, c.timed_out) for c in rig.commands(CommandResumeWorker)] == [(None, True)]
+
+
+def test_answer_cancels_the_timer_of_its_waiter() -> None:
+    rig = Rig().start().wait(1, timeout_s=3.0)
+    (armed,) = rig.commands(CommandStartTimer)
+    assert rig.event(B).commands(CommandCancelTimer) == [CommandCancelTimer(armed.seq)]
+
+
+def test_timed_out_wait_is_waited_for_anew_by_the_next_attempt_but_an_answer_stays() -> None:
+    rig = Rig().start().wait(1, timeout_s=3.0).fire("waiter").fail(1, delay=0.0, at=3.0)
+    assert rig.wait(1, at=3.0).commands(CommandResumeWorker) == []
+    rig.event(B, at=3.0).fail(1, delay=0.0, at=3.0).wait(1, at=3.0)
+    assert len(rig.commands(CommandResumeWorker)) == 1
+
+
+def test_wait_in_a_child_task_keeps_the_worker() -> None:
+    rig = Rig().start().event(A).wait(1, suspends=False)
+    assert rig.dispatched() == []
+    rig.event(B)
+    assert [c.worker_id for c in rig.commands(CommandResumeWorker)] == [None]
+    assert list(rig.worker().in_progress) == [1]
+
+
+def test_abandoned_wait_gives_the_body_a_worker_again() -> None:
+    rig = end_wait(Rig().start().wait(1, timeout_s=9.0), "w")
+    assert list(rig.worker().in_progress) == [1]
+    assert rig.state.get_active_waiters() == []
+    assert len(rig.commands(CommandCancelTimer)) == 1
+
+
+def test_abandoned_sleep_is_not_asleep_any_more() -> None:
+    rig = end_wait(Rig().start().sleep(1), "sleep")
+    assert not rig.state.timers
+    assert (rig.state.active, rig.state.asleep) == (1, 0)
+
+
+def test_end_of_a_wait_without_a_name_changes_nothing() -> None:
+    rig = end_wait(Rig().start(), "")
+    assert list(rig.worker().in_progress) == [1]
+
+
+def test_sleep_makes_a_run_asleep_and_not_idle() -> None:
+    rig = Rig().start().sleep(1, delay=5.0)
+    assert rig.state.is_asleep()
+    assert not rig.state.is_idle()
+    assert rig.published(IdleReport) == []
+    rig.fire("sleep")
+    assert len(rig.commands(CommandResumeWorker)) == 1
+    assert not rig.state.is_asleep()
+
+
+def test_second_wait_of_a_suspended_body_changes_no_worker() -> None:
+    rig = Rig().start().wait(1).wait(1, waiter="v")
+    assert list(rig.worker().suspended) == [1]
+    assert [w.waiter_id for _, w in rig.state.get_active_waiters()] == ["w", "v"]
+
+
+def test_waiter_called_sleep_is_no_sleep() -> None:
+    rig = Rig().start().wait(1, waiter="sleep", suspends=False).sleep(1)
+    assert [timer.purpose for timer in rig.state.timers.values()] == ["sleep"]
+    assert rig.state.is_asleep()
+
+
+def test_body_that_ends_while_it_sleeps_leaves_nothing_asleep() -> None:
+    rig = Rig().start().sleep(1).finish(1)
+    assert (rig.state.active, rig.state.asleep) == (0, 0)
+    assert not rig.state.timers
+
+
+def test_body_that_fails_while_it_sleeps_is_retried_and_sleeps_anew() -> None:
+    rig = Rig().start().sleep(1, delay=5.0).fail(1, delay=0.0, at=1.0)
+    assert (rig.state.active, rig.state.asleep) == (1, 0)
+    rig.sleep(1, delay=5.0, at=1.0)
+    assert rig.state.is_asleep()
+
+
+def test_settled_item_leaves_no_waiter_behind() -> None:
+    rig = Rig().start().wait(1, timeout_s=9.0, suspends=False).finish(1)
+    assert rig.state.get_active_waiters() == []
+    assert not rig.state.timers
+    assert not rig.state.waiting.open

@@ -1,0 +1,114 @@
+"""The command queue: order, budgets, push back, cancelled timers and the lane of the answers."""
+
+from __future__ import annotations
+
+import pytest
+from core_rig import START, ev
+
+from loom.core.command_queue import CommandQueue
+from loom.core.commands import CommandCancelTimer, CommandPublishEvent, CommandRunWorker, CommandStartTimer
+from loom.core.state import WorkItem
+
+
+def work(seq: int) -> CommandRunWorker:
+    return CommandRunWorker(seq, "work", WorkItem(seq, "work", ev(START)), 0, seq, 0.0)
+
+
+def note(cursor: int) -> CommandPublishEvent:
+    return CommandPublishEvent(cursor, ev(START))
+
+
+def timer(seq: int) -> CommandStartTimer:
+    return CommandStartTimer(seq, 1.0, "retry")
+
+
+def queue_of(*commands: object, size: int = 10) -> CommandQueue:
+    queue = CommandQueue(lambda _command: size)
+    queue.add(commands)
+    return queue
+
+
+def test_everything_leaves_in_order_without_a_budget() -> None:
+    commands = [work(1), note(0), timer(2)]
+    queue = queue_of(*commands)
+    assert queue.flush() == commands
+    assert len(queue) == 0
+
+
+def test_byte_budget_lets_the_longest_prefix_go() -> None:
+    queue = queue_of(note(0), note(1), note(2))
+    assert queue.flush(max_bytes=20) == [note(0), note(1)]
+    assert queue.flush(max_bytes=20) == [note(2)]
+
+
+def test_one_command_passes_however_large() -> None:
+    queue = queue_of(note(0), note(1), size=1000)
+    assert queue.flush(max_bytes=1) == [note(0)]
+    assert queue.flush(max_bytes=1) == [note(1)]
+
+
+def test_window_of_bodies_counts_those_under_way() -> None:
+    queue = queue_of(work(1), note(0), work(2), note(1))
+    assert queue.flush(max_in_flight=2, in_flight=1) == [work(1), note(0)]
+    assert queue.flush(max_in_flight=2, in_flight=2) == []
+    assert queue.flush(max_in_flight=2, in_flight=1) == [work(2), note(1)]
+
+
+def test_one_body_passes_when_none_is_under_way() -> None:
+    queue = queue_of(work(1), work(2))
+    assert queue.flush(max_in_flight=0) == [work(1)]
+
+
+def test_push_back_goes_first_and_in_order() -> None:
+    queue = queue_of(note(0), note(1), note(2))
+    sent = queue.flush()
+    queue.add([note(3)])
+    queue.push_back(sent[1:])
+    assert queue.flush() == [note(1), note(2), note(3)]
+
+
+def test_cancel_of_a_queued_timer_removes_both() -> None:
+    queue = queue_of(note(0), timer(1))
+    queue.add([CommandCancelTimer(1), note(1)])
+    assert queue.flush() == [note(0), note(1)]
+
+
+def test_cancel_removes_every_queued_start_of_its_timer() -> None:
+    queue = queue_of(timer(1), timer(1), CommandCancelTimer(1))
+    assert [c for c in queue.flush() if isinstance(c, CommandStartTimer)] == []
+
+
+def test_cancel_of_a_pushed_back_timer_removes_both() -> None:
+    queue = queue_of(timer(1))
+    queue.push_back(queue.flush())
+    queue.add([CommandCancelTimer(1)])
+    assert queue.flush() == []
+
+
+def test_cancel_of_a_timer_that_left_goes_out() -> None:
+    queue = queue_of(timer(1))
+    queue.flush()
+    queue.add([CommandCancelTimer(1)])
+    assert queue.flush() == [CommandCancelTimer(1)]
+
+
+def test_end_of_a_run_drops_what_was_not_begun() -> None:
+    queue = queue_of(work(1), note(0), timer(2))
+    queue.drop_work()
+    assert queue.flush() == [note(0)]
+
+
+def test_answers_have_their_own_lane() -> None:
+    queue = queue_of(work(1), work(2))
+    queue.answer("status")
+    assert queue.flush(max_in_flight=1, in_flight=1) == []
+    assert queue.take_answers() == ["status"]
+    assert queue.take_answers() == []
+
+
+def test_byte_budget_without_a_measure_is_an_error() -> None:
+    queue = CommandQueue()
+    queue.add([note(0)])
+    with pytest.raises(ValueError, match="measure"):
+        queue.flush(max_bytes=10)
+    assert len(queue) == 1

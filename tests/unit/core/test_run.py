@@ -1,0 +1,168 @@
+"""The sans-IO run: feed, drain, flush, push back, and the terminal command."""
+
+from __future__ import annotations
+
+import pytest
+from core_rig import START, STOP, WORK, A, ev, read_field
+
+from loom.core.commands import (
+    CommandCompleteRun,
+    CommandHalt,
+    CommandPublishEvent,
+    CommandRunWorker,
+    CommandStartTimer,
+    TerminalCommand,
+)
+from loom.core.config import BrokerConfig
+from loom.core.reports import IdleReport
+from loom.core.run import Run, terminal_command
+from loom.core.state import BrokerState
+from loom.core.ticks import (
+    Source,
+    TickAddEvent,
+    TickCancelRun,
+    TickEditStore,
+    TickPublishEvent,
+    TickResume,
+    TickStartRun,
+    TickStepResult,
+    WorkflowTick,
+)
+from loom.steps.planner import StepsPlanner
+
+CONFIG = BrokerConfig("test", (WORK,))
+
+
+def new_run(state: BrokerState | None = None) -> Run:
+    return Run(StepsPlanner(), state, read_field, lambda _command: 10)
+
+
+def started(*ticks: WorkflowTick, config: BrokerConfig = CONFIG) -> Run:
+    run = new_run()
+    for tick in (TickStartRun(at=0.0, run_id="r", config=config, event=ev(START)), *ticks):
+        run.feed(tick)
+    run.drain()
+    return run
+
+
+def stop(seq: int = 1, at: float = 1.0) -> TickStepResult:
+    return TickStepResult(at=at, step="work", item=1, seq=seq, returned=(ev(STOP),))
+
+
+def test_nothing_is_reduced_before_drain() -> None:
+    run = new_run()
+    run.feed(TickStartRun(at=0.0, run_id="r", config=CONFIG, event=ev(START)))
+    assert not run.state.is_running
+    run.drain()
+    assert run.state.is_running
+
+
+def test_batch_holds_the_input_ticks_once_and_no_derived_ones() -> None:
+    run = started()
+    batch = run.flush()
+    assert [type(t) for t in batch.ticks] == [TickStartRun]
+    assert batch.state is run.state
+    assert run.flush().ticks == []
+
+
+def test_ticks_that_others_wait_behind_are_marked_in_the_journal() -> None:
+    batch = started(TickAddEvent(at=0.0, event=ev(A)), TickAddEvent(at=0.0, event=ev(A))).flush()
+    assert [t.more for t in batch.ticks] == [True, True, False]
+
+
+def test_run_with_more_input_at_hand_does_not_call_itself_idle() -> None:
+    config = BrokerConfig("test", (WORK,))
+    run = new_run()
+    run.feed(TickStartRun(at=0.0, run_id="r", config=config))
+    run.feed(TickAddEvent(at=0.0, event=ev(A)))
+    run.drain()
+    published = [c.event for c in run.flush().commands if isinstance(c, CommandPublishEvent)]
+    assert not [event for event in published if isinstance(event, IdleReport)]
+
+
+def test_terminal_command_goes_last_and_once() -> None:
+    run = started()
+    run.flush()
+    run.feed(stop())
+    run.drain()
+    assert run.is_over
+    assert not run.is_closed
+    batch = run.flush()
+    assert isinstance(batch.commands[-1], CommandCompleteRun)
+    assert run.is_closed
+    assert run.flush().commands == []
+
+
+def test_terminal_command_waits_for_what_is_queued_before_it() -> None:
+    run = started()
+    run.flush()
+    run.feed(stop())
+    run.drain()
+    sent = []
+    while not run.is_closed:
+        batch = run.flush(max_bytes=10)
+        sent += batch.commands
+        assert len(batch.commands) <= 2
+    assert [isinstance(c, TerminalCommand) for c in sent] == [False] * (len(sent) - 1) + [True]
+
+
+def test_work_that_was_not_begun_does_not_leave_after_the_end() -> None:
+    run = started(TickCancelRun(at=0.0), config=BrokerConfig("test", (WORK,), timeout_s=5.0))
+    commands = run.flush().commands
+    assert [c for c in commands if isinstance(c, CommandRunWorker | CommandStartTimer)] == []
+    assert commands[-1] == CommandHalt("cancelled")
+
+
+def test_pushed_back_terminal_command_is_built_again() -> None:
+    run = started(TickCancelRun(at=0.0))
+    batch = run.flush()
+    run.push_back(batch.commands[-1:])
+    assert not run.is_closed
+    assert run.flush().commands == [CommandHalt("cancelled")]
+
+
+def test_pushed_back_commands_leave_with_the_next_flush() -> None:
+    run = started()
+    batch = run.flush()
+    run.push_back(batch.commands)
+    assert run.has_commands
+    assert run.flush().commands == batch.commands
+
+
+def test_answers_leave_although_the_window_is_full() -> None:
+    run = started()
+    run.answer("status")
+    batch = run.flush(max_in_flight=1, in_flight=1)
+    assert batch.answers == ["status"]
+    assert run.has_commands
+
+
+def parked() -> Run:
+    source = Source("work", 1, 1, 0)
+    publish = TickPublishEvent(at=0.0, event=ev(A), source=source)
+    return started(publish, TickEditStore(at=0.0, base_version=0, changed={}, source=source))
+
+
+def test_parked_run_that_is_taken_up_ends_again() -> None:
+    run = parked()
+    assert isinstance(run.flush().commands[-1], CommandHalt)
+    run.feed(TickResume(at=1.0))
+    run.drain()
+    assert not run.is_over
+    assert not run.is_closed
+    (again,) = [c for c in run.flush().commands if isinstance(c, CommandRunWorker)]
+    run.feed(stop(again.seq, at=2.0))
+    run.drain()
+    assert isinstance(run.flush().commands[-1], CommandCompleteRun)
+
+
+def test_run_goes_on_from_a_state() -> None:
+    run = new_run(started().state)
+    run.feed(TickResume(at=5.0))
+    run.drain()
+    assert [c.item.id for c in run.flush().commands if isinstance(c, CommandRunWorker)] == [1]
+
+
+def test_terminal_command_of_a_run_under_way_is_an_error() -> None:
+    with pytest.raises(ValueError, match="has not ended"):
+        terminal_command(started().state)
