@@ -83,7 +83,7 @@ NESTED = BrokerConfig(
         StepSpec("outer", (D.name,), collects=True, take=2),
         StepSpec("mend", (STEP_FAILED_KIND.name,), max_recoveries=2),
     ),
-    timeout_s=40.0,
+    timeout_s=60.0,
 )
 LINE = BrokerConfig(
     "line", (StepSpec("begin", (START.name,), num_workers=1), StepSpec("work", (A.name, B.name), num_workers=2))
@@ -107,8 +107,22 @@ class Dice:
         return values[self.below(len(values))]
 
 
-def programs(max_size: int = 40, min_size: int = 0) -> st.SearchStrategy[list[int]]:
-    return st.lists(st.integers(0, 2**48 - 1), min_size=min_size, max_size=max_size)
+CODE_BYTES = 6
+CODES = st.integers(0, 2 ** (8 * CODE_BYTES) - 1)
+
+
+def programs(max_size: int = 32) -> st.SearchStrategy[list[int]]:
+    """Short programs and long ones: a run needs a while to get into trouble, a counterexample should not.
+
+    Drawn as one string of bytes, which is many times faster than as a list of numbers.
+    """
+    short = st.binary(max_size=CODE_BYTES * (max_size // 4))
+    long = st.binary(min_size=CODE_BYTES * (max_size // 2), max_size=CODE_BYTES * max_size)
+    return (short | long).map(_codes)
+
+
+def _codes(text: bytes) -> list[int]:
+    return [int.from_bytes(text[at : at + CODE_BYTES]) for at in range(0, len(text), CODE_BYTES)]
 
 
 def read_field(event: EventRecord, name: str) -> Any:
@@ -139,7 +153,7 @@ def start(config: BrokerConfig, at: float = 0.0) -> TickStartRun:
 
 
 def _source(dice: Dice, execution: Execution) -> Source:
-    ordinal = dice.below(4) if dice.below(4) == 0 else len(execution.effects)
+    ordinal = dice.below(4) if dice.below(12) == 0 else len(execution.effects)
     return Source(execution.item.step, execution.item.id, execution.seq, ordinal)
 
 
@@ -161,19 +175,19 @@ def _collects(dice: Dice, state: BrokerState, execution: Execution) -> tuple[Col
 def _finish(dice: Dice, state: BrokerState, at: float, e: Execution) -> WorkflowTick:
     collects = _collects(dice, state, e)
     base = {"at": at, "step": e.item.step, "item": e.item.id, "seq": e.seq, "collects": collects}
-    shape = dice.below(12)
-    if shape == 0:
+    shape = dice.below(24)
+    if shape == 23:
         return TickStepResult(**base, returned=(EventRecord(STOP, {"n": dice.below(3)}),))
-    if shape <= 2:
+    if shape <= 3:
         return TickStepResult(**base)
-    if shape <= 5:
+    if shape <= 10:
         members = tuple(event(dice) for _ in range(dice.below(4)))
         return TickStepResult(**base, returned=members, fanned_out=True)
     return TickStepResult(**base, returned=(event(dice),))
 
 
 def _fail(dice: Dice, state: BrokerState, at: float, e: Execution) -> WorkflowTick:
-    delay = dice.pick((0.0, 0.0, 2.0, 5.0, 5.0, None))
+    delay = dice.pick((0.0, 0.0, 0.0, 2.0, 2.0, 5.0, 5.0, None))
     return TickStepResult(
         at=at,
         step=e.item.step,
@@ -247,7 +261,8 @@ def sensible(dice: Dice, state: BrokerState) -> WorkflowTick:
     if choice < 12 and bodies:
         return dice.pick(_BODY_ACTS)(dice, state, at, dice.pick(bodies))
     if choice < 16 and state.timers:
-        number = dice.pick(sorted(state.timers))
+        armed = sorted(state.timers)
+        number = dice.pick([n for n in armed if n != state.timeout_timer or dice.below(8) == 0] or armed)
         timer = state.timers[number]
         cls = TickTimeout if timer.purpose == "timeout" else TickTimerFired
         return cls(at=max(at, timer.due), timer=number)

@@ -13,7 +13,6 @@ Pure.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from loom.core.commands import CommandCancelTimer, CommandRunWorker, CommandStartTimer, WorkflowCommand
@@ -30,7 +29,7 @@ class CommandQueue:
     __slots__ = ("_answers", "_queue", "_size_of")
 
     def __init__(self, size_of: Callable[[WorkflowCommand], int] | None = None) -> None:
-        self._queue: deque[WorkflowCommand] = deque()
+        self._queue: list[WorkflowCommand] = []
         self._answers: list[Any] = []
         self._size_of = size_of
 
@@ -62,34 +61,33 @@ class CommandQueue:
 
     def drop_work(self) -> None:
         """The run is over: bodies that were not started and timers that were not armed are not wanted any more."""
-        self._queue = deque(c for c in self._queue if not isinstance(c, CommandRunWorker | CommandStartTimer))
+        self._queue = [c for c in self._queue if not isinstance(c, CommandRunWorker | CommandStartTimer)]
 
     def flush(
         self, max_bytes: int | None = None, max_in_flight: int | None = None, in_flight: int = 0
     ) -> list[WorkflowCommand]:
         """The longest prefix within the budget: so many bytes, and so many bodies running at a time."""
+        queue = self._queue
         if max_bytes is None and max_in_flight is None:
-            everything = list(self._queue)
-            self._queue.clear()
-            return everything
-        taken: list[WorkflowCommand] = []
-        used = 0
-        while self._queue:
-            command = self._queue[0]
+            self._queue = []
+            return queue
+        used = fitting = 0
+        for command in queue:
             if max_in_flight is not None and type(command) is CommandRunWorker:
                 if in_flight >= max_in_flight:
                     break
                 in_flight += 1
             if max_bytes is not None:
                 used += self._measure(command)
-                if taken and used > max_bytes:
+                if fitting and used > max_bytes:
                     break
-            taken.append(self._queue.popleft())
-        return taken
+            fitting += 1
+        self._queue = queue[fitting:]
+        return queue[:fitting]
 
     def push_back(self, commands: list[WorkflowCommand]) -> None:
         """Return commands that could not be sent: they are first in the next flush, in the same order."""
-        self._queue.extendleft(reversed(commands))
+        self._queue = [*commands, *self._queue]
 
     def _measure(self, command: WorkflowCommand) -> int:
         if self._size_of is None:

@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 
 from loom.core.commands import CommandPublishEvent, CommandWarn, WorkflowCommand
+from loom.core.config import num_workers
 from loom.core.planner import Planner
 from loom.core.records import EventRecord
 from loom.core.reports import Notice, Published
-from loom.core.state import EMPTY_WORKER, BrokerState, InternalStepWorkerState, RunFields
+from loom.core.state import BrokerState, InternalStepWorkerState, RunFields
 
 FieldReader = Callable[[EventRecord, str], Any]
 """Reads a field of an event's body, None if it has none: the engine cannot look inside a body by itself."""
@@ -32,8 +33,9 @@ class Draft(RunFields):
     commands: list[WorkflowCommand] = []
 
     def worker(self, step: str) -> InternalStepWorkerState:
-        """The state of a step, empty if it has none yet."""
-        return self.workers.get(step, EMPTY_WORKER)
+        """The state of a step, a new one if it has none yet."""
+        worker = self.workers.get(step)
+        return worker if worker is not None else InternalStepWorkerState(num_workers(self.config, step))
 
     def next_seq(self) -> int:
         """A new number for an outward command, timer or waiter."""

@@ -7,6 +7,7 @@ has to remember is the `plan`, which the kernel stores for it. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -14,8 +15,6 @@ import msgspec
 from loom.core.records import EventRecord, Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from loom.core.config import BrokerConfig
     from loom.core.state import WorkItem
 
@@ -66,17 +65,6 @@ class Fail(msgspec.Struct, frozen=True):
 Intent = RunStep | Emit | Publish | Warn | Complete | Fail
 
 
-class Arrival(msgspec.Struct, frozen=True):
-    """Fact: an event has entered the run and its waiters were served."""
-
-    event: EventRecord
-    step: str | None = None
-    origin: Any = None
-    """The planner's own mark, if the event came from a step of the run."""
-    woken: frozenset[str] = frozenset()
-    """Steps in which a waiter took the event: they do not get it as input as well."""
-
-
 class StepFailed(msgspec.Struct, frozen=True):
     """Fact: an attempt failed and there will be no other."""
 
@@ -87,12 +75,8 @@ class StepFailed(msgspec.Struct, frozen=True):
     at: float
 
 
-class Planned(msgspec.Struct, frozen=True):
-    """A planner's answer: the plan from now on, what to do, and whether anybody took the event."""
-
-    plan: Any
-    intents: Sequence[Intent] = ()
-    taken: bool = False
+Planned = tuple[Any, Sequence[Intent]]
+"""A planner's answer: the plan from now on, and what to do."""
 
 
 class Planner(Protocol):
@@ -102,8 +86,14 @@ class Planner(Protocol):
         """The plan of a run that has not begun."""
         ...
 
-    def on_event(self, config: BrokerConfig, plan: Any, fact: Arrival) -> Planned:
-        """An event arrived: who works on it?"""
+    def on_event(
+        self, config: BrokerConfig, plan: Any, event: EventRecord, step: str | None, origin: Any, woken: frozenset[str]
+    ) -> tuple[Any, Sequence[Intent], bool]:
+        """An event has entered the run and its waiters were served: who works on it, and did anybody take it?
+
+        `step` is the only one that shall get it, if there is one. `origin` is the planner's own mark, if the event came
+        from a step of the run. `woken` are the steps in which a waiter took it: they do not get it as input as well.
+        """
         ...
 
     def on_returned(

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 
-class EventKind(msgspec.Struct, frozen=True):
+class EventKind(msgspec.Struct, frozen=True, gc=False):
     """The type of an event as the engine knows it: names only, never a class.
 
     One instance per type is shared by all its events, so a kind costs nothing per event.

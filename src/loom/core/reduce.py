@@ -16,7 +16,7 @@ from loom.core import retry
 from loom.core.commands import CommandQueueEvent, WorkflowCommand
 from loom.core.draft import Draft, FieldReader, open_draft
 from loom.core.kernel import collecting, executions, lifecycle, waiters, workers
-from loom.core.planner import Arrival, Complete, Emit, Fail, Planned, Planner, Publish, RunStep, Warn
+from loom.core.planner import Complete, Emit, Fail, Intent, Planner, Publish, RunStep, Warn
 from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord
 from loom.core.reports import UnhandledReport
 from loom.core.ticks import (
@@ -36,7 +36,7 @@ from loom.core.ticks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from loom.core.state import BrokerState
 
@@ -63,17 +63,18 @@ def advance(
     Afterwards, unless more input is at hand, a run that nothing but outside input can move says that it is idle.
     """
     draft = open_draft(state, planner, read_field)
+    draft.ticks += 1
     _apply(draft, tick)
     outward = _settle(draft)
-    if not tick.more:
-        waiting = lifecycle.note_idleness(draft)
-        if waiting is not None:
-            _follow(draft, planner.on_idle(draft.config, draft.plan, waiting))
-            if draft.is_running:
-                lifecycle.announce_idleness(draft)
-            outward += _settle(draft)
-    elif draft.active or draft.asleep:
+    if draft.active or draft.asleep or not draft.is_running:
         draft.idle_since = None
+    elif draft.idle_since is None and not tick.more:
+        draft.idle_since = draft.at
+        draft.plan, intents = planner.on_idle(draft.config, draft.plan, lifecycle.waiting_items(draft))
+        _follow(draft, intents)
+        if draft.is_running:
+            lifecycle.announce_idleness(draft)
+        outward += _settle(draft)
     return draft.freeze(), outward
 
 
@@ -95,7 +96,8 @@ def _settle(d: Draft) -> list[WorkflowCommand]:
 
 def _apply(d: Draft, tick: WorkflowTick) -> None:
     """Bring the clock forward, refuse what comes too late, and hand the tick to its function."""
-    d.at = max(d.at, tick.at)
+    if tick.at > d.at:
+        d.at = tick.at
     kind = type(tick)
     if kind is not TickStartRun:
         if d.outcome is not None and not (kind is TickResume and d.outcome.status == "parked"):
@@ -131,12 +133,12 @@ def _add_event(d: Draft, tick: TickAddEvent) -> None:
             return
         d.seen = d.seen.set(tick.event_id, len(d.seen))
     woken = waiters.resolve(d, event, tick.waiter_id)
-    if tick.waiter_id is not None:
-        planned = Planned(d.plan, (), bool(woken))
-    else:
-        planned = d.planner.on_event(d.config, d.plan, Arrival(event, tick.step, origin, woken))
-    _follow(d, planned, shared=bool(woken))
-    if planned.taken or woken or event.kind.is_a(INPUT_REQUIRED_EVENT) or d.outcome is not None:
+    taken = bool(woken)
+    if tick.waiter_id is None:
+        d.plan, intents, accepted = d.planner.on_event(d.config, d.plan, event, tick.step, origin, woken)
+        _follow(d, intents, shared=taken)
+        taken = taken or accepted
+    if taken or event.kind.is_a(INPUT_REQUIRED_EVENT) or d.outcome is not None:
         return
     kept = tick.source is None and tick.origin is None and waiters.keep(d, event)
     idle = not d.active and not d.asleep
@@ -157,7 +159,7 @@ def _step_result(d: Draft, tick: TickStepResult) -> None:
     if execution is None:
         return
     if tick.failure is not None:
-        planned = retry.after_failure(d, execution, tick, tick.failure)
+        intents = retry.after_failure(d, execution, tick, tick.failure)
     else:
         if tick.collects:
             wrong_at = collecting.settle(d, execution, tick.collects)
@@ -169,9 +171,9 @@ def _step_result(d: Draft, tick: TickStepResult) -> None:
         item = execution.item
         if item.id in d.waiting.answers or item.id in d.waiting.open:
             waiters.forget_item(d, tick.step, item.id)
-        planned = d.planner.on_returned(d.config, d.plan, item, returned, tick.fanned_out)
-    if planned is not None:
-        _follow(d, planned)
+        d.plan, intents = d.planner.on_returned(d.config, d.plan, item, returned, tick.fanned_out)
+    if intents:
+        _follow(d, intents)
     if d.outcome is None:
         workers.fill(d, tick.step)
 
@@ -234,10 +236,8 @@ def _cancel_run(d: Draft, _tick: TickCancelRun) -> None:
     lifecycle.cancel(d)
 
 
-def _follow(d: Draft, planned: Planned, shared: bool = False) -> None:
+def _follow(d: Draft, intents: Sequence[Intent], shared: bool = False) -> None:
     """Carry out a planner's intents. Only here do intents become commands."""
-    d.plan = planned.plan
-    intents = planned.intents
     if not shared and len(intents) > 1:
         shared = sum(type(intent) is RunStep for intent in intents) > 1
     for intent in intents:

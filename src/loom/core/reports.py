@@ -14,7 +14,7 @@ from loom.core.records import EventKind, EventRecord, Failure
 StepPhase = Literal["preparing", "running", "not_running"]
 
 
-class StepReport(msgspec.Struct, frozen=True, tag=True):
+class StepReport(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A step's execution was queued, has begun or is over."""
 
     step: str

@@ -15,14 +15,16 @@ from loom.core.planner import StepFailed
 from loom.core.state import Timer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from loom.core.draft import Draft
-    from loom.core.planner import Planned
+    from loom.core.planner import Intent
     from loom.core.records import Failure
     from loom.core.state import Execution
     from loom.core.ticks import TickStepResult
 
 
-def after_failure(d: Draft, execution: Execution, tick: TickStepResult, failure: Failure) -> Planned | None:
+def after_failure(d: Draft, execution: Execution, tick: TickStepResult, failure: Failure) -> Sequence[Intent]:
     """Schedule the next attempt if the verdict allows one, else ask the planner what follows."""
     item = execution.item
     reserved = collecting.reserve(d, execution, tick.collects)
@@ -31,8 +33,8 @@ def after_failure(d: Draft, execution: Execution, tick: TickStepResult, failure:
         waiters.forget_item(d, item.step, item.id)
         elapsed = d.at - (item.first_at if item.first_at is not None else d.at)
         fact = StepFailed(item, failure, item.attempts + 1, elapsed, d.at)
-        planned: Planned = d.planner.on_failed(d.config, d.plan, fact)
-        return planned
+        d.plan, intents = d.planner.on_failed(d.config, d.plan, fact)
+        return intents  # type: ignore[no-any-return]
     waiters.forget_timeouts(d, item.id)
     item = replace(
         item,
@@ -45,12 +47,12 @@ def after_failure(d: Draft, execution: Execution, tick: TickStepResult, failure:
     )
     if tick.retry_delay_s <= 0:
         workers.requeue(d, item)
-        return None
+        return ()
     timer = timers.arm(d, Timer(d.at + tick.retry_delay_s, "retry", item.step))
     worker = d.worker(item.step)
     d.workers = d.workers.set(item.step, replace(worker, delayed=worker.delayed.set(timer, item)))
     d.asleep += 1
-    return None
+    return ()
 
 
 def attempt_due(d: Draft, step: str, timer: int) -> None:

@@ -12,9 +12,9 @@ It knows no clock, no asyncio and no I/O; the asyncio control loop, the Temporal
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec.structs import replace
 
 from loom.core.command_queue import CommandQueue
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from loom.core.ticks import WorkflowTick
 
 
-class Batch(NamedTuple):
+class Batch(msgspec.Struct, frozen=True):
     """What leaves a run at once: first save the ticks, then carry out the commands."""
 
-    ticks: list[WorkflowTick]
+    ticks: list[Any]
     """The input ticks since the last flush, for the journal."""
     commands: list[WorkflowCommand]
     answers: list[Any]
@@ -62,7 +62,7 @@ class Run:
         self.state = state if state is not None else BrokerState()
         self._planner = planner
         self._read_field = read_field
-        self._buffer: deque[WorkflowTick] = deque()
+        self._buffer: list[WorkflowTick] = []
         self._journal: list[WorkflowTick] = []
         self._queue = CommandQueue(size_of)
         self._closed = False
@@ -88,12 +88,12 @@ class Run:
 
     def drain(self) -> None:
         """Reduce everything in the buffer. Ticks that others wait behind are marked, so that a replay knows it."""
-        buffer, planner, read_field = self._buffer, self._planner, self._read_field
-        while buffer:
-            tick = buffer.popleft()
-            if buffer and not tick.more:
-                tick = replace(tick, more=True)
-            self.state, commands = advance(self.state, tick, planner, read_field)
+        buffer, self._buffer = self._buffer, []
+        last = len(buffer) - 1
+        for position, tick in enumerate(buffer):
+            if position < last and not tick.more:
+                tick = replace(tick, more=True)  # noqa: PLW2901 - it is the same tick, marked
+            self.state, commands = advance(self.state, tick, self._planner, self._read_field)
             self._journal.append(tick)
             self._queue.add(commands)
 

@@ -87,6 +87,8 @@ class Answer(msgspec.Struct, frozen=True):
 class InternalStepWorkerState(msgspec.Struct, frozen=True):
     """What one step has to do, is doing and has put aside."""
 
+    num_workers: int = 0
+    """How many executions may hold a worker at a time; 0 means no limit."""
     queue: Fifo[WorkItem] = EMPTY_FIFO
     in_progress: Map[int, Execution] = EMPTY_MAP
     """Executions that hold a worker, by item."""
@@ -105,7 +107,7 @@ class InternalStepWorkerState(msgspec.Struct, frozen=True):
 EMPTY_WORKER = InternalStepWorkerState()
 
 
-class Timer(msgspec.Struct, frozen=True):
+class Timer(msgspec.Struct, frozen=True, gc=False):
     """A timer that is armed: when it is due and what for."""
 
     due: float
@@ -175,6 +177,8 @@ class RunFields(msgspec.Struct):
     dropped: int = 0
     """Stale and unknown results and effects that were refused."""
     outcome: Outcome | None = None
+    ticks: int = 0
+    """How many input ticks have made this state: where it stands in the run's journal."""
 
 
 class BrokerState(RunFields, frozen=True):

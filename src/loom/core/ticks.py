@@ -14,7 +14,7 @@ from loom.core.config import BrokerConfig
 from loom.core.records import EventRecord, Failure
 
 
-class Source(msgspec.Struct, frozen=True):
+class Source(msgspec.Struct, frozen=True, gc=False):
     """Which execution caused a tick, and as the how-manieth of its effects."""
 
     step: str

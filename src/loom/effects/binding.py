@@ -10,15 +10,15 @@ import contextvars
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from loom.core.records import Release
+from loom.core.records import EventRecord, Release
 from loom.effects.convert import event_of, record_of
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import Event
+from loom.steps.registry import known_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
-    from loom.core.records import EventRecord
     from loom.core.state import WorkItem
     from loom.steps.resources import ResourceManager
     from loom.steps.step_config import StepConfig
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class StepBinding:
     """One step of one workflow instance."""
 
-    __slots__ = ("config", "context_name", "event_name", "function", "is_async", "joins", "name", "resources")
+    __slots__ = ("config", "context_name", "event_name", "function", "is_async", "is_plain", "joins", "name", "resources")
 
     def __init__(self, name: str, function: Callable[..., Any], config: StepConfig, resources: ResourceManager) -> None:
         self.name = name
@@ -38,6 +38,7 @@ class StepBinding:
         self.event_name = config.event_name
         self.context_name = config.context_parameter
         self.joins = config.collection_param is not None
+        self.is_plain = self.is_async and not config.resources and config.timeout is None
 
     def arguments(self, item: WorkItem) -> dict[str, Any]:
         """The events for a body, by parameter."""
@@ -47,8 +48,14 @@ class StepBinding:
             return {self.event_name: members_of(item.event)}
         return {self.event_name: event_of(item.event)}
 
-    async def call(self, arguments: dict[str, Any]) -> Any:
+    def call(self, arguments: dict[str, Any]) -> Awaitable[Any]:
         """Run the body: on the loop if it is async, else in a thread that shares its context variables."""
+        if self.is_plain:
+            body: Awaitable[Any] = self.function(**arguments)
+            return body
+        return self._prepare_and_run(arguments)
+
+    async def _prepare_and_run(self, arguments: dict[str, Any]) -> Any:
         if self.config.resources:
             arguments.update(await self.resources.resolve_all(self.config.resources))
         if self.config.timeout is not None:
@@ -69,13 +76,14 @@ class StepBinding:
         if result is None:
             return (), False
         config = self.config
-        if isinstance(result, Event):
+        kind = known_kind(type(result))
+        if kind is not None or isinstance(result, Event):
             if config.is_fan_out and type(result) not in config.bare_return_types:
                 raise WorkflowRuntimeError(
                     f"Step function {self.name} returned a bare {type(result).__name__}, but is annotated to return a "
                     f"list: return [{type(result).__name__}(...)] or add the type to the annotation."
                 )
-            return (record_of(result),), False
+            return (EventRecord(kind, result) if kind is not None else record_of(result),), False
         if isinstance(result, list) and config.is_fan_out:
             for position, member in enumerate(result):
                 if not isinstance(member, Event):

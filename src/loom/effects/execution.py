@@ -29,7 +29,7 @@ from loom.steps.registry import wire_name
 from loom.steps.retry import RetryInfo, ask_policy, policy_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from loom.core.commands import CommandResumeWorker, CommandRunWorker
     from loom.effects.binding import StepBinding
@@ -41,10 +41,8 @@ class Host(Protocol):
     """What an execution needs of the run that it belongs to."""
 
     run_id: str
-
-    def now(self) -> float:
-        """The time."""
-        ...
+    now: Callable[[], float]
+    """The time."""
 
     def report(self, tick: WorkflowTick) -> None:
         """Tell the run what a body did; safe from any thread."""
@@ -58,8 +56,8 @@ class Host(Protocol):
         """The context that a body asks for."""
         ...
 
-    def executed(self, execution: StepExecution) -> None:
-        """An execution is over and has told its result."""
+    def executed(self, execution: StepExecution, result: TickStepResult) -> None:
+        """An execution is over."""
         ...
 
 
@@ -97,37 +95,30 @@ class StepExecution:
     async def work(self) -> None:
         """Run the body to its end and tell the run about it."""
         current_execution.set(self)
-        binding, command = self.binding, self.command
+        binding, command, host = self.binding, self.command, self.host
         try:
             arguments = binding.arguments(command.item)
             if binding.context_name is not None:
-                arguments[binding.context_name] = self.host.make_context(self)
+                arguments[binding.context_name] = host.make_context(self)
             returned, fanned_out = binding.classify(await binding.call(arguments))
+            tick = TickStepResult(
+                at=host.now(),
+                step=command.step,
+                item=command.item.id,
+                seq=command.seq,
+                returned=returned,
+                fanned_out=fanned_out,
+                collects=self._collector.calls() if self._collector is not None else (),
+            )
         except asyncio.CancelledError as error:
             if self.abandoned:
                 raise
             # Whatever cancelled the body, the run goes on: this is a failure of the step.
-            self._tell(self._failed(error))
+            tick = self._failed(error)
         except Exception as error:  # noqa: BLE001 - any failure of a body is data for the reducer
-            self._tell(self._failed(error))
-        else:
-            self._tell(
-                TickStepResult(
-                    at=self.host.now(),
-                    step=command.step,
-                    item=command.item.id,
-                    seq=command.seq,
-                    returned=returned,
-                    fanned_out=fanned_out,
-                    collects=self._collector.calls() if self._collector is not None else (),
-                )
-            )
-
-    def _tell(self, tick: TickStepResult) -> None:
+            tick = self._failed(error)
         self.is_over = True
-        if not self.abandoned:
-            self.host.report(tick)
-        self.host.executed(self)
+        host.executed(self, tick)
 
     def _failed(self, error: BaseException) -> TickStepResult:
         """The failure as a tick, with the policy's verdict in it."""

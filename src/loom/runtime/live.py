@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from loom.core.reports import Published
     from loom.core.run import Run
     from loom.core.state import BrokerState
-    from loom.core.ticks import WorkflowTick
+    from loom.core.ticks import TickStepResult, WorkflowTick
     from loom.effects.binding import StepBinding
     from loom.runtime.memory_adapter import MemoryAdapter
     from loom.steps.state_store import StoreEdit
@@ -49,7 +49,7 @@ class LiveRun:
 
     __slots__ = (
         "__weakref__", "_adapter", "_bindings", "_core", "_done", "_ending", "_executions", "_lane", "_loop", "_on_end",
-        "_outer", "_seen", "_store", "_task", "_thread", "_wake", "pull", "run_id", "workflow",
+        "_outer", "_seen", "_store", "_task", "_thread", "_wake", "now", "pull", "run_id", "workflow",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 - everything that makes up a run
@@ -68,6 +68,7 @@ class LiveRun:
         self._core = core
         self._adapter = adapter
         self._outer = outer
+        self.now = outer.get_now
         self._bindings = bindings
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
@@ -101,7 +102,7 @@ class LiveRun:
             self._done = True
             self._task = None
             self._on_end(self)
-            self._adapter.wake_readers()
+            self._adapter.mark_closed()
 
     @property
     def state(self) -> BrokerState:
@@ -117,10 +118,6 @@ class LiveRun:
     def journal(self) -> list[WorkflowTick]:
         """The run's ticks so far."""
         return self._adapter.journal
-
-    def now(self) -> float:
-        """The runtime's time."""
-        return self._outer.get_now()
 
     def ending(self) -> StopEvent | BaseException | None:
         """How the run ended; None while it goes on."""
@@ -139,7 +136,7 @@ class LiveRun:
     async def wait_done(self) -> None:
         """Wait until the run has ended, in whatever way."""
         while not self._done:
-            await self._adapter.news()
+            await self._adapter.closed()
 
     async def wait_news(self) -> None:
         """Wait until the journal or the stream has grown, or the run has ended."""
@@ -315,9 +312,11 @@ class LiveRun:
         """The context that a body asks for."""
         return Context._inside(self.workflow, execution)
 
-    def executed(self, execution: StepExecution) -> None:
-        """A body has ended."""
+    def executed(self, execution: StepExecution, result: TickStepResult) -> None:
+        """A body has ended. What an abandoned one has to say is of no interest any more."""
         self._executions.pop(execution.command.seq, None)
+        if not execution.abandoned:
+            self.report(result)
         self._outer.finalize_step(execution.command)
 
 

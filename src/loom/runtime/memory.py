@@ -10,7 +10,10 @@ import time
 import uuid
 from collections import deque
 from contextlib import contextmanager
+from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -19,6 +22,7 @@ from loom.core.state import BrokerState
 from loom.core.ticks import TickResume, TickStartRun
 from loom.effects.binding import StepBinding
 from loom.effects.convert import read_field, record_of
+from loom.effects.verbose import verbose_adapter
 from loom.runtime.live import LiveRun
 from loom.runtime.memory_adapter import MemoryAdapter
 from loom.steps import ports
@@ -57,13 +61,14 @@ class MemoryRuntime:
     """Runs workflows on asyncio, in this process.
 
     It holds every live run, so that none is lost when its handler is dropped, and forgets it at its end. `decorate`
-    wraps the adapter of every run; `clock` is what time is read from.
+    wraps the adapter of every run. Time is read from `clock`; without one from the event loop, if that has a date of its
+    own as the virtual one of `loom.testing` has, else from the system.
     """
 
     def __init__(
         self,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         decorate: Callable[[InternalRunAdapter], InternalRunAdapter] | None = None,
     ) -> None:
         self._clock = clock
@@ -71,6 +76,7 @@ class MemoryRuntime:
         self._runs: dict[str, LiveRun] = {}
         # Workflows are keyed by identity: they may be models with an equality and no hash.
         self._turns: dict[int, _Turns] = {}
+        self._tracked: WeakValueDictionary[int, Workflow] = WeakValueDictionary()
         self._launched = False
 
     @property
@@ -83,8 +89,12 @@ class MemoryRuntime:
         self.launch_sync()
 
     def launch_sync(self) -> None:
-        """Make ready for runs, outside of an event loop."""
+        """Make ready for runs, outside of an event loop. Workflows that use this runtime keep it from now on."""
         self._launched = True
+        for workflow in list(self._tracked.values()):
+            if workflow._runtime is self:
+                workflow._lock()
+        self._tracked.clear()
 
     async def destroy(self) -> None:
         """Cancel all runs and wait for their ends."""
@@ -98,7 +108,8 @@ class MemoryRuntime:
         self._launched = False
 
     def track_workflow(self, workflow: Workflow) -> None:
-        """Nothing to do: a workflow is known by its runs."""
+        """A workflow was made that will use this runtime."""
+        self._tracked[id(workflow)] = workflow
 
     @contextmanager
     def registering(self) -> Iterator[Self]:
@@ -127,8 +138,11 @@ class MemoryRuntime:
         run_id = run_id if run_id is not None else uuid.uuid4().hex
         if run_id in self._runs:
             raise RuntimeError(f"Workflow run with run_id '{run_id}' already exists.")
-        adapter = MemoryAdapter(asyncio.get_running_loop(), self._clock)
+        loop = asyncio.get_running_loop()
+        adapter = MemoryAdapter(loop, self._clock or getattr(loop, "wall_time", time.time))
         outer = self._decorate(adapter) if self._decorate is not None else adapter
+        if workflow._verbose:
+            outer = verbose_adapter(outer, workflow._timeout)
         ready = _ready(workflow)
         state = replace(resumed, run_id=run_id, outcome=None, is_running=True) if resumed is not None else None
         core = Run(ready.planner, state, read_field)
@@ -155,7 +169,8 @@ class MemoryRuntime:
             turns.running += 1
             begin()
         else:
-            turns.waiting.append(begin)
+            # It begins at the end of another run, but belongs to whoever asked for it now.
+            turns.waiting.append(partial(copy_context().run, begin))
 
     def _ended(self, live: LiveRun) -> None:
         if self._runs.get(live.run_id) is live:

@@ -26,7 +26,7 @@ class MemoryAdapter:
     """
 
     __slots__ = (
-        "_alarm", "_alarm_at", "_clock", "_journal", "_loop", "_mail", "_pull", "_readers", "_waiter", "stream",
+        "_alarm", "_alarm_at", "_clock", "_end_waiters", "_journal", "_loop", "_mail", "_pull", "_readers", "_waiter", "stream",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
@@ -39,6 +39,7 @@ class MemoryAdapter:
         self._pull: asyncio.Future[WorkflowTick] | None = None
         self._journal: list[WorkflowTick] = []
         self._readers: list[asyncio.Future[None]] = []
+        self._end_waiters: list[asyncio.Future[None]] = []
         self.stream: list[Published] = []
 
     @property
@@ -57,10 +58,9 @@ class MemoryAdapter:
         tasks.on_completion(self.wake)
         while True:
             ticks = tasks.completed()
-            ticks += self._received(tasks)
-            if ticks:
-                return ticks
-            if until is not None and self._clock() >= until:
+            if self._mail or self._pull is not None or tasks.pull != self.wait_receive:
+                ticks += self._received(tasks)
+            if ticks or (until is not None and self._clock() >= until):
                 return ticks
             await self._arrival(until)
 
@@ -75,18 +75,14 @@ class MemoryAdapter:
         if not self._pull.done():
             return []
         pulled, self._pull = self._pull.result(), None
-        self.wake()
         return [pulled]
 
-    async def _arrival(self, until: float | None) -> None:
-        """Block until somebody calls `wake`, or the alarm rings."""
+    def _arrival(self, until: float | None) -> asyncio.Future[None]:
+        """A future that is done when somebody calls `wake` or the alarm rings."""
         if until != self._alarm_at:
             self._set_alarm(until)
         self._waiter = waiter = self._loop.create_future()
-        try:
-            await waiter
-        finally:
-            self._waiter = None
+        return waiter
 
     def _set_alarm(self, until: float | None) -> None:
         """Keep one alarm, and only for a time that has changed: most waits end long before it."""
@@ -103,12 +99,17 @@ class MemoryAdapter:
 
     def wake(self) -> None:
         """Let a blocked wait look again."""
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter = self._waiter
+        if waiter is not None:
+            self._waiter = None
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def commit(self, batch: Batch) -> None:
         """Keep the ticks. In memory nothing can fail."""
         self._journal += batch.ticks
+        if self._readers:
+            self.wake_readers()
 
     def on_tick(self, tick: WorkflowTick) -> None:
         """See `InternalRunAdapter`."""
@@ -128,10 +129,24 @@ class MemoryAdapter:
                     reader.set_result(None)
 
     async def news(self) -> None:
-        """Block until the stream has grown or the run has ended."""
+        """Block until the journal or the stream has grown, or the run has ended."""
         reader = self._loop.create_future()
         self._readers.append(reader)
         await reader
+
+    async def closed(self) -> None:
+        """Block until the run has ended."""
+        waiter = self._loop.create_future()
+        self._end_waiters.append(waiter)
+        await waiter
+
+    def mark_closed(self) -> None:
+        """The run has ended: let everyone look again who waits for anything of it."""
+        self._readers, waiting = [], [*self._readers, *self._end_waiters]
+        self._end_waiters = []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def get_now(self) -> float:
         """See `InternalRunAdapter`."""

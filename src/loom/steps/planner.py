@@ -9,7 +9,7 @@ May import loom.core and steps.streams.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loom.core.config import BrokerConfig, StepSpec
-    from loom.core.planner import Arrival, StepFailed
+    from loom.core.planner import StepFailed
     from loom.core.records import EventKind
     from loom.core.state import WorkItem
 
@@ -50,6 +50,15 @@ class StepInput(msgspec.Struct, frozen=True):
     origin: Origin
     bound: tuple[tuple[str, EventRecord], ...] = ()
     """The events of a multi-slot join by parameter."""
+
+
+class _Arrival(NamedTuple):
+    """An event on its way to the steps."""
+
+    event: EventRecord
+    step: str | None
+    origin: Origin
+    woken: frozenset[str]
 
 
 ROOT = Origin()
@@ -113,21 +122,30 @@ class StepsPlanner:
         extra = item.extra
         return Origin((), extra.origin.recoveries) if extra is not None and extra.origin.recoveries else ROOT
 
-    def on_event(self, config: BrokerConfig, plan: StepsPlan, fact: Arrival) -> Planned:
+    def on_event(
+        self,
+        config: BrokerConfig,
+        plan: StepsPlan,
+        event: EventRecord,
+        step: str | None,
+        origin: Origin | None,
+        woken: frozenset[str],
+    ) -> tuple[StepsPlan, Sequence[Intent], bool]:
         """Give the event to every step that accepts it and was not woken by it."""
-        event, origin = fact.event, fact.origin
         specs = self._routes_of(config).steps_for(event.kind)
-        if fact.step is not None:
-            specs = tuple(spec for spec in specs if spec.name == fact.step)
-        if len(specs) == 1 and not fact.woken and not (origin is not None and origin.scope):
+        if step is not None:
+            specs = tuple(spec for spec in specs if spec.name == step)
+        if len(specs) == 1 and not woken and (origin is None or not origin.scope):
             spec = specs[0]
             if not spec.slots and not spec.collects:
-                return Planned(plan, (RunStep(spec.name, event, _input(origin)),), True)
-        return self._deliver(config, plan, fact, specs)
+                return plan, (RunStep(spec.name, event, _input(origin)),), True
+        return self._deliver(config, plan, _Arrival(event, step, origin or ROOT, woken), specs)
 
-    def _deliver(self, config: BrokerConfig, plan: StepsPlan, fact: Arrival, specs: Sequence[StepSpec]) -> Planned:
+    def _deliver(
+        self, config: BrokerConfig, plan: StepsPlan, fact: _Arrival, specs: Sequence[StepSpec]
+    ) -> tuple[StepsPlan, Sequence[Intent], bool]:
         """The general case: joins, slots, streams, several takers."""
-        origin = fact.origin if fact.origin is not None else ROOT
+        origin = fact.origin
         intents: list[Intent] = []
         tokens = -1
         taken = False
@@ -140,7 +158,7 @@ class StepsPlanner:
                 plan, more = self._arrive(config, plan, spec, fact, origin)
                 intents += more
                 if any(type(intent) is Fail for intent in more):
-                    return Planned(plan, intents, True)
+                    return plan, intents, True
                 continue
             bound: tuple[tuple[str, EventRecord], ...] = ()
             if spec.slots:
@@ -153,10 +171,10 @@ class StepsPlanner:
         if origin.scope:
             plan, more = streams.adjust(config, plan, origin.scope, tokens)
             intents += self._fire(more, origin)
-        return Planned(plan, intents, taken)
+        return plan, intents, taken
 
     def _arrive(
-        self, config: BrokerConfig, plan: StepsPlan, spec: StepSpec, fact: Arrival, origin: Origin
+        self, config: BrokerConfig, plan: StepsPlan, spec: StepSpec, fact: _Arrival, origin: Origin
     ) -> tuple[StepsPlan, list[Intent]]:
         """A member has reached a join."""
         label, step = fact.event.kind.label or fact.event.kind.name, spec.name
@@ -184,20 +202,20 @@ class StepsPlanner:
             event = events[0]
             kind = event.kind
             if kind.name == STOP_EVENT or STOP_EVENT in kind.bases:
-                return Planned(plan, (Complete(event),))
+                return plan, (Complete(event),)
             emit = Emit(event, None, origin)
             if INPUT_REQUIRED_EVENT in kind.bases or kind.name == INPUT_REQUIRED_EVENT:
-                return Planned(plan, (Publish(event), emit))
-            return Planned(plan, (emit,))
+                return plan, (Publish(event), emit)
+            return plan, (emit,)
         stop = next((event for event in events if event.kind.is_a(STOP_EVENT)), None)
         if stop is not None:
-            return Planned(plan, (Complete(stop),))
+            return plan, (Complete(stop),)
         if fanned_out:
             return self._open_stream(config, plan, item.step, origin, events)
         if not origin.scope:
-            return Planned(plan, _NOTHING)
+            return plan, _NOTHING
         plan, fired = streams.adjust(config, plan, origin.scope, -1)
-        return Planned(plan, self._fire(fired, origin))
+        return plan, self._fire(fired, origin)
 
     def _open_stream(
         self, config: BrokerConfig, plan: StepsPlan, step: str, origin: Origin, events: tuple[EventRecord, ...]
@@ -212,7 +230,7 @@ class StepsPlanner:
         if not events:
             plan, fired = streams.adjust(config, plan, scope, 0)
             intents += self._fire(fired, origin)
-        return Planned(plan, intents)
+        return plan, intents
 
     def on_failed(self, config: BrokerConfig, plan: StepsPlan, fact: StepFailed) -> Planned:
         """Give the failure to the step's handler as long as its budget along this line lasts, else fail the run."""
@@ -228,24 +246,24 @@ class StepsPlanner:
                 body = StepFailure(item.step, item.event, fact.failure, fact.attempts, fact.elapsed_s, fact.at)
                 recovered = Origin(origin.scope, tuple(sorted(counts.items())))
                 event = EventRecord(STEP_FAILED_KIND, body)
-                return Planned(plan, (Emit(event, handler.name, recovered),))
-        return Planned(plan, (Fail(item.step, fact.failure, fact.attempts, fact.elapsed_s),))
+                return plan, (Emit(event, handler.name, recovered),)
+        return plan, (Fail(item.step, fact.failure, fact.attempts, fact.elapsed_s),)
 
     def on_idle(self, config: BrokerConfig, plan: StepsPlan, waiting: Sequence[WorkItem]) -> Planned:
         """A run with an open stream that nothing can close any more would wait for ever: fail it."""
         del config
         if not plan.streams:
-            return Planned(plan)
+            return plan, _NOTHING
         scopes = {stream for item in waiting if item.extra is not None for stream in item.extra.origin.scope}
         if scopes & set(plan.streams):
-            return Planned(plan)
+            return plan, _NOTHING
         first = plan.streams[min(plan.streams)]
-        return Planned(plan, (Fail(first.source, _runtime_failure(streams.stuck(plan))),))
+        return plan, (Fail(first.source, _runtime_failure(streams.stuck(plan))),)
 
 
-def _input(origin: Any) -> StepInput | None:
+def _input(origin: Origin | None) -> StepInput | None:
     """What an item carries: nothing at all in the common case."""
-    return StepInput(origin) if origin is not None and origin != ROOT else None
+    return StepInput(origin) if origin is not None and origin is not ROOT and origin != ROOT else None
 
 
 def _fill_slots(

@@ -141,6 +141,12 @@ def choose(name: str, classes: Iterable[type[Any]]) -> type[Any] | None:
     return next(iter(newest.values()), None)
 
 
+def known_kind(cls: type[Any]) -> EventKind | None:
+    """The engine's view of a class, if it is an event class that was looked at before. Cheaper than `isinstance`."""
+    kind: EventKind | None = cls.__dict__.get(_KIND)
+    return kind
+
+
 def kind_of(event_cls: type[Any]) -> EventKind:
     """The engine's view of an event class; computed once per class and kept on it."""
     kind: EventKind | None = event_cls.__dict__.get(_KIND)

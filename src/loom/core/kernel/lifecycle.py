@@ -123,14 +123,8 @@ def _clear(d: Draft) -> None:
     d.deadline = d.timeout_timer = None
 
 
-def note_idleness(d: Draft) -> list[WorkItem] | None:
-    """Keep `idle_since` true. Returns the waiting items if the run has just become idle, else None."""
-    if not d.is_running or d.active or d.asleep:
-        d.idle_since = None
-        return None
-    if d.idle_since is not None:
-        return None
-    d.idle_since = d.at
+def waiting_items(d: Draft) -> list[WorkItem]:
+    """The work that is suspended in a wait, step by step."""
     return [e.item for step in _in_order(d) for _, e in sorted(d.workers[step].suspended.items())]
 
 

@@ -14,7 +14,7 @@ from loom.core.commands import CommandResumeWorker, CommandRunWorker
 from loom.core.config import num_workers
 from loom.core.persistent import EMPTY_MAP, Fifo
 from loom.core.reports import StepReport
-from loom.core.state import EMPTY_WORKER, Answer, Execution, InternalStepWorkerState, WorkItem
+from loom.core.state import Answer, Execution, InternalStepWorkerState, WorkItem
 
 if TYPE_CHECKING:
     from loom.core.draft import Draft
@@ -26,9 +26,9 @@ def enqueue(d: Draft, step: str, event: EventRecord, extra: Any = None) -> None:
     d.items += 1
     d.active += 1
     item = WorkItem(d.items, step, event, extra)
-    worker = d.workers.get(step, EMPTY_WORKER)
-    limit = num_workers(d.config, step)
-    if not worker.queue and not worker.ready and (not limit or len(worker.in_progress) < limit):
+    worker = d.worker(step)
+    limit = worker.num_workers
+    if not worker.queue.items and not worker.ready.items and (not limit or len(worker.in_progress) < limit):
         d.workers = d.workers.set(step, _start(d, worker, item))
         return
     d.publish(StepReport(step, "preparing", None, event.kind))
@@ -37,10 +37,10 @@ def enqueue(d: Draft, step: str, event: EventRecord, extra: Any = None) -> None:
 
 def fill(d: Draft, step: str) -> None:
     """Use the free workers of a step: first for bodies that may go on, then for the queue."""
-    worker = d.workers.get(step, EMPTY_WORKER)
-    if not worker.queue and not worker.ready:
+    worker = d.workers.get(step)
+    if worker is None or (not worker.queue.items and not worker.ready.items):
         return
-    limit = num_workers(d.config, step)
+    limit = worker.num_workers
     while not limit or len(worker.in_progress) < limit:
         if worker.ready:
             worker = _continue(d, worker)
@@ -55,7 +55,7 @@ def fill(d: Draft, step: str) -> None:
 def _start(d: Draft, worker: InternalStepWorkerState, item: WorkItem) -> InternalStepWorkerState:
     """Dispatch an item on the smallest free worker."""
     seq = d.next_seq()
-    worker_id = _free_slot(worker.busy)
+    worker_id = _free_slot(worker.busy) if worker.busy else 0
     if item.first_at is None:
         item = replace(item, first_at=d.at)
     execution = Execution(seq, seq if item.execution is None else item.execution, item, worker_id, item.effects)
@@ -202,7 +202,15 @@ def rewind_in_progress(d: Draft) -> None:
         for item, execution in worker.suspended.items():
             suspended = suspended.set(item, replace(execution, live=False))
         d.workers = d.workers.set(
-            step, replace(worker, queue=queue, in_progress=EMPTY_MAP, busy=0, suspended=suspended)
+            step,
+            replace(
+                worker,
+                num_workers=num_workers(d.config, step),
+                queue=queue,
+                in_progress=EMPTY_MAP,
+                busy=0,
+                suspended=suspended,
+            ),
         )
 
 

@@ -6,14 +6,20 @@ from core_rig import START, A, B, Rig, ev, kind
 
 from loom.core.commands import CommandCancelTimer, CommandResumeWorker, CommandStartTimer
 from loom.core.config import StepSpec
+from loom.core.kernel.waiters import wait_key
 from loom.core.reports import IdleReport, UnhandledReport
 from loom.core.ticks import TickAddEvent, TickEndWait, TickResume
 
 WIDE = StepSpec("work", (START.name, A.name), num_workers=0)
 
 
-def end_wait(rig: Rig, key: str, item: int = 1) -> Rig:
-    return rig.tick(TickEndWait(at=0.0, step="work", item=item, seq=rig.body(item).seq, key=key))
+def end_wait(rig: Rig, key: str) -> Rig:
+    return rig.tick(TickEndWait(at=0.0, step="work", item=1, seq=rig.body().seq, key=key))
+
+
+def give_up(rig: Rig) -> Rig:
+    """The body stops the wait that it is suspended in."""
+    return end_wait(rig, rig.body().waits_on)
 
 
 def test_wait_gives_the_worker_back_and_the_answer_wakes_the_same_body() -> None:
@@ -21,7 +27,7 @@ def test_wait_gives_the_worker_back_and_the_answer_wakes_the_same_body() -> None
     assert rig.dispatched() == [("work", 2)]
     rig.finish(2).event(B, fields={"n": 1})
     (resumed,) = rig.commands(CommandResumeWorker)
-    assert (resumed.key, resumed.event, resumed.worker_id) == ("w", ev(B, n=1), 0)
+    assert (resumed.key, resumed.event, resumed.worker_id) == (wait_key("w", 0), ev(B, n=1), 0)
     assert resumed.seq == rig.body(1).seq
 
 
@@ -36,7 +42,7 @@ def test_woken_body_waits_for_a_free_worker_and_goes_before_the_queue() -> None:
 def test_two_waits_in_a_row_get_two_answers() -> None:
     rig = Rig().start().wait(1).event(B, fields={"n": 1}).wait(1, occurrence=1).event(B, fields={"n": 2})
     (resumed,) = rig.commands(CommandResumeWorker)
-    assert (resumed.key, resumed.event) == ("w#1", ev(B, n=2))
+    assert (resumed.key, resumed.event) == (wait_key("w", 1), ev(B, n=2))
 
 
 def test_waiter_takes_only_what_meets_its_requirements() -> None:
@@ -48,7 +54,7 @@ def test_waiter_takes_only_what_meets_its_requirements() -> None:
 
 def test_event_for_a_waiter_id_reaches_that_waiter_alone() -> None:
     rig = Rig(WIDE).start().event(A).wait(1, waiter="x").wait(2, waiter="y").event(B, waiter_id="y")
-    assert [c.key for c in rig.commands(CommandResumeWorker)] == ["y"]
+    assert [c.key for c in rig.commands(CommandResumeWorker)] == [wait_key("y", 0)]
 
 
 def test_one_event_answers_every_matching_waiter_oldest_first_and_is_marked_as_shared() -> None:
@@ -137,14 +143,14 @@ def test_wait_in_a_child_task_keeps_the_worker() -> None:
 
 
 def test_abandoned_wait_gives_the_body_a_worker_again() -> None:
-    rig = end_wait(Rig().start().wait(1, timeout_s=9.0), "w")
+    rig = give_up(Rig().start().wait(1, timeout_s=9.0))
     assert list(rig.worker().in_progress) == [1]
     assert rig.state.get_active_waiters() == []
     assert len(rig.commands(CommandCancelTimer)) == 1
 
 
 def test_abandoned_sleep_is_not_asleep_any_more() -> None:
-    rig = end_wait(Rig().start().sleep(1), "sleep")
+    rig = give_up(Rig().start().sleep(1))
     assert not rig.state.timers
     assert (rig.state.active, rig.state.asleep) == (1, 0)
 

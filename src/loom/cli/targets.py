@@ -1,0 +1,113 @@
+"""From a TARGET on the command line, `module:name` or `file.py:name`, to the workflow it means.
+
+The user names this code to be run; nothing of it comes from stored data. May import `loom.steps`.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from loom.steps.workflow import Workflow
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_FORMS = "use module:name or file.py:name"
+
+
+class TargetError(click.ClickException):
+    """A TARGET that does not lead to a workflow; the message names the place."""
+
+    exit_code = 2
+
+
+def load_workflow(target: str) -> Workflow | type[Workflow]:
+    """The workflow, a class or an instance, that a target names. Runs the module it is in."""
+    place, _, name = target.rpartition(":")
+    if not place or not name or "/" in name or "\\" in name:
+        raise TargetError(f"{target!r} is not a target: {_FORMS}.")
+    module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    if not hasattr(module, name):
+        raise TargetError(f"{place} has no {name!r}. {_offer(module)}")
+    found = getattr(module, name)
+    if not _is_workflow(found):
+        kind = found.__name__ if isinstance(found, type) else type(found).__name__
+        raise TargetError(f"{target} is not a workflow but {kind}{_hint(found)}. {_offer(module)}")
+    workflow: Workflow | type[Workflow] = found
+    return workflow
+
+
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise TargetError(f"File not found: {path}")
+    # The stem is also the name under which the types of a script are recorded when it is run itself.
+    name, file = path.stem, path.resolve()
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        if getattr(loaded, "__file__", None) == str(file):
+            return loaded
+        raise TargetError(f"{path} cannot be loaded: another module named {name!r} is loaded already. Rename the file.")
+    spec = spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise TargetError(f"{path} cannot be loaded as a module.")
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    _search_in(file.parent)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise TargetError(_failure(str(path), error)) from error
+    return module
+
+
+def _load_module(name: str) -> ModuleType:
+    _search_in(Path.cwd())
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise TargetError(f"Module not found: {name}") from error
+        raise TargetError(_failure(name, error)) from error
+    except Exception as error:
+        raise TargetError(_failure(name, error)) from error
+
+
+def _search_in(directory: Path) -> None:
+    """Let the target import its neighbours, as `python file.py` and `python -m module` do."""
+    if str(directory) not in sys.path:
+        sys.path.insert(0, str(directory))
+
+
+def _failure(place: str, error: Exception) -> str:
+    """Why a module could not be run, and where: the innermost line of the user's code or of what it called."""
+    if isinstance(error, SyntaxError):
+        where = f"{error.filename}, line {error.lineno}"
+    else:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{frame.filename}, line {frame.lineno}"
+    return f"{place} cannot be loaded: {type(error).__name__}: {error} ({where})"
+
+
+def _is_workflow(value: Any) -> bool:
+    return isinstance(value, Workflow) or (isinstance(value, type) and issubclass(value, Workflow))
+
+
+def _offer(module: ModuleType) -> str:
+    names = [name for name, value in vars(module).items() if _is_workflow(value) and value is not Workflow]
+    return f"Workflows in it: {', '.join(names)}." if names else "It has no workflows."
+
+
+def _hint(value: Any) -> str:
+    """A workflow of the package that Loom stands in for looks like one of Loom's, but is none."""
+    cls = value if isinstance(value, type) else type(value)
+    if any(base.__module__ == "workflows.workflow" for base in cls.__mro__):
+        return ", which is built on llama-index-workflows (call loom.compat.install() before importing it)"
+    return ""

@@ -1,0 +1,27 @@
+"""`workflows.decorators`. Re-exports only; may import every room below `compat`."""
+
+from __future__ import annotations
+
+from loom.steps.decorators import (
+    CatchErrorHandler,
+    StepConfig,
+    StepFunction,
+    StepGraphCheck,
+    StepRole,
+    WorkflowGraphCheck,
+    catch_error,
+    make_step_function,
+    step,
+)
+
+__all__ = [
+    "CatchErrorHandler",
+    "StepConfig",
+    "StepFunction",
+    "StepGraphCheck",
+    "StepRole",
+    "WorkflowGraphCheck",
+    "catch_error",
+    "make_step_function",
+    "step",
+]

@@ -1,0 +1,27 @@
+"""`workflows.errors`. Re-exports only; may import every room below `compat`."""
+
+from __future__ import annotations
+
+from loom.steps.errors import (
+    ContextSerdeError,
+    ContextStateError,
+    WorkflowCancelledByUser,
+    WorkflowConfigurationError,
+    WorkflowDone,
+    WorkflowRuntimeError,
+    WorkflowStepDoesNotExistError,
+    WorkflowTimeoutError,
+    WorkflowValidationError,
+)
+
+__all__ = [
+    "ContextSerdeError",
+    "ContextStateError",
+    "WorkflowCancelledByUser",
+    "WorkflowConfigurationError",
+    "WorkflowDone",
+    "WorkflowRuntimeError",
+    "WorkflowStepDoesNotExistError",
+    "WorkflowTimeoutError",
+    "WorkflowValidationError",
+]

@@ -1,0 +1,7 @@
+"""`workflows.resource`. Re-exports only; may import every room below `compat`."""
+
+from __future__ import annotations
+
+from loom.steps.resources import Resource, ResourceConfig, ResourceDefinition, ResourceDescriptor, ResourceManager
+
+__all__ = ["Resource", "ResourceConfig", "ResourceDefinition", "ResourceDescriptor", "ResourceManager"]

@@ -1,0 +1,1 @@
+"""`workflows.runtime`. Holds no names; may import nothing."""

@@ -1,0 +1,1 @@
+"""`workflows.runtime.types`. Holds no names; may import nothing."""

@@ -1,0 +1,7 @@
+"""`workflows.testing.runner`. Re-exports only; may import every room below `compat`."""
+
+from __future__ import annotations
+
+from loom.testing.runner import WorkflowTestResult, WorkflowTestRunner
+
+__all__ = ["WorkflowTestResult", "WorkflowTestRunner"]

@@ -1,0 +1,7 @@
+"""`workflows.types`. Re-exports only; may import every room below `compat`."""
+
+from __future__ import annotations
+
+from loom.steps.compat_names import RunResultT, StopEventT
+
+__all__ = ["RunResultT", "StopEventT"]

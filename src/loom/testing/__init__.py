@@ -1,0 +1,41 @@
+"""Tools for testing workflows, for Loom's own tests and for yours.
+
+`WorkflowTestRunner` runs a workflow and collects its events. `run_virtual` runs a coroutine under a virtual clock, on
+which days pass at once. Names are loaded when they are first used. May import everything below: runtimes, steps, core.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from loom.testing.clock import VIRTUAL_EPOCH, StalledError, VirtualLoop, run_virtual
+    from loom.testing.runner import WorkflowTestResult, WorkflowTestRunner
+
+_HOMES = {
+    "VIRTUAL_EPOCH": "loom.testing.clock",
+    "StalledError": "loom.testing.clock",
+    "VirtualLoop": "loom.testing.clock",
+    "WorkflowTestResult": "loom.testing.runner",
+    "WorkflowTestRunner": "loom.testing.runner",
+    "run_virtual": "loom.testing.clock",
+}
+
+__all__ = [
+    "VIRTUAL_EPOCH",
+    "StalledError",
+    "VirtualLoop",
+    "WorkflowTestResult",
+    "WorkflowTestRunner",
+    "run_virtual",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'loom.testing' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,55 @@
+"""Running a workflow in a test and looking at everything it did. May import loom.steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from loom.steps.events import StartEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from loom.steps.context import Context
+    from loom.steps.events import Event
+    from loom.steps.workflow import Workflow
+
+
+@dataclass
+class WorkflowTestResult:
+    """What a run did: the events of its stream in order, how many of each type, its result and its context."""
+
+    collected: list[Event]
+    event_types: dict[type[Event], int]
+    result: Any
+    ctx: Context[Any]
+
+
+class WorkflowTestRunner:
+    """Runs a workflow to its end and collects what it puts on its stream."""
+
+    def __init__(self, workflow: Workflow) -> None:
+        self._workflow = workflow
+
+    async def run(
+        self,
+        start_event: StartEvent | None = None,
+        ctx: Context[Any] | None = None,
+        expose_internal: bool = True,
+        exclude_events: Collection[type[Event]] | None = None,
+    ) -> WorkflowTestResult:
+        """Run the workflow from `start_event`, by default a plain `StartEvent()`; raises what the run fails with.
+
+        `exclude_events` leaves out events of exactly these types, `expose_internal=False` those that the engine reports
+        about itself.
+        """
+        excluded = frozenset(exclude_events or ())
+        handler = self._workflow.run(ctx=ctx, start_event=start_event if start_event is not None else StartEvent())
+        collected = [
+            event
+            async for event in handler.stream_events(expose_internal=expose_internal)
+            if type(event) not in excluded
+        ]
+        result = await handler
+        return WorkflowTestResult(collected, dict(Counter(map(type, collected))), result, handler.ctx)

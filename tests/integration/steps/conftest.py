@@ -1,0 +1,8 @@
+"""Lets the tests of the step API import `steps_rig`, which stands beside them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

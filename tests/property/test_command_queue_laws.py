@@ -1,0 +1,136 @@
+"""Laws of the command queue: under any budget nothing is lost, nothing overtakes, and one command always passes."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from strategies import A
+
+from loom.core.command_queue import CommandQueue
+from loom.core.commands import (
+    CommandCancelTimer,
+    CommandPublishEvent,
+    CommandRunWorker,
+    CommandStartTimer,
+    WorkflowCommand,
+)
+from loom.core.records import EventRecord
+from loom.core.state import WorkItem
+
+SIZES = (1, 7, 30, 400)
+BUDGETS = st.one_of(st.none(), st.integers(0, 60))
+WINDOWS = st.one_of(st.none(), st.integers(0, 3))
+
+
+def size_of(command: WorkflowCommand) -> int:
+    number = command.cursor if isinstance(command, CommandPublishEvent) else command.seq
+    return SIZES[number % len(SIZES)]
+
+
+def make(shape: int, seq: int) -> WorkflowCommand:
+    if shape == 0:
+        return CommandRunWorker(seq, "work", WorkItem(seq, "work", EventRecord(A)), 0, seq, 0.0)
+    if shape == 1:
+        return CommandStartTimer(seq, 1.0, "retry")
+    return CommandPublishEvent(seq, EventRecord(A))
+
+
+@given(st.lists(st.integers(0, 2), max_size=30), BUDGETS, WINDOWS, st.integers(0, 3))
+def test_flush_is_the_longest_prefix_that_fits(
+    shapes: list[int], max_bytes: int | None, window: int | None, in_flight: int
+) -> None:
+    commands = [make(shape, number) for number, shape in enumerate(shapes)]
+    queue = CommandQueue(size_of)
+    queue.add(commands)
+    taken = queue.flush(max_bytes, window, in_flight)
+    rest = queue.flush()
+    assert taken + rest == commands
+    if max_bytes is not None:
+        assert len(taken) <= 1 or sum(map(size_of, taken)) <= max_bytes
+    bodies = sum(isinstance(c, CommandRunWorker) for c in taken)
+    if window is not None:
+        assert bodies <= max(window, 1) - min(in_flight, max(window, 1))
+    if rest:
+        no_room = max_bytes is not None and taken and sum(map(size_of, [*taken, rest[0]])) > max_bytes
+        no_body = window is not None and isinstance(rest[0], CommandRunWorker) and in_flight + bodies >= window
+        assert no_room or no_body
+
+
+@given(st.lists(st.integers(0, 2), max_size=20), BUDGETS, WINDOWS)
+def test_everything_leaves_in_the_end(shapes: list[int], max_bytes: int | None, window: int | None) -> None:
+    commands = [make(shape, number) for number, shape in enumerate(shapes)]
+    queue, left = CommandQueue(size_of), []
+    queue.add(commands)
+    for _ in commands:
+        flushed = queue.flush(max_bytes, window)
+        assert flushed or not len(queue)
+        left += flushed
+    assert left == commands
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """The queue beside a plain list that does the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue, self.model = CommandQueue(size_of), []
+        self.sent: list[WorkflowCommand] = []
+        self.last: list[WorkflowCommand] = []
+        self.answers: list[int] = []
+        self.number = 0
+
+    @rule(shapes=st.lists(st.integers(0, 2), min_size=1, max_size=5))
+    def add(self, shapes: list[int]) -> None:
+        commands = [make(shape, self.number + offset) for offset, shape in enumerate(shapes)]
+        self.number += len(shapes)
+        self.queue.add(commands)
+        self.model += commands
+
+    @rule(seq=st.integers(0, 30))
+    def cancel(self, seq: int) -> None:
+        command = CommandCancelTimer(seq)
+        queued = [c for c in self.model if isinstance(c, CommandStartTimer) and c.seq == seq]
+        self.queue.add([command])
+        if queued:
+            self.model.remove(queued[0])
+        else:
+            self.model.append(command)
+
+    @rule(max_bytes=BUDGETS, window=WINDOWS)
+    def flush(self, max_bytes: int | None, window: int | None) -> None:
+        self.last = self.queue.flush(max_bytes, window)
+        assert self.model[: len(self.last)] == self.last
+        assert self.last or not self.model
+        del self.model[: len(self.last)]
+        self.sent += self.last
+
+    @rule(keep=st.integers(0, 5))
+    def push_back(self, keep: int) -> None:
+        back, self.last = self.last[keep:], []
+        self.queue.push_back(back)
+        self.model[:0] = back
+
+    @rule()
+    def answer(self) -> None:
+        self.answers.append(self.number)
+        self.queue.answer(self.number)
+
+    @rule()
+    def take_answers(self) -> None:
+        assert self.queue.take_answers() == self.answers
+        self.answers = []
+
+    @rule()
+    def end(self) -> None:
+        self.queue.drop_work()
+        self.model = [c for c in self.model if not isinstance(c, CommandRunWorker | CommandStartTimer)]
+        self.last = []
+
+    @invariant()
+    def length_is_the_models(self) -> None:
+        assert len(self.queue) == len(self.model)
+
+
+TestQueueMachine = QueueMachine.TestCase
+TestQueueMachine.settings = settings(stateful_step_count=20)
