@@ -1,8 +1,8 @@
 """Programs for the laws: lists of numbers that a driver turns into ticks, each one against the state at hand.
 
-A number decides what happens next: a body returns, fails, waits or sleeps, an event or a timer arrives, a process dies, or
-something arrives that makes no sense at all. Plain numbers are fast to draw and shrink well, and the same program can be
-run by a random generator without Hypothesis.
+A number decides what happens next: a body returns, fails, waits or sleeps, an event or a timer arrives, a process dies,
+or something arrives that makes no sense at all. Plain numbers are fast to draw and shrink well, and a random generator
+can run the same programs without Hypothesis.
 """
 
 from __future__ import annotations

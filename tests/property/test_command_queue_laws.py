@@ -90,11 +90,10 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(seq=st.integers(0, 30))
     def cancel(self, seq: int) -> None:
         command = CommandCancelTimer(seq)
-        queued = [c for c in self.model if isinstance(c, CommandStartTimer) and c.seq == seq]
+        starts = [c for c in self.model if isinstance(c, CommandStartTimer) and c.seq == seq]
         self.queue.add([command])
-        if queued:
-            self.model.remove(queued[0])
-        else:
+        self.model = [c for c in self.model if not starts or c not in (*starts, command)]
+        if not starts:
             self.model.append(command)
 
     @rule(max_bytes=BUDGETS, window=WINDOWS)

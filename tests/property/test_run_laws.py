@@ -21,7 +21,6 @@ from loom.core.ticks import TickCancelRun, TickResume, TickStepResult, WorkflowT
 from loom.steps.planner import StepsPlanner
 
 
-
 def new_run(state: BrokerState | None = None) -> Run:
     return Run(StepsPlanner(), state, read_field, lambda _command: 10)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from loom.core.commands import CommandCancelTimer, CommandRunWorker, CommandStartTimer, WorkflowCommand
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
 C = TypeVar("C")
 
@@ -36,19 +36,19 @@ class CommandQueue:
     def __len__(self) -> int:
         return len(self._queue)
 
-    def add(self, commands: Iterable[WorkflowCommand]) -> None:
-        """Queue commands. The cancelling of a timer whose start is still queued takes the start away instead."""
-        for command in commands:
-            if type(command) is CommandCancelTimer and self._withdraw(command.seq):
-                continue
-            self._queue.append(command)
+    def add(self, commands: Sequence[WorkflowCommand]) -> None:
+        """Queue commands. The cancelling of a timer whose start is still queued takes both away."""
+        self._queue += commands
+        cancelled = {command.seq for command in commands if type(command) is CommandCancelTimer}
+        if cancelled:
+            self._withdraw(cancelled)
 
-    def _withdraw(self, seq: int) -> bool:
-        for index, queued in enumerate(self._queue):
-            if type(queued) is CommandStartTimer and queued.seq == seq:
-                del self._queue[index]
-                return True
-        return False
+    def _withdraw(self, cancelled: set[int]) -> None:
+        unsent = {c.seq for c in self._queue if type(c) is CommandStartTimer and c.seq in cancelled}
+        if unsent:
+            self._queue = [
+                c for c in self._queue if not isinstance(c, CommandStartTimer | CommandCancelTimer) or c.seq not in unsent
+            ]
 
     def answer(self, reply: Any) -> None:
         """Let a reply leave with the next flush, before and regardless of everything queued."""
@@ -74,7 +74,7 @@ class CommandQueue:
         used = fitting = 0
         for command in queue:
             if max_in_flight is not None and type(command) is CommandRunWorker:
-                if in_flight >= max_in_flight:
+                if in_flight >= max(max_in_flight, 1):
                     break
                 in_flight += 1
             if max_bytes is not None:

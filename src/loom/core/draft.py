@@ -17,6 +17,7 @@ from loom.core.planner import Planner
 from loom.core.records import EventRecord
 from loom.core.reports import Notice, Published
 from loom.core.state import BrokerState, InternalStepWorkerState, RunFields
+from loom.core.ticks import TickAddEvent
 
 FieldReader = Callable[[EventRecord, str], Any]
 """Reads a field of an event's body, None if it has none: the engine cannot look inside a body by itself."""
@@ -31,6 +32,8 @@ class Draft(RunFields):
     planner: Any = None
     read_field: Any = None
     commands: list[WorkflowCommand] = []
+    derived: list[TickAddEvent] = []
+    """Events that the run made itself: `CommandQueueEvent`s, to be reduced within the same transition."""
 
     def worker(self, step: str) -> InternalStepWorkerState:
         """The state of a step, a new one if it has none yet."""

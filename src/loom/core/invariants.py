@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loom.core.config import num_workers
+from loom.core.kernel.timers import MOVING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,20 +40,9 @@ def _of_counts(state: BrokerState) -> Iterator[str]:
     active = sum(len(w.queue) + len(w.in_progress) + len(w.ready) for w in workers)
     if active != state.active:
         yield f"active is {state.active}, but {active} pieces of work are"
-    sleeping = sum(
-        1
-        for timer in state.timers.values()
-        if timer.purpose == "retry"
-        or (timer.purpose == "sleep" and _sleeps(state, timer.step, timer.ref, timer.key))
-    )
+    sleeping = sum(timer.purpose in MOVING for timer in state.timers.values())
     if sleeping != state.asleep:
         yield f"asleep is {state.asleep}, but {sleeping} timers will bring work back"
-
-
-def _sleeps(state: BrokerState, step: str, item: int, key: str) -> bool:
-    worker = state.workers.get(step)
-    execution = worker.suspended.get(item) if worker is not None else None
-    return execution is not None and execution.waits_on == key
 
 
 def _of_waiters(state: BrokerState) -> Iterator[str]:
@@ -63,8 +53,6 @@ def _of_waiters(state: BrokerState) -> Iterator[str]:
     kept = sum(len(events) for events in state.waiting.kept.values())
     if kept != state.waiting.kept_count:
         yield "the number of kept events is wrong"
-    if state.waiting.kept_count > state.config.keep_unclaimed:
-        yield "too many early events are kept"
 
 
 def _of_lifecycle(state: BrokerState) -> Iterator[str]:
@@ -79,5 +67,3 @@ def _of_lifecycle(state: BrokerState) -> Iterator[str]:
         if limit and worker.queue and len(worker.in_progress) < limit and state.is_running:
             yield f"{step}: work is queued although a worker is free"
 
-
-__all__ = ["violations"]

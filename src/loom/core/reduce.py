@@ -7,7 +7,6 @@ leads to; `reduce` is a single step of it.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any, assert_never
 
 from msgspec.structs import replace
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 from loom.core import retry
 from loom.core.commands import CommandQueueEvent, WorkflowCommand
 from loom.core.draft import Draft, FieldReader, open_draft
-from loom.core.kernel import collecting, executions, lifecycle, waiters, workers
+from loom.core.kernel import collecting, executions, lifecycle, timers, waiters, workers
 from loom.core.planner import Complete, Emit, Fail, Intent, Planner, Publish, RunStep, Warn
 from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord
 from loom.core.reports import UnhandledReport
@@ -52,7 +51,7 @@ def reduce(
     """One step: the state after a tick and the commands that it led to, `CommandQueueEvent` among them."""
     draft = open_draft(state, planner, read_field)
     _apply(draft, tick)
-    return draft.freeze(), draft.commands
+    return draft.freeze(), [*draft.commands, *(CommandQueueEvent(derived) for derived in draft.derived)]
 
 
 def advance(
@@ -65,7 +64,7 @@ def advance(
     draft = open_draft(state, planner, read_field)
     draft.ticks += 1
     _apply(draft, tick)
-    outward = _settle(draft)
+    _settle(draft)
     if draft.active or draft.asleep or not draft.is_running:
         draft.idle_since = None
     elif draft.idle_since is None and not tick.more:
@@ -74,24 +73,18 @@ def advance(
         _follow(draft, intents)
         if draft.is_running:
             lifecycle.announce_idleness(draft)
-        outward += _settle(draft)
-    return draft.freeze(), outward
+        _settle(draft)
+    return draft.freeze(), draft.commands
 
 
-def _settle(d: Draft) -> list[WorkflowCommand]:
-    """Reduce all events that the run made itself, in order, and return the commands that go out."""
-    outward: list[WorkflowCommand] = []
-    buffer: deque[TickAddEvent] = deque()
-    while True:
-        for command in d.commands:
-            if type(command) is CommandQueueEvent:
-                buffer.append(command.tick)
-            else:
-                outward.append(command)
-        d.commands.clear()
-        if not buffer:
-            return outward
-        _apply(d, buffer.popleft())
+def _settle(d: Draft) -> None:
+    """Reduce all events that the run made itself, in order."""
+    derived = d.derived
+    while derived:
+        d.derived = []
+        for tick in derived:
+            _apply(d, tick)
+        derived = d.derived
 
 
 def _apply(d: Draft, tick: WorkflowTick) -> None:
@@ -140,7 +133,10 @@ def _add_event(d: Draft, tick: TickAddEvent) -> None:
         taken = taken or accepted
     if taken or event.kind.is_a(INPUT_REQUIRED_EVENT) or d.outcome is not None:
         return
-    kept = tick.source is None and tick.origin is None and waiters.keep(d, event)
+    kept = tick.source is None and tick.origin is None and waiters.keep(d, event, tick.waiter_id)
+    if tick.event_id is not None and not kept:
+        # Nobody took it and there was no room: sending it again must be possible.
+        d.seen = d.seen.delete(tick.event_id)
     idle = not d.active and not d.asleep
     d.publish(UnhandledReport(event.kind, tick.step, idle, kept))
 
@@ -158,6 +154,8 @@ def _step_result(d: Draft, tick: TickStepResult) -> None:
     execution = executions.find(d, tick.step, tick.item, tick.seq)
     if execution is None:
         return
+    if execution.waits_on:
+        execution = workers.reclaim(d, execution)
     if tick.failure is not None:
         intents = retry.after_failure(d, execution, tick, tick.failure)
     else:
@@ -210,11 +208,10 @@ def _edit_store(d: Draft, tick: TickEditStore) -> None:
 
 
 def _timer_fired(d: Draft, tick: TickTimerFired) -> None:
-    timer = d.timers.get(tick.timer)
+    timer = timers.take(d, tick.timer)
     if timer is None:
         d.dropped += 1
         return
-    d.timers = d.timers.delete(tick.timer)
     if timer.purpose == "retry":
         retry.attempt_due(d, timer.step, tick.timer)
     elif timer.purpose == "waiter":
@@ -246,8 +243,7 @@ def _follow(d: Draft, intents: Sequence[Intent], shared: bool = False) -> None:
             event = replace(intent.event, shared=True) if shared else intent.event
             workers.enqueue(d, intent.step, event, intent.extra)
         elif kind is Emit:
-            tick = TickAddEvent(at=d.at, event=intent.event, step=intent.step, origin=intent.origin)
-            d.commands.append(CommandQueueEvent(tick))
+            d.derived.append(TickAddEvent(at=d.at, event=intent.event, step=intent.step, origin=intent.origin))
         else:
             _follow_rarely(d, intent)
 

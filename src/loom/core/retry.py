@@ -35,7 +35,7 @@ def after_failure(d: Draft, execution: Execution, tick: TickStepResult, failure:
         fact = StepFailed(item, failure, item.attempts + 1, elapsed, d.at)
         d.plan, intents = d.planner.on_failed(d.config, d.plan, fact)
         return intents  # type: ignore[no-any-return]
-    waiters.forget_timeouts(d, item.id)
+    waiters.begin_anew(d, item.id)
     item = replace(
         item,
         attempts=item.attempts + 1,
@@ -51,7 +51,6 @@ def after_failure(d: Draft, execution: Execution, tick: TickStepResult, failure:
     timer = timers.arm(d, Timer(d.at + tick.retry_delay_s, "retry", item.step))
     worker = d.worker(item.step)
     d.workers = d.workers.set(item.step, replace(worker, delayed=worker.delayed.set(timer, item)))
-    d.asleep += 1
     return ()
 
 
@@ -61,7 +60,6 @@ def attempt_due(d: Draft, step: str, timer: int) -> None:
     item = worker.delayed.get(timer)
     if item is None:
         return
-    d.asleep -= 1
     d.workers = d.workers.set(step, replace(worker, delayed=worker.delayed.delete(timer)))
     workers.requeue(d, item)
     workers.fill(d, step)

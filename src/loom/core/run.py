@@ -96,6 +96,9 @@ class Run:
             self.state, commands = advance(self.state, tick, self._planner, self._read_field)
             self._journal.append(tick)
             self._queue.add(commands)
+        if buffer and self._closed and self.state.outcome is None:
+            # A parked run was taken up: it will end once more.
+            self._closed = False
 
     def answer(self, reply: Any) -> None:
         """Let a reply leave with the next flush, ahead of all commands."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from datetime import UTC, datetime
-from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
-from loom.core.kernel.waiters import wait_key
+from loom.core.kernel.waiters import sleep_key, wait_key
 from loom.core.ticks import (
     Source,
     TickAddEvent,
@@ -22,6 +22,7 @@ from loom.core.ticks import (
     TickStepResult,
     WorkflowTick,
 )
+from loom.effects import spans
 from loom.effects.collecting import Collector
 from loom.effects.convert import event_of, exception_of, failure_of, record_of
 from loom.steps.ports import current_execution
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from loom.effects.binding import StepBinding
     from loom.steps.events import Event
     from loom.steps.ports import RunPort
+
+
+_numbering = threading.Lock()
+"""Bodies may have effects from several threads at once; each effect has a number of its own."""
 
 
 class Host(Protocol):
@@ -64,22 +69,20 @@ class Host(Protocol):
 class StepExecution:
     """A body that runs, and its way to the run."""
 
-    __slots__ = (
-        "_collector", "_occurrences", "_ordinals", "_waits", "abandoned", "binding", "command", "host", "is_over", "task",
-    )  # fmt: skip
+    # Most bodies need little of this: what is not needed is not made.
+    task: asyncio.Task[None] | None = None
+    is_over = False
+    abandoned = False
+    """The run is over or has left memory: what the body still does is nobody's business."""
+    _effects = 0
+    _collector: Collector | None = None
+    _occurrences: dict[str, int] | None = None
+    _waits: dict[str, asyncio.Future[CommandResumeWorker]] | None = None
 
     def __init__(self, host: Host, binding: StepBinding, command: CommandRunWorker) -> None:
         self.host = host
         self.binding = binding
         self.command = command
-        self.task: asyncio.Task[None] | None = None
-        self.is_over = False
-        self.abandoned = False
-        """The run is over or has left memory: what the body still does is nobody's business."""
-        self._ordinals = count()
-        self._collector: Collector | None = None
-        self._occurrences: dict[str, int] | None = None
-        self._waits: dict[str, asyncio.Future[CommandResumeWorker]] | None = None
 
     @property
     def run(self) -> RunPort:
@@ -100,7 +103,11 @@ class StepExecution:
             arguments = binding.arguments(command.item)
             if binding.context_name is not None:
                 arguments[binding.context_name] = host.make_context(self)
-            returned, fanned_out = binding.classify(await binding.call(arguments))
+            if spans.are_wanted():
+                result = await spans.around_step(self.run.workflow, binding, arguments)
+            else:
+                result = await binding.call(arguments)
+            returned, fanned_out = binding.classify(result)
             tick = TickStepResult(
                 at=host.now(),
                 step=command.step,
@@ -151,7 +158,10 @@ class StepExecution:
         if self.is_over:
             return None
         command = self.command
-        return Source(command.step, command.item.id, command.seq, next(self._ordinals))
+        with _numbering:
+            ordinal = self._effects
+            self._effects = ordinal + 1
+        return Source(command.step, command.item.id, command.seq, ordinal)
 
     def is_repeated(self, source: Source | None) -> bool:
         """Whether an interrupted run of the same execution has had this effect already."""
@@ -178,10 +188,7 @@ class StepExecution:
         """Put an event aside until all expected ones are there."""
         if self._collector is None:
             self._collector = Collector(self.command)
-        # A call needs the number of effects before it, without being one itself.
-        position = next(self._ordinals)
-        self._ordinals = count(position)
-        return self._collector.collect(event, expected, buffer_id, position)
+        return self._collector.collect(event, expected, buffer_id, self._effects)
 
     async def wait(
         self,
@@ -223,7 +230,7 @@ class StepExecution:
             delay_s=float(seconds),
             suspends=self._owns_current_task(),
         )
-        await self._suspended(tick, self._recorded_key(source, wait_key("sleep", occurrence)))
+        await self._suspended(tick, self._recorded_key(source, sleep_key(occurrence)))
 
     def _default_waiter_id(self, event_type: str, requirements: dict[str, Any]) -> str:
         wanted = json.dumps(requirements, sort_keys=True, default=str)

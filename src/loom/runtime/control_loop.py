@@ -132,7 +132,7 @@ class ControlLoop:
     async def _next_ticks(self) -> list[WorkflowTick]:
         """Wait until something has happened: workers, then the outside, then due timers."""
         timers = self._timers
-        until = timers.next_due() if timers is not None else None
+        until = timers.next_due if timers is not None else None
         ticks = await self._adapter.wait_for_next_task(self._workers, until)
         if until is not None and timers is not None:
             now = self._adapter.get_now()

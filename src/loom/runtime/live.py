@@ -14,6 +14,7 @@ from loom.core.commands import CommandCompleteRun, CommandFailWorkflow
 from loom.core.records import STOP_EVENT, EventRecord
 from loom.core.reports import CancelledReport, FailedReport, TimedOutReport
 from loom.core.ticks import Source, TickAddEvent, TickCancelRun, TickEditStore
+from loom.effects import spans
 from loom.effects.convert import event_of, exception_of, published_event, record_of
 from loom.effects.execution import StepExecution
 from loom.runtime.control_loop import ControlLoop
@@ -86,7 +87,10 @@ class LiveRun:
 
     def begin(self) -> None:
         """Set the run in motion."""
-        self._task = self._loop.create_task(self._drive())
+        drive = self._drive()
+        if spans.are_wanted():
+            drive = spans.around_run(self.workflow, drive, lambda: self._ending)
+        self._task = self._loop.create_task(drive)
 
     async def _drive(self) -> None:
         try:

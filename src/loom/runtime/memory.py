@@ -61,8 +61,8 @@ class MemoryRuntime:
     """Runs workflows on asyncio, in this process.
 
     It holds every live run, so that none is lost when its handler is dropped, and forgets it at its end. `decorate`
-    wraps the adapter of every run. Time is read from `clock`; without one from the event loop, if that has a date of its
-    own as the virtual one of `loom.testing` has, else from the system.
+    wraps the adapter of every run. Time is read from `clock`; without one from the event loop, if that has a date of
+    its own as the virtual one of `loom.testing` has, else from the system.
     """
 
     def __init__(
@@ -107,6 +107,13 @@ class MemoryRuntime:
             run.request_cancel()
         self._launched = False
 
+    def now(self) -> float:
+        """The time that its runs would begin at."""
+        return self._clock_on(asyncio._get_running_loop())()
+
+    def _clock_on(self, loop: asyncio.AbstractEventLoop | None) -> Callable[[], float]:
+        return self._clock if self._clock is not None else getattr(loop, "wall_time", time.time)
+
     def track_workflow(self, workflow: Workflow) -> None:
         """A workflow was made that will use this runtime."""
         self._tracked[id(workflow)] = workflow
@@ -139,7 +146,7 @@ class MemoryRuntime:
         if run_id in self._runs:
             raise RuntimeError(f"Workflow run with run_id '{run_id}' already exists.")
         loop = asyncio.get_running_loop()
-        adapter = MemoryAdapter(loop, self._clock or getattr(loop, "wall_time", time.time))
+        adapter = MemoryAdapter(loop, self._clock_on(loop))
         outer = self._decorate(adapter) if self._decorate is not None else adapter
         if workflow._verbose:
             outer = verbose_adapter(outer, workflow._timeout)

@@ -26,13 +26,15 @@ class MemoryAdapter:
     """
 
     __slots__ = (
-        "_alarm", "_alarm_at", "_clock", "_end_waiters", "_journal", "_loop", "_mail", "_pull", "_readers", "_waiter", "stream",
+        "_alarm", "_alarm_at", "_clock", "_end_waiters", "_has_own_pull", "_has_tasks", "_journal", "_loop", "_mail", "_pull", "_readers", "_waiter", "stream",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
         self._loop = loop
         self._clock = clock
         self._mail: list[WorkflowTick] = []
+        self._has_tasks = False
+        self._has_own_pull = True
         self._waiter: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: float | None = None
@@ -55,18 +57,23 @@ class MemoryAdapter:
 
     async def wait_for_next_task(self, tasks: TaskSet, until: float | None) -> list[WorkflowTick]:
         """See `InternalRunAdapter`."""
-        tasks.on_completion(self.wake)
+        if not self._has_tasks:
+            self._has_tasks = True
+            self._has_own_pull = tasks.pull == self.wait_receive
+            tasks.on_completion(self.wake)
         while True:
             ticks = tasks.completed()
-            if self._mail or self._pull is not None or tasks.pull != self.wait_receive:
+            if self._mail or not self._has_own_pull:
                 ticks += self._received(tasks)
-            if ticks or (until is not None and self._clock() >= until):
+            if ticks:
+                return ticks
+            if until is not None and self._clock() >= until:
                 return ticks
             await self._arrival(until)
 
     def _received(self, tasks: TaskSet) -> list[WorkflowTick]:
         """What has come from outside. If a decorator receives in its own way, that is asked instead of the mailbox."""
-        if tasks.pull == self.wait_receive:
+        if self._has_own_pull:
             mail, self._mail = self._mail, []
             return mail
         if self._pull is None:
@@ -118,15 +125,15 @@ class MemoryAdapter:
         """See `InternalRunAdapter`."""
         del cursor  # the stream has no gaps: an event's place is its cursor
         self.stream.append(event)
-        self.wake_readers()
+        if self._readers:
+            self.wake_readers()
 
     def wake_readers(self) -> None:
         """Let everyone who waits for the stream or the end look again."""
-        if self._readers:
-            readers, self._readers = self._readers, []
-            for reader in readers:
-                if not reader.done():
-                    reader.set_result(None)
+        readers, self._readers = self._readers, []
+        for reader in readers:
+            if not reader.done():
+                reader.set_result(None)
 
     async def news(self) -> None:
         """Block until the journal or the stream has grown, or the run has ended."""

@@ -77,7 +77,9 @@ class Context(Generic[StateT]):
 
         if self._execution is not None:
             raise ContextStateError("run() is only available from handler code, not from within steps.")
-        resumed, staged = self._restored, self._staged
+        # Of a run that had ended only the store is left; the new run begins with its start event.
+        resumed = self._restored if self._restored is not None and self._restored.is_running else None
+        staged = self._staged
         if self._run is not None:
             if not self._run.is_done:
                 raise ContextStateError("Cannot start a new run while context is already running.")

@@ -128,6 +128,10 @@ class RuntimePort(Protocol):
         """Begin a run, or go on with a restored one."""
         ...
 
+    def now(self) -> float:
+        """The time that its runs would begin at."""
+        ...
+
     def track_workflow(self, workflow: Workflow) -> None:
         """A workflow was made that will use this runtime."""
         ...

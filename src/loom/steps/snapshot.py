@@ -31,13 +31,17 @@ def save(
 
 
 def restore(
-    workflow: Workflow, data: dict[str, Any], serializer: BaseSerializer
+    workflow: Workflow, data: dict[str, Any], serializer: BaseSerializer, now: float | None = None
 ) -> tuple[BrokerState, InMemoryStateStore[Any] | None]:
-    """What a dict holds; a `ContextSerdeError` if it cannot be read."""
+    """What a dict holds, as of `now`; a `ContextSerdeError` if it cannot be read."""
     if not isinstance(data, dict):
         raise ContextSerdeError(f"Context dict specified in an invalid format: a dict is wanted, not {type(data)}")
     state = context_from_dict(
-        data, config=workflow._config(), serializer=serializer, event_classes=workflow.events, now=time.time()
+        data,
+        config=workflow._config(),
+        serializer=serializer,
+        event_classes=workflow.events,
+        now=now if now is not None else workflow.runtime.now(),
     )
     stored = data.get("state")
     if not stored:

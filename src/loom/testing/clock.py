@@ -5,10 +5,10 @@
     def test_reminder():
         result = run_virtual(main())        # a workflow that sleeps for two days ends in milliseconds
 
-Inside, `asyncio.sleep`, timeouts, `ctx.sleep`, retry delays, wait timeouts and run timeouts follow the loop's own time. It
-stands still while anything can run, and jumps to the next scheduled moment when nothing can. It also stands still while
-work in an executor (a synchronous step, say) is under way, and while `hold` is in effect. `time.time()` is not touched.
-May import loom.steps and the standard library.
+Inside, `asyncio.sleep`, timeouts, `ctx.sleep`, retry delays, wait timeouts and run timeouts follow the loop's own time.
+It stands still while anything can run, and jumps to the next scheduled moment when nothing can. It also stands still
+while work in an executor (a synchronous step, say) is under way, and while `hold` is in effect. `time.time()` is not
+touched. May import the standard library.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ import asyncio
 import math
 import selectors
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 
 from typing_extensions import override
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
+    from concurrent.futures import Executor
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 VIRTUAL_EPOCH = 1_700_000_000.0
 """Where virtual time begins unless told otherwise: 2023-11-14 22:13:20 UTC.
@@ -40,7 +42,7 @@ class StalledError(RuntimeError):
 
     def __init__(self, patience_s: float) -> None:
         super().__init__(
-            f"Everything waits, but no timer is set, no thread is at work and nothing came from outside in {patience_s} s."
+            f"Everything waits, but no timer is set, no thread is at work, and nothing came in {patience_s} real s."
         )
 
 
@@ -94,7 +96,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if seconds > 0:
             # However short, a jump must move the clock, or the loop would ask for it for ever.
             self._now = max(self._now + seconds, math.nextafter(self._now, math.inf))
-        # asyncio runs callbacks up to one resolution early. The smallest step that this clock can take means never early.
+        # asyncio runs callbacks up to one resolution early. With the smallest step this clock can take, never.
         self._clock_resolution = math.ulp(self._now)
 
     def _is_held(self) -> bool:
@@ -110,9 +112,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self._holds -= 1
 
     @override
-    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
+    ) -> asyncio.Future[T]:
         """See asyncio. Time stands still until the work is done or given up."""
-        future: asyncio.Future[T] = super().run_in_executor(executor, func, *args)
+        future = super().run_in_executor(executor, func, *args)
         self._holds += 1
         future.add_done_callback(self._released)
         return future
@@ -130,8 +134,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 def run_virtual(main: Coroutine[Any, Any, T], *, start: float = VIRTUAL_EPOCH, patience_s: float = _PATIENCE_S) -> T:
     """Run a coroutine to its end under a virtual clock that begins at `start`.
 
-    Every workflow that runs inside follows that clock, unless its runtime was given another one. If everything waits and
-    nothing can ever happen, `StalledError` is raised after `patience_s` real seconds.
+    Every workflow that runs inside follows that clock, unless its runtime was given another one. If everything waits
+    and nothing can ever happen, `StalledError` is raised after `patience_s` real seconds.
     """
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(start, patience_s)) as runner:
         return runner.run(main)

@@ -6,13 +6,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from loom.steps.events import StartEvent
+from loom.steps.context import Context
+from loom.steps.events import Event, StartEvent
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from loom.steps.context import Context
-    from loom.steps.events import Event
     from loom.steps.workflow import Workflow
 
 

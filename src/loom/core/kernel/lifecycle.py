@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from immutables import Map
 
-from loom.core.commands import CommandQueueEvent
 from loom.core.config import specs_of
 from loom.core.kernel import timers, workers
 from loom.core.reports import CancelledReport, FailedReport, IdleReport, TimedOutReport
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 def start(d: Draft, tick: TickStartRun) -> None:
     """The first tick of a run. A second one is refused."""
-    if d.run_id:
+    if d.run_id or not tick.run_id:
         d.dropped += 1
         return
     d.run_id, d.config, d.seed, d.is_running = tick.run_id, tick.config, tick.seed, True
@@ -35,7 +34,7 @@ def start(d: Draft, tick: TickStartRun) -> None:
     d.store = Map(tick.store)
     _arm_timeout(d)
     if tick.event is not None:
-        d.commands.append(CommandQueueEvent(TickAddEvent(at=d.at, event=tick.event)))
+        d.derived.append(TickAddEvent(at=d.at, event=tick.event))
 
 
 def _arm_timeout(d: Draft) -> None:

@@ -1,4 +1,8 @@
-"""Timers are state: armed here, fired by a tick that is believed. Pure."""
+"""Timers are state: armed here, fired by a tick that is believed. Pure.
+
+Retries and sleeps will move the run by themselves, so while one of them is armed the run is asleep rather than idle.
+Timeouts, of a waiter or of the run, do not count as such.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +14,33 @@ if TYPE_CHECKING:
     from loom.core.draft import Draft
     from loom.core.state import Timer
 
+MOVING = frozenset({"retry", "sleep"})
+"""The purposes of timers that bring work back."""
+
 
 def arm(d: Draft, timer: Timer) -> int:
     """Start a timer and return its number."""
     number = d.next_seq()
     d.timers = d.timers.set(number, timer)
+    if timer.purpose in MOVING:
+        d.asleep += 1
     d.commands.append(CommandStartTimer(number, timer.due, timer.purpose))
     return number
 
 
 def disarm(d: Draft, number: int | None) -> None:
     """Forget a timer, if it is armed."""
-    if number is not None and number in d.timers:
-        d.timers = d.timers.delete(number)
+    if number is not None and take(d, number) is not None:
         d.commands.append(CommandCancelTimer(number))
 
 
 def take(d: Draft, number: int) -> Timer | None:
-    """The timer that has fired; None if it was disarmed meanwhile or has fired before."""
-    timer: Timer | None = d.timers.get(number)
+    """The timer of this number, armed no longer; None if it was disarmed or has fired before."""
+    timer = d.timers.get(number)
     if timer is not None:
         d.timers = d.timers.delete(number)
+        if timer.purpose in MOVING:
+            d.asleep -= 1
     return timer
 
 

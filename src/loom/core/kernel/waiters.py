@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 
 def wait_key(waiter_id: str, occurrence: int) -> str:
     """The name of a wait within its work item."""
-    return f"{waiter_id}#{occurrence}" if occurrence else waiter_id
+    return f"{occurrence}:{waiter_id}"
+
+
+def sleep_key(occurrence: int) -> str:
+    """The name of a sleep within its work item; no waiter can have the same."""
+    return f"sleep:{occurrence}"
 
 
 def begin_wait(d: Draft, tick: TickAwaitEvent) -> None:
@@ -39,7 +44,7 @@ def begin_wait(d: Draft, tick: TickAwaitEvent) -> None:
     execution, key = begun
     item = execution.item
     if key not in d.waiting.open.get(item.id, EMPTY_MAP):
-        early = _take_kept(d, item.step, tick.event_type, tick.requirements)
+        early = _take_kept(d, item.step, tick)
         if early is not None:
             _answer(d, item.id, key, Answer(early))
             _reply(d, execution, key, Answer(early))
@@ -47,13 +52,13 @@ def begin_wait(d: Draft, tick: TickAwaitEvent) -> None:
         _register(d, tick, item.step, item.id, key)
         if tick.waiter_event is not None:
             d.publish(tick.waiter_event)
-    if tick.suspends:
+    if tick.suspends and not execution.waits_on:
         workers.suspend(d, execution, key)
 
 
 def begin_sleep(d: Draft, tick: TickSleep) -> None:
     """A body sleeps: a timer of the run brings it back."""
-    begun = _begin(d, tick, "sleep", wait_key("sleep", tick.occurrence))
+    begun = _begin(d, tick, "sleep", sleep_key(tick.occurrence))
     if begun is None:
         return
     execution, key = begun
@@ -62,8 +67,7 @@ def begin_sleep(d: Draft, tick: TickSleep) -> None:
         due = d.at + max(tick.delay_s, 0.0)
         number = timers.arm(d, Timer(due, "sleep", item.step, item.id, key))
         _open(d, item.id, key, number)
-    if tick.suspends:
-        d.asleep += 1
+    if tick.suspends and not execution.waits_on:
         workers.suspend(d, execution, key)
 
 
@@ -122,9 +126,9 @@ def resolve(d: Draft, event: EventRecord, waiter_id: str | None) -> frozenset[st
     if not d.waiting.index:
         return frozenset()
     woken = [w for w in _candidates(d, event.kind) if _matches(d, w, event, waiter_id)]
+    answer = Answer(replace(event, shared=True) if len(woken) > 1 else event)
     for waiter in woken:
         _close(d, waiter)
-        answer = Answer(event)
         _answer(d, waiter.item, waiter.key, answer)
         workers.wake(d, waiter.step, waiter.item, waiter.key, answer)
     return frozenset(waiter.step for waiter in woken)
@@ -204,17 +208,12 @@ def abandon(d: Draft, execution: Execution, key: str) -> None:
     else:
         timers.disarm(d, number)
         d.waiting = replace(d.waiting, open=_without(d.waiting.open, item.id, key))
-    if execution.waits_on == key:
-        if waiter is None and number is not None:
-            d.asleep -= 1
+    if key and execution.waits_on == key:
         workers.reclaim(d, execution)
 
 
 def end_sleep(d: Draft, timer: Timer) -> None:
     """A sleep is over."""
-    execution = d.worker(timer.step).suspended.get(timer.ref)
-    if execution is not None and execution.waits_on == timer.key:
-        d.asleep -= 1
     d.waiting = replace(d.waiting, open=_without(d.waiting.open, timer.ref, timer.key))
     _answer(d, timer.ref, timer.key, Answer())
     workers.wake(d, timer.step, timer.ref, timer.key, Answer())
@@ -239,44 +238,57 @@ def forget_item(d: Draft, step: str, item: int) -> None:
         )
 
 
-def forget_timeouts(d: Draft, item: int) -> None:
-    """A new attempt begins: answers stay, but what only timed out is waited for anew."""
-    answers = d.waiting.answers.get(item, EMPTY_MAP)
+def begin_anew(d: Draft, item: int) -> None:
+    """A new attempt begins: its answers stay, but what only timed out is waited for anew, and sleeps are slept anew."""
+    waiting = d.waiting
+    for key, number in sorted(waiting.open.get(item, EMPTY_MAP).items()):
+        if number in d.timers and d.timers[number].purpose == "sleep":
+            timers.disarm(d, number)
+            waiting = replace(waiting, open=_without(waiting.open, item, key))
+    answers = waiting.answers.get(item, EMPTY_MAP)
     for key in [k for k, answer in answers.items() if answer.event is None]:
         answers = answers.delete(key)
-    if item in d.waiting.answers:
-        d.waiting = replace(d.waiting, answers=d.waiting.answers.set(item, answers))
+    if item in waiting.answers:
+        waiting = replace(waiting, answers=waiting.answers.set(item, answers))
+    d.waiting = waiting
 
 
-def keep(d: Draft, event: EventRecord) -> bool:
-    """Keep an early event for the next waiter of its type. False if it is not of a kind that is kept, or too many are."""
+def keep(d: Draft, event: EventRecord, waiter_id: str | None) -> bool:
+    """Keep an early event for the next waiter of its type, or of the id it is meant for.
+
+    False if it is not of a kind that is kept, or too many are.
+    """
     kind, waiting = event.kind, d.waiting
     if kind.is_a(STOP_EVENT) or kind.is_a(INPUT_REQUIRED_EVENT) or waiting.kept_count >= d.config.keep_unclaimed:
         return False
-    of_type = waiting.kept.get(kind.name, EMPTY_FIFO).push_back(event)
-    d.waiting = replace(waiting, kept=waiting.kept.set(kind.name, of_type), kept_count=waiting.kept_count + 1)
+    name = kind.name if waiter_id is None else addressed(waiter_id)
+    kept = waiting.kept.set(name, waiting.kept.get(name, EMPTY_FIFO).push_back(event))
+    d.waiting = replace(waiting, kept=kept, kept_count=waiting.kept_count + 1)
     return True
 
 
-def _take_kept(d: Draft, step: str, event_type: str, requirements: tuple[tuple[str, Any], ...]) -> EventRecord | None:
-    """The oldest kept event that a new waiter may have, taken out of the store."""
+def addressed(waiter_id: str) -> str:
+    """Under which name events are kept that are meant for the waiters of one id."""
+    return f"@{waiter_id}"
+
+
+def _take_kept(d: Draft, step: str, tick: TickAwaitEvent) -> EventRecord | None:
+    """The oldest kept event that a new waiter may have, kept no longer."""
     waiting = d.waiting
     if not waiting.kept_count:
         return None
     spec = specs_of(d.config).get(step)
-    names = [event_type]
-    if spec is not None and spec.accept_subclasses:
-        names += sorted(
-            name
-            for name, events in waiting.kept.items()
-            if next(iter(events)).kind.is_a(event_type) and name != event_type
-        )
+    subclasses = spec is not None and spec.accept_subclasses
+    names = [addressed(tick.waiter_id), tick.event_type]
+    if subclasses:
+        names += sorted(name for name in waiting.kept if not name.startswith("@") and name != tick.event_type)
     for name in names:
         kept: Fifo[EventRecord] = waiting.kept.get(name, EMPTY_FIFO)
         for event in kept:
-            if _meets(d, event, requirements):
+            fits = event.kind.is_a(tick.event_type) if subclasses else event.kind.name == tick.event_type
+            if fits and _meets(d, event, tick.requirements):
                 rest = Fifo.of(e for e in kept if e is not event)
-                by_type = waiting.kept.set(name, rest) if rest else waiting.kept.delete(name)
-                d.waiting = replace(waiting, kept=by_type, kept_count=waiting.kept_count - 1)
+                by_name = waiting.kept.set(name, rest) if rest else waiting.kept.delete(name)
+                d.waiting = replace(waiting, kept=by_name, kept_count=waiting.kept_count - 1)
                 return event
     return None

@@ -25,12 +25,12 @@ def enqueue(d: Draft, step: str, event: EventRecord, extra: Any = None) -> None:
     """Give a step new work: run it at once if a worker is free, else queue it."""
     d.items += 1
     d.active += 1
-    item = WorkItem(d.items, step, event, extra)
     worker = d.worker(step)
     limit = worker.num_workers
     if not worker.queue.items and not worker.ready.items and (not limit or len(worker.in_progress) < limit):
-        d.workers = d.workers.set(step, _start(d, worker, item))
+        d.workers = d.workers.set(step, _start(d, worker, WorkItem(d.items, step, event, extra, 0, d.at)))
         return
+    item = WorkItem(d.items, step, event, extra)
     d.publish(StepReport(step, "preparing", None, event.kind))
     d.workers = d.workers.set(step, replace(worker, queue=worker.queue.push_back(item)))
 
@@ -72,8 +72,6 @@ def _free_slot(busy: int) -> int:
 def finish(d: Draft, execution: Execution, output: EventKind | None = None, returned: bool = False) -> None:
     """An execution is over: its worker is free again. The caller decides what becomes of the item."""
     item = execution.item
-    if execution.waits_on:
-        execution = reclaim(d, execution)
     d.active -= 1
     d.publish(StepReport(item.step, "not_running", execution.worker_id, item.event.kind, output, returned))
     d.workers = d.workers.set(item.step, _without(d.workers[item.step], execution))

@@ -68,6 +68,7 @@ def context_from_dict(
         workers=work.workers(),
         at=now,
         alive_since=now - shape.elapsed_alive,
+        ticks=shape.journal_seq,
         seed=loom.seed,
         sequence=work.sequence,
         items=work.items,

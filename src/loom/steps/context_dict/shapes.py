@@ -170,4 +170,5 @@ class ContextShape(_Shape):
     streams: dict[str, StreamShape] = {}
     collection_release_states: dict[str, ReleaseShape] = {}
     elapsed_alive: float = 0.0
+    journal_seq: Count = 0
     loom: LoomShape | None = None

@@ -1,0 +1,111 @@
+"""Spans of llama-index-instrumentation: one per run and one per execution of a step.
+
+The package is never imported here. A program that wants spans has imported it to add a handler, so it is looked for
+among the loaded modules, and nothing happens before it has a handler that does something. A body that waits keeps its
+span open, and what was cancelled ends its span without an error. May import loom.steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from loom.effects.verbose import summarize_event
+from loom.steps.errors import WorkflowCancelledByUser
+from loom.steps.events import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from loom.effects.binding import StepBinding
+    from loom.steps.workflow import Workflow
+
+_PACKAGE = "llama_index_instrumentation"
+_DISPATCHER = "workflows.workflow"
+"""The dispatcher that programs know workflows by; its parent is the root."""
+
+_NOT_ERRORS = (asyncio.CancelledError, WorkflowCancelledByUser)
+
+
+def are_wanted() -> bool:
+    """Whether anybody listens. Fast when nobody does: asked for every execution."""
+    package = sys.modules.get(_PACKAGE)
+    return package is not None and _has_listeners(package)
+
+
+def _has_listeners(package: Any) -> bool:
+    dispatcher = package.get_dispatcher(_DISPATCHER)
+    while dispatcher is not None:
+        for handler in (*dispatcher.span_handlers, *dispatcher.event_handlers):
+            if not type(handler).__name__.startswith("Null"):
+                return True
+        dispatcher = dispatcher.parent if dispatcher.propagate else None
+    return False
+
+
+async def around_run(workflow: Workflow, drive: Awaitable[None], ending: Callable[[], Any]) -> None:
+    """Drive a run within a span. `ending` tells afterwards what the run ended with."""
+    span = _Span(f"{type(workflow).__name__}.run", workflow, workflow.run, {}, {})
+    try:
+        await drive
+    finally:
+        span.end(ending())
+
+
+async def around_step(workflow: Workflow, binding: StepBinding, arguments: dict[str, Any]) -> Any:
+    """Call a step's body within a span."""
+    given = arguments.get(binding.event_name)
+    tags: dict[str, Any] = {}
+    if isinstance(given, Event):
+        tags = {
+            "llamaindex.step.input_event": type(given).__name__,
+            "llamaindex.step.input_summary": summarize_event(given),
+        }
+    span = _Span(binding.function.__qualname__, workflow, binding.function, arguments, tags)
+    try:
+        result = await binding.call(arguments)
+    except BaseException as error:
+        span.end(error)
+        raise
+    span.end(result)
+    return result
+
+
+class _Span:
+    """A span that is open, in the context of the current task."""
+
+    __slots__ = ("_active", "_bound", "_dispatcher", "_id", "_instance", "_package", "_token")
+
+    def __init__(
+        self, name: str, instance: Any, function: Callable[..., Any], arguments: Mapping[str, Any], tags: dict[str, Any]
+    ) -> None:
+        self._package: Any = sys.modules[_PACKAGE]
+        self._dispatcher: Any = self._package.get_dispatcher(_DISPATCHER)
+        self._active: Any = sys.modules[f"{_PACKAGE}.span"].active_span_id
+        self._id = f"{name}-{uuid.uuid4()}"
+        self._instance = instance
+        # Resources are resolved later, so that not every parameter is there yet.
+        self._bound = inspect.signature(function).bind_partial(**arguments)
+        parent = self._active.get()
+        self._token = self._active.set(self._id)
+        known_tags = sys.modules[f"{_PACKAGE}.dispatcher"].active_instrument_tags
+        if tags:
+            # The context is the task's own, and ends with it.
+            known_tags.set({**known_tags.get(), **tags})
+        self._dispatcher.span_enter(
+            id_=self._id, bound_args=self._bound, instance=instance, parent_id=parent, tags=known_tags.get()
+        )
+
+    def end(self, result: Any) -> None:
+        """Close the span: dropped with an error that is one, else left with the result."""
+        self._active.reset(self._token)
+        if isinstance(result, BaseException) and not isinstance(result, _NOT_ERRORS):
+            drop = sys.modules[f"{_PACKAGE}.events.span"].SpanDropEvent
+            self._dispatcher.event(drop(span_id=self._id, err_str=str(result)))
+            self._dispatcher.span_drop(id_=self._id, bound_args=self._bound, instance=self._instance, err=result)
+            return
+        value = None if isinstance(result, BaseException) else result
+        self._dispatcher.span_exit(id_=self._id, bound_args=self._bound, instance=self._instance, result=value)
