@@ -33,6 +33,9 @@ _HOMES = {
     "step": "loom.steps.decorators",
 }
 
+_ROOMS = frozenset({"compat", "testing"})
+"""Packages that are reached as attributes, without importing them by name first."""
+
 __all__ = [
     "Context",
     "Event",
@@ -48,6 +51,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"loom.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'loom' has no attribute {name!r}")

@@ -47,12 +47,9 @@ BROKEN = ("completed", "failed", "timed_out")
 """How a run ends for good; a cancelled or parked one keeps its work."""
 
 
-JOURNAL_POSITION = {"ticks": 0} if "ticks" in BrokerState.__struct_fields__ else {}
-
-
 def settled(state: BrokerState) -> BrokerState:
     """A state without what may change although nothing happened."""
-    return replace(state, dropped=0, at=0.0, **JOURNAL_POSITION)
+    return replace(state, dropped=0, at=0.0, ticks=0)
 
 
 @given(programs())
@@ -90,6 +87,7 @@ def test_replay_equals_live_from_the_beginning_and_from_any_snapshot(program: li
 def test_time_and_counters_never_go_back(program: list[int]) -> None:
     for before, tick, after, _ in walk(program):
         assert after.at >= max(before.at, tick.at)
+        assert after.ticks == before.ticks + 1
         for name in ("sequence", "items", "published", "dropped", "store_version"):
             assert getattr(after, name) >= getattr(before, name)
 
@@ -178,6 +176,21 @@ def test_timers_outside_are_the_timers_inside(program: list[int]) -> None:
         if not after.is_running:
             return
         assert armed == set(after.timers)
+
+
+@given(programs())
+def test_every_open_wait_has_its_waiter_or_its_timer(program: list[int]) -> None:
+    for step in walk(program):
+        state = step.after
+        if not state.is_running:
+            return
+        listed = sorted(number for keys in state.waiting.open.values() for number in keys.values())
+        waiters = [waiter.number for _, waiter in state.get_active_waiters()]
+        sleeps = [number for number, timer in state.timers.items() if timer.purpose == "sleep"]
+        assert listed == sorted([*waiters, *sleeps])
+        alive = {item for _, item in items_of(state)}
+        assert set(state.waiting.open) <= alive
+        assert set(state.waiting.answers) <= alive
 
 
 @given(programs())

@@ -59,8 +59,8 @@ def test_batches_of_any_size_give_a_journal_that_replays_to_the_live_state(
             run.drain()
             batch = run.flush()
             journal += batch.ticks
-            snapshots.append((len(journal), batch.state))
-            assert violations(batch.state) == []
+            snapshots.append((len(journal), run.state))
+            assert violations(run.state) == []
     run.drain()
     journal += run.flush().ticks
     assert replay(journal, StepsPlanner(), None, read_field) == run.state
@@ -95,7 +95,7 @@ class CrashingRun(RuleBasedStateMachine):
     def commit(self, max_bytes: int | None = None) -> None:
         batch = self.run.flush(max_bytes)
         self.journal += batch.ticks
-        self.saved = batch.state
+        self.saved = self.run.state
         self.act(batch.commands)
 
     def act(self, commands: list[WorkflowCommand]) -> None:

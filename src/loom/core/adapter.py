@@ -44,7 +44,7 @@ class InternalRunAdapter(Protocol):
         ...
 
     async def wait_for_next_task(self, tasks: TaskSet, until: float | None) -> list[WorkflowTick]:
-        """Block until something is at hand or the time `until` is reached: workers' ticks first, then those from outside.
+        """Block until something is at hand or the time `until` is reached. Workers' ticks come before outside ones.
 
         An empty list means that the time was reached.
         """

@@ -2,8 +2,8 @@
 
 The contract with a driver:
 
-1. Commands keep their order. A flush is the longest prefix that fits the budget; the rest stays, in order, and leaves with
-   the next flush. One command always passes.
+1. Commands keep their order. A flush is the longest prefix that fits the budget; the rest stays, in order, and leaves
+   with the next flush. One command always passes.
 2. The terminal command is built at the flush, after all ticks of the batch, and goes last: only when nothing is queued.
 3. Answers (to queries, and that an update was accepted) use a lane of their own and never wait.
 4. Cancelling something that is still queued removes both.
@@ -46,9 +46,8 @@ class CommandQueue:
     def _withdraw(self, cancelled: set[int]) -> None:
         unsent = {c.seq for c in self._queue if type(c) is CommandStartTimer and c.seq in cancelled}
         if unsent:
-            self._queue = [
-                c for c in self._queue if not isinstance(c, CommandStartTimer | CommandCancelTimer) or c.seq not in unsent
-            ]
+            of_timers = (CommandStartTimer, CommandCancelTimer)
+            self._queue = [c for c in self._queue if not (isinstance(c, of_timers) and c.seq in unsent)]
 
     def answer(self, reply: Any) -> None:
         """Let a reply leave with the next flush, before and regardless of everything queued."""

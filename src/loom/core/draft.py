@@ -7,17 +7,19 @@ state; if anything raises, the old state is untouched. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from loom.core.commands import CommandPublishEvent, CommandWarn, WorkflowCommand
 from loom.core.config import num_workers
-from loom.core.planner import Planner
 from loom.core.records import EventRecord
 from loom.core.reports import Notice, Published
 from loom.core.state import BrokerState, InternalStepWorkerState, RunFields
 from loom.core.ticks import TickAddEvent
+
+if TYPE_CHECKING:
+    from loom.core.planner import Planner
 
 FieldReader = Callable[[EventRecord, str], Any]
 """Reads a field of an event's body, None if it has none: the engine cannot look inside a body by itself."""
@@ -31,8 +33,8 @@ class Draft(RunFields):
 
     planner: Any = None
     read_field: Any = None
-    commands: list[WorkflowCommand] = []
-    derived: list[TickAddEvent] = []
+    commands: list[WorkflowCommand] = msgspec.field(default_factory=list)
+    derived: list[TickAddEvent] = msgspec.field(default_factory=list)
     """Events that the run made itself: `CommandQueueEvent`s, to be reduced within the same transition."""
 
     def worker(self, step: str) -> InternalStepWorkerState:
@@ -61,4 +63,4 @@ class Draft(RunFields):
 
 def open_draft(state: BrokerState, planner: Planner, read_field: FieldReader) -> Draft:
     """A draft of the state after `state`."""
-    return Draft(*_astuple(state), planner, read_field)
+    return Draft(*_astuple(state), planner, read_field)  # type: ignore[call-arg]  # mypy counts no inherited fields

@@ -66,4 +66,3 @@ def _of_lifecycle(state: BrokerState) -> Iterator[str]:
         limit = num_workers(state.config, step)
         if limit and worker.queue and len(worker.in_progress) < limit and state.is_running:
             yield f"{step}: work is queued although a worker is free"
-

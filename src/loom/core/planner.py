@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from loom.core.records import EventRecord, Failure
+from loom.core.state import WorkItem
 
 if TYPE_CHECKING:
     from loom.core.config import BrokerConfig
-    from loom.core.state import WorkItem
 
 
 class RunStep(msgspec.Struct, frozen=True):

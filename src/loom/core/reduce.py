@@ -1,7 +1,7 @@
 """The reducer: `State + Tick -> (NewState, Commands)`. The only function that changes a run.
 
-It is pure and total: any tick in any state gives an answer, the same one on every machine and in every year. Each type of
-tick has one function, found in one table. `advance` is the whole transition of one input tick, with the ticks that it
+It is pure and total: any tick in any state gives an answer, the same one on every machine and in every year. Each type
+of tick has one function, found in one table. `advance` is the whole transition of one input tick, with the ticks that it
 leads to; `reduce` is a single step of it.
 """
 
@@ -57,24 +57,30 @@ def reduce(
 def advance(
     state: BrokerState, tick: WorkflowTick, planner: Planner, read_field: FieldReader = no_fields
 ) -> tuple[BrokerState, list[WorkflowCommand]]:
-    """The whole transition of an input tick: events that the run makes itself are reduced within it.
-
-    Afterwards, unless more input is at hand, a run that nothing but outside input can move says that it is idle.
-    """
+    """The whole transition of an input tick: events that the run makes itself are reduced within it."""
     draft = open_draft(state, planner, read_field)
+    transition(draft, tick)
+    return draft.freeze(), draft.commands
+
+
+def transition(draft: Draft, tick: WorkflowTick) -> None:
+    """`advance` on an open draft, for those who carry a state through many ticks.
+
+    After the tick, unless more input is at hand, a run that nothing but outside input can move says that it is idle.
+    """
     draft.ticks += 1
     _apply(draft, tick)
-    _settle(draft)
+    if draft.derived:
+        _settle(draft)
     if draft.active or draft.asleep or not draft.is_running:
         draft.idle_since = None
     elif draft.idle_since is None and not tick.more:
         draft.idle_since = draft.at
-        draft.plan, intents = planner.on_idle(draft.config, draft.plan, lifecycle.waiting_items(draft))
+        draft.plan, intents = draft.planner.on_idle(draft.config, draft.plan, lifecycle.waiting_items(draft))
         _follow(draft, intents)
         if draft.is_running:
             lifecycle.announce_idleness(draft)
         _settle(draft)
-    return draft.freeze(), draft.commands
 
 
 def _settle(d: Draft) -> None:
@@ -89,7 +95,7 @@ def _settle(d: Draft) -> None:
 
 def _apply(d: Draft, tick: WorkflowTick) -> None:
     """Bring the clock forward, refuse what comes too late, and hand the tick to its function."""
-    if tick.at > d.at:
+    if tick.at > d.at:  # noqa: PLR1730 - max() costs a call, on every tick
         d.at = tick.at
     kind = type(tick)
     if kind is not TickStartRun:
@@ -125,7 +131,7 @@ def _add_event(d: Draft, tick: TickAddEvent) -> None:
         if tick.event_id in d.seen:
             return
         d.seen = d.seen.set(tick.event_id, len(d.seen))
-    woken = waiters.resolve(d, event, tick.waiter_id)
+    woken = waiters.resolve(d, event, tick.waiter_id) if d.waiting.index else _NOBODY
     taken = bool(woken)
     if tick.waiter_id is None:
         d.plan, intents, accepted = d.planner.on_event(d.config, d.plan, event, tick.step, origin, woken)
@@ -238,11 +244,10 @@ def _follow(d: Draft, intents: Sequence[Intent], shared: bool = False) -> None:
     if not shared and len(intents) > 1:
         shared = sum(type(intent) is RunStep for intent in intents) > 1
     for intent in intents:
-        kind = type(intent)
-        if kind is RunStep:
+        if isinstance(intent, RunStep):
             event = replace(intent.event, shared=True) if shared else intent.event
             workers.enqueue(d, intent.step, event, intent.extra)
-        elif kind is Emit:
+        elif isinstance(intent, Emit):
             d.derived.append(TickAddEvent(at=d.at, event=intent.event, step=intent.step, origin=intent.origin))
         else:
             _follow_rarely(d, intent)
@@ -261,6 +266,8 @@ def _follow_rarely(d: Draft, intent: Publish | Warn | Complete | Fail) -> None:
         case _:
             assert_never(intent)
 
+
+_NOBODY: frozenset[str] = frozenset()
 
 _REDUCERS: dict[type, Callable[[Draft, Any], None]] = {
     TickStartRun: _start_run,

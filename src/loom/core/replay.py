@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loom.core.reduce import advance, no_fields
+from loom.core.draft import open_draft
+from loom.core.reduce import advance, no_fields, transition
 from loom.core.state import BrokerState
 
 if TYPE_CHECKING:
@@ -23,10 +24,11 @@ def replay(
     read_field: FieldReader = no_fields,
 ) -> BrokerState:
     """The state after a journal, from the beginning or from a snapshot."""
-    current = state if state is not None else BrokerState()
+    draft = open_draft(state if state is not None else BrokerState(), planner, read_field)
     for tick in ticks:
-        current, _ = advance(current, tick, planner, read_field)
-    return current
+        transition(draft, tick)
+        draft.commands = []
+    return draft.freeze()
 
 
 def replay_steps(

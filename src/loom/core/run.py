@@ -3,7 +3,8 @@
 The contract with a driver, in this order:
 
 1. `feed` what happened, as often as you like; `drain` reduces it all.
-2. `flush` gives a `Batch`. Save its ticks BEFORE you carry out any of its commands: the run never gets ahead of its journal.
+2. `flush` gives a `Batch`. Save its ticks BEFORE you carry out any of its commands: the run never gets ahead of its
+   journal.
 3. Carry the commands out in order. Results come back as ticks with the command's number.
 4. Commands that did not fit go back with `push_back`; the terminal command comes last and is built at the flush.
 
@@ -25,7 +26,8 @@ from loom.core.commands import (
     TerminalCommand,
     WorkflowCommand,
 )
-from loom.core.reduce import advance, no_fields
+from loom.core.draft import open_draft
+from loom.core.reduce import no_fields, transition
 from loom.core.state import BrokerState
 
 if TYPE_CHECKING:
@@ -36,21 +38,26 @@ if TYPE_CHECKING:
     from loom.core.ticks import WorkflowTick
 
 
+_LOOK_AFTER = 256
+"""How many ticks a draft is carried before it is frozen, if nobody has looked meanwhile."""
+
+
 class Batch(msgspec.Struct, frozen=True):
-    """What leaves a run at once: first save the ticks, then carry out the commands."""
+    """What leaves a run at once: first save the ticks, then carry out the commands.
+
+    The state after the ticks, for the run's row and its snapshots, is the run's until it is drained again.
+    """
 
     ticks: list[Any]
     """The input ticks since the last flush, for the journal."""
     commands: list[WorkflowCommand]
     answers: list[Any]
-    state: BrokerState
-    """The state after the ticks, for the run's row and its snapshots."""
 
 
 class Run:
     """A run and its queues."""
 
-    __slots__ = ("_buffer", "_closed", "_journal", "_planner", "_queue", "_read_field", "state")
+    __slots__ = ("_base", "_buffer", "_closed", "_draft", "_journal", "_planner", "_queue", "_read_field", "_since")
 
     def __init__(
         self,
@@ -59,18 +66,29 @@ class Run:
         read_field: FieldReader = no_fields,
         size_of: Callable[[WorkflowCommand], int] | None = None,
     ) -> None:
-        self.state = state if state is not None else BrokerState()
         self._planner = planner
         self._read_field = read_field
+        self._base = state if state is not None else BrokerState()
+        # A draft is carried through many ticks and frozen only when somebody looks: see `state`.
+        self._draft = open_draft(self._base, planner, read_field)
+        self._since: list[WorkflowTick] = []
         self._buffer: list[WorkflowTick] = []
         self._journal: list[WorkflowTick] = []
         self._queue = CommandQueue(size_of)
         self._closed = False
 
     @property
+    def state(self) -> BrokerState:
+        """The run as data, now."""
+        if self._since:
+            self._base = self._draft.freeze()
+            self._since = []
+        return self._base
+
+    @property
     def is_over(self) -> bool:
         """Whether the run has ended, been parked included."""
-        return self.state.outcome is not None
+        return self._draft.outcome is not None
 
     @property
     def is_closed(self) -> bool:
@@ -82,45 +100,61 @@ class Run:
         """Whether commands are still queued, because an earlier flush had no room for them."""
         return len(self._queue) > 0
 
-    def feed(self, tick: WorkflowTick) -> None:
-        """Add an input tick to the buffer."""
-        self._buffer.append(tick)
+    def feed(self, *ticks: WorkflowTick) -> None:
+        """Add input ticks to the buffer."""
+        self._buffer += ticks
 
     def drain(self) -> None:
-        """Reduce everything in the buffer. Ticks that others wait behind are marked, so that a replay knows it."""
+        """Reduce everything in the buffer. Ticks that others wait behind are marked, so that a replay knows it.
+
+        If a tick cannot be reduced, which is a bug, the run is as it was before it and the error goes to the driver.
+        """
         buffer, self._buffer = self._buffer, []
-        last = len(buffer) - 1
+        draft, last = self._draft, len(buffer) - 1
         for position, tick in enumerate(buffer):
             if position < last and not tick.more:
                 tick = replace(tick, more=True)  # noqa: PLW2901 - it is the same tick, marked
-            self.state, commands = advance(self.state, tick, self._planner, self._read_field)
+            try:
+                transition(draft, tick)
+            except BaseException:
+                self._recover()
+                raise
+            self._since.append(tick)
             self._journal.append(tick)
-            self._queue.add(commands)
-        if buffer and self._closed and self.state.outcome is None:
+            self._queue.add(draft.commands)
+            draft.commands = []
+        if self._closed and draft.outcome is None:
             # A parked run was taken up: it will end once more.
             self._closed = False
+        if len(self._since) > _LOOK_AFTER:
+            self.state  # noqa: B018 - looking is what keeps the way back short
+
+    def _recover(self) -> None:
+        """Make the draft anew as it was before the tick that could not be reduced."""
+        self._draft = open_draft(self._base, self._planner, self._read_field)
+        for tick in self._since:
+            transition(self._draft, tick)
+        self._draft.commands = []
 
     def answer(self, reply: Any) -> None:
         """Let a reply leave with the next flush, ahead of all commands."""
         self._queue.answer(reply)
 
-    def flush(
-        self, max_bytes: int | None = None, max_in_flight: int | None = None, in_flight: int = 0
-    ) -> Batch:
+    def flush(self, max_bytes: int | None = None, max_in_flight: int | None = None, in_flight: int = 0) -> Batch:
         """What may leave now. The terminal command is among it once nothing is queued before it."""
-        outcome = self.state.outcome
-        if outcome is not None and not self._closed:
+        ending = self._draft.outcome is not None and not self._closed
+        if ending:
             self._queue.drop_work()
         commands = self._queue.flush(max_bytes, max_in_flight, in_flight)
-        if outcome is not None and not self._closed and not self._queue:
+        if ending and not self._queue:
             commands.append(terminal_command(self.state))
             self._closed = True
         ticks, self._journal = self._journal, []
-        return Batch(ticks, commands, self._queue.take_answers(), self.state)
+        return Batch(ticks, commands, self._queue.take_answers())
 
     def push_back(self, commands: list[WorkflowCommand]) -> None:
         """Return commands of the last flush that could not be sent."""
-        kept = [c for c in commands if not isinstance(c, TerminalCommand)]
+        kept: list[WorkflowCommand] = [c for c in commands if not isinstance(c, TerminalCommand)]
         self._closed = self._closed and len(kept) == len(commands)
         self._queue.push_back(kept)
 
@@ -135,5 +169,5 @@ def terminal_command(state: BrokerState) -> TerminalCommand:
     if outcome.status == "failed" and outcome.failure is not None:
         return CommandFailWorkflow(outcome.step, outcome.failure)
     if outcome.status in ("cancelled", "timed_out", "parked"):
-        return CommandHalt(outcome.status, outcome.message)  # type: ignore[arg-type]
+        return CommandHalt(outcome.status, outcome.message)
     raise ValueError(f"Run {state.run_id!r} has an outcome that says nothing: {outcome}")

@@ -181,7 +181,7 @@ class RunFields(msgspec.Struct):
     """How many input ticks have made this state: where it stands in the run's journal."""
 
 
-class BrokerState(RunFields, frozen=True):
+class BrokerState(RunFields, frozen=True):  # type: ignore[misc]  # msgspec allows it, unlike dataclasses
     """A run, as data."""
 
     def is_idle(self) -> bool:

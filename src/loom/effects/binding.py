@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 class StepBinding:
     """One step of one workflow instance."""
 
-    __slots__ = ("config", "context_name", "event_name", "function", "is_async", "is_plain", "joins", "name", "resources")
+    __slots__ = (
+        "config", "context_name", "event_name", "function", "is_async", "is_plain", "joins", "name", "resources",
+    )  # fmt: skip
 
     def __init__(self, name: str, function: Callable[..., Any], config: StepConfig, resources: ResourceManager) -> None:
         self.name = name

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from loom.core.adapter import InternalRunAdapter
     from loom.core.commands import WorkflowCommand
-    from loom.core.run import Run
+    from loom.core.run import Batch, Run
     from loom.core.ticks import WorkflowTick
 
 
@@ -79,33 +79,39 @@ class ControlLoop:
 
     async def drive(self) -> TerminalCommand:
         """Run to the end. Whatever a commit raises ends the run in this process, before any of its effects."""
-        run, adapter = self._run, self._adapter
+        run, adapter, workers = self._run, self._adapter, self._workers
         try:
             while True:
                 run.drain()
-                ending = await self._flush()
+                batch = run.flush()
+                await adapter.commit(batch)
+                ending = self._carry_out(batch)
                 if ending is not None:
                     return ending
-                for tick in await self._next_ticks():
-                    run.feed(tick)
+                until = self._timers.next_due if self._timers is not None else None
+                ticks = await adapter.wait_for_next_task(workers, until)
+                if until is not None and until <= adapter.get_now():
+                    ticks += self._due()
+                run.feed(*ticks)
         finally:
-            await self._workers.stop()
+            await workers.stop()
             adapter.close()
 
-    async def _flush(self) -> TerminalCommand | None:
-        """Commit what the run wants to do, then do it."""
+    def _due(self) -> list[WorkflowTick]:
+        """Timers come last: what workers and the outside had to say was there before them."""
+        return self._timers.fire(self._adapter.get_now()) if self._timers is not None else []
+
+    def _carry_out(self, batch: Batch) -> TerminalCommand | None:
+        """Do what a committed batch asks for."""
         adapter = self._adapter
-        batch = self._run.flush()
-        await adapter.commit(batch)
         for tick in batch.ticks:
             adapter.on_tick(tick)
         ending: TerminalCommand | None = None
         for command in batch.commands:
-            kind = type(command)
-            if kind is CommandPublishEvent:
-                adapter.write_to_event_stream(command.cursor, command.event)  # type: ignore[union-attr]
-            elif kind is CommandRunWorker:
-                self._workers.start(command)  # type: ignore[arg-type]
+            if isinstance(command, CommandPublishEvent):
+                adapter.write_to_event_stream(command.cursor, command.event)
+            elif isinstance(command, CommandRunWorker):
+                self._workers.start(command)
             else:
                 ending = self._perform(command) or ending
         return ending
@@ -128,14 +134,3 @@ class ControlLoop:
             case CommandPublishEvent() | CommandRunWorker() | CommandQueueEvent():
                 raise TypeError(f"{type(command).__name__} is not for here.")
         return None
-
-    async def _next_ticks(self) -> list[WorkflowTick]:
-        """Wait until something has happened: workers, then the outside, then due timers."""
-        timers = self._timers
-        until = timers.next_due if timers is not None else None
-        ticks = await self._adapter.wait_for_next_task(self._workers, until)
-        if until is not None and timers is not None:
-            now = self._adapter.get_now()
-            if until <= now:
-                ticks += timers.fire(now)
-        return ticks

@@ -12,13 +12,12 @@ from collections import deque
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
 from loom.core.run import Run
-from loom.core.state import BrokerState
 from loom.core.ticks import TickResume, TickStartRun
 from loom.effects.binding import StepBinding
 from loom.effects.convert import read_field, record_of
@@ -31,9 +30,8 @@ from loom.steps.planner import StepsPlanner
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from typing_extensions import Self
-
     from loom.core.adapter import InternalRunAdapter
+    from loom.core.state import BrokerState
     from loom.core.ticks import WorkflowTick
     from loom.steps.events import StartEvent
     from loom.steps.state_store import InMemoryStateStore

@@ -26,12 +26,13 @@ class MemoryAdapter:
     """
 
     __slots__ = (
-        "_alarm", "_alarm_at", "_clock", "_end_waiters", "_has_own_pull", "_has_tasks", "_journal", "_loop", "_mail", "_pull", "_readers", "_waiter", "stream",
+        "_alarm", "_alarm_at", "_end_waiters", "_has_own_pull", "_has_tasks", "_journal", "_loop", "_mail", "_pull",
+        "_readers", "_receiver", "_waiter", "get_now", "stream",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
         self._loop = loop
-        self._clock = clock
+        self.get_now = clock
         self._mail: list[WorkflowTick] = []
         self._has_tasks = False
         self._has_own_pull = True
@@ -39,6 +40,7 @@ class MemoryAdapter:
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: float | None = None
         self._pull: asyncio.Future[WorkflowTick] | None = None
+        self._receiver: asyncio.Future[None] | None = None
         self._journal: list[WorkflowTick] = []
         self._readers: list[asyncio.Future[None]] = []
         self._end_waiters: list[asyncio.Future[None]] = []
@@ -52,7 +54,9 @@ class MemoryAdapter:
     async def wait_receive(self) -> WorkflowTick:
         """See `InternalRunAdapter`."""
         while not self._mail:
-            await self._arrival(None)
+            # Not `_arrival`: whoever receives in its own way does so in a task beside the control loop's own wait.
+            self._receiver = self._loop.create_future()
+            await self._receiver
         return self._mail.pop(0)
 
     async def wait_for_next_task(self, tasks: TaskSet, until: float | None) -> list[WorkflowTick]:
@@ -67,7 +71,7 @@ class MemoryAdapter:
                 ticks += self._received(tasks)
             if ticks:
                 return ticks
-            if until is not None and self._clock() >= until:
+            if until is not None and self.get_now() >= until:
                 return ticks
             await self._arrival(until)
 
@@ -98,7 +102,7 @@ class MemoryAdapter:
             self._alarm = None
         self._alarm_at = until
         if until is not None:
-            self._alarm = self._loop.call_later(max(0.0, until - self._clock()), self._ring)
+            self._alarm = self._loop.call_later(max(0.0, until - self.get_now()), self._ring)
 
     def _ring(self) -> None:
         self._alarm = self._alarm_at = None
@@ -155,13 +159,11 @@ class MemoryAdapter:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def get_now(self) -> float:
-        """See `InternalRunAdapter`."""
-        return self._clock()
-
     def send_event(self, tick: WorkflowTick) -> None:
         """See `InternalRunAdapter`."""
         self._mail.append(tick)
+        if self._receiver is not None and not self._receiver.done():
+            self._receiver.set_result(None)
         self.wake()
 
     def finalize_step(self, command: CommandRunWorker) -> None:

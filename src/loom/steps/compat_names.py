@@ -6,7 +6,7 @@ May import `events` and `registry` of this package.
 from __future__ import annotations
 
 import sys
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from loom.steps.events import Event, StopEvent
 from loom.steps.registry import framework_type, wire_name
@@ -14,7 +14,7 @@ from loom.steps.registry import framework_type, wire_name
 StopEventT = TypeVar("StopEventT", bound=StopEvent)
 EventT = TypeVar("EventT", bound=Event)
 
-RunResultT = StopEventT | Any
+RunResultT: TypeAlias = StopEventT | Any
 """What awaiting a handler gives."""
 
 

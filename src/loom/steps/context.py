@@ -36,8 +36,8 @@ _WAIT_SECONDS = 2000
 class Context(Generic[StateT]):
     """State and services of a run.
 
-    Steps get one by asking for a parameter of this type. Outside, `handler.ctx` is the run's; a context can also be made
-    before a run to prepare its store, or restored with `from_dict` to go on with a run that was saved.
+    Steps get one by asking for a parameter of this type. Outside, `handler.ctx` is the run's; a context can also be
+    made before a run to prepare its store, or restored with `from_dict` to go on with a run that was saved.
     """
 
     def __init__(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import StopEvent
 from loom.steps.warn_once import warn_once
@@ -35,6 +37,7 @@ class WorkflowHandler:
     async def _result(self) -> Any:
         return plain_result(await self._run.outcome())
 
+    @override
     def __str__(self) -> str:
         ending = self._run.ending()
         return str(plain_result(ending)) if isinstance(ending, StopEvent) else repr(self)

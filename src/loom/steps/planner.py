@@ -1,8 +1,8 @@
 """The planner of Python steps: which steps get an event, and when joins fire. Pure.
 
-Streams. A step that returns a list opens a stream. The stream counts its open tokens: events on their way, pieces of work,
-and streams within it, each one token. Whatever settles gives its token back; at zero the stream closes and its joins
-fire, one level up. So each rule below only has to say by how much the count changes.
+Streams. A step that returns a list opens a stream. The stream counts its open tokens: events on their way, pieces of
+work, and streams within it, each one token. Whatever settles gives its token back; at zero the stream closes and its
+joins fire, one level up. So each rule below only has to say by how much the count changes.
 
 May import loom.core and steps.streams.
 """
@@ -69,17 +69,17 @@ _NOTHING: tuple[Intent, ...] = ()
 class Routes:
     """Which steps take which types, worked out once per config and type."""
 
-    __slots__ = ("_by_kind", "config")
+    __slots__ = ("by_kind", "config")
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
-        self._by_kind: dict[str, tuple[StepSpec, ...]] = {}
+        self.by_kind: dict[str, tuple[StepSpec, ...]] = {}
 
     def steps_for(self, kind: EventKind) -> tuple[StepSpec, ...]:
         """The accepting steps, in the order of the config."""
-        found = self._by_kind.get(kind.name)
+        found = self.by_kind.get(kind.name)
         if found is None:
-            found = self._by_kind[kind.name] = tuple(s for s in self.config.steps if takes(s, s.accepts, kind))
+            found = self.by_kind[kind.name] = tuple(s for s in self.config.steps if takes(s, s.accepts, kind))
         return found
 
 
@@ -106,12 +106,6 @@ class StepsPlanner:
         del config
         return _EMPTY_PLAN
 
-    def _routes_of(self, config: BrokerConfig) -> Routes:
-        routes = self._routes
-        if routes is None or routes.config is not config:
-            routes = self._routes = Routes(config)
-        return routes
-
     def accepts(self, config: BrokerConfig, step: str, event_type: str) -> bool:
         """Whether a step takes events of this very type as input."""
         spec = specs_of(config).get(step)
@@ -132,13 +126,17 @@ class StepsPlanner:
         woken: frozenset[str],
     ) -> tuple[StepsPlan, Sequence[Intent], bool]:
         """Give the event to every step that accepts it and was not woken by it."""
-        specs = self._routes_of(config).steps_for(event.kind)
+        routes = self._routes
+        if routes is None or routes.config is not config:
+            routes = self._routes = Routes(config)
+        specs = routes.by_kind.get(event.kind.name) or routes.steps_for(event.kind)
         if step is not None:
             specs = tuple(spec for spec in specs if spec.name == step)
         if len(specs) == 1 and not woken and (origin is None or not origin.scope):
             spec = specs[0]
             if not spec.slots and not spec.collects:
-                return plan, (RunStep(spec.name, event, _input(origin)),), True
+                extra = None if origin is None or origin is ROOT else _input(origin)
+                return plan, (RunStep(spec.name, event, extra),), True
         return self._deliver(config, plan, _Arrival(event, step, origin or ROOT, woken), specs)
 
     def _deliver(
@@ -169,8 +167,8 @@ class StepsPlanner:
             tokens += 1
             intents.append(RunStep(spec.name, fact.event, StepInput(origin, bound) if bound else _input(origin)))
         if origin.scope:
-            plan, more = streams.adjust(config, plan, origin.scope, tokens)
-            intents += self._fire(more, origin)
+            plan, fired = streams.adjust(config, plan, origin.scope, tokens)
+            intents += self._fire(fired, origin)
         return plan, intents, taken
 
     def _arrive(
@@ -189,9 +187,7 @@ class StepsPlanner:
 
     def _fire(self, releases: Sequence[streams.Fired], origin: Origin) -> list[Intent]:
         """Joins whose set is complete become work, one level above their stream."""
-        return [
-            RunStep(fired.step, fired.event, _input(Origin(fired.scope, origin.recoveries))) for fired in releases
-        ]
+        return [RunStep(fired.step, fired.event, _input(Origin(fired.scope, origin.recoveries))) for fired in releases]
 
     def on_returned(
         self, config: BrokerConfig, plan: StepsPlan, item: WorkItem, events: tuple[EventRecord, ...], fanned_out: bool

@@ -75,7 +75,10 @@ class RunPort(Protocol):
 class ExecutionPort(Protocol):
     """One execution of a step, as its body's context uses it."""
 
-    run: RunPort
+    @property
+    def run(self) -> RunPort:
+        """The run that it belongs to."""
+        ...
 
     @property
     def idempotency_key(self) -> str:

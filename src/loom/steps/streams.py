@@ -132,7 +132,7 @@ def targeted_at_join(label: str, step: str) -> str:
 
 def outside_of_stream(label: str, step: str) -> str:
     """Why a join ignores an event that was sent."""
-    return f"{label} is ignored by step '{step}', which collects a stream: the event was sent from outside of any stream."
+    return f"{label} is ignored by step '{step}', which collects a stream: the event was sent outside of any stream."
 
 
 def not_bound(label: str, step: str) -> str:

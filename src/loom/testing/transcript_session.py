@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from immutables import Map
 
-from loom.core.commands import CommandCancelTimer, CommandRunWorker, CommandStartTimer, TerminalCommand
+from loom.core.commands import (
+    CommandCancelTimer,
+    CommandPublishEvent,
+    CommandRunWorker,
+    CommandStartTimer,
+    TerminalCommand,
+)
 from loom.core.config import BrokerConfig
 from loom.core.invariants import violations
 from loom.core.replay import replay
@@ -146,8 +152,8 @@ class Session:
 
     def _save(self, batch: Batch) -> None:
         self._journal += batch.ticks
-        self._saved = batch.state
-        for problem in violations(batch.state):
+        self._saved = self.run.state
+        for problem in violations(self.run.state):
             self.out.append(f"BROKEN: {problem}")
 
     def _show(self, batch: Batch, commands: list[WorkflowCommand]) -> None:
@@ -173,7 +179,7 @@ class Session:
             elif isinstance(command, TerminalCommand):
                 self._bodies.clear()
                 self._timers.clear()
-            elif hasattr(command, "cursor"):
+            elif isinstance(command, CommandPublishEvent):
                 self.stream.append(command.event)
 
     def advance(self, delay: float) -> None:

@@ -277,24 +277,6 @@ async def test_event_aimed_at_a_join_fails_the_run():
         await workflow.run()
 
 
-class Stuck(Workflow):
-    @step
-    async def split(self, ev: StartEvent) -> list[Item]:
-        return [Item(n=1), Item(n=2)]
-
-    @step
-    async def pair(self, a: Item, b: Sum) -> Piece:
-        return Piece()
-
-    @step
-    async def never(self, ev: Piece) -> Sum:
-        return Sum()
-
-    @step
-    async def join(self, found: list[Piece]) -> StopEvent:
-        return StopEvent()
-
-
 async def test_failing_join_names_its_input_as_a_release():
     class Fails(Direct):
         @step

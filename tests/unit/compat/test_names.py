@@ -21,7 +21,8 @@ ERRORS = """
 """
 RETRY = """
     ConstantDelayRetryPolicy ExponentialBackoffRetryPolicy RetryCondition RetryInfo RetryPolicy StopCondition
-    WaitStrategy retry_all retry_always retry_any retry_if_exception retry_if_exception_cause_type retry_if_exception_message
+    WaitStrategy retry_all retry_always retry_any retry_if_exception retry_if_exception_cause_type
+    retry_if_exception_message
     retry_if_exception_type retry_if_not_exception_message retry_if_not_exception_type retry_never retry_policy
     retry_unless_exception_type stop_after_attempt stop_after_delay stop_all stop_any stop_before_delay stop_never
     wait_chain wait_combine wait_exponential wait_exponential_jitter wait_fixed wait_full_jitter wait_incrementing

@@ -1,8 +1,8 @@
 """Buffers of `collect_events`: answered from a snapshot while the body runs, checked here with its result. Pure.
 
 A body that collects cannot wait for the reducer, and must not be run again for every event that others collect
-meanwhile. So it is answered from the buffers as they were at its dispatch. Only when the answer would be another one now
-is that execution run again: normally once per full set.
+meanwhile. So it is answered from the buffers as they were at its dispatch. Only when the answer would be another one
+now is that execution run again: normally once per full set.
 """
 
 from __future__ import annotations

@@ -123,8 +123,6 @@ def _open(d: Draft, item: int, key: str, number: int) -> None:
 
 def resolve(d: Draft, event: EventRecord, waiter_id: str | None) -> frozenset[str]:
     """Answer every pending waiter that matches an event, oldest first. Returns the steps they belong to."""
-    if not d.waiting.index:
-        return frozenset()
     woken = [w for w in _candidates(d, event.kind) if _matches(d, w, event, waiter_id)]
     answer = Answer(replace(event, shared=True) if len(woken) > 1 else event)
     for waiter in woken:
@@ -201,7 +199,7 @@ def time_out(d: Draft, step: str, number: int) -> None:
 def abandon(d: Draft, execution: Execution, key: str) -> None:
     """A body gave up a wait by itself. If that wait had suspended it, it holds a worker again."""
     item = execution.item
-    number = d.waiting.open.get(item.id, EMPTY_MAP).get(key)
+    number: int = d.waiting.open.get(item.id, EMPTY_MAP).get(key, 0)
     waiter = d.workers[item.step].collected_waiters.get(number)
     if waiter is not None:
         _close(d, waiter)

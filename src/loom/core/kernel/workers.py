@@ -25,7 +25,7 @@ def enqueue(d: Draft, step: str, event: EventRecord, extra: Any = None) -> None:
     """Give a step new work: run it at once if a worker is free, else queue it."""
     d.items += 1
     d.active += 1
-    worker = d.worker(step)
+    worker = d.workers.get(step) or d.worker(step)
     limit = worker.num_workers
     if not worker.queue.items and not worker.ready.items and (not limit or len(worker.in_progress) < limit):
         d.workers = d.workers.set(step, _start(d, worker, WorkItem(d.items, step, event, extra, 0, d.at)))
@@ -54,7 +54,7 @@ def fill(d: Draft, step: str) -> None:
 
 def _start(d: Draft, worker: InternalStepWorkerState, item: WorkItem) -> InternalStepWorkerState:
     """Dispatch an item on the smallest free worker."""
-    seq = d.next_seq()
+    d.sequence = seq = d.sequence + 1
     worker_id = _free_slot(worker.busy) if worker.busy else 0
     if item.first_at is None:
         item = replace(item, first_at=d.at)
@@ -74,7 +74,8 @@ def finish(d: Draft, execution: Execution, output: EventKind | None = None, retu
     item = execution.item
     d.active -= 1
     d.publish(StepReport(item.step, "not_running", execution.worker_id, item.event.kind, output, returned))
-    d.workers = d.workers.set(item.step, _without(d.workers[item.step], execution))
+    worker = d.workers[item.step]
+    d.workers = d.workers.set(item.step, _without(worker, execution))
 
 
 def _without(worker: InternalStepWorkerState, execution: Execution) -> InternalStepWorkerState:

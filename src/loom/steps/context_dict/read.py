@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from loom.core.config import specs_of
 from loom.core.draft import open_draft
+from loom.core.kernel.waiters import addressed
 from loom.core.kernel.workers import rewind_in_progress
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
 from loom.core.reduce import advance, no_fields
@@ -117,11 +118,13 @@ def _check_steps(shape: ContextShape, config: BrokerConfig, renames: Mapping[str
 
 
 def _kept(loom: LoomShape, events: EventReader) -> Map[str, Fifo[EventRecord]]:
-    """The early events by type."""
+    """The early events by type, or by the waiter they are meant for."""
     kept: Map[str, Fifo[EventRecord]] = EMPTY_MAP
-    for index, text in enumerate(loom.kept):
-        record = events.record(text, f"loom.kept[{index}]")
-        kept = kept.set(record.kind.name, kept.get(record.kind.name, EMPTY_FIFO).push_back(record))
+    for saved, texts in loom.kept.items():
+        for index, text in enumerate(texts):
+            record = events.record(text, f"loom.kept.{saved}[{index}]")
+            name = saved if saved.startswith(addressed("")) else record.kind.name
+            kept = kept.set(name, kept.get(name, EMPTY_FIFO).push_back(record))
     return kept
 
 
@@ -147,7 +150,7 @@ def _deliver(
     draft = open_draft(routed, planner, no_fields)
     rewind_in_progress(draft)
     # What was said on the stream meanwhile was heard by nobody.
-    return replace(draft.freeze(), run_id="", published=0)
+    return replace(draft.freeze(), run_id="", published=0, ticks=state.ticks)
 
 
 def _read_field(event: EventRecord, name: str) -> Any:

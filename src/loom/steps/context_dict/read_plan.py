@@ -49,9 +49,7 @@ def read_plan(
     return StepsPlan(streams, numbers.opened, Map(slots))
 
 
-def _joins(
-    shape: ContextShape, events: EventReader, renames: Mapping[str, str]
-) -> dict[str, dict[str, JoinBuffer]]:
+def _joins(shape: ContextShape, events: EventReader, renames: Mapping[str, str]) -> dict[str, dict[str, JoinBuffer]]:
     """What has arrived at the joins, by stream and step."""
     joins: dict[str, dict[str, JoinBuffer]] = {}
     for key, release in shape.collection_release_states.items():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from immutables import Map
 from msgspec.structs import replace
 
+from loom.core.kernel.waiters import wait_key
 from loom.core.state import Answer, StepWorkerWaiter, Timer, Waiting
 from loom.steps.context_dict.problems import malformed
 from loom.steps.context_dict.waiter_ids import current_waiter_id
@@ -28,7 +29,6 @@ class WaitReader:
         self._numbered: dict[str, dict[int, StepWorkerWaiter]] = {}
         self._open: dict[int, dict[str, int]] = {}
         self._answers: dict[int, dict[str, Answer]] = {}
-        self._sleeps: set[tuple[int, str]] = set()
         self._ids: set[tuple[int, str]] = set()
         self._unclear: set[int] = set()
 
@@ -39,7 +39,7 @@ class WaitReader:
         waiter_id = waiter.waiter_id
         if extras is None:
             waiter_id = current_waiter_id(waiter_id, waiter.waiting_for_event, waiter.work_item_id, item)
-        key = extras.key if extras is not None else waiter_id
+        key = extras.key if extras is not None else wait_key(waiter_id, 0)
         if waiter.resolved_event is not None:
             event = self._events.record(waiter.resolved_event, f"{path}.resolved_event")
             self._answers.setdefault(item, {})[key] = Answer(event)
@@ -59,9 +59,7 @@ class WaitReader:
             pairs = tuple((str(name), value) for name, value in requirements)
         except (TypeError, ValueError) as error:
             raise malformed(f"{path}.requirements", "pairs of a field and its value are wanted.") from error
-        return replace(
-            waiter, number=extras.number, requirements=pairs, since=extras.since, deadline=extras.deadline
-        )
+        return replace(waiter, number=extras.number, requirements=pairs, since=extras.since, deadline=extras.deadline)
 
     def has_id(self, item: int, waiter_id: str) -> bool:
         """Whether a waiter of this id was met for an item."""
@@ -74,7 +72,6 @@ class WaitReader:
 
     def open_sleep(self, item: int, key: str, timer: int) -> None:
         """Take a sleep that is not over."""
-        self._sleeps.add((item, key))
         self._open.setdefault(item, {})[key] = timer
 
     def end(self, item: int, ended: dict[str, bool]) -> None:
@@ -100,10 +97,6 @@ class WaitReader:
     def is_answered(self, item: int, key: str) -> bool:
         """Whether a wait is over."""
         return key in self._answers.get(item, {})
-
-    def is_sleep(self, item: int, key: str) -> bool:
-        """Whether a wait is a sleep that is not over."""
-        return (item, key) in self._sleeps
 
     def of_step(self, step: str) -> dict[int, StepWorkerWaiter]:
         """The pending waiters of a step by number."""

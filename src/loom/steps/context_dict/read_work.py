@@ -13,7 +13,8 @@ import msgspec
 from immutables import Map
 from msgspec.structs import replace
 
-from loom.core.config import specs_of
+from loom.core.config import num_workers, specs_of
+from loom.core.kernel.timers import MOVING
 from loom.core.persistent import EMPTY_MAP, Fifo
 from loom.core.state import CollectBuffer, Execution, InternalStepWorkerState, Timer, WorkItem
 from loom.steps.context_dict.problems import malformed
@@ -188,6 +189,7 @@ class WorkReader:
         return Map(
             {
                 step: InternalStepWorkerState(
+                    num_workers=num_workers(self._config, step),
                     queue=Fifo.of(places.queue),
                     suspended=Map(places.suspended),
                     ready=Fifo.of(self._ready(places)),
@@ -214,8 +216,4 @@ class WorkReader:
 
     def asleep(self) -> int:
         """Pieces of work that a timer will bring back."""
-        sleeping = 0
-        for places in self._places.values():
-            sleeping += len(places.delayed)
-            sleeping += sum(self._waits.is_sleep(item, e.waits_on) for item, e in places.suspended.items())
-        return sleeping
+        return sum(timer.purpose in MOVING for timer in self.timers.values())

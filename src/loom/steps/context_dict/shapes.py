@@ -146,7 +146,8 @@ class LoomShape(_Shape):
     sequence: Count = 0
     store_version: Count = 0
     seen: list[str] = []
-    kept: list[str] = []
+    kept: dict[str, list[str]] = {}
+    """Early events, by type or by the waiter they are meant for."""
     items: dict[Count, ItemExtras] = {}
     waiters: dict[str, list[WaiterExtras]] = {}
     ended_waits: dict[Count, dict[str, bool]] = {}

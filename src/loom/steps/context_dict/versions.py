@@ -106,7 +106,7 @@ def _from_version_0(old: Version0, config: BrokerConfig, renames: Mapping[str, s
         if collected:
             workers.setdefault(step, WorkerShape()).collected_events[buffer] = collected
     return ContextShape(
-        state=old.state, is_running=old.is_running, workers=workers, loom=LoomShape(kept=kept) if kept else None
+        state=old.state, is_running=old.is_running, workers=workers, loom=LoomShape(kept={"": kept}) if kept else None
     )
 
 
@@ -120,9 +120,7 @@ def _list_of_texts(path: str, text: str) -> list[str]:
     return found
 
 
-def _owner_of_buffer(
-    name: str, types: list[str], config: BrokerConfig, renames: Mapping[str, str]
-) -> tuple[str, str]:
+def _owner_of_buffer(name: str, types: list[str], config: BrokerConfig, renames: Mapping[str, str]) -> tuple[str, str]:
     """The step and the buffer that a name means: of a step, or of a buffer whose events only one step takes."""
     if renames.get(name, name) in specs_of(config):
         return name, "default"

@@ -31,6 +31,11 @@ def current_waiter_id(waiter_id: str, event_type: str, saved_item: str | None, i
     return waiter_id if requirements is None else default_waiter_id(event_type, requirements, item)
 
 
+def waiter_id_of(key: str) -> str:
+    """The waiter id in the key of a wait, which begins with the number of the call."""
+    return key.partition(":")[2]
+
+
 def _text(requirements: Mapping[str, Any]) -> str:
     return json.dumps(requirements, sort_keys=True, separators=(",", ":"), default=repr)
 

@@ -62,14 +62,16 @@ def _steps(state: BrokerState, plan: StepsPlan) -> list[str]:
 
 
 def _loom(state: BrokerState, plan: StepsPlan, events: EventWriter, work: WorkWriter) -> dict[str, Any]:
-    kept = [record for _, of_type in sorted(state.waiting.kept.items()) for record in of_type]
     return {
         "format": LOOM_FORMAT,
         "seed": state.seed,
         "sequence": state.sequence,
         "store_version": state.store_version,
         "seen": sorted(state.seen, key=lambda event_id: state.seen[event_id]),
-        "kept": [events.text(record, f"loom.kept[{index}]") for index, record in enumerate(kept)],
+        "kept": {
+            name: [events.text(record, f"loom.kept.{name}[{index}]") for index, record in enumerate(kept)]
+            for name, kept in sorted(state.waiting.kept.items())
+        },
         "items": work.extras,
         "waiters": work.waiter_extras,
         "ended_waits": _ended_waits(state),

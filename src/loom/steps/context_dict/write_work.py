@@ -13,6 +13,7 @@ from loom.core.records import Release
 from loom.core.state import EMPTY_WORKER
 from loom.steps.context_dict.codec import failure_data
 from loom.steps.context_dict.stream_names import binding_of_step, stream_id
+from loom.steps.context_dict.waiter_ids import waiter_id_of
 from loom.steps.context_dict.write_plan import write_slots
 from loom.steps.planner import ROOT
 
@@ -82,9 +83,7 @@ class WorkWriter:
             "collect_generations": {},
         }
 
-    def _attempt(
-        self, item: WorkItem, execution: Execution | None, due: float | None, path: str
-    ) -> dict[str, Any]:
+    def _attempt(self, item: WorkItem, execution: Execution | None, due: float | None, path: str) -> dict[str, Any]:
         self._note(item, execution, path)
         return {**self._work(item, path), **_tries(item), "not_before": due}
 
@@ -161,7 +160,8 @@ class WorkWriter:
                 if answer.event is not None:
                     at = f"{path}[{len(written)}]"
                     resolved = self._events.text(answer.event, f"{at}.resolved_event")
-                    written.append(self._waiter(item, key, answer.event.kind.name, False, resolved, at))
+                    waiter_id = waiter_id_of(key)
+                    written.append(self._waiter(item, waiter_id, answer.event.kind.name, False, resolved, at))
                     extras.append({"key": key})
         if extras:
             self.waiter_extras[step] = extras

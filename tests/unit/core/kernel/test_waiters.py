@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from core_rig import START, A, B, Rig, ev, kind
+from core_rig import START, STOP, A, B, Rig, ev, kind
 
 from loom.core.commands import CommandCancelTimer, CommandResumeWorker, CommandStartTimer
 from loom.core.config import StepSpec
 from loom.core.kernel.waiters import wait_key
+from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord
 from loom.core.reports import IdleReport, UnhandledReport
 from loom.core.ticks import TickAddEvent, TickEndWait, TickResume
 
@@ -200,3 +201,80 @@ def test_settled_item_leaves_no_waiter_behind() -> None:
     assert rig.state.get_active_waiters() == []
     assert not rig.state.timers
     assert not rig.state.waiting.open
+
+
+def test_only_the_answered_wait_of_an_item_is_closed() -> None:
+    rig = Rig().start().wait(1, waiter="x", suspends=False).wait(1, waiter="y", of=kind("t.C"), suspends=False).event(B)
+    assert list(rig.state.waiting.open[1]) == [wait_key("y", 0)]
+    assert not rig.event(kind("t.C")).state.waiting.open
+
+
+def test_sleep_that_is_over_is_closed() -> None:
+    assert not Rig().start().sleep(1).fire("sleep").state.waiting.open
+
+
+def test_sleep_in_a_child_task_keeps_the_worker() -> None:
+    rig = Rig().start().sleep(1, suspends=False)
+    assert list(rig.worker().in_progress) == [1]
+    rig.fire("sleep")
+    assert [c.worker_id for c in rig.commands(CommandResumeWorker)] == [None]
+
+
+def test_second_sleep_of_a_suspended_body_changes_no_worker() -> None:
+    rig = Rig().start().wait(1).sleep(1)
+    assert rig.body().waits_on == wait_key("w", 0)
+    assert rig.state.is_asleep()
+
+
+def test_early_subclass_is_kept_for_a_step_that_takes_subclasses() -> None:
+    sub = kind("t.SubB", B.name)
+    strict = Rig().start().event(sub).wait(1)
+    assert strict.commands(CommandResumeWorker) == []
+    lax = Rig(StepSpec("work", (START.name,), accept_subclasses=True)).start().event(sub).wait(1)
+    assert [c.event for c in lax.commands(CommandResumeWorker)] == [ev(sub)]
+
+
+def test_early_event_for_a_waiter_id_is_kept_for_that_id() -> None:
+    rig = Rig(WIDE).start().event(A).event(B, waiter_id="y").wait(1, waiter="x")
+    assert rig.commands(CommandResumeWorker) == []
+    assert len(rig.wait(2, waiter="y").commands(CommandResumeWorker)) == 1
+
+
+def test_body_that_gives_up_another_wait_stays_suspended() -> None:
+    rig = Rig().start().wait(1, waiter="child", suspends=False).wait(1)
+    end_wait(rig, wait_key("child", 0))
+    assert rig.body().waits_on == wait_key("w", 0)
+    assert [w.waiter_id for _, w in rig.state.get_active_waiters()] == ["w"]
+
+
+def test_abandoned_sleep_is_closed() -> None:
+    assert not give_up(Rig().start().sleep(1)).state.waiting.open
+
+
+def test_answers_are_forgotten_with_their_item() -> None:
+    rig = Rig().start().wait(1).event(B)
+    assert list(rig.state.waiting.answers) == [1]
+    assert not rig.finish(1).state.waiting.answers
+
+
+def test_ends_and_questions_are_not_kept() -> None:
+    rig = Rig().start().event(STOP).event(kind(INPUT_REQUIRED_EVENT))
+    assert rig.state.waiting.kept_count == 0
+
+
+def test_early_event_that_was_given_is_given_again_after_a_crash() -> None:
+    rig = Rig().start().event(B).wait(1).tick(TickResume(at=1.0)).wait(1, at=1.0, ordinal=0)
+    assert [c.event for c in rig.commands(CommandResumeWorker)] == [ev(B)]
+
+
+def test_question_of_a_waiter_is_published_once() -> None:
+    ask = ev(kind(INPUT_REQUIRED_EVENT))
+    rig = Rig().start().wait(1, waiter_event=ask, suspends=False)
+    assert rig.published(EventRecord) == [ask]
+    rig.tick(TickResume(at=1.0)).wait(1, waiter_event=ask, at=1.0, ordinal=0)
+    assert rig.published(EventRecord) == []
+
+
+def test_waiter_outlives_a_failed_attempt() -> None:
+    rig = Rig().start().wait(1, suspends=False, timeout_s=9.0).fail(1, delay=0.0).event(B).wait(1)
+    assert len(rig.commands(CommandResumeWorker)) == 1

@@ -216,7 +216,11 @@ def test_waiters_from_before_work_items_find_their_work_by_its_event() -> None:
     worker = {
         "queue": [{"event": start}],
         "collected_waiters": [
-            {"waiter_id": f"waiter_{wire_name(Answered)}_{{}}", "resolved_event": text(Answered(text="a")), **waiting_for}
+            {
+                "waiter_id": f"waiter_{wire_name(Answered)}_{{}}",
+                "resolved_event": text(Answered(text="a")),
+                **waiting_for,
+            }
         ],
     }
     run = Resumed(load({"version": 1, "is_running": True, "workers": {"ask": worker}}, WAIT))

@@ -227,8 +227,10 @@ def work_of(state: BrokerState, worker: InternalStepWorkerState) -> Any:
         "running": [execution_of(e) for _, e in sorted(worker.in_progress.items())],
         "suspended": [suspended_of(e) for _, e in sorted(worker.suspended.items())],
         "ready": list(worker.ready),
-        "delayed": sorted(((state.timers[n].due, item.id, plain(item)) for n, item in worker.delayed.items()),
-                          key=lambda entry: entry[:2]),
+        "delayed": sorted(
+            ((state.timers[n].due, item.id, plain(item)) for n, item in worker.delayed.items()),
+            key=lambda entry: entry[:2],
+        ),
         "buffers": plain(worker.collected_events),
         "waiters": [waiter_of(w) for _, w in sorted(worker.collected_waiters.items())],
     }
@@ -241,12 +243,19 @@ def pending(state: BrokerState) -> Any:
     return {
         "workers": {step: work for step, work in workers.items() if any(work.values())},
         "plan": plain(StepsPlan(state.plan.streams, state.plan.opened)),
-        "slots": [(step, name, plain(events)) for step, slots in sorted(state.plan.slots.items())
-                  for name, events in sorted(slots.items()) if events],
-        "timers": sorted((t.due, t.purpose, t.step, t.key, t.ref if t.purpose == "sleep" else 0)
-                         for t in state.timers.values()),
-        "open": {item: {k: numbers.get(n, "sleep") for k, n in keys.items()}
-                 for item, keys in sorted(state.waiting.open.items())},
+        "slots": [
+            (step, name, plain(events))
+            for step, slots in sorted(state.plan.slots.items())
+            for name, events in sorted(slots.items())
+            if events
+        ],
+        "timers": sorted(
+            (t.due, t.purpose, t.step, t.key, t.ref if t.purpose == "sleep" else 0) for t in state.timers.values()
+        ),
+        "open": {
+            item: {k: numbers.get(n, "sleep") for k, n in keys.items()}
+            for item, keys in sorted(state.waiting.open.items())
+        },
         "answers": {item: plain(a) for item, a in sorted(state.waiting.answers.items()) if a},
         "kept": plain(state.waiting.kept),
         "seen": plain(state.seen),
@@ -325,7 +334,8 @@ def test_every_part_of_the_state_has_been_thought_of() -> None:
         "execution", "effects",
     }  # fmt: skip
     assert set(InternalStepWorkerState.__struct_fields__) == {
-        "num_workers", "queue", "in_progress", "busy", "suspended", "ready", "delayed", "collected_events", "collected_waiters",
+        "num_workers", "queue", "in_progress", "busy", "suspended", "ready", "delayed", "collected_events",
+        "collected_waiters",
     }  # fmt: skip
     assert set(Waiting.__struct_fields__) == {"index", "open", "answers", "kept", "kept_count"}
     assert set(StepWorkerWaiter.__struct_fields__) == {

@@ -14,8 +14,10 @@ def test_the_default_id_names_type_requirements_and_work_item() -> None:
     ("saved", "saved_item"),
     [
         ('waiter_app.Reply_{"user":"ann"}_work_item_3', "work_item_3"),
-        ('waiter_app.Reply_{"user":"ann"}_work_item_collect_stream-0a:x->y:T:All:nearest',
-         "work_item_collect_stream-0a:x->y:T:All:nearest"),
+        (
+            'waiter_app.Reply_{"user":"ann"}_work_item_collect_stream-0a:x->y:T:All:nearest',
+            "work_item_collect_stream-0a:x->y:T:All:nearest",
+        ),
         ('waiter_app.Reply_{"user":"ann"}', None),
         ("waiter_app.Reply_{'user': 'ann'}", None),
     ],

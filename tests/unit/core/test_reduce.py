@@ -1,0 +1,185 @@
+"""The reducer as a whole: dispatch, lateness, events that the run makes itself, the store."""
+
+from __future__ import annotations
+
+import pytest
+from core_rig import START, STOP, A, B, Rig, ev, kind, read_field
+
+from loom.core.commands import CommandQueueEvent, CommandRunWorker
+from loom.core.config import BrokerConfig, StepSpec
+from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord
+from loom.core.reduce import advance, no_fields, reduce
+from loom.core.reports import UnhandledReport
+from loom.core.state import BrokerState
+from loom.core.ticks import (
+    TickAddEvent,
+    TickCancelRun,
+    TickEditStore,
+    TickPublishEvent,
+    TickStartRun,
+    TickStepResult,
+    TickTimerFired,
+)
+from loom.steps.planner import StepsPlanner
+
+CHAIN = (StepSpec("plan", (START.name,)), StepSpec("write", (A.name,)))
+
+
+def test_single_step_shows_the_event_that_the_run_makes_itself() -> None:
+    config = BrokerConfig("test", CHAIN)
+    start = TickStartRun(at=0.0, run_id="r", config=config, event=ev(START))
+    _, commands = reduce(BrokerState(), start, StepsPlanner())
+    assert [c.tick.event.kind for c in commands if isinstance(c, CommandQueueEvent)] == [START]
+    _, outward = advance(BrokerState(), start, StepsPlanner())
+    assert not [c for c in outward if isinstance(c, CommandQueueEvent)]
+    assert [c.step for c in outward if isinstance(c, CommandRunWorker)] == ["plan"]
+
+
+def test_returned_event_reaches_its_step_within_the_transition() -> None:
+    rig = Rig(*CHAIN).start().finish(1, [ev(A)])
+    assert rig.dispatched() == [("write", 2)]
+
+
+def test_every_accepting_step_gets_the_event_and_knows_that_it_is_shared() -> None:
+    rig = Rig(StepSpec("a", (START.name, A.name)), StepSpec("b", (A.name,))).start().event(A)
+    assert [(c.step, c.item.event.shared) for c in rig.commands(CommandRunWorker)] == [("a", True), ("b", True)]
+
+
+def test_event_for_one_step_reaches_no_other() -> None:
+    rig = Rig(StepSpec("a", (START.name, A.name)), StepSpec("b", (A.name,))).start().event(A, step="b")
+    assert [(c.step, c.item.event.shared) for c in rig.commands(CommandRunWorker)] == [("b", False)]
+
+
+def test_waiter_of_a_step_takes_the_event_instead_of_the_step() -> None:
+    rig = Rig(StepSpec("a", (START.name, A.name)), StepSpec("b", (A.name,))).start().wait(1, of=A).event(A)
+    assert rig.dispatched() == [("b", 2)]
+
+
+def test_unknown_event_is_reported() -> None:
+    rig = Rig().start().event(B)
+    assert rig.published(UnhandledReport) == [UnhandledReport(B, None, idle=False, kept=True)]
+
+
+def test_question_to_the_outside_is_not_unhandled() -> None:
+    rig = Rig().start().event(kind("t.Ask", INPUT_REQUIRED_EVENT))
+    assert rig.published(UnhandledReport) == []
+
+
+def test_repeated_event_id_is_dropped() -> None:
+    rig = Rig().start().event(A, event_id="e")
+    assert rig.event(A, event_id="e").last == []
+    assert rig.state.items == 2
+
+
+def test_event_that_was_refused_may_be_sent_again_under_its_id() -> None:
+    rig = Rig(keep_unclaimed=0).start().event(B, event_id="e").wait(1).event(B, event_id="e")
+    assert rig.state.get_active_waiters() == []
+
+
+def test_kept_event_is_kept_once_under_its_id() -> None:
+    assert Rig().start().event(B, event_id="e").event(B, event_id="e").state.waiting.kept_count == 1
+
+
+def test_event_that_a_step_returned_is_not_kept() -> None:
+    rig = Rig().start().finish(1, [ev(B)])
+    assert [report.kept for report in rig.published(UnhandledReport)] == [False]
+
+
+def test_unhandled_event_says_whether_the_run_was_idle() -> None:
+    idle = Rig().start().finish(1).event(B)
+    assert [report.idle for report in idle.published(UnhandledReport)] == [True]
+    asleep = Rig().start().sleep(1).event(B)
+    assert [report.idle for report in asleep.published(UnhandledReport)] == [False]
+
+
+def test_event_that_ends_the_run_is_not_unhandled() -> None:
+    rig = Rig(StepSpec("begin", (START.name,)), StepSpec("join", (A.name,), collects=True)).start()
+    rig.event(A, step="join")
+    assert rig.state.outcome.status == "failed"
+    assert rig.published(UnhandledReport) == []
+
+
+def test_child_task_of_a_waiting_body_can_send() -> None:
+    rig = Rig(*CHAIN).start().wait(1)
+    rig.tick(TickAddEvent(at=0.0, event=ev(A), source=rig.source(1)))
+    assert rig.dispatched() == [("write", 2)]
+
+
+def test_clock_never_goes_back() -> None:
+    assert Rig().start(at=5.0).event(A, at=1.0).state.at == 5.0
+
+
+def test_state_knows_where_it_stands_in_the_journal() -> None:
+    assert Rig(*CHAIN).start().finish(1, [ev(A)]).event(A).state.ticks == 3
+
+
+def test_nothing_happens_before_the_start() -> None:
+    rig = Rig().event(A)
+    assert (rig.last, rig.state.dropped, rig.state.is_running) == ([], 1, False)
+
+
+def test_second_start_is_refused() -> None:
+    rig = Rig().start()
+    before = rig.state.items
+    rig.start(at=9.0)
+    assert (rig.last, rig.state.items, rig.state.dropped) == ([], before, 1)
+
+
+def test_late_result_times_the_run_out() -> None:
+    rig = Rig(timeout_s=10.0).start().finish(1, [ev(STOP)], at=10.1)
+    assert rig.state.outcome.status == "timed_out"
+
+
+def test_result_at_the_very_deadline_counts() -> None:
+    rig = Rig(timeout_s=10.0).start().finish(1, [ev(STOP)], at=10.0)
+    assert rig.state.outcome.status == "completed"
+
+
+def test_over_is_over() -> None:
+    rig = Rig().start().tick(TickCancelRun(at=1.0))
+    ended = rig.state.outcome
+    rig.event(A, at=2.0).tick(TickTimerFired(at=3.0, timer=1)).tick(TickCancelRun(at=4.0))
+    assert (rig.state.outcome, rig.state.dropped, rig.last) == (ended, 3, [])
+
+
+def test_result_of_an_unknown_execution_is_counted() -> None:
+    rig = Rig().start()
+    for step, item, seq in (("work", 1, 99), ("work", 7, 1), ("ghost", 1, 1)):
+        rig.tick(TickStepResult(at=0.0, step=step, item=item, seq=seq))
+    assert (rig.state.dropped, rig.state.active) == (3, 1)
+
+
+def test_timer_that_is_not_armed_is_counted() -> None:
+    assert Rig().start().tick(TickTimerFired(at=0.0, timer=44)).state.dropped == 1
+
+
+def test_store_edits_change_and_remove_keys_and_count_versions() -> None:
+    rig = Rig().start()
+    rig.tick(TickEditStore(at=0.0, base_version=0, changed={"a": 1, "b": 2}))
+    rig.tick(TickEditStore(at=0.0, base_version=1, changed={"a": 3}, removed=("b", "c")))
+    assert (dict(rig.state.store), rig.state.store_version) == ({"a": 3}, 2)
+
+
+def test_published_event_goes_to_the_stream_only() -> None:
+    rig = Rig().start().tick(TickPublishEvent(at=0.0, event=ev(A)))
+    assert rig.published(EventRecord) == [ev(A)]
+    assert rig.state.items == 1
+
+
+def test_body_without_a_reader_has_no_fields() -> None:
+    assert no_fields(ev(A, n=1), "n") is None
+    assert read_field(ev(A, n=1), "n") == 1
+
+
+def test_failed_transition_leaves_the_state_as_it_was() -> None:
+    class Broken(StepsPlanner):
+        def on_event(self, *_args: object) -> object:
+            raise RuntimeError("planner")
+
+    rig = Rig().start()
+    before = rig.state
+    rig.planner = Broken()
+    with pytest.raises(RuntimeError, match="planner"):
+        rig.event(A)
+    assert rig.state is before
+    assert advance(before, TickAddEvent(at=0.0, event=ev(A)), StepsPlanner())[0].items == 2
