@@ -75,12 +75,11 @@ def transition(draft: Draft, tick: WorkflowTick) -> None:
     if draft.active or draft.asleep or not draft.is_running:
         draft.idle_since = None
     elif draft.idle_since is None and not tick.more:
-        draft.idle_since = draft.at
         draft.plan, intents = draft.planner.on_idle(draft.config, draft.plan, lifecycle.waiting_items(draft))
         _follow(draft, intents)
-        if draft.is_running:
-            lifecycle.announce_idleness(draft)
         _settle(draft)
+        if draft.is_running and not draft.active and not draft.asleep:
+            lifecycle.announce_idleness(draft)
 
 
 def _settle(d: Draft) -> None:
@@ -168,7 +167,7 @@ def _step_result(d: Draft, tick: TickStepResult) -> None:
         if tick.collects:
             wrong_at = collecting.settle(d, execution, tick.collects)
             if wrong_at is not None:
-                workers.rerun(d, executions.truncate(d, execution, wrong_at))
+                workers.rerun(d, executions.truncated(execution, wrong_at))
                 return
         returned = tick.returned
         workers.finish(d, execution, returned[-1].kind if returned else None, returned=True)

@@ -117,6 +117,7 @@ class Run:
             try:
                 transition(draft, tick)
             except BaseException:
+                self._buffer = [*buffer[position + 1 :], *self._buffer]
                 self._recover()
                 raise
             self._since.append(tick)

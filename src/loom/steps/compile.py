@@ -41,7 +41,7 @@ def broker_config(workflow: str, steps: Mapping[str, StepConfig], timeout_s: flo
                 max_recoveries=handler.max_recoveries if handler is not None else 0,
             )
         )
-    return BrokerConfig(workflow, tuple(specs), timeout_s)
+    return BrokerConfig(workflow, tuple(specs), None if timeout_s is None else float(timeout_s))
 
 
 def _names(types: Iterable[Any]) -> tuple[str, ...]:

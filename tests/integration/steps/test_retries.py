@@ -201,7 +201,7 @@ async def test_effects_of_a_failed_attempt_stay_and_apply_again_with_the_next():
 
 
 async def test_timeout_of_the_run_ends_a_retry_that_never_stops():
-    workflow = flaky(retry_policy(wait=wait_fixed(0.01), stop=stop_never), failures=10**9)
+    workflow = flaky(retry_policy(wait=wait_fixed(0.01), stop=stop_never()), failures=10**9)
     workflow._timeout = 0.1
     error = await outcome_of(workflow.run())
     assert "timed out after 0.1 seconds" in str(error)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import pytest
 from core_rig import START, STOP, A, B, Rig, ev, kind, read_field
 
-from loom.core.commands import CommandQueueEvent, CommandRunWorker
+from loom.core.commands import CommandQueueEvent, CommandRunWorker, CommandWarn
 from loom.core.config import BrokerConfig, StepSpec
-from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord
+from loom.core.planner import Emit, Fail
+from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord, Failure
 from loom.core.reduce import advance, no_fields, reduce
-from loom.core.reports import UnhandledReport
-from loom.core.state import BrokerState
+from loom.core.reports import IdleReport, UnhandledReport
+from loom.core.state import BrokerState, WorkItem
 from loom.core.ticks import (
     TickAddEvent,
     TickCancelRun,
     TickEditStore,
     TickPublishEvent,
+    TickResume,
     TickStartRun,
     TickStepResult,
     TickTimerFired,
@@ -135,6 +137,28 @@ def test_result_at_the_very_deadline_counts() -> None:
     assert rig.state.outcome.status == "completed"
 
 
+def test_timeout_that_arrives_as_a_plain_timer_ends_the_run_too() -> None:
+    rig = Rig(timeout_s=10.0).start()
+    rig.tick(TickTimerFired(at=10.0, timer=rig.state.timeout_timer))
+    assert rig.state.outcome.status == "timed_out"
+
+
+def test_cancelled_run_is_not_taken_up() -> None:
+    rig = Rig().start().tick(TickCancelRun(at=1.0)).tick(TickResume(at=2.0))
+    assert (rig.state.outcome.status, rig.last) == ("cancelled", [])
+
+
+def test_parked_run_takes_nothing_but_a_take_up() -> None:
+    other = BrokerConfig("test", ())
+    rig = Rig().start().tick(TickResume(at=1.0, config=other)).event(A, at=2.0)
+    assert (rig.state.outcome.status, rig.state.dropped, rig.last) == ("parked", 1, [])
+
+
+def test_planners_warning_goes_to_the_log() -> None:
+    rig = Rig(StepSpec("begin", (START.name,)), StepSpec("join", (A.name,), collects=True)).start().event(A)
+    assert ["A is ignored" in c.notice.message for c in rig.commands(CommandWarn)] == [True]
+
+
 def test_over_is_over() -> None:
     rig = Rig().start().tick(TickCancelRun(at=1.0))
     ended = rig.state.outcome
@@ -169,6 +193,29 @@ def test_published_event_goes_to_the_stream_only() -> None:
 def test_body_without_a_reader_has_no_fields() -> None:
     assert no_fields(ev(A, n=1), "n") is None
     assert read_field(ev(A, n=1), "n") == 1
+
+
+def test_planner_may_fail_a_run_instead_of_letting_it_idle() -> None:
+    class Impatient(StepsPlanner):
+        def on_idle(self, config: object, plan: object, waiting: list[WorkItem]) -> object:
+            assert [item.id for item in waiting] == [1]
+            return plan, (Fail("work", Failure("x.Stuck", "stuck")),)
+
+    rig = Rig().start()
+    rig.planner = Impatient()
+    rig.wait(1)
+    assert rig.state.outcome.failure == Failure("x.Stuck", "stuck")
+    assert rig.published(IdleReport) == []
+
+
+def test_planner_may_add_an_event_when_the_run_would_idle() -> None:
+    class Busy(StepsPlanner):
+        def on_idle(self, config: object, plan: object, waiting: list[WorkItem]) -> object:
+            return plan, (Emit(ev(A)),)
+
+    rig = Rig().start()
+    rig.planner = Busy()
+    assert rig.finish(1).dispatched() == [("work", 2)]
 
 
 def test_failed_transition_leaves_the_state_as_it_was() -> None:

@@ -73,3 +73,9 @@ def test_recovery_has_a_budget_along_its_line() -> None:
     rig.finish(2, [rig.body(2).item.event.body.input])
     assert rig.dispatched() == [("work", 3)]
     assert rig.fail(3).state.outcome.status == "failed"
+
+
+def test_work_that_failed_for_good_waits_no_more() -> None:
+    rig = Rig(*MENDED).start().wait(1, timeout_s=9.0, suspends=False).fail(1)
+    assert rig.state.get_active_waiters() == []
+    assert not rig.state.timers

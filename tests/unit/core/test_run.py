@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from core_rig import START, STOP, WORK, A, ev, read_field
 
@@ -14,6 +16,7 @@ from loom.core.commands import (
     TerminalCommand,
 )
 from loom.core.config import BrokerConfig
+from loom.core.records import EventRecord
 from loom.core.reports import IdleReport
 from loom.core.run import Run, terminal_command
 from loom.core.state import BrokerState
@@ -160,6 +163,31 @@ def test_run_goes_on_from_a_state() -> None:
     run.feed(TickResume(at=5.0))
     run.drain()
     assert [c.item.id for c in run.flush().commands if isinstance(c, CommandRunWorker)] == [1]
+
+
+class Choking(StepsPlanner):
+    """A planner with a bug."""
+
+    def on_event(self, *facts: Any) -> Any:
+        if any(isinstance(fact, EventRecord) and fact.body.get("poison") for fact in facts):
+            raise RuntimeError("choked")
+        return super().on_event(*facts)
+
+
+def test_tick_that_cannot_be_reduced_leaves_the_run_as_it_was_and_the_others_in_line() -> None:
+    run = Run(Choking(), started().state, read_field)
+    run.feed(TickAddEvent(at=1.0, event=ev(A)))
+    run.drain()
+    before = run.state
+    run.feed(TickAddEvent(at=2.0, event=ev(A, poison=True)))
+    run.feed(TickAddEvent(at=3.0, event=ev(A)))
+    with pytest.raises(RuntimeError, match="choked"):
+        run.drain()
+    assert run.state == before
+    run.drain()
+    batch = run.flush()
+    assert [tick.at for tick in batch.ticks] == [1.0, 3.0]
+    assert (run.state.items, run.state.at) == (3, 3.0)
 
 
 def test_terminal_command_of_a_run_under_way_is_an_error() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
 from contextvars import ContextVar
-from types import ModuleType, SimpleNamespace
+from types import MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -74,7 +73,7 @@ class StandIn:
 
 
 @pytest.fixture
-def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+def root(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """The package, loaded, with nobody listening."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "llama_index_instrumentation"]:
         monkeypatch.delitem(sys.modules, name)
@@ -84,7 +83,7 @@ def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     package.__dict__["get_dispatcher"] = lambda name="root": ours if name.startswith("workflows") else root
     parts: dict[str, dict[str, Any]] = {
         "span": {"active_span_id": ContextVar("active_span_id", default=None)},
-        "dispatcher": {"active_instrument_tags": ContextVar("instrument_tags", default={})},
+        "dispatcher": {"active_instrument_tags": ContextVar("instrument_tags", default=MappingProxyType({}))},
         "events.span": {"SpanDropEvent": SimpleNamespace},
     }
     monkeypatch.setitem(sys.modules, package.__name__, package)
@@ -92,7 +91,7 @@ def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
         module = ModuleType(f"{package.__name__}.{name}")
         module.__dict__.update(content)
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    yield root
+    return root
 
 
 @pytest.fixture

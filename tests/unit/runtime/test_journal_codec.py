@@ -85,7 +85,7 @@ def codec(state_type: type[BaseModel] = DictState, serializer: JsonSerializer | 
         ),
         TickSleep(at=7.0, source=SOURCE, occurrence=0, delay_s=3600.0),
         TickEndWait(at=8.0, step="pack", item=3, seq=7, key="k"),
-        TickEditStore(at=9.0, base_version=4, changed={"a": Parcel(weight=1), "b": None}, removed=("c",), source=SOURCE),
+        TickEditStore(at=9.0, base_version=4, changed={"a": Parcel(weight=1), "b": 0}, removed=("c",), source=SOURCE),
         TickTimerFired(at=10.0, timer=4),
         TickTimeout(at=11.0, timer=5),
         TickCancelRun(at=12.0, reason="enough"),

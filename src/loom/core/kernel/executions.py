@@ -50,14 +50,12 @@ def record(d: Draft, execution: Execution, ordinal: int, kind: str) -> Execution
     return execution
 
 
-def truncate(d: Draft, execution: Execution, ordinal: int) -> Execution:
-    """Forget the effects from `ordinal` on: the body will take another path from there."""
+def truncated(execution: Execution, ordinal: int) -> Execution:
+    """The execution without its effects from `ordinal` on: the body will take another path from there."""
     effects = execution.effects
     for done in [n for n in effects if n >= ordinal]:
         effects = effects.delete(done)
-    execution = replace(execution, effects=effects)
-    _put(d, execution)
-    return execution
+    return replace(execution, effects=effects)
 
 
 def _put(d: Draft, execution: Execution) -> None:

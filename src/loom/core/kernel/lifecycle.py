@@ -128,5 +128,6 @@ def waiting_items(d: Draft) -> list[WorkItem]:
 
 
 def announce_idleness(d: Draft) -> None:
-    """Tell the stream that the run is idle from now on, and what it waits for."""
+    """The run is idle from now on: note it, and tell the stream what it waits for."""
+    d.idle_since = d.at
     d.publish(IdleReport(d.freeze().waiter_reports(), d.at))

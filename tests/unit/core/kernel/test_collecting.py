@@ -66,6 +66,14 @@ def test_set_that_another_took_first_is_not_taken_twice() -> None:
     assert [c.item.id for c in rig.commands(CommandRunWorker)] == [3]
 
 
+def test_set_that_was_replaced_by_another_one_is_collected_anew() -> None:
+    rig = Rig(*STEPS).start().event(B).event(B).event(A).finish(1, collects=(call(ev(A, n=1)),))
+    rig.finish(2, collects=(call(ev(B), took=True, generation=1),)).finish(4, collects=(call(ev(A, n=2)),))
+    rig.finish(3, collects=(call(ev(B), took=True, generation=1),))
+    (again,) = rig.commands(CommandRunWorker)
+    assert list(again.snapshot["x"].events) == [ev(A, n=2)]
+
+
 def test_effects_before_the_wrong_answer_are_not_repeated_and_those_after_it_are() -> None:
     rig = Rig(*STEPS).start().event(B).finish(1, collects=(call(ev(A)),))
     for _ in range(2):

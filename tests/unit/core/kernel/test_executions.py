@@ -55,3 +55,10 @@ def test_effect_of_an_unknown_execution_is_refused_and_counted() -> None:
     stale = Source("work", 1, rig.body().seq + 1, 0)
     rig.tick(TickPublishEvent(at=0.0, event=ev(B), source=stale))
     assert (rig.last, rig.state.dropped) == ([], 1)
+
+
+def test_body_of_a_dead_process_has_nothing_to_say_although_its_wait_goes_on() -> None:
+    rig = Rig(*STEPS).start().wait(1)
+    late = TickPublishEvent(at=2.0, event=ev(B), source=rig.source(1))
+    rig.tick(TickResume(at=1.0)).tick(late)
+    assert (rig.last, rig.state.dropped) == ([], 1)

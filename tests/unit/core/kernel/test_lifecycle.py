@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from core_rig import START, STOP, WORK, A, B, Rig, ev
+from collections.abc import Callable
+
+import pytest
+from core_rig import START, STOP, WORK, A, B, Rig, ev, kind
 from msgspec.structs import replace
 
 from loom.core.commands import CommandRunWorker, CommandStartTimer
 from loom.core.config import BrokerConfig, StepSpec
 from loom.core.reports import CancelledReport, IdleReport, TimedOutReport, WaiterReport
+from loom.core.state import Waiting
 from loom.core.ticks import TickCancelRun, TickEditStore, TickResume, TickStartRun, TickTimeout
 
 
@@ -55,7 +59,7 @@ def test_foreign_timeout_is_counted() -> None:
 def test_time_that_nobody_was_alive_moves_the_deadline_and_no_other_timer() -> None:
     rig = Rig(timeout_s=10.0).start().wait(1, timeout_s=4.0).tick(TickResume(at=103.0, away_s=100.0))
     assert [(c.purpose, c.due) for c in rig.commands(CommandStartTimer)] == [("timeout", 110.0), ("waiter", 4.0)]
-    assert rig.state.deadline == 110.0
+    assert (rig.state.deadline, rig.state.alive_since) == (110.0, 100.0)
 
 
 def test_take_up_with_code_that_lacks_a_busy_step_parks_and_the_right_code_goes_on() -> None:
@@ -66,6 +70,29 @@ def test_take_up_with_code_that_lacks_a_busy_step_parks_and_the_right_code_goes_
     assert "'work'" in rig.state.outcome.message
     rig.tick(TickResume(at=2.0, config=BrokerConfig("test", (WORK,))))
     assert rig.dispatched() == [("work", 1)]
+
+
+@pytest.mark.parametrize(
+    "holding",
+    [
+        lambda rig: rig.start(),
+        lambda rig: rig.start().wait(1),
+        lambda rig: rig.start().fail(1, delay=9.0),
+        lambda rig: rig.start().event(A).wait(2, suspends=False).wait(1),
+    ],
+    ids=["executing", "suspended", "delayed", "both"],
+)
+def test_no_kind_of_work_is_lost_to_other_code(holding: Callable[[Rig], Rig]) -> None:
+    rig = holding(Rig(replace(WORK, num_workers=2)))
+    held = rig.state.workers
+    rig.tick(TickResume(at=1.0, config=BrokerConfig("test", ())))
+    assert (rig.state.outcome.status, rig.state.workers) == ("parked", held)
+
+
+def test_step_without_work_may_vanish_from_the_code() -> None:
+    rig = Rig().start().finish(1).tick(TickResume(at=1.0, config=BrokerConfig("test", ())))
+    assert rig.state.is_running
+    assert rig.state.config.steps == ()
 
 
 def test_take_up_with_more_workers_uses_them() -> None:
@@ -99,10 +126,11 @@ def test_cancelled_run_keeps_its_work() -> None:
 
 
 def test_completed_run_keeps_its_result_and_nothing_else() -> None:
-    rig = Rig(timeout_s=9.0).start().event(A).wait(1).finish(2, [ev(STOP, n=1)])
+    rig = Rig(timeout_s=9.0).start().event(A).wait(1).event(kind("t.C")).finish(2, [ev(STOP, n=1)])
     state = rig.state
     assert state.outcome.event == ev(STOP, n=1)
     assert (len(state.workers), len(state.timers), state.deadline, state.active) == (0, 0, None, 0)
+    assert (state.waiting, state.plan) == (Waiting(), rig.planner.start(rig.config))
     assert rig.commands(CommandRunWorker) == []
 
 

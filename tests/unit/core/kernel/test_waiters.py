@@ -278,3 +278,20 @@ def test_question_of_a_waiter_is_published_once() -> None:
 def test_waiter_outlives_a_failed_attempt() -> None:
     rig = Rig().start().wait(1, suspends=False, timeout_s=9.0).fail(1, delay=0.0).event(B).wait(1)
     assert len(rig.commands(CommandResumeWorker)) == 1
+
+
+def test_kept_events_are_given_by_what_the_waiter_requires() -> None:
+    rig = Rig().start().event(B, fields={"n": 1}).event(B, fields={"n": 2}).wait(1, requirements=(("n", 2),))
+    assert [c.event for c in rig.commands(CommandResumeWorker)] == [ev(B, n=2)]
+    rig.wait(1, waiter="v")
+    assert [c.event for c in rig.commands(CommandResumeWorker)] == [ev(B, n=1)]
+
+
+def test_kept_event_for_a_waiter_id_must_still_be_of_the_type() -> None:
+    rig = Rig().start().event(kind("t.C"), waiter_id="w").wait(1)
+    assert rig.commands(CommandResumeWorker) == []
+
+
+def test_kept_event_for_another_waiter_id_is_not_given_to_a_step_that_takes_subclasses() -> None:
+    lax = Rig(StepSpec("work", (START.name,), accept_subclasses=True)).start()
+    assert lax.event(B, waiter_id="other").wait(1).commands(CommandResumeWorker) == []

@@ -1,0 +1,109 @@
+"""`num_concurrent_runs` holds back further runs of one instance."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from steps_rig import outcome_of, settled
+
+from loom import Context, Event, StartEvent, StopEvent, Workflow, step
+from loom.steps.errors import WorkflowCancelledByUser, WorkflowTimeoutError
+
+
+class Go(Event):
+    pass
+
+
+class Limited(Workflow):
+    running = most = 0
+
+    @step
+    async def start(self, ev: StartEvent) -> StopEvent:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await self.gate.wait()
+        self.running -= 1
+        if ev.get("fails"):
+            raise ValueError("fails")
+        return StopEvent(result=ev.get("n"))
+
+
+def limited(limit: int | None, timeout: float | None = 5) -> Limited:
+    workflow = Limited(timeout=timeout, num_concurrent_runs=limit)
+    workflow.gate = asyncio.Event()
+    return workflow
+
+
+async def test_no_more_runs_than_the_limit_at_once():
+    workflow = limited(2)
+    handlers = [workflow.run(n=n) for n in range(5)]
+    await settled()
+    assert workflow.running == 2
+    workflow.gate.set()
+    assert await asyncio.gather(*handlers) == [0, 1, 2, 3, 4]
+    assert workflow.most == 2
+
+
+async def test_without_a_limit_all_run_at_once():
+    workflow = limited(None)
+    handlers = [workflow.run(n=n) for n in range(5)]
+    await settled()
+    assert workflow.running == 5
+    workflow.gate.set()
+    await asyncio.gather(*handlers)
+
+
+async def test_limit_is_of_the_instance():
+    one, other = limited(1), limited(1)
+    handlers = [one.run(n=1), other.run(n=2)]
+    await settled()
+    assert (one.running, other.running) == (1, 1)
+    one.gate.set()
+    other.gate.set()
+    await asyncio.gather(*handlers)
+
+
+async def test_failed_run_gives_its_turn_away():
+    workflow = limited(1)
+    first, second = workflow.run(fails=True), workflow.run(n=2)
+    workflow.gate.set()
+    with pytest.raises(ValueError, match="fails"):
+        await first
+    assert await second == 2
+
+
+async def test_clock_of_a_run_that_is_held_back_starts_when_it_does():
+    workflow = limited(1, timeout=0.2)
+    first, second = workflow.run(n=1), workflow.run(n=2)
+    assert isinstance(await outcome_of(first), WorkflowTimeoutError)
+    workflow.gate.set()
+    assert await second == 2
+
+
+async def test_cancelling_a_run_that_is_held_back():
+    workflow = limited(1)
+    first, second, third = (workflow.run(n=n) for n in range(3))
+    await settled()
+    await second.cancel_run(timeout=1)
+    assert isinstance(await outcome_of(second), WorkflowCancelledByUser)
+    workflow.gate.set()
+    assert await first == 0
+    assert await third == 2
+    assert workflow.most == 1
+
+
+async def test_event_sent_to_a_run_that_is_held_back_is_not_lost():
+    class Asks(Workflow):
+        @step
+        async def start(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            await ctx.wait_for_event(Go)
+            return StopEvent(result=ev.n)
+
+    workflow = Asks(timeout=5, num_concurrent_runs=1)
+    first, second = workflow.run(n=1), workflow.run(n=2)
+    second.ctx.send_event(Go())
+    await settled()
+    first.ctx.send_event(Go())
+    assert await first == 1
+    assert await second == 2
