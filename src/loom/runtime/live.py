@@ -50,7 +50,7 @@ class LiveRun:
 
     __slots__ = (
         "__weakref__", "_adapter", "_bindings", "_core", "_done", "_ending", "_executions", "_lane", "_loop", "_on_end",
-        "_outer", "_seen", "_store", "_task", "_thread", "_wake", "now", "pull", "run_id", "workflow",
+        "_outer", "_seen", "_store", "_task", "_thread", "_wake", "held_back", "now", "pull", "run_id", "workflow",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 - everything that makes up a run
@@ -82,6 +82,8 @@ class LiveRun:
         self._ending: StopEvent | BaseException | None = None
         self._done = False
         self._seen = False
+        self.held_back: Callable[[], None] | None = None
+        """Begins the run out of turn, while its workflow's limit holds it back."""
 
     # -- the run and its end ------------------------------------------------------------------------------------------
 
@@ -190,7 +192,15 @@ class LiveRun:
 
     def request_cancel(self) -> None:
         """Ask the run to stop, without waiting."""
-        if not self._done:
+        if self._done:
+            return
+        if threading.get_ident() != self._thread:
+            self._loop.call_soon_threadsafe(self.request_cancel)
+        elif self.held_back is not None:
+            # It begins only to end: with both ticks reduced at once, none of its bodies runs.
+            self.held_back()
+            self._core.feed(TickCancelRun(at=self.now()))
+        else:
             self._deliver(TickCancelRun(at=self.now()))
 
     async def cancel(self, timeout_s: float | None) -> None:

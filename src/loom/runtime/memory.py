@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections import deque
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
@@ -52,7 +51,7 @@ class _Turns:
 
     def __init__(self) -> None:
         self.running = 0
-        self.waiting: deque[Callable[[], None]] = deque()
+        self.waiting: dict[LiveRun, Callable[[], None]] = {}
 
 
 class MemoryRuntime:
@@ -160,22 +159,30 @@ class MemoryRuntime:
             core.feed(_first_tick(workflow, run_id, outer.get_now(), start_event, staged, state))
             live.begin()
 
-        self._admit(workflow, begin)
+        self._admit(live, begin)
         return live
 
-    def _admit(self, workflow: Workflow, begin: Callable[[], None]) -> None:
+    def _admit(self, live: LiveRun, begin: Callable[[], None]) -> None:
         """Begin at once, or when the workflow's limit allows it. A run's clock starts when it does."""
-        limit = workflow._num_concurrent_runs
+        limit = live.workflow._num_concurrent_runs
         if limit is None:
             begin()
             return
-        turns = self._turns.setdefault(id(workflow), _Turns())
+        turns = self._turns.setdefault(id(live.workflow), _Turns())
         if turns.running < limit:
             turns.running += 1
             begin()
-        else:
-            # It begins at the end of another run, but belongs to whoever asked for it now.
-            turns.waiting.append(partial(copy_context().run, begin))
+            return
+        # It begins at the end of another run, but belongs to whoever asked for it now.
+        live.held_back = turns.waiting[live] = partial(copy_context().run, self._take_turn, turns, live, begin)
+
+    @staticmethod
+    def _take_turn(turns: _Turns, live: LiveRun, begin: Callable[[], None]) -> None:
+        """A run that was held back begins: its turn has come, or it was cancelled and only has to end."""
+        live.held_back = None
+        del turns.waiting[live]
+        turns.running += 1
+        begin()
 
     def _ended(self, live: LiveRun) -> None:
         if self._runs.get(live.run_id) is live:
@@ -183,10 +190,10 @@ class MemoryRuntime:
         turns = self._turns.get(id(live.workflow))
         if turns is None:
             return
-        if turns.waiting:
-            turns.waiting.popleft()()
-            return
         turns.running -= 1
+        limit = live.workflow._num_concurrent_runs
+        while turns.waiting and (limit is None or turns.running < limit):
+            next(iter(turns.waiting.values()))()
         if not turns.running:
             del self._turns[id(live.workflow)]
 

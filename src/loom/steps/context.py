@@ -83,17 +83,10 @@ class Context(Generic[StateT]):
         if self._run is not None:
             if not self._run.is_done:
                 raise ContextStateError("Cannot start a new run while context is already running.")
-            resumed, staged = self._take_over(self._run)
+            resumed, staged = None, self._run.store
         self._run = workflow.runtime.start_run(workflow, run_id, event, staged, resumed)
         self._restored = self._staged = None
         return WorkflowHandler(self, self._run)
-
-    @staticmethod
-    def _take_over(run: RunPort) -> tuple[BrokerState | None, InMemoryStateStore[Any]]:
-        """What a new run keeps of an ended one: its store, and if it was cancelled, its work."""
-        outcome = run.state.outcome
-        cancelled = outcome is not None and outcome.status == "cancelled"
-        return (run.state if cancelled else None), run.store
 
     def _inner(self, what: str) -> ExecutionPort:
         if self._execution is not None:
@@ -122,8 +115,7 @@ class Context(Generic[StateT]):
             warn_once("Context.is_running is always True within a step.")
             return True
         if self._run is not None:
-            outcome = self._run.state.outcome
-            return not self._run.is_done or (outcome is not None and outcome.status == "cancelled")
+            return not self._run.is_done
         return self._restored is not None and self._restored.is_running
 
     @property

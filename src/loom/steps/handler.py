@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from loom.steps.errors import WorkflowRuntimeError
-from loom.steps.events import StopEvent
+from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError
+from loom.steps.events import StopEvent, WorkflowCancelledEvent
 from loom.steps.warn_once import warn_once
 
 if TYPE_CHECKING:
@@ -39,19 +39,19 @@ class WorkflowHandler:
 
     @override
     def __str__(self) -> str:
-        ending = self._run.ending()
-        return str(plain_result(ending)) if isinstance(ending, StopEvent) else repr(self)
+        name = self._run.workflow.workflow_name
+        return f"WorkflowHandler(workflow={name}, run_id={self.run_id}, result={self.get_stop_event()})"
 
     async def stop_event_result(self) -> StopEvent:
         """The event that the run ended with, whatever its class."""
         return await self._run.outcome()
 
     def get_stop_event(self) -> StopEvent | None:
-        """The event that the run ended with, None while it goes on; raises what it failed with."""
+        """The event that the run ended with; None while it goes on and if it failed. Awaiting tells what it failed with."""
         ending = self._run.ending()
-        if isinstance(ending, BaseException):
-            raise ending
-        return ending
+        if isinstance(ending, WorkflowCancelledByUser):
+            return WorkflowCancelledEvent()
+        return ending if isinstance(ending, StopEvent) else None
 
     def is_done(self) -> bool:
         """Whether the run has ended, in whatever way."""

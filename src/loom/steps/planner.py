@@ -9,7 +9,7 @@ May import loom.core and steps.streams.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -45,23 +45,16 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class StepInput(msgspec.Struct, frozen=True):
-    """What a work item carries besides its event."""
+    """The planner's mark on events and work: where they come from and what belongs to them besides the event."""
 
-    origin: Origin
+    origin: Origin = Origin()
     bound: tuple[tuple[str, EventRecord], ...] = ()
     """The events of a multi-slot join by parameter."""
 
 
-class _Arrival(NamedTuple):
-    """An event on its way to the steps."""
-
-    event: EventRecord
-    step: str | None
-    origin: Origin
-    woken: frozenset[str]
-
-
 ROOT = Origin()
+_INSIDE = StepInput()
+"""The mark on events that a step made outside of any stream. Work for such an event carries no mark at all."""
 _EMPTY_PLAN = StepsPlan()
 _NOTHING: tuple[Intent, ...] = ()
 
@@ -111,10 +104,10 @@ class StepsPlanner:
         spec = specs_of(config).get(step)
         return spec is not None and event_type in spec.accepts
 
-    def origin_of(self, item: WorkItem) -> Origin:
+    def origin_of(self, item: WorkItem) -> StepInput:
         """Events that a body sends by itself belong to no stream, but keep their line of recoveries."""
-        extra = item.extra
-        return Origin((), extra.origin.recoveries) if extra is not None and extra.origin.recoveries else ROOT
+        recoveries = item.extra.origin.recoveries if item.extra is not None else ()
+        return StepInput(Origin((), recoveries)) if recoveries else _INSIDE
 
     def on_event(
         self,
@@ -122,7 +115,7 @@ class StepsPlanner:
         plan: StepsPlan,
         event: EventRecord,
         step: str | None,
-        origin: Origin | None,
+        origin: StepInput | None,
         woken: frozenset[str],
     ) -> tuple[StepsPlan, Sequence[Intent], bool]:
         """Give the event to every step that accepts it and was not woken by it."""
@@ -132,92 +125,91 @@ class StepsPlanner:
         specs = routes.by_kind.get(event.kind.name) or routes.steps_for(event.kind)
         if step is not None:
             specs = tuple(spec for spec in specs if spec.name == step)
-        if len(specs) == 1 and not woken and (origin is None or not origin.scope):
-            spec = specs[0]
-            if not spec.slots and not spec.collects:
-                extra = None if origin is None or origin is ROOT else _input(origin)
-                return plan, (RunStep(spec.name, event, extra),), True
-        return self._deliver(config, plan, _Arrival(event, step, origin or ROOT, woken), specs)
+        if len(specs) == 1 and not woken and not specs[0].slots:
+            if not specs[0].collects:
+                # The token that the event had, if it is in a stream, is its work's now.
+                return plan, (RunStep(specs[0].name, event, None if origin is _INSIDE else origin),), True
+            if step is None and origin is not None and origin.origin.scope:
+                return self._join(config, plan, specs[0], event, origin)
+        return self._deliver(config, plan, event, step, origin or _INSIDE, woken, specs)
 
-    def _deliver(
-        self, config: BrokerConfig, plan: StepsPlan, fact: _Arrival, specs: Sequence[StepSpec]
+    def _join(
+        self, config: BrokerConfig, plan: StepsPlan, join: StepSpec, event: EventRecord, mark: StepInput
     ) -> tuple[StepsPlan, Sequence[Intent], bool]:
-        """The general case: joins, slots, streams, several takers."""
-        origin = fact.origin
+        """A member has reached the one join that takes it: it is settled with that."""
+        plan, fired, known = streams.arrive(config, plan, join, mark.origin.scope, event, settled=1)
+        if not known:
+            plan, fired = streams.adjust(config, plan, mark.origin.scope, -1)
+        intents: list[Intent] = [] if known else [Warn(streams.not_bound(event.kind.label, join.name))]
+        return plan, (*intents, *_fire(fired, mark.origin)) if fired or intents else _NOTHING, True
+
+    def _deliver(  # noqa: PLR0917 - the facts of one arrival
+        self,
+        config: BrokerConfig,
+        plan: StepsPlan,
+        event: EventRecord,
+        step: str | None,
+        mark: StepInput,
+        woken: frozenset[str],
+        specs: Sequence[StepSpec],
+    ) -> tuple[StepsPlan, Sequence[Intent], bool]:
+        """The general case: several takers, joins that are none of the event's business, slots."""
+        origin = mark.origin
         intents: list[Intent] = []
         tokens = -1
-        taken = False
         for spec in specs:
-            if spec.name in fact.woken:
-                taken = True
+            if spec.name in woken:
                 continue
-            taken = True
             if spec.collects:
-                plan, more = self._arrive(config, plan, spec, fact, origin)
+                if not origin.scope and step is not None:
+                    message = streams.targeted_at_join(event.kind.label, spec.name)
+                    return plan, [*intents, Fail(spec.name, _runtime_failure(message))], True
+                plan, more = _arrive(config, plan, spec, event, origin)
                 intents += more
-                if any(type(intent) is Fail for intent in more):
-                    return plan, intents, True
                 continue
-            bound: tuple[tuple[str, EventRecord], ...] = ()
+            extra = None if mark is _INSIDE else mark
             if spec.slots:
-                plan, filled = _fill_slots(plan, spec, fact.event)
-                if filled is None:
+                plan, bound = _fill_slots(plan, spec, event)
+                if not bound:
                     continue
-                bound = filled
+                extra = StepInput(origin, bound)
             tokens += 1
-            intents.append(RunStep(spec.name, fact.event, StepInput(origin, bound) if bound else _input(origin)))
+            intents.append(RunStep(spec.name, event, extra))
         if origin.scope:
             plan, fired = streams.adjust(config, plan, origin.scope, tokens)
-            intents += self._fire(fired, origin)
-        return plan, intents, taken
-
-    def _arrive(
-        self, config: BrokerConfig, plan: StepsPlan, spec: StepSpec, fact: _Arrival, origin: Origin
-    ) -> tuple[StepsPlan, list[Intent]]:
-        """A member has reached a join."""
-        label, step = fact.event.kind.label or fact.event.kind.name, spec.name
-        if not origin.scope:
-            if fact.step is not None:
-                return plan, [Fail(step, _runtime_failure(streams.targeted_at_join(label, step)))]
-            return plan, [Warn(streams.outside_of_stream(label, step))]
-        plan, fired, known = streams.arrive(config, plan, spec, origin.scope, fact.event)
-        if not known:
-            return plan, [Warn(streams.not_bound(label, step))]
-        return plan, self._fire(fired, origin)
-
-    def _fire(self, releases: Sequence[streams.Fired], origin: Origin) -> list[Intent]:
-        """Joins whose set is complete become work, one level above their stream."""
-        return [RunStep(fired.step, fired.event, _input(Origin(fired.scope, origin.recoveries))) for fired in releases]
+            intents += _fire(fired, origin)
+        return plan, intents, bool(specs)
 
     def on_returned(
         self, config: BrokerConfig, plan: StepsPlan, item: WorkItem, events: tuple[EventRecord, ...], fanned_out: bool
     ) -> Planned:
         """A step is done: end the run, open a stream, or send what it returned on its way."""
-        origin = item.extra.origin if item.extra is not None else ROOT
+        mark: StepInput = item.extra if item.extra is not None else _INSIDE
+        if mark.bound:
+            mark = StepInput(mark.origin)
         if len(events) == 1 and not fanned_out:
             event = events[0]
             kind = event.kind
             if kind.name == STOP_EVENT or STOP_EVENT in kind.bases:
                 return plan, (Complete(event),)
-            emit = Emit(event, None, origin)
             if INPUT_REQUIRED_EVENT in kind.bases or kind.name == INPUT_REQUIRED_EVENT:
-                return plan, (Publish(event), emit)
-            return plan, (emit,)
+                return plan, (Publish(event), Emit(event, None, mark))
+            return plan, (Emit(event, None, mark),)
         stop = next((event for event in events if event.kind.is_a(STOP_EVENT)), None)
         if stop is not None:
             return plan, (Complete(stop),)
         if fanned_out:
-            return self._open_stream(config, plan, item.step, origin, events)
-        if not origin.scope:
+            return self._open_stream(config, plan, item.step, mark.origin, events)
+        if not mark.origin.scope:
             return plan, _NOTHING
-        plan, fired = streams.adjust(config, plan, origin.scope, -1)
-        return plan, self._fire(fired, origin)
+        plan, fired = streams.adjust(config, plan, mark.origin.scope, -1)
+        return plan, _fire(fired, mark.origin)
 
     def _open_stream(
         self, config: BrokerConfig, plan: StepsPlan, step: str, origin: Origin, events: tuple[EventRecord, ...]
     ) -> Planned:
         plan, scope = streams.open_stream(plan, step, origin.scope, len(events))
-        inner = Origin(scope, origin.recoveries)
+        inner = StepInput(Origin(scope, origin.recoveries))
         intents: list[Intent] = []
         for event in events:
             if event.kind.is_a(INPUT_REQUIRED_EVENT):
@@ -225,7 +217,7 @@ class StepsPlanner:
             intents.append(Emit(event, None, inner))
         if not events:
             plan, fired = streams.adjust(config, plan, scope, 0)
-            intents += self._fire(fired, origin)
+            intents += _fire(fired, origin)
         return plan, intents
 
     def on_failed(self, config: BrokerConfig, plan: StepsPlan, fact: StepFailed) -> Planned:
@@ -240,7 +232,7 @@ class StepsPlanner:
             counts[handler.name] = counts.get(handler.name, 0) + 1
             if counts[handler.name] <= handler.max_recoveries:
                 body = StepFailure(item.step, item.event, fact.failure, fact.attempts, fact.elapsed_s, fact.at)
-                recovered = Origin(origin.scope, tuple(sorted(counts.items())))
+                recovered = StepInput(Origin(origin.scope, tuple(sorted(counts.items()))))
                 event = EventRecord(STEP_FAILED_KIND, body)
                 return plan, (Emit(event, handler.name, recovered),)
         return plan, (Fail(item.step, fact.failure, fact.attempts, fact.elapsed_s),)
@@ -257,14 +249,29 @@ class StepsPlanner:
         return plan, (Fail(first.source, _runtime_failure(streams.stuck(plan))),)
 
 
-def _input(origin: Origin | None) -> StepInput | None:
-    """What an item carries: nothing at all in the common case."""
-    return StepInput(origin) if origin is not None and origin is not ROOT and origin != ROOT else None
+def _fire(releases: Sequence[streams.Fired], origin: Origin) -> list[Intent]:
+    """Joins whose set is complete become work, one level above their stream."""
+    fired: list[Intent] = []
+    for release in releases:
+        above = Origin(release.scope, origin.recoveries)
+        fired.append(RunStep(release.step, release.event, StepInput(above) if above != ROOT else None))
+    return fired
+
+
+def _arrive(
+    config: BrokerConfig, plan: StepsPlan, spec: StepSpec, event: EventRecord, origin: Origin
+) -> tuple[StepsPlan, list[Intent]]:
+    """A member has reached a join that is not the only one to take it, or something that is no member has."""
+    label = event.kind.label or event.kind.name
+    if not origin.scope:
+        return plan, [Warn(streams.outside_of_stream(label, spec.name))]
+    plan, fired, known = streams.arrive(config, plan, spec, origin.scope, event)
+    return plan, _fire(fired, origin) if known else [Warn(streams.not_bound(label, spec.name))]
 
 
 def _fill_slots(
     plan: StepsPlan, spec: StepSpec, event: EventRecord
-) -> tuple[StepsPlan, tuple[tuple[str, EventRecord], ...] | None]:
+) -> tuple[StepsPlan, tuple[tuple[str, EventRecord], ...]]:
     """Put an event into its slot of a multi-slot join; the full set if all slots are filled now."""
     slots = plan.slots.get(spec.name, EMPTY_MAP)
     fitting = [name for name, accepted in spec.slots if takes(spec, accepted, event.kind)]
@@ -277,7 +284,7 @@ def _fill_slots(
             bound.append((name, first))
             slots = slots.set(name, rest)
     plan = replace(plan, slots=plan.slots.set(spec.name, slots))
-    return plan, tuple(bound) if bound else None
+    return plan, tuple(bound)
 
 
 def _runtime_failure(message: str) -> Failure:

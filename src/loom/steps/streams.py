@@ -26,6 +26,9 @@ class JoinBuffer(msgspec.Struct, frozen=True):
     fired: bool = False
 
 
+_EMPTY_JOIN = JoinBuffer()
+
+
 class Stream(msgspec.Struct, frozen=True):
     """A list that a step returned, while its members are worked on."""
 
@@ -94,30 +97,41 @@ def _fire(stream: int, step: str, members: tuple[EventRecord, ...], scope: tuple
     return Fired(step, EventRecord(RELEASE_KIND, Release(stream, step, members)), scope)
 
 
-def arrive(
-    config: BrokerConfig, plan: StepsPlan, spec: StepSpec, scope: tuple[int, ...], event: EventRecord
+def arrive(  # noqa: PLR0917 - the facts of one arrival
+    config: BrokerConfig,
+    plan: StepsPlan,
+    spec: StepSpec,
+    scope: tuple[int, ...],
+    event: EventRecord,
+    settled: int = 0,
 ) -> tuple[StepsPlan, list[Fired], bool]:
     """A member has reached a join: it is put aside, or completes the `Take(n)` that the join asked for.
 
-    The last value says whether the join collects this stream at all.
+    `settled` tokens are given back with it. The last value says whether the join collects this stream at all.
     """
     number = scope[-1]
     stream = plan.streams.get(number)
     source = specs_of(config).get(stream.source) if stream is not None else None
     if stream is None or source is None or spec.name not in source.joins:
         return plan, [], False
-    join = stream.joins.get(spec.name, JoinBuffer())
-    if join.fired:
-        return plan, [], True
-    join = JoinBuffer(join.members.push_back(event))
+    join = stream.joins.get(spec.name, _EMPTY_JOIN)
     fired: list[Fired] = []
-    if spec.take is not None and len(join.members) >= spec.take:
-        fired = [_fire(number, spec.name, tuple(join.members), stream.scope)]
-        join = JoinBuffer(EMPTY_FIFO, fired=True)
-    plan = replace(plan, streams=plan.streams.set(number, replace(stream, joins=stream.joins.set(spec.name, join))))
+    if not join.fired:
+        join = JoinBuffer(join.members.push_back(event))
+        if spec.take is not None and len(join.members) >= spec.take:
+            fired = [_fire(number, spec.name, tuple(join.members), stream.scope)]
+            join = JoinBuffer(EMPTY_FIFO, fired=True)
+    closes = stream.tokens <= settled
+    stream = replace(
+        stream, joins=stream.joins.set(spec.name, join), tokens=stream.tokens - (0 if closes else settled)
+    )
+    plan = replace(plan, streams=plan.streams.set(number, stream))
     if fired and stream.scope:
         # The join's work is new one level up: the stream itself stays open there.
         plan, more = adjust(config, plan, stream.scope, 1)
+        fired += more
+    if closes and settled:
+        plan, more = adjust(config, plan, scope, -settled)
         fired += more
     return plan, fired, True
 

@@ -11,6 +11,7 @@ from steps_rig import outcome_of, settled, until_idle
 
 from loom import Context, Event, StartEvent, StopEvent, Workflow, WorkflowHandler, step
 from loom.steps.errors import ContextStateError, WorkflowRuntimeError
+from loom.steps.events import WorkflowCancelledEvent
 from loom.steps.state_store import DictState
 
 
@@ -116,8 +117,25 @@ async def test_step_exception_is_raised_as_it_is():
         await handler
     with pytest.raises(Odd):
         await handler
-    with pytest.raises(Odd):
-        handler.get_stop_event()
+    assert handler.get_stop_event() is None
+    assert handler.is_done()
+
+
+async def test_cancelled_run_has_its_event_and_does_not_go_on():
+    workflow = Waits(timeout=5)
+    handler = workflow.run()
+    await until_idle(handler)
+    assert handler.ctx.is_running is True
+    await handler.cancel_run()
+    assert type(handler.get_stop_event()) is WorkflowCancelledEvent
+    assert handler.ctx.is_running is False
+
+
+async def test_handler_shows_its_workflow_run_and_result():
+    handler = Plain(timeout=5, workflow_name="plain").run(run_id="r1", topic="x")
+    assert str(handler) == "WorkflowHandler(workflow=plain, run_id=r1, result=None)"
+    await handler
+    assert str(handler) == "WorkflowHandler(workflow=plain, run_id=r1, result=x)"
 
 
 async def test_run_id_is_given_or_made():

@@ -99,7 +99,7 @@ async def test_waiter_with_a_timeout_is_idle_all_the_same():
         async def start(self, ctx: Context, ev: StartEvent) -> StopEvent:
             try:
                 await ctx.wait_for_event(Reply, timeout=0.05)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 return StopEvent(result="gave up")
             return StopEvent()
 

@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 from steps_rig import outcome_of
 
-from loom import Context, Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent, Workflow, catch_error, step
+from loom import (
+    Context,
+    Event,
+    HumanResponseEvent,
+    InputRequiredEvent,
+    StartEvent,
+    StopEvent,
+    Workflow,
+    catch_error,
+    step,
+)
 from loom.steps.errors import WorkflowConfigurationError, WorkflowValidationError
 from loom.steps.events import StepFailedEvent
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from steps_rig import of_type, settled, step_states, streamed, until, until_idle
+from steps_rig import of_type, settled, step_states, until, until_idle
 
 from loom import Context, Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
 from loom.steps.errors import WorkflowCancelledByUser, WorkflowTimeoutError
@@ -215,7 +215,7 @@ class Impatient(Workflow):
         self.bodies += 1
         try:
             await ctx.wait_for_event(Reply, timeout=0.02)
-        except asyncio.TimeoutError as error:
+        except TimeoutError as error:
             return StopEvent(result=str(error))
         return StopEvent(result="answered")
 
@@ -446,7 +446,7 @@ async def test_stop_events_and_input_requests_are_not_kept():
             for kind in (Ask, StopEvent):
                 try:
                     await ctx.wait_for_event(kind, timeout=0.01)
-                except asyncio.TimeoutError:
+                except TimeoutError:
                     continue
                 return StopEvent(result=f"{kind.__name__} was kept")
             return StopEvent(result="none was kept")

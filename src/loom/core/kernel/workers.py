@@ -46,14 +46,16 @@ def fill(d: Draft, step: str) -> None:
             worker = _continue(d, worker)
         elif worker.queue:
             item, rest = worker.queue.pop_front()
-            worker = _start(d, replace(worker, queue=rest), item)
+            worker = _start(d, worker, item, rest)
         else:
             break
     d.workers = d.workers.set(step, worker)
 
 
-def _start(d: Draft, worker: InternalStepWorkerState, item: WorkItem) -> InternalStepWorkerState:
-    """Dispatch an item on the smallest free worker."""
+def _start(
+    d: Draft, worker: InternalStepWorkerState, item: WorkItem, queue: Fifo[WorkItem] | None = None
+) -> InternalStepWorkerState:
+    """Dispatch an item on the smallest free worker. `queue` is what is left behind it."""
     d.sequence = seq = d.sequence + 1
     worker_id = _free_slot(worker.busy) if worker.busy else 0
     if item.first_at is None:
@@ -61,7 +63,11 @@ def _start(d: Draft, worker: InternalStepWorkerState, item: WorkItem) -> Interna
     execution = Execution(seq, seq if item.execution is None else item.execution, item, worker_id, item.effects)
     _command(d, worker, execution)
     d.publish(StepReport(item.step, "running", worker_id, item.event.kind))
-    return replace(worker, in_progress=worker.in_progress.set(item.id, execution), busy=worker.busy | (1 << worker_id))
+    in_progress = worker.in_progress.set(item.id, execution)
+    busy = worker.busy | (1 << worker_id)
+    if queue is None:
+        return replace(worker, in_progress=in_progress, busy=busy)
+    return replace(worker, queue=queue, in_progress=in_progress, busy=busy)
 
 
 def _free_slot(busy: int) -> int:
