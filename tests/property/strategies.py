@@ -44,7 +44,7 @@ from loom.core.ticks import (
     TickTimerFired,
     WorkflowTick,
 )
-from loom.steps.planner import Origin, StepsPlanner
+from loom.steps.planner import Origin, StepInput, StepsPlanner
 
 T = TypeVar("T")
 
@@ -280,7 +280,7 @@ def garbage(dice: Dice, at: float) -> WorkflowTick:
     """Any tick with numbers and names out of the blue, small enough to hit something now and then."""
     step, item, seq = dice.pick(STEP_NAMES), dice.below(5), dice.below(9)
     source, number = Source(step, item, seq, dice.below(3)), dice.below(9)
-    origin = dice.pick((None, Origin(), Origin((number,), (("mend", 1),))))
+    origin = dice.pick((None, StepInput(), StepInput(Origin((number,), (("mend", 1),)))))
     choices: tuple[Callable[[], WorkflowTick], ...] = (
         lambda: start(dice.pick(CONFIGS), at),
         lambda: TickResume(at=at, away_s=float(number), config=dice.pick((None, *CONFIGS))),

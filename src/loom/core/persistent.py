@@ -1,4 +1,4 @@
-"""An immutable double-ended queue with structural sharing, on top of `immutables.Map`.
+"""An immutable queue with structural sharing, made of chunks in an `immutables.Map`.
 
 Pure. May import immutables and msgspec.
 """
@@ -18,49 +18,83 @@ T = TypeVar("T")
 EMPTY_MAP: Map[Any, Any] = Map()
 """The one empty map that all states share."""
 
+_CHUNK = 32
 
-class Fifo(msgspec.Struct, Generic[T], frozen=True):
-    """A queue whose every change costs O(log n) and leaves the old version as it was."""
 
-    head: int = 0
-    tail: int = 0
-    items: Map[int, T] = EMPTY_MAP
+class Fifo(msgspec.Struct, Generic[T], frozen=True, eq=False):
+    """A queue whose every change leaves the old version as it was.
+
+    The first and the last values are in plain tuples, at most a chunk each, so that most changes copy a few pointers; what
+    lies between is in chunks, by number. Two queues are equal if their values are.
+    """
+
+    size: int = 0
+    front: tuple[T, ...] = ()
+    start: int = 0
+    """How many of the front's values have left."""
+    chunks: Map[int, tuple[T, ...]] = EMPTY_MAP
+    first: int = 0
+    after: int = 0
+    """The numbers of the first chunk and of the one behind the last."""
+    back: tuple[T, ...] = ()
 
     @staticmethod
     def of(values: Iterable[T]) -> Fifo[T]:
         """A queue that holds `values` in their order."""
-        numbered = dict(enumerate(values))
-        return Fifo(0, len(numbered), Map(numbered)) if numbered else EMPTY_FIFO
+        queue: Fifo[T] = EMPTY_FIFO
+        for value in values:
+            queue = queue.push_back(value)
+        return queue
 
     def push_back(self, value: T) -> Fifo[T]:
         """The queue with `value` at its end."""
-        return Fifo(self.head, self.tail + 1, self.items.set(self.tail, value))
+        back = (*self.back, value)
+        if len(back) < _CHUNK:
+            return Fifo(self.size + 1, self.front, self.start, self.chunks, self.first, self.after, back)
+        chunks = self.chunks.set(self.after, back)
+        return Fifo(self.size + 1, self.front, self.start, chunks, self.first, self.after + 1)
 
     def push_front(self, value: T) -> Fifo[T]:
         """The queue with `value` at its head."""
-        head = self.head - 1
-        return Fifo(head, self.tail, self.items.set(head, value))
+        front = (value, *self.front[self.start :])
+        if len(front) < _CHUNK:
+            return Fifo(self.size + 1, front, 0, self.chunks, self.first, self.after, self.back)
+        chunks = self.chunks.set(self.first - 1, front)
+        return Fifo(self.size + 1, (), 0, chunks, self.first - 1, self.after, self.back)
 
     def pop_front(self) -> tuple[T, Fifo[T]]:
         """The first value and the rest; an IndexError if there is none."""
-        if self.head == self.tail:
-            raise IndexError("pop from an empty Fifo")
-        value = self.items[self.head]
-        head = self.head + 1
-        if head == self.tail:
-            return value, EMPTY_FIFO
-        return value, Fifo(head, self.tail, self.items.delete(self.head))
+        size = self.size - 1
+        if size < 1:
+            if size < 0:
+                raise IndexError("pop from an empty Fifo")
+            return next(iter(self)), EMPTY_FIFO
+        front, start, chunks, first, back = self.front, self.start, self.chunks, self.first, self.back
+        if start == len(front):
+            start = 0
+            if first < self.after:
+                front, chunks, first = chunks[first], chunks.delete(first), first + 1
+            else:
+                front, back = back, ()
+        return front[start], Fifo(size, front, start + 1, chunks, first, self.after, back)
 
     def __len__(self) -> int:
-        return self.tail - self.head
+        return self.size
 
     def __bool__(self) -> bool:
-        return self.head != self.tail
+        return self.size > 0
 
     def __iter__(self) -> Iterator[T]:
-        items = self.items
-        for index in range(self.head, self.tail):
-            yield items[index]
+        yield from self.front[self.start :]
+        for number in range(self.first, self.after):
+            yield from self.chunks[number]
+        yield from self.back
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fifo) and self.size == other.size and all(a == b for a, b in zip(self, other, strict=True))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
 
 
 EMPTY_FIFO: Fifo[Any] = Fifo()

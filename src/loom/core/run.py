@@ -33,7 +33,7 @@ from loom.core.state import BrokerState
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loom.core.draft import FieldReader
+    from loom.core.draft import Draft, FieldReader
     from loom.core.planner import Planner
     from loom.core.ticks import WorkflowTick
 
@@ -69,8 +69,8 @@ class Run:
         self._planner = planner
         self._read_field = read_field
         self._base = state if state is not None else BrokerState()
-        # A draft is carried through many ticks and frozen only when somebody looks: see `state`.
-        self._draft = open_draft(self._base, planner, read_field)
+        # A draft is carried through many ticks and frozen only when somebody looks, or when the run is idle.
+        self._draft: Draft | None = None
         self._since: list[WorkflowTick] = []
         self._buffer: list[WorkflowTick] = []
         self._journal: list[WorkflowTick] = []
@@ -80,7 +80,7 @@ class Run:
     @property
     def state(self) -> BrokerState:
         """The run as data, now."""
-        if self._since:
+        if self._draft is not None and self._since:
             self._base = self._draft.freeze()
             self._since = []
         return self._base
@@ -88,7 +88,7 @@ class Run:
     @property
     def is_over(self) -> bool:
         """Whether the run has ended, been parked included."""
-        return self._draft.outcome is not None
+        return (self._draft or self._base).outcome is not None
 
     @property
     def is_closed(self) -> bool:
@@ -109,6 +109,10 @@ class Run:
 
         If a tick cannot be reduced, which is a bug, the run is as it was before it and the error goes to the driver.
         """
+        if not self._buffer:
+            return
+        if self._draft is None:
+            self._draft = open_draft(self._base, self._planner, self._read_field)
         buffer, self._buffer = self._buffer, []
         draft, last = self._draft, len(buffer) - 1
         for position, tick in enumerate(buffer):
@@ -127,15 +131,18 @@ class Run:
         if self._closed and draft.outcome is None:
             # A parked run was taken up: it will end once more.
             self._closed = False
-        if len(self._since) > _LOOK_AFTER:
-            self.state  # noqa: B018 - looking is what keeps the way back short
+        if draft.idle_since is not None or len(self._since) > _LOOK_AFTER:
+            # An idle run shall take little room, and the way back shall be short.
+            self._base = draft.freeze()
+            self._since = []
+            self._draft = None
 
     def _recover(self) -> None:
         """Make the draft anew as it was before the tick that could not be reduced."""
-        self._draft = open_draft(self._base, self._planner, self._read_field)
+        self._draft = draft = open_draft(self._base, self._planner, self._read_field)
         for tick in self._since:
-            transition(self._draft, tick)
-        self._draft.commands = []
+            transition(draft, tick)
+        draft.commands = []
 
     def answer(self, reply: Any) -> None:
         """Let a reply leave with the next flush, ahead of all commands."""
@@ -143,7 +150,7 @@ class Run:
 
     def flush(self, max_bytes: int | None = None, max_in_flight: int | None = None, in_flight: int = 0) -> Batch:
         """What may leave now. The terminal command is among it once nothing is queued before it."""
-        ending = self._draft.outcome is not None and not self._closed
+        ending = not self._closed and self.is_over
         if ending:
             self._queue.drop_work()
         commands = self._queue.flush(max_bytes, max_in_flight, in_flight)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from loom.core.kernel.collecting import EMPTY_BUFFER, add, emptied, verdict
 from loom.core.ticks import CollectCall
+from loom.effects.arguments import event_class
 from loom.effects.convert import event_of, record_of
 from loom.steps.registry import kind_of
 
@@ -35,7 +36,7 @@ def needed_types(expected: Sequence[type[Event]]) -> Needed:
     known = _needs.get(id(expected))
     if known is not None and known[0] is expected and known[1] == len(expected):
         return known[2]
-    counted = Counter(kind_of(cls).name for cls in expected)
+    counted = Counter(kind_of(event_class("collect_events", cls)).name for cls in expected)
     needed = tuple(counted.items())
     if len(_needs) >= _REMEMBERED:
         _needs.pop(next(iter(_needs)))

@@ -23,6 +23,7 @@ from loom.core.ticks import (
     WorkflowTick,
 )
 from loom.effects import spans
+from loom.effects.arguments import event_class, event_object, seconds
 from loom.effects.collecting import Collector
 from loom.effects.convert import event_of, exception_of, failure_of, record_of
 from loom.steps.ports import current_execution
@@ -182,6 +183,7 @@ class StepExecution:
 
     def publish(self, event: Event) -> None:
         """Put an event on the stream."""
+        event_object("write_event_to_stream", event)
         self.host.report(TickPublishEvent(at=self.host.now(), event=record_of(event), source=self.next_source()))
 
     def collect(self, event: Event, expected: Sequence[type[Event]], buffer_id: str) -> list[Event] | None:
@@ -199,7 +201,7 @@ class StepExecution:
         timeout_s: float | None,
     ) -> Event:
         """Wait for an event. The body is suspended; it is not run again while this process holds it."""
-        name = wire_name(event_type)
+        name = wire_name(event_class("wait_for_event", event_type))
         waiter_id = waiter_id or self._default_waiter_id(name, requirements)
         occurrence = self._occurrence(waiter_id)
         source = self._live_source("wait_for_event")
@@ -210,7 +212,7 @@ class StepExecution:
             occurrence=occurrence,
             event_type=name,
             requirements=tuple(requirements.items()),
-            timeout_s=timeout_s,
+            timeout_s=seconds("wait_for_event(timeout=...)", timeout_s) if timeout_s is not None else None,
             waiter_event=record_of(waiter_event) if waiter_event is not None else None,
             suspends=self._owns_current_task(),
         )
@@ -219,7 +221,7 @@ class StepExecution:
             raise TimeoutError(f"Timed out waiting for {event_type.__name__}")
         return event_of(answer.event)
 
-    async def sleep(self, seconds: float) -> None:
+    async def sleep(self, duration: float) -> None:
         """Wait for time to pass, as a timer of the run."""
         occurrence = self._occurrence("sleep")
         source = self._live_source("sleep")
@@ -227,7 +229,7 @@ class StepExecution:
             at=self.host.now(),
             source=source,
             occurrence=occurrence,
-            delay_s=float(seconds),
+            delay_s=seconds("sleep()", duration),
             suspends=self._owns_current_task(),
         )
         await self._suspended(tick, self._recorded_key(source, sleep_key(occurrence)))
@@ -253,7 +255,7 @@ class StepExecution:
     def _recorded_key(self, source: Source, key: str) -> str:
         """The key under which an interrupted run of this execution had waited here, else the given one."""
         earlier: str | None = self.command.item.effects.get(source.ordinal)
-        return earlier.partition(":")[2] if earlier is not None else key
+        return earlier if earlier is not None else key
 
     def _owns_current_task(self) -> bool:
         return asyncio.current_task() is self.task

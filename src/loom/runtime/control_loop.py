@@ -88,11 +88,13 @@ class ControlLoop:
                 ending = self._carry_out(batch)
                 if ending is not None:
                     return ending
+                del batch  # a run may wait for days
                 until = self._timers.next_due if self._timers is not None else None
                 ticks = await adapter.wait_for_next_task(workers, until)
                 if until is not None and until <= adapter.get_now():
                     ticks += self._due()
                 run.feed(*ticks)
+                del ticks
         finally:
             await workers.stop()
             adapter.close()

@@ -18,6 +18,7 @@ from loom.effects import spans
 from loom.effects.convert import event_of, exception_of, published_event, record_of
 from loom.effects.execution import StepExecution
 from loom.runtime.control_loop import ControlLoop
+from loom.runtime.saving import foreseen
 from loom.steps.context import Context
 from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError, WorkflowTimeoutError
 from loom.steps.events import Event, StopEvent
@@ -114,6 +115,15 @@ class LiveRun:
     def state(self) -> BrokerState:
         """The run as data, now."""
         return self._core.state
+
+    def state_to_save(self) -> BrokerState:
+        """The run as data, with all that it was told but has not come to yet."""
+        if self._done:
+            return self.state
+        if self._outer is self._adapter:
+            # The order is fixed now, so that what is saved and what will happen are the same.
+            self._lane += self._adapter.take_mail()
+        return foreseen(self.state, self._lane)
 
     @property
     def is_done(self) -> bool:

@@ -157,6 +157,8 @@ class MemoryRuntime:
 
         def begin() -> None:
             core.feed(_first_tick(workflow, run_id, outer.get_now(), start_event, staged, state))
+            # Its state is there at once, for whoever looks at it or saves it before its loop has turned.
+            core.drain()
             live.begin()
 
         self._admit(live, begin)

@@ -75,11 +75,17 @@ class MemoryAdapter:
                 return ticks
             await self._arrival(until)
 
+    def take_mail(self) -> list[WorkflowTick]:
+        """What has come from outside and was not looked at yet; nothing if a decorator receives in its own way."""
+        if not self._has_own_pull:
+            return []
+        mail, self._mail = self._mail, []
+        return mail
+
     def _received(self, tasks: TaskSet) -> list[WorkflowTick]:
         """What has come from outside. If a decorator receives in its own way, that is asked instead of the mailbox."""
         if self._has_own_pull:
-            mail, self._mail = self._mail, []
-            return mail
+            return self.take_mail()
         if self._pull is None:
             self._pull = asyncio.ensure_future(tasks.pull())
             self._pull.add_done_callback(lambda _done: self.wake())

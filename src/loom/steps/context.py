@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from loom.steps import ports
-from loom.steps.errors import ContextStateError, WorkflowRuntimeError
+from loom.steps.errors import ContextSerdeError, ContextStateError, WorkflowRuntimeError
 from loom.steps.state_store import DictState
 from loom.steps.warn_once import warn_once
 
@@ -141,7 +141,7 @@ class Context(Generic[StateT]):
         if self._execution is not None:
             raise ContextStateError("to_dict() is only available from handler code, not from within steps.")
         used = serializer if serializer is not None else self._get_serializer()
-        state = self._run.state if self._run is not None else self._restored
+        state = self._run.state_to_save() if self._run is not None else self._restored
         store = self.store if include_state else None
         return save(state, store, used, self._run.now() if self._run is not None else None)
 
@@ -150,6 +150,8 @@ class Context(Generic[StateT]):
         cls, workflow: Workflow, data: dict[str, Any], serializer: BaseSerializer | None = None
     ) -> Context[StateT]:
         """A context restored from `to_dict`. What cannot be read is a `ContextSerdeError` at once."""
+        if data is None:
+            raise ContextSerdeError("Context dict specified in an invalid format: a dict is wanted, not None")
         return cls(workflow, previous_context=data, serializer=serializer)
 
     def send_event(self, message: Event, step: str | None = None, *, waiter_id: str | None = None) -> None:

@@ -47,7 +47,7 @@ class WorkflowHandler:
         return await self._run.outcome()
 
     def get_stop_event(self) -> StopEvent | None:
-        """The event that the run ended with; None while it goes on and if it failed. Awaiting tells what it failed with."""
+        """The event that the run ended with; None while it goes on, and if it failed: awaiting tells with what."""
         ending = self._run.ending()
         if isinstance(ending, WorkflowCancelledByUser):
             return WorkflowCancelledEvent()

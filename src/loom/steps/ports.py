@@ -29,6 +29,10 @@ class RunPort(Protocol):
         """The run as data, now."""
         ...
 
+    def state_to_save(self) -> BrokerState:
+        """The run as data, with all that it was told but has not come to yet."""
+        ...
+
     @property
     def store(self) -> InMemoryStateStore[Any]:
         """The run's store."""
@@ -108,7 +112,7 @@ class ExecutionPort(Protocol):
         """Wait for an event from outside."""
         ...
 
-    async def sleep(self, seconds: float) -> None:
+    async def sleep(self, duration: float) -> None:
         """Wait for time to pass."""
         ...
 

@@ -4,8 +4,8 @@ Pure. May import `collect`, `errors`, `events`, `graph` and `step_config` of thi
 
 Entry points, all over `{step name: StepConfig}`:
 
-- `ensure_start_event_class`, `ensure_stop_event_class`, `check_num_concurrent_runs` and `check_graph_check_names` are
-  what a workflow's constructor asks;
+- `ensure_start_event_class`, `ensure_stop_event_class`, `check_timeout`, `check_num_concurrent_runs` and
+  `check_graph_check_names` are what a workflow's constructor asks;
 - `validate_workflow_graph` is everything about the graph at once, and tells whether a human is in the loop.
 
 What resources need (files, factories) is not checked here: that is not pure.
@@ -13,6 +13,7 @@ What resources need (files, factories) is not checked here: that is not pure.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from loom.steps.collect import is_count
@@ -95,6 +96,14 @@ def _only(kind: type[EventT], named: Iterable[Any], workflow_name: str, must: st
             f"{_names(found)} in workflow '{workflow_name}'."
         )
     return found[0]
+
+
+def check_timeout(seconds: object) -> None:
+    """The timeout of a run is a number or None."""
+    if seconds is None:
+        return
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or math.isnan(seconds):
+        raise WorkflowValidationError(f"timeout must be a number of seconds or None, not {seconds!r}")
 
 
 def check_num_concurrent_runs(limit: object) -> None:

@@ -16,6 +16,7 @@ from loom.steps.signature import get_steps_from_class, get_steps_from_instance
 from loom.steps.validate import (
     check_graph_check_names,
     check_num_concurrent_runs,
+    check_timeout,
     ensure_start_event_class,
     ensure_stop_event_class,
     validate_workflow_graph,
@@ -67,6 +68,7 @@ class Workflow(metaclass=WorkflowMeta):
         skip_graph_checks: set[WorkflowGraphCheck] | None = None,
         serializer: BaseSerializer | None = None,
     ) -> None:
+        check_timeout(timeout)
         check_num_concurrent_runs(num_concurrent_runs)
         self._timeout = timeout
         self._verbose = verbose

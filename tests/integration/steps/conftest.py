@@ -1,4 +1,4 @@
-"""Lets the tests of the step API import `steps_rig`, which stands beside them, and turns a test that hangs into a failure."""
+"""Lets the tests of the step API import `steps_rig`, which stands beside them; a test that hangs fails."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from loom.steps.events import StepStateChanged, WorkflowIdleEvent
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from loom import Event, WorkflowHandler
 
@@ -59,3 +59,9 @@ async def outcome_of(handler: WorkflowHandler) -> Any:
         return await handler
     except Exception as error:  # noqa: BLE001 - the test looks at it
         return error
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    """Let the loop turn until a condition holds."""
+    while not condition():  # noqa: ASYNC110 - the condition may be about anything
+        await asyncio.sleep(0)

@@ -150,6 +150,6 @@ async def test_whoever_awaits_a_handler_may_be_cancelled_without_harm_to_the_run
 async def test_deprecated_cancel_asks_the_run_to_stop():
     handler = long().run()
     await settled()
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="cancel_run"):
         handler.cancel()
     assert isinstance(await outcome_of(handler), WorkflowCancelledByUser)

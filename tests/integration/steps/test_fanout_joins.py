@@ -7,7 +7,7 @@ import logging
 from typing import Annotated
 
 import pytest
-from steps_rig import outcome_of
+from steps_rig import eventually, outcome_of
 
 from loom import Context, Event, StartEvent, StopEvent, Workflow, catch_error, step
 from loom.steps.collect import All, Collect, Take
@@ -191,8 +191,7 @@ class TakeTwo(Workflow):
 
     @step
     async def end(self, ev: Sum) -> StopEvent:
-        while len(self.ran) < 4:
-            await asyncio.sleep(0)
+        await eventually(lambda: len(self.ran) == 4)
         return StopEvent(result=(ev.n, sorted(self.ran)))
 
     fired = 0
@@ -301,8 +300,7 @@ async def test_waiting_inside_a_stream_keeps_it_open():
             return Piece(n=ev.n)
 
     handler = Waits(timeout=5).run(n=3)
-    while not handler.ctx.is_idle:
-        await asyncio.sleep(0)
+    await eventually(lambda: handler.ctx.is_idle)
     handler.ctx.send_event(Sum())
     assert sorted(await handler) == [0, 1, 2]
 

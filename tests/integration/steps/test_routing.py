@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from steps_rig import of_type, step_states, streamed
+from steps_rig import eventually, of_type, step_states, streamed
 
 from loom import Context, Event, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
 from loom.steps.errors import WorkflowRuntimeError
@@ -190,8 +190,7 @@ async def test_queue_is_fifo_and_bounded_by_num_workers():
     workflow = Limited()
     handler = workflow.run()
     for n, gate in enumerate(workflow.gates):
-        while n not in workflow.begun:
-            await asyncio.sleep(0)
+        await eventually(lambda n=n: n in workflow.begun)
         gate.set()
     assert sorted(await handler) == list(range(6))
     assert workflow.begun == list(range(6))

@@ -152,7 +152,7 @@ def test_event_that_is_consumed_but_never_produced():
             return StopEvent()
 
     with pytest.raises(
-        WorkflowValidationError, match="^The following events are consumed but never produced: B"
+        WorkflowValidationError, match=r"^The following events are consumed but never produced: B"
     ):
         Unmade().validate()
 
@@ -164,7 +164,7 @@ def test_event_that_is_produced_but_never_consumed():
             return B()
 
     with pytest.raises(
-        WorkflowValidationError, match="^The following events are produced but never consumed: B"
+        WorkflowValidationError, match=r"^The following events are produced but never consumed: B"
     ):
         Untaken().validate()
 
@@ -248,7 +248,7 @@ def test_slots_on_different_levels():
 
 def test_signatures_are_checked_by_the_decorator():
     with pytest.raises(
-        WorkflowValidationError, match="^Step signature must have at least one parameter annotated as type Event"
+        WorkflowValidationError, match=r"^Step signature must have at least one parameter annotated as type Event"
     ):
 
         class NoEvent(Workflow):
@@ -272,7 +272,7 @@ def test_signatures_are_checked_by_the_decorator():
             async def start(self, ev: StartEvent) -> AsyncIterator[A]:
                 yield A()
 
-    with pytest.raises(WorkflowValidationError, match="^num_workers must be an integer greater than 0"):
+    with pytest.raises(WorkflowValidationError, match=r"^num_workers must be an integer greater than 0"):
 
         class NoWorkers(Workflow):
             @step(num_workers=0)
@@ -281,7 +281,7 @@ def test_signatures_are_checked_by_the_decorator():
 
 
 def test_unknown_name_in_an_annotation_is_named():
-    with pytest.raises(WorkflowValidationError, match="^Failed to resolve type annotations for.*"):
+    with pytest.raises(WorkflowValidationError, match=r"^Failed to resolve type annotations for.*"):
 
         class Unknown(Workflow):
             @step
@@ -299,7 +299,7 @@ def test_handlers_are_checked():
         async def two(self, ev: StepFailedEvent) -> StopEvent:
             return StopEvent()
 
-    with pytest.raises(WorkflowValidationError, match="^Only one wildcard @catch_error handler is allowed per workflow"):
+    with pytest.raises(WorkflowValidationError, match=r"^Only one wildcard @catch_error handler is allowed per"):
         TwoWildcards().validate()
 
     class Unknown(Good):
@@ -332,7 +332,7 @@ def test_handlers_are_checked():
 
 def test_free_function_needs_its_workflow():
     with pytest.raises(
-        WorkflowValidationError, match="^To decorate lonely please pass a workflow class to the @step decorator."
+        WorkflowValidationError, match=r"^To decorate lonely please pass a workflow class to the @step decorator."
     ):
 
         @step

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 def wait_key(waiter_id: str, occurrence: int) -> str:
-    """The name of a wait within its work item."""
-    return f"{occurrence}:{waiter_id}"
+    """The name of a wait within its work item; it is also how the wait is recorded among a body's effects."""
+    return f"wait:{occurrence}:{waiter_id}"
 
 
 def sleep_key(occurrence: int) -> str:
@@ -38,7 +38,7 @@ def sleep_key(occurrence: int) -> str:
 
 def begin_wait(d: Draft, tick: TickAwaitEvent) -> None:
     """A body waits for an event: answer it from the record or from the kept events, else register a waiter."""
-    begun = _begin(d, tick, "wait", wait_key(tick.waiter_id, tick.occurrence))
+    begun = _begin(d, tick, "wait:", wait_key(tick.waiter_id, tick.occurrence))
     if begun is None:
         return
     execution, key = begun
@@ -58,7 +58,7 @@ def begin_wait(d: Draft, tick: TickAwaitEvent) -> None:
 
 def begin_sleep(d: Draft, tick: TickSleep) -> None:
     """A body sleeps: a timer of the run brings it back."""
-    begun = _begin(d, tick, "sleep", sleep_key(tick.occurrence))
+    begun = _begin(d, tick, "sleep:", sleep_key(tick.occurrence))
     if begun is None:
         return
     execution, key = begun
@@ -82,11 +82,11 @@ def _begin(d: Draft, tick: TickAwaitEvent | TickSleep, kind: str, key: str) -> t
         return None
     earlier = execution.effects.get(source.ordinal)
     if earlier is None:
-        execution = executions.record(d, execution, source.ordinal, f"{kind}:{key}")
-    elif earlier.startswith(f"{kind}:"):
-        key = earlier.partition(":")[2]
+        execution = executions.record(d, execution, source.ordinal, key)
+    elif earlier.startswith(kind):
+        key = earlier
     else:
-        executions.claim(d, source, f"{kind}:{key}")
+        executions.claim(d, source, key)
         return None
     answer = d.waiting.answers.get(execution.item.id, EMPTY_MAP).get(key)
     if answer is not None:

@@ -27,7 +27,7 @@ def enqueue(d: Draft, step: str, event: EventRecord, extra: Any = None) -> None:
     d.active += 1
     worker = d.workers.get(step) or d.worker(step)
     limit = worker.num_workers
-    if not worker.queue.items and not worker.ready.items and (not limit or len(worker.in_progress) < limit):
+    if not worker.queue.size and not worker.ready.size and (not limit or len(worker.in_progress) < limit):
         d.workers = d.workers.set(step, _start(d, worker, WorkItem(d.items, step, event, extra, 0, d.at)))
         return
     item = WorkItem(d.items, step, event, extra)
@@ -38,7 +38,7 @@ def enqueue(d: Draft, step: str, event: EventRecord, extra: Any = None) -> None:
 def fill(d: Draft, step: str) -> None:
     """Use the free workers of a step: first for bodies that may go on, then for the queue."""
     worker = d.workers.get(step)
-    if worker is None or (not worker.queue.items and not worker.ready.items):
+    if worker is None or (not worker.queue.size and not worker.ready.size):
         return
     limit = worker.num_workers
     while not limit or len(worker.in_progress) < limit:

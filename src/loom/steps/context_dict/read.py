@@ -26,7 +26,7 @@ from loom.steps.context_dict.shapes import LoomShape
 from loom.steps.context_dict.stream_names import StreamNumbers, joined_step
 from loom.steps.context_dict.versions import parse
 from loom.steps.errors import ContextSerdeError
-from loom.steps.planner import Origin, StepsPlanner
+from loom.steps.planner import Origin, StepInput, StepsPlanner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -144,7 +144,7 @@ def _deliver(
             more=True,
             event=events.record(delivery.event, f"deliveries[{index}].event"),
             step=step,
-            origin=Origin(streams.scope(delivery.scope_path), tuple(sorted(recoveries.items()))),
+            origin=StepInput(Origin(streams.scope(delivery.scope_path), tuple(sorted(recoveries.items())))),
         )
         routed, _ = advance(routed, tick, planner, _read_field)
     draft = open_draft(routed, planner, no_fields)
