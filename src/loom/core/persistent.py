@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 from immutables import Map
+from typing_extensions import override
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,8 +25,8 @@ _CHUNK = 32
 class Fifo(msgspec.Struct, Generic[T], frozen=True, eq=False):
     """A queue whose every change leaves the old version as it was.
 
-    The first and the last values are in plain tuples, at most a chunk each, so that most changes copy a few pointers; what
-    lies between is in chunks, by number. Two queues are equal if their values are.
+    The first and the last values are in plain tuples, at most a chunk each, so that most changes copy a few pointers;
+    what lies between is in chunks, by number. Two queues are equal if their values are.
     """
 
     size: int = 0
@@ -90,9 +91,11 @@ class Fifo(msgspec.Struct, Generic[T], frozen=True, eq=False):
             yield from self.chunks[number]
         yield from self.back
 
+    @override
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Fifo) and self.size == other.size and all(a == b for a, b in zip(self, other, strict=True))
+        return isinstance(other, Fifo) and self.size == other.size and tuple(self) == tuple(other)
 
+    @override
     def __hash__(self) -> int:
         return hash(tuple(self))
 

@@ -78,8 +78,7 @@ def transition(draft: Draft, tick: WorkflowTick) -> None:
         draft.plan, intents = draft.planner.on_idle(draft.config, draft.plan, lifecycle.waiting_items(draft))
         _follow(draft, intents)
         _settle(draft)
-        if draft.is_running and not draft.active and not draft.asleep:
-            lifecycle.announce_idleness(draft)
+        lifecycle.announce_idleness(draft)
 
 
 def _settle(d: Draft) -> None:

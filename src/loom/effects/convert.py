@@ -82,8 +82,10 @@ def exception_of(failure: Failure) -> Exception:
     else:
         error = load_exception({"exception_type": failure.type, "exception_message": failure.message})
     # A cancelled body is a failure like any other, but is no Exception by itself.
-    return error if isinstance(error, Exception) else events.UnreconstructedException(
-        str(error), original_type=failure.type
+    return (
+        error
+        if isinstance(error, Exception)
+        else events.UnreconstructedException(str(error), original_type=failure.type)
     )
 
 

@@ -31,7 +31,7 @@ from loom.steps.registry import wire_name
 from loom.steps.retry import RetryInfo, ask_policy, policy_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from loom.core.commands import CommandResumeWorker, CommandRunWorker
     from loom.effects.binding import StepBinding
@@ -192,50 +192,57 @@ class StepExecution:
             self._collector = Collector(self.command)
         return self._collector.collect(event, expected, buffer_id, self._effects)
 
-    async def wait(
+    def wait(
         self,
         event_type: type[Event],
         waiter_event: Event | None,
         waiter_id: str | None,
         requirements: dict[str, Any],
         timeout_s: float | None,
-    ) -> Event:
+    ) -> Coroutine[Any, Any, Any]:
         """Wait for an event. The body is suspended; it is not run again while this process holds it."""
-        name = wire_name(event_class("wait_for_event", event_type))
-        waiter_id = waiter_id or self._default_waiter_id(name, requirements)
-        occurrence = self._occurrence(waiter_id)
-        source = self._live_source("wait_for_event")
-        tick = TickAwaitEvent(
-            at=self.host.now(),
-            source=source,
-            waiter_id=waiter_id,
-            occurrence=occurrence,
-            event_type=name,
-            requirements=tuple(requirements.items()),
-            timeout_s=seconds("wait_for_event(timeout=...)", timeout_s) if timeout_s is not None else None,
-            waiter_event=record_of(waiter_event) if waiter_event is not None else None,
-            suspends=self._owns_current_task(),
-        )
-        answer = await self._suspended(tick, self._recorded_key(source, wait_key(waiter_id, occurrence)))
-        if answer.timed_out or answer.event is None:
-            raise TimeoutError(f"Timed out waiting for {event_type.__name__}")
-        return event_of(answer.event)
 
-    async def sleep(self, duration: float) -> None:
+        def begin() -> tuple[TickAwaitEvent, str]:
+            name = wire_name(event_class("wait_for_event", event_type))
+            limit = seconds("wait_for_event(timeout=...)", timeout_s) if timeout_s is not None else None
+            awaited = waiter_id or self._default_waiter_id(name, requirements)
+            occurrence = self._occurrence(awaited)
+            source = self._live_source("wait_for_event")
+            tick = TickAwaitEvent(
+                at=self.host.now(),
+                source=source,
+                waiter_id=awaited,
+                occurrence=occurrence,
+                event_type=name,
+                requirements=tuple(requirements.items()),
+                timeout_s=limit,
+                waiter_event=record_of(waiter_event) if waiter_event is not None else None,
+                suspends=self._owns_current_task(),
+            )
+            return tick, self._recorded_key(source, wait_key(awaited, occurrence))
+
+        return self._suspended(begin)
+
+    def sleep(self, duration: float) -> Coroutine[Any, Any, Any]:
         """Wait for time to pass, as a timer of the run."""
-        occurrence = self._occurrence("sleep")
-        source = self._live_source("sleep")
-        tick = TickSleep(
-            at=self.host.now(),
-            source=source,
-            occurrence=occurrence,
-            delay_s=seconds("sleep()", duration),
-            suspends=self._owns_current_task(),
-        )
-        await self._suspended(tick, self._recorded_key(source, sleep_key(occurrence)))
+
+        def begin() -> tuple[TickSleep, str]:
+            delay = seconds("sleep()", duration)
+            occurrence = self._occurrence("sleep")
+            source = self._live_source("sleep")
+            tick = TickSleep(
+                at=self.host.now(),
+                source=source,
+                occurrence=occurrence,
+                delay_s=delay,
+                suspends=self._owns_current_task(),
+            )
+            return tick, self._recorded_key(source, sleep_key(occurrence))
+
+        return self._suspended(begin)
 
     def _default_waiter_id(self, event_type: str, requirements: dict[str, Any]) -> str:
-        wanted = json.dumps(requirements, sort_keys=True, default=str)
+        wanted = json.dumps(requirements, sort_keys=True, separators=(",", ":"), default=repr)
         return f"waiter_{event_type}_{wanted}_work_item_{self.command.item.id}"
 
     def _occurrence(self, waiter_id: str) -> int:
@@ -260,15 +267,23 @@ class StepExecution:
     def _owns_current_task(self) -> bool:
         return asyncio.current_task() is self.task
 
-    async def _suspended(self, tick: TickAwaitEvent | TickSleep, key: str) -> CommandResumeWorker:
-        """Tell the run about a wait and wait for its answer."""
+    async def _suspended(self, begin: Callable[[], tuple[TickAwaitEvent | TickSleep, str]]) -> Any:
+        """Tell the run about a wait and wait for its answer: the event, or nothing after a sleep.
+
+        The wait begins here and not where it was asked for: only now is it known which task waits. A waiting run is one
+        that many of are kept, so it holds on to as little as possible.
+        """
+        tick, key = begin()
+        del begin
+        awaited = tick.event_type.rpartition(".")[2] if isinstance(tick, TickAwaitEvent) else "sleep"
         if self._waits is None:
             self._waits = {}
         future: asyncio.Future[CommandResumeWorker] = asyncio.get_running_loop().create_future()
         self._waits[key] = future
         self.host.report(tick)
+        del tick
         try:
-            return await future
+            answer = await future
         except asyncio.CancelledError:
             if not self.abandoned and not self.is_over:
                 command = self.command
@@ -279,6 +294,9 @@ class StepExecution:
         finally:
             if self._waits.get(key) is future:
                 del self._waits[key]
+        if answer.timed_out:
+            raise TimeoutError(f"Timed out waiting for {awaited}")
+        return event_of(answer.event) if answer.event is not None else None
 
     def answer(self, command: CommandResumeWorker) -> None:
         """Let a wait go on."""
@@ -297,4 +315,3 @@ class StepExecution:
             last_exception=exception_of(item.last_failure) if item.last_failure is not None else None,
             last_failed_at=datetime.fromtimestamp(failed_at, tz=UTC) if failed_at is not None else None,
         )
-

@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 _NOBODY = "restoring"
 
 
-def catch_up(
-    state: BrokerState, ticks: Iterable[WorkflowTick], planner: Planner, saved_sequence: int
-) -> BrokerState:
+def catch_up(state: BrokerState, ticks: Iterable[WorkflowTick], planner: Planner, saved_sequence: int) -> BrokerState:
     """The state after the ticks, taken up by nobody. `saved_sequence` is the last number that the snapshot knew."""
     numbers = _Numbers(0, 0)
     for position, tick in enumerate(ticks):

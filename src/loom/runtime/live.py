@@ -159,8 +159,10 @@ class LiveRun:
         await self._adapter.news()
 
     def __del__(self) -> None:
-        if not self._seen and isinstance(self._ending, Exception) and not isinstance(
-            self._ending, WorkflowCancelledByUser
+        if (
+            not self._seen
+            and isinstance(self._ending, Exception)
+            and not isinstance(self._ending, WorkflowCancelledByUser)
         ):
             _log.error("Run %s failed and nobody asked for its result.", self.run_id, exc_info=self._ending)
 
@@ -179,9 +181,7 @@ class LiveRun:
                 f"Run {self.run_id} already keeps {state.waiting.kept_count} events that nobody has asked for: "
                 f"{type(event).__name__} is refused."
             )
-        self._deliver(
-            TickAddEvent(at=self.now(), event=record_of(event), step=step, waiter_id=waiter_id)
-        )
+        self._deliver(TickAddEvent(at=self.now(), event=record_of(event), step=step, waiter_id=waiter_id))
 
     def _is_wanted(self, event: Event) -> bool:
         kind = record_of(event).kind

@@ -16,7 +16,7 @@ from loom.steps.state_store import DictState
 from loom.steps.warn_once import warn_once
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Coroutine, Sequence
 
     from loom.core.state import BrokerState
     from loom.steps.events import Event, StartEvent, StopEvent
@@ -169,25 +169,24 @@ class Context(Generic[StateT]):
         """Put an event aside; once all expected ones are there, get them in the order of `expected`."""
         return self._inner("collect_events").collect(ev, expected, buffer_id or "default")
 
-    async def wait_for_event(  # noqa: PLR0913 - the signature is a public contract
+    def wait_for_event(  # noqa: PLR0913 - the signature is a public contract
         self,
         event_type: type[EventT],
         waiter_event: Event | None = None,
         waiter_id: str | None = None,
         requirements: dict[str, Any] | None = None,
-        timeout: float | None = _WAIT_SECONDS,  # noqa: ASYNC109 - part of the contract
-    ) -> EventT:
+        timeout: float | None = _WAIT_SECONDS,
+    ) -> Coroutine[Any, Any, EventT]:
         """Wait until an event of this type with these field values arrives, and get it.
 
         The body is suspended and gives its worker to others meanwhile. `waiter_event` is put on the stream, once.
         """
         execution = self._inner("wait_for_event")
-        answer: Any = await execution.wait(event_type, waiter_event, waiter_id, requirements or {}, timeout)
-        return answer  # type: ignore[no-any-return]
+        return execution.wait(event_type, waiter_event, waiter_id, requirements or {}, timeout)
 
-    async def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Let time pass. The sleep is a timer of the run: it survives what the process does not."""
-        await self._inner("sleep").sleep(seconds)
+        return self._inner("sleep").sleep(seconds)
 
     @property
     def idempotency_key(self) -> str:

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
     from loom.core.state import BrokerState
     from loom.steps.events import Event, StartEvent, StopEvent
@@ -101,18 +101,18 @@ class ExecutionPort(Protocol):
         """Put an event aside until all expected ones are there."""
         ...
 
-    async def wait(
+    def wait(
         self,
         event_type: type[Event],
         waiter_event: Event | None,
         waiter_id: str | None,
         requirements: dict[str, Any],
         timeout_s: float | None,
-    ) -> Event:
+    ) -> Coroutine[Any, Any, Any]:
         """Wait for an event from outside."""
         ...
 
-    async def sleep(self, duration: float) -> None:
+    def sleep(self, duration: float) -> Coroutine[Any, Any, Any]:
         """Wait for time to pass."""
         ...
 

@@ -122,9 +122,7 @@ def arrive(  # noqa: PLR0917 - the facts of one arrival
             fired = [_fire(number, spec.name, tuple(join.members), stream.scope)]
             join = JoinBuffer(EMPTY_FIFO, fired=True)
     closes = stream.tokens <= settled
-    stream = replace(
-        stream, joins=stream.joins.set(spec.name, join), tokens=stream.tokens - (0 if closes else settled)
-    )
+    stream = replace(stream, joins=stream.joins.set(spec.name, join), tokens=stream.tokens - (0 if closes else settled))
     plan = replace(plan, streams=plan.streams.set(number, stream))
     if fired and stream.scope:
         # The join's work is new one level up: the stream itself stays open there.

@@ -132,9 +132,7 @@ async def test_seed_comes_from_run_step_and_failures():
 
     policy = Seeded()
     await flaky(policy, failures=2).run(run_id="run-7")
-    expected = [
-        int.from_bytes(sha256(f"run-7:work:{n}".encode()).digest(), "big") & 0xFFFFFFFF for n in (1, 2)
-    ]
+    expected = [int.from_bytes(sha256(f"run-7:work:{n}".encode()).digest(), "big") & 0xFFFFFFFF for n in (1, 2)]
     assert policy.seeds == expected
 
 

@@ -151,9 +151,7 @@ def test_event_that_is_consumed_but_never_produced():
         async def other(self, ev: B) -> StopEvent:
             return StopEvent()
 
-    with pytest.raises(
-        WorkflowValidationError, match=r"^The following events are consumed but never produced: B"
-    ):
+    with pytest.raises(WorkflowValidationError, match=r"^The following events are consumed but never produced: B"):
         Unmade().validate()
 
 
@@ -163,9 +161,7 @@ def test_event_that_is_produced_but_never_consumed():
         async def start(self, ev: StartEvent) -> StopEvent | B:
             return B()
 
-    with pytest.raises(
-        WorkflowValidationError, match=r"^The following events are produced but never consumed: B"
-    ):
+    with pytest.raises(WorkflowValidationError, match=r"^The following events are produced but never consumed: B"):
         Untaken().validate()
 
 

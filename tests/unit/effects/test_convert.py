@@ -92,9 +92,7 @@ def test_cancelled_body_is_an_ordinary_exception_to_others() -> None:
         (TimedOutReport(2.0, ("a", "b")), events.WorkflowTimedOutEvent(timeout=2.0, active_steps=["a", "b"])),
         (
             UnhandledReport(PARCEL.kind, "pack", idle=True),
-            events.UnhandledEvent(
-                event_type="Parcel", qualified_name=PARCEL.kind.name, step_name="pack", idle=True
-            ),
+            events.UnhandledEvent(event_type="Parcel", qualified_name=PARCEL.kind.name, step_name="pack", idle=True),
         ),
     ],
 )

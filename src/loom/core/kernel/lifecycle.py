@@ -128,6 +128,8 @@ def waiting_items(d: Draft) -> list[WorkItem]:
 
 
 def announce_idleness(d: Draft) -> None:
-    """The run is idle from now on: note it, and tell the stream what it waits for."""
+    """If the run is idle still, note it, and tell the stream what it waits for."""
+    if not d.is_running or d.active or d.asleep:
+        return
     d.idle_since = d.at
     d.publish(IdleReport(d.freeze().waiter_reports(), d.at))
