@@ -16,7 +16,7 @@ from loom.core.config import num_workers
 from loom.core.records import EventRecord
 from loom.core.reports import Notice, Published
 from loom.core.state import BrokerState, InternalStepWorkerState, RunFields
-from loom.core.ticks import TickAddEvent
+from loom.core.ticks import TickAddEvent  # noqa: TC001 - msgspec reads the annotations of its structs
 
 if TYPE_CHECKING:
     from loom.core.planner import Planner

@@ -1,8 +1,8 @@
 """The reducer: `State + Tick -> (NewState, Commands)`. The only function that changes a run.
 
 It is pure and total: any tick in any state gives an answer, the same one on every machine and in every year. Each type
-of tick has one function, found in one table. `advance` is the whole transition of one input tick, with the ticks that it
-leads to; `reduce` is a single step of it.
+of tick has one function, found in one table. `advance` is the whole transition of one input tick, with the ticks that
+it leads to; `reduce` is a single step of it.
 """
 
 from __future__ import annotations

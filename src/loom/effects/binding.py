@@ -69,9 +69,16 @@ class StepBinding:
         if self.is_async:
             return await self.function(**arguments)
         context = contextvars.copy_context()
-        body = lambda: context.run(self.function, **arguments)  # noqa: E731 - a thread takes a plain callable
-        result = await asyncio.get_running_loop().run_in_executor(None, body)
+        result = await asyncio.get_running_loop().run_in_executor(None, lambda: context.run(self._body, arguments))
         return await result if inspect.isawaitable(result) else result
+
+    def _body(self, arguments: dict[str, Any]) -> Any:
+        """The body of a sync step, in its thread."""
+        try:
+            return self.function(**arguments)
+        except StopIteration as error:
+            # A future cannot carry it: whoever awaits the thread would wait for ever.
+            raise RuntimeError(f"Step function {self.name} raised StopIteration") from error
 
     def classify(self, result: Any) -> tuple[tuple[EventRecord, ...], bool]:
         """What a body returned, as records, and whether it opens a stream."""

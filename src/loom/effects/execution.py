@@ -118,12 +118,12 @@ class StepExecution:
                 fanned_out=fanned_out,
                 collects=self._collector.calls() if self._collector is not None else (),
             )
-        except asyncio.CancelledError as error:
-            if self.abandoned:
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            # The process ends, or the loop has dropped the body: there is nobody to tell.
+            raise
+        except BaseException as error:  # any failure of a body is data for the reducer, a cancellation from within too
+            if self.abandoned and isinstance(error, asyncio.CancelledError):
                 raise
-            # Whatever cancelled the body, the run goes on: this is a failure of the step.
-            tick = self._failed(error)
-        except Exception as error:  # noqa: BLE001 - any failure of a body is data for the reducer
             tick = self._failed(error)
         self.is_over = True
         host.executed(self, tick)

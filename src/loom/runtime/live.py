@@ -54,7 +54,7 @@ class LiveRun:
         "_outer", "_seen", "_store", "_task", "_thread", "_wake", "held_back", "now", "pull", "run_id", "workflow",
     )  # fmt: skip
 
-    def __init__(  # noqa: PLR0913 - everything that makes up a run
+    def __init__(
         self,
         workflow: Workflow,
         run_id: str,
@@ -365,6 +365,11 @@ def ending_of(command: TerminalCommand) -> StopEvent | BaseException:
         return result  # type: ignore[no-any-return]
     if isinstance(command, CommandFailWorkflow):
         body = command.failure.body
+        if isinstance(body, asyncio.CancelledError):
+            # Raised as it is, it would look like a cancellation of whoever awaits the run.
+            error = WorkflowRuntimeError(f"Step {command.step} was cancelled from within: {body!r}")
+            error.__cause__ = body
+            return error
         return body if isinstance(body, BaseException) else exception_of(command.failure)
     if command.reason == "cancelled":
         return WorkflowCancelledByUser()

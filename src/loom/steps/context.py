@@ -169,7 +169,7 @@ class Context(Generic[StateT]):
         """Put an event aside; once all expected ones are there, get them in the order of `expected`."""
         return self._inner("collect_events").collect(ev, expected, buffer_id or "default")
 
-    def wait_for_event(  # noqa: PLR0913 - the signature is a public contract
+    def wait_for_event(
         self,
         event_type: type[EventT],
         waiter_event: Event | None = None,

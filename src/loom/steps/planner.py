@@ -143,7 +143,7 @@ class StepsPlanner:
         intents: list[Intent] = [] if known else [Warn(streams.not_bound(event.kind.label, join.name))]
         return plan, (*intents, *_fire(fired, mark.origin)) if fired or intents else _NOTHING, True
 
-    def _deliver(  # noqa: PLR0917 - the facts of one arrival
+    def _deliver(
         self,
         config: BrokerConfig,
         plan: StepsPlan,

@@ -97,7 +97,7 @@ def _fire(stream: int, step: str, members: tuple[EventRecord, ...], scope: tuple
     return Fired(step, EventRecord(RELEASE_KIND, Release(stream, step, members)), scope)
 
 
-def arrive(  # noqa: PLR0917 - the facts of one arrival
+def arrive(
     config: BrokerConfig,
     plan: StepsPlan,
     spec: StepSpec,

@@ -56,7 +56,7 @@ class Workflow(metaclass=WorkflowMeta):
     # Counts the changes of any class's free functions, so that instances notice them.
     _steps_version: int = 0
 
-    def __init__(  # noqa: PLR0917 - the signature is a public contract
+    def __init__(  # noqa: PLR0913, PLR0917 - the signature is a public contract
         self,
         timeout: float | None = 45.0,
         disable_validation: bool = False,

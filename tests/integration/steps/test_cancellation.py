@@ -8,7 +8,7 @@ import pytest
 from steps_rig import outcome_of, settled, streamed, until_idle
 
 from loom import Context, Event, StartEvent, StopEvent, Workflow, catch_error, step
-from loom.steps.errors import WorkflowCancelledByUser
+from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError
 from loom.steps.events import StepFailedEvent, WorkflowCancelledEvent
 from loom.steps.retry import retry_policy, stop_after_attempt, wait_none
 
@@ -126,9 +126,9 @@ class Uncaught(Workflow):
 
 async def test_uncaught_cancelled_error_of_a_step_fails_the_run():
     handler = Uncaught(timeout=2).run()
-    with pytest.raises((asyncio.CancelledError, Exception)) as raised:
+    with pytest.raises(WorkflowRuntimeError, match="Step start was cancelled from within") as raised:
         await handler
-    assert "timed out" not in str(raised.value)
+    assert isinstance(raised.value.__cause__, asyncio.CancelledError)
     assert handler.is_done()
 
 
@@ -153,3 +153,16 @@ async def test_deprecated_cancel_asks_the_run_to_stop():
     with pytest.warns(DeprecationWarning, match="cancel_run"):
         handler.cancel()
     assert isinstance(await outcome_of(handler), WorkflowCancelledByUser)
+
+
+async def test_failure_that_is_no_exception_is_a_failure_like_any_other():
+    class Odd(BaseException):
+        pass
+
+    class Raises(Workflow):
+        @step
+        async def start(self, ev: StartEvent) -> StopEvent:
+            raise Odd("not an Exception")
+
+    with pytest.raises(Odd, match="not an Exception"):
+        await Raises(timeout=2).run()

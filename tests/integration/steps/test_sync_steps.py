@@ -114,3 +114,13 @@ async def test_sync_steps_run_beside_each_other():
 
     barrier = threading.Barrier(2, timeout=5)
     assert await Meet(timeout=5).run() == "met"
+
+
+async def test_stop_iteration_of_a_sync_step_is_no_hang():
+    class Exhausted(Workflow):
+        @step
+        def start(self, ev: StartEvent) -> StopEvent:
+            return next(iter(()))
+
+    with pytest.raises(RuntimeError, match="start raised StopIteration"):
+        await Exhausted(timeout=2).run()
