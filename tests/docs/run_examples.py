@@ -1,29 +1,39 @@
 """Runs the ```python blocks of one Markdown file, in order, in one namespace: `python run_examples.py FILE`.
 
-A block may use `await` at its top level. A block after the line `<!-- no-run -->` is compiled, not run.
+A block may use `await` at its top level. A ```text block right behind one is what it prints, to the letter; with
+`--rewrite` the file gets what was really printed. A block after the line `<!-- no-run -->` is compiled, not run.
 """
 
 from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import inspect
+import io
 import re
 import sys
 import types
 from dataclasses import dataclass
 from pathlib import Path
 
-_FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^```python\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 _NO_RUN = re.compile(r"<!-- no-run -->\s*\Z")
+
+
+class WrongOutputError(AssertionError):
+    """A page shows something else than its example prints."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """One example: its code object, which reports the line numbers of the Markdown file."""
+    """One example: its code object, which reports the line numbers of the Markdown file, and what it says it prints."""
 
     code: types.CodeType
     runs: bool
+    line: int
+    shown: str | None
+    shown_at: tuple[int, int]
 
 
 def blocks(path: Path) -> list[Block]:
@@ -31,25 +41,51 @@ def blocks(path: Path) -> list[Block]:
     text = path.read_text("utf-8")
     found = []
     for match in _FENCE.finditer(text):
-        padding = "\n" * text.count("\n", 0, match.start(1))
-        code = compile(padding + match[1], str(path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        found.append(Block(code, runs=not _NO_RUN.search(text, 0, match.start())))
+        line = text.count("\n", 0, match.start(1))
+        code = compile("\n" * line + match[1], str(path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        runs = not _NO_RUN.search(text, 0, match.start())
+        found.append(Block(code, runs, line, match[2] if runs else None, match.span(2)))
     return found
 
 
-def run(path: Path) -> None:
+def run(path: Path) -> list[tuple[Block, str]]:
     """Run the blocks as the body of a module that can be found in `sys.modules`, as a user's module would be."""
     module = types.ModuleType(re.sub(r"\W", "_", path.stem).lower() + "_examples")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
+    done = []
     with asyncio.Runner() as runner:
         for block in blocks(path):
             if not block.runs:
                 continue
-            outcome = eval(block.code, module.__dict__)
-            if inspect.iscoroutine(outcome):
-                runner.run(outcome)
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                outcome = eval(block.code, module.__dict__)
+                if inspect.iscoroutine(outcome):
+                    runner.run(outcome)
+            done.append((block, printed.getvalue()))
+    return done
+
+
+def check(path: Path, done: list[tuple[Block, str]]) -> None:
+    """Compare what the page shows with what was printed."""
+    for block, printed in done:
+        if block.shown is not None and block.shown != printed:
+            raise WrongOutputError(
+                f"{path}, line {block.line}: the example prints\n{printed}\nbut the page shows\n{block.shown}"
+            )
+
+
+def rewrite(path: Path, done: list[tuple[Block, str]]) -> None:
+    """Let the page show what was printed."""
+    text = path.read_text("utf-8")
+    for block, printed in reversed(done):
+        if block.shown is not None:
+            start, end = block.shown_at
+            text = text[:start] + printed + text[end:]
+    path.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":
-    run(Path(sys.argv[1]))
+    *options, page = sys.argv[1:]
+    (rewrite if "--rewrite" in options else check)(Path(page), run(Path(page)))

@@ -39,9 +39,8 @@ class CommandQueue:
     def add(self, commands: Sequence[WorkflowCommand]) -> None:
         """Queue commands. The cancelling of a timer whose start is still queued takes both away."""
         self._queue += commands
-        cancelled = {command.seq for command in commands if type(command) is CommandCancelTimer}
-        if cancelled:
-            self._withdraw(cancelled)
+        if CommandCancelTimer in map(type, commands):
+            self._withdraw({command.seq for command in commands if isinstance(command, CommandCancelTimer)})
 
     def _withdraw(self, cancelled: set[int]) -> None:
         unsent = {c.seq for c in self._queue if type(c) is CommandStartTimer and c.seq in cancelled}

@@ -44,10 +44,10 @@ class StepBinding:
 
     def arguments(self, item: WorkItem) -> dict[str, Any]:
         """The events for a body, by parameter."""
-        if item.extra is not None and item.extra.bound:
-            return {name: event_of(record) for name, record in item.extra.bound}
         if self.joins:
             return {self.event_name: members_of(item.event)}
+        if item.extra is not None and item.extra.bound:
+            return {name: event_of(record) for name, record in item.extra.bound}
         return {self.event_name: event_of(item.event)}
 
     def call(self, arguments: dict[str, Any]) -> Awaitable[Any]:

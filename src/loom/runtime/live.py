@@ -51,7 +51,8 @@ class LiveRun:
 
     __slots__ = (
         "__weakref__", "_adapter", "_bindings", "_core", "_done", "_ending", "_executions", "_lane", "_loop", "_on_end",
-        "_outer", "_seen", "_store", "_task", "_thread", "_wake", "held_back", "now", "pull", "run_id", "workflow",
+        "_outer", "_seen", "_store", "_task", "_thread", "_wake", "first_tick", "held_back", "now", "pull", "run_id",
+        "workflow",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +84,8 @@ class LiveRun:
         self._ending: StopEvent | BaseException | None = None
         self._done = False
         self._seen = False
+        self.first_tick: Callable[[], WorkflowTick] | None = None
+        """What the run begins with, until it does."""
         self.held_back: Callable[[], None] | None = None
         """Begins the run out of turn, while its workflow's limit holds it back."""
 
@@ -90,6 +93,11 @@ class LiveRun:
 
     def begin(self) -> None:
         """Set the run in motion."""
+        if self.first_tick is not None:
+            # Its state is there at once, for whoever looks at it or saves it before its loop has turned.
+            self._core.feed(self.first_tick())
+            self._core.drain()
+            self.first_tick = None
         drive = self._drive()
         if spans.are_wanted():
             drive = spans.around_run(self.workflow, drive, lambda: self._ending)
@@ -123,7 +131,8 @@ class LiveRun:
         if self._outer is self._adapter:
             # The order is fixed now, so that what is saved and what will happen are the same.
             self._lane += self._adapter.take_mail()
-        return foreseen(self.state, self._lane)
+        start = [self.first_tick()] if self.first_tick is not None else []
+        return foreseen(self.state, [*start, *self._lane])
 
     @property
     def is_done(self) -> bool:

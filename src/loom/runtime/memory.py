@@ -155,36 +155,31 @@ class MemoryRuntime:
             live.adopt_store(staged)
         self._runs[run_id] = live
 
-        def begin() -> None:
-            core.feed(_first_tick(workflow, run_id, outer.get_now(), start_event, staged, state))
-            # Its state is there at once, for whoever looks at it or saves it before its loop has turned.
-            core.drain()
-            live.begin()
-
-        self._admit(live, begin)
+        live.first_tick = lambda: _first_tick(workflow, run_id, outer.get_now(), start_event, staged, state)
+        self._admit(live)
         return live
 
-    def _admit(self, live: LiveRun, begin: Callable[[], None]) -> None:
+    def _admit(self, live: LiveRun) -> None:
         """Begin at once, or when the workflow's limit allows it. A run's clock starts when it does."""
         limit = live.workflow._num_concurrent_runs
         if limit is None:
-            begin()
+            live.begin()
             return
         turns = self._turns.setdefault(id(live.workflow), _Turns())
         if turns.running < limit:
             turns.running += 1
-            begin()
+            live.begin()
             return
         # It begins at the end of another run, but belongs to whoever asked for it now.
-        live.held_back = turns.waiting[live] = partial(copy_context().run, self._take_turn, turns, live, begin)
+        live.held_back = turns.waiting[live] = partial(copy_context().run, self._take_turn, turns, live)
 
     @staticmethod
-    def _take_turn(turns: _Turns, live: LiveRun, begin: Callable[[], None]) -> None:
+    def _take_turn(turns: _Turns, live: LiveRun) -> None:
         """A run that was held back begins: its turn has come, or it was cancelled and only has to end."""
         live.held_back = None
         del turns.waiting[live]
         turns.running += 1
-        begin()
+        live.begin()
 
     def _ended(self, live: LiveRun) -> None:
         if self._runs.get(live.run_id) is live:

@@ -36,7 +36,8 @@ class DictLikeModel(BaseModel):  # noqa: PLW1641 - pydantic gives a hash to mode
         if known is None:
             known = _known_keywords(type(self))
         if known.issuperset(params):
-            super().__init__(**params)
+            # What BaseModel.__init__ does, without passing the keywords through another call.
+            self.__pydantic_validator__.validate_python(params, self_instance=self)
             return
         private = self.__private_attributes__
         data = _checked(params.pop("_data", None))

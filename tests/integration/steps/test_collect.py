@@ -206,3 +206,14 @@ async def test_set_is_made_once_though_all_collect_at_once():
     events = await streamed(handler)
     assert [type(e) for e in events] == [StopEvent]
     assert workflow.calls["join"] <= 21
+
+
+async def test_body_may_collect_more_than_once():
+    class Twice(Workflow):
+        @step
+        async def start(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            first = ctx.collect_events(A(n=1), [A, A])
+            second = ctx.collect_events(A(n=2), [A, A])
+            return StopEvent(result=(first, [e.n for e in second]))
+
+    assert await Twice(timeout=5).run() == (None, [1, 2])

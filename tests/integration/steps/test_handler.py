@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import warnings
+import weakref
+from typing import Any
 
 import pytest
 from steps_rig import outcome_of, settled, until_idle
@@ -305,3 +307,31 @@ async def test_idempotency_key_is_stable_and_per_work_item():
     await workflow.run(run_id="k")
     assert len(set(workflow.keys)) == 2
     assert all("k" in key for key in workflow.keys)
+
+
+async def test_finished_run_leaves_nothing_behind():
+    class Big(Event):
+        payload: str = ""
+
+    class Publishes(Workflow):
+        @step
+        async def start(self, ctx: Context, ev: StartEvent) -> Big:
+            big = Big(payload="x")
+            alive.append(weakref.ref(big))
+            ctx.write_event_to_stream(big)
+            return big
+
+        @step
+        async def end(self, ev: Big) -> StopEvent:
+            return StopEvent()
+
+    alive: list[weakref.ref[Any]] = []
+    workflow = Publishes(timeout=5)
+    handler = workflow.run()
+    await handler
+    await settled()
+    assert alive[0]() is not None, "the handler can still read the stream"
+    del handler
+    await settled()
+    gc.collect()
+    assert alive[0]() is None

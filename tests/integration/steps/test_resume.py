@@ -6,14 +6,11 @@ import asyncio
 import json
 from typing import Any
 
-import pytest
 from pydantic import BaseModel
 from steps_rig import eventually, of_type, outcome_of, settled, until_idle
 
 from loom import Context, Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
-from loom.steps.errors import WorkflowTimeoutError
 from loom.steps.retry import retry_policy, stop_after_attempt, wait_none
-from loom.testing import run_virtual
 
 
 class Ask(InputRequiredEvent):
@@ -311,75 +308,6 @@ async def test_attempts_go_on_counting():
     again.ctx.send_event(Reply())
     assert isinstance(await outcome_of(again), ValueError)
     assert tries == [0, 1, 1, 2]
-
-
-class Impatient(Workflow):
-    @step
-    async def start(self, ctx: Context, ev: StartEvent) -> StopEvent:
-        try:
-            await ctx.wait_for_event(Reply, timeout=100)
-        except TimeoutError as error:
-            return StopEvent(result=str(error))
-        return StopEvent(result="answered")
-
-
-def test_timeout_of_a_waiter_survives():
-    async def main() -> tuple[Any, float]:
-        loop = asyncio.get_running_loop()
-        handler = Impatient(timeout=None).run()
-        await until_idle(handler)
-        begun = loop.time()
-        await asyncio.sleep(60)
-        data = through_json(handler)
-        await handler.cancel_run()
-        return await resumed(Impatient(timeout=None), data), loop.time() - begun
-
-    result, took = run_virtual(main())
-    assert result == "Timed out waiting for Reply"
-    assert took == pytest.approx(100, abs=1)
-
-
-class Naps(Workflow):
-    bodies = 0
-
-    @step
-    async def start(self, ctx: Context, ev: StartEvent) -> StopEvent:
-        self.bodies += 1
-        await ctx.sleep(3600)
-        return StopEvent(result="awake")
-
-
-def test_sleep_survives():
-    async def main() -> tuple[Any, float]:
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        handler = Naps(timeout=None).run()
-        await asyncio.sleep(1000)
-        data = through_json(handler)
-        await handler.cancel_run()
-        await asyncio.sleep(500)
-        return await resumed(Naps(timeout=None), data), loop.time() - begun
-
-    result, took = run_virtual(main())
-    assert result == "awake"
-    assert took == pytest.approx(3600, abs=1)
-
-
-def test_timeout_of_the_run_counts_alive_time():
-    async def main() -> tuple[Any, float]:
-        loop = asyncio.get_running_loop()
-        handler = TwoWaits(timeout=100).run()
-        await asyncio.sleep(60)
-        data = through_json(handler)
-        await handler.cancel_run()
-        await asyncio.sleep(1000)  # nobody has the run
-        again = resumed(TwoWaits(timeout=100), data)
-        begun = loop.time()
-        return await outcome_of(again), loop.time() - begun
-
-    error, took = run_virtual(main())
-    assert isinstance(error, WorkflowTimeoutError)
-    assert took == pytest.approx(40, abs=1)
 
 
 async def test_resumed_run_can_be_saved_and_resumed_again():

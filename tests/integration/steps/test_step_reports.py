@@ -1,0 +1,102 @@
+"""How executions show in the stream."""
+
+from __future__ import annotations
+
+import asyncio
+
+from steps_rig import step_states, streamed
+
+from loom import Context, Event, StartEvent, StopEvent, Workflow, step
+from loom.steps.events import StepStateChanged
+
+
+class Job(Event):
+    n: int = 0
+
+
+class Done(Event):
+    n: int = 0
+
+
+class TwoSteps(Workflow):
+    @step
+    async def first(self, ev: StartEvent) -> Job:
+        return Job(n=ev.n)
+
+    @step
+    async def second(self, ev: Job) -> StopEvent:
+        return StopEvent(result=ev.n + 1)
+
+
+class Limited(Workflow):
+    """Six jobs for a step with two workers; each job is let go by hand."""
+
+    def __init__(self) -> None:
+        super().__init__(timeout=5)
+        self.begun: list[int] = []
+        self.most = 0
+        self.now = 0
+        self.gates = [asyncio.Event() for _ in range(6)]
+
+    @step
+    async def start(self, ctx: Context, ev: StartEvent) -> Job | None:
+        for n in range(6):
+            ctx.send_event(Job(n=n))
+        return None
+
+    @step(num_workers=2)
+    async def work(self, ev: Job) -> Done:
+        self.begun.append(ev.n)
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await self.gates[ev.n].wait()
+        self.now -= 1
+        return Done(n=ev.n)
+
+    @step
+    async def join(self, ctx: Context, ev: Done) -> StopEvent | None:
+        done = ctx.collect_events(ev, [Done] * 6)
+        return StopEvent(result=[e.n for e in done]) if done else None
+
+
+async def test_execution_in_the_stream():
+    handler = TwoSteps(timeout=5).run(n=1)
+    events = await streamed(handler, internal=True)
+    reports = [
+        (e.name, e.step_state.value, e.worker_id, e.input_event_name, e.output_event_name)
+        for e in events
+        if isinstance(e, StepStateChanged)
+    ]
+    job = str(Job)
+    assert reports == [
+        ("first", "running", "0", "StartEvent", None),
+        ("first", "not_running", "0", "<class 'workflows.events.StartEvent'>", job),
+        ("second", "running", "0", "Job", None),
+        ("second", "not_running", "0", job, "<class 'workflows.events.StopEvent'>"),
+    ]
+    assert type(events[-1]) is StopEvent
+
+
+async def test_queued_execution_shows_as_preparing():
+    workflow = Limited()
+    for gate in workflow.gates:
+        gate.set()
+    handler = workflow.run()
+    states = step_states(await streamed(handler, internal=True), "work")
+    assert states.count(("work", "preparing", "<enqueued>")) == 4
+    assert states[:2] == [("work", "running", "0"), ("work", "running", "1")]
+
+
+class Chatty(Workflow):
+    @step
+    async def start(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        ctx.write_event_to_stream(Job(n=1))
+        ctx.write_event_to_stream(None)
+        ctx.write_event_to_stream(Job(n=2))
+        return StopEvent(result="x")
+
+
+async def test_what_an_execution_wrote_is_between_its_reports():
+    events = await streamed(Chatty(timeout=5).run(), internal=True)
+    shown = [e.step_state.value if isinstance(e, StepStateChanged) else type(e).__name__ for e in events]
+    assert shown == ["running", "Job", "Job", "not_running", "StopEvent"]

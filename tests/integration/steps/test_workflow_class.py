@@ -1,0 +1,114 @@
+"""Workflow classes: free functions, steps that come later, properties, local events."""
+
+from __future__ import annotations
+
+import pytest
+from steps_rig import outcome_of
+
+from loom import (
+    Context,
+    Event,
+    StartEvent,
+    StopEvent,
+    Workflow,
+    step,
+)
+from loom.steps.errors import WorkflowConfigurationError, WorkflowValidationError
+
+
+class A(Event):
+    pass
+
+
+class B(Event):
+    pass
+
+
+class Good(Workflow):
+    @step
+    async def start(self, ev: StartEvent) -> A:
+        return A()
+
+    @step
+    async def end(self, ev: A) -> StopEvent:
+        return StopEvent(result="good")
+
+
+def test_free_function_needs_its_workflow():
+    with pytest.raises(
+        WorkflowValidationError, match=r"^To decorate lonely please pass a workflow class to the @step decorator."
+    ):
+
+        @step
+        async def lonely(ev: StartEvent) -> StopEvent:
+            return StopEvent()
+
+
+async def test_free_functions_are_steps_of_exactly_their_class():
+    class Base(Workflow):
+        pass
+
+    @step(workflow=Base)
+    async def begin(ev: StartEvent) -> StopEvent:
+        return StopEvent(result="free")
+
+    class Derived(Base):
+        pass
+
+    assert await Base(timeout=5).run() == "free"
+    with pytest.raises(WorkflowConfigurationError):
+        Derived()
+
+
+async def test_step_added_later_is_validated_and_used():
+    class Grows(Workflow):
+        @step
+        async def start(self, ev: StartEvent) -> StopEvent:
+            return StopEvent(result="old")
+
+    workflow = Grows(timeout=5)
+    assert await workflow.run() == "old"
+
+    @step(workflow=Grows)
+    async def extra(ctx: Context, ev: B) -> StopEvent:
+        return StopEvent()
+
+    with pytest.raises(WorkflowValidationError, match="consumed but never produced: B"):
+        workflow.run()
+
+
+def test_step_of_a_name_that_exists_is_refused():
+    with pytest.raises(
+        WorkflowValidationError, match=r"^A step end is already part of this workflow, please choose another name\."
+    ):
+
+        @step(workflow=Good)
+        async def end(ev: A) -> StopEvent:
+            return StopEvent()
+
+
+def test_properties():
+    workflow = Good()
+    assert workflow.workflow_name == f"{Good.__module__}.{Good.__qualname__}"
+    assert Good(workflow_name="mine").workflow_name == "mine"
+    assert workflow.start_event_class is StartEvent
+    assert workflow.stop_event_class is StopEvent
+    assert set(workflow.events) == {StartEvent, A, StopEvent}
+    assert workflow.serializer is None
+    assert workflow.runtime is not None
+
+
+async def test_local_events_and_nested_workflows():
+    class Local(Event):
+        n: int = 1
+
+    class Nested(Workflow):
+        @step
+        async def start(self, ev: StartEvent) -> Local:
+            return Local(n=2)
+
+        @step
+        async def end(self, ev: Local) -> StopEvent:
+            return StopEvent(result=ev.n)
+
+    assert await outcome_of(Nested(timeout=5).run()) == 2
