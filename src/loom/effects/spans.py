@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import sys
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from loom.effects.verbose import summarize_event
 from loom.steps.errors import WorkflowCancelledByUser
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from loom.effects.binding import StepBinding
     from loom.steps.workflow import Workflow
+
+T = TypeVar("T")
 
 _PACKAGE = "llama_index_instrumentation"
 _DISPATCHER = "workflows.workflow"
@@ -46,13 +48,16 @@ def _has_listeners(package: Any) -> bool:
     return False
 
 
-async def around_run(workflow: Workflow, drive: Awaitable[None], ending: Callable[[], Any]) -> None:
-    """Drive a run within a span. `ending` tells afterwards what the run ended with."""
+async def around_run(workflow: Workflow, drive: Awaitable[T], ending_of: Callable[[T], Any]) -> T:
+    """Drive a run within a span. `ending_of` tells what the last command of a run means to whoever awaits it."""
     span = _Span(f"{type(workflow).__name__}.run", workflow, workflow.run, {}, {})
     try:
-        await drive
-    finally:
-        span.end(ending())
+        last = await drive
+    except BaseException as error:
+        span.end(error)
+        raise
+    span.end(ending_of(last))
+    return last
 
 
 async def around_step(workflow: Workflow, binding: StepBinding, arguments: dict[str, Any]) -> Any:

@@ -10,17 +10,15 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
-from loom.core.commands import CommandCompleteRun, CommandFailWorkflow
-from loom.core.records import STOP_EVENT, EventRecord
-from loom.core.reports import CancelledReport, FailedReport, TimedOutReport
 from loom.core.ticks import Source, TickAddEvent, TickCancelRun, TickEditStore
 from loom.effects import spans
-from loom.effects.convert import event_of, exception_of, published_event, record_of
+from loom.effects.convert import published_event, record_of
 from loom.effects.execution import StepExecution
 from loom.runtime.control_loop import ControlLoop
+from loom.runtime.endings import ending_of, is_ending, is_internal
 from loom.runtime.saving import foreseen
 from loom.steps.context import Context
-from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError, WorkflowTimeoutError
+from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError
 from loom.steps.events import Event, StopEvent
 from loom.steps.ports import current_execution
 from loom.steps.state_store import InMemoryStateStore
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 
     from loom.core.adapter import InternalRunAdapter
     from loom.core.commands import CommandResumeWorker, CommandRunWorker, TerminalCommand
-    from loom.core.reports import Published
     from loom.core.run import Run
     from loom.core.state import BrokerState
     from loom.core.ticks import TickStepResult, WorkflowTick
@@ -42,7 +39,6 @@ if TYPE_CHECKING:
 GRACE_S = 0.5
 """How long bodies may take to end when their run has."""
 
-_INTERNAL = "workflows.events.InternalDispatchEvent"
 _log = logging.getLogger("loom.run")
 
 
@@ -79,7 +75,7 @@ class LiveRun:
         self._lane: list[WorkflowTick] = []
         self._executions: dict[int, StepExecution] = {}
         self._store: InMemoryStateStore[Any] | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[TerminalCommand] | None = None
         self._wake: Callable[[], None] | None = None
         self._ending: StopEvent | BaseException | None = None
         self._done = False
@@ -98,26 +94,22 @@ class LiveRun:
             self._core.feed(self.first_tick())
             self._core.drain()
             self.first_tick = None
-        drive = self._drive()
+        drive = ControlLoop(self._core, self._outer, self).drive()
         if spans.are_wanted():
-            drive = spans.around_run(self.workflow, drive, lambda: self._ending)
+            drive = spans.around_run(self.workflow, drive, ending_of)
         self._task = self._loop.create_task(drive)
+        self._task.add_done_callback(self._ended)
 
-    async def _drive(self) -> None:
-        try:
-            self._ending = ending_of(await ControlLoop(self._core, self._outer, self).drive())
-        except asyncio.CancelledError as error:
-            self._ending = error
-            raise
-        except BaseException as error:
-            self._ending = error
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            self._done = True
-            self._task = None
-            self._on_end(self)
-            self._adapter.mark_closed()
+    def _ended(self, task: asyncio.Task[TerminalCommand]) -> None:
+        """The control loop has stopped: because the run is over, or because something went wrong with the loop."""
+        self._task = None
+        if task.cancelled():
+            self._ending = asyncio.CancelledError()
+        else:
+            self._ending = task.exception() or ending_of(task.result())
+        self._done = True
+        self._on_end(self)
+        self._adapter.mark_closed()
 
     @property
     def state(self) -> BrokerState:
@@ -351,37 +343,3 @@ class LiveRun:
         if not execution.abandoned:
             self.report(result)
         self._outer.finalize_step(execution.command)
-
-
-def is_internal(published: Published) -> bool:
-    """Whether something on the stream is only for those who ask for internal events."""
-    if isinstance(published, EventRecord):
-        return _INTERNAL in published.kind.bases
-    return not is_ending(published)
-
-
-def is_ending(published: Published) -> bool:
-    """Whether the stream ends with this."""
-    if isinstance(published, EventRecord):
-        return published.kind.is_a(STOP_EVENT)
-    return isinstance(published, TimedOutReport | CancelledReport | FailedReport)
-
-
-def ending_of(command: TerminalCommand) -> StopEvent | BaseException:
-    """What whoever awaits a run gets."""
-    if isinstance(command, CommandCompleteRun):
-        result: Any = event_of(command.result)
-        return result  # type: ignore[no-any-return]
-    if isinstance(command, CommandFailWorkflow):
-        body = command.failure.body
-        if isinstance(body, asyncio.CancelledError):
-            # Raised as it is, it would look like a cancellation of whoever awaits the run.
-            error = WorkflowRuntimeError(f"Step {command.step} was cancelled from within: {body!r}")
-            error.__cause__ = body
-            return error
-        return body if isinstance(body, BaseException) else exception_of(command.failure)
-    if command.reason == "cancelled":
-        return WorkflowCancelledByUser()
-    if command.reason == "timed_out":
-        return WorkflowTimeoutError(command.message)
-    return WorkflowRuntimeError(command.message)

@@ -42,8 +42,8 @@ class MemoryAdapter:
         self._pull: asyncio.Future[WorkflowTick] | None = None
         self._receiver: asyncio.Future[None] | None = None
         self._journal: list[WorkflowTick] = []
-        self._readers: list[asyncio.Future[None]] = []
-        self._end_waiters: list[asyncio.Future[None]] = []
+        self._readers: list[asyncio.Future[None]] | None = None
+        self._end_waiters: list[asyncio.Future[None]] | None = None
         self.stream: list[Published] = []
 
     @property
@@ -139,31 +139,27 @@ class MemoryAdapter:
             self.wake_readers()
 
     def wake_readers(self) -> None:
-        """Let everyone who waits for the stream or the end look again."""
-        readers, self._readers = self._readers, []
-        for reader in readers:
-            if not reader.done():
-                reader.set_result(None)
+        """Let everyone who waits for the stream look again."""
+        readers, self._readers = self._readers, None
+        _wake_all(readers)
 
     async def news(self) -> None:
         """Block until the journal or the stream has grown, or the run has ended."""
         reader = self._loop.create_future()
-        self._readers.append(reader)
+        self._readers = [*(self._readers or ()), reader]
         await reader
 
     async def closed(self) -> None:
         """Block until the run has ended."""
         waiter = self._loop.create_future()
-        self._end_waiters.append(waiter)
+        self._end_waiters = [*(self._end_waiters or ()), waiter]
         await waiter
 
     def mark_closed(self) -> None:
         """The run has ended: let everyone look again who waits for anything of it."""
-        self._readers, waiting = [], [*self._readers, *self._end_waiters]
-        self._end_waiters = []
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
+        waiters, self._end_waiters = self._end_waiters, None
+        self.wake_readers()
+        _wake_all(waiters)
 
     def send_event(self, tick: WorkflowTick) -> None:
         """See `InternalRunAdapter`."""
@@ -183,3 +179,10 @@ class MemoryAdapter:
             self._pull = None
         self.wake()
         self.wake_readers()
+
+
+def _wake_all(waiters: list[asyncio.Future[None]] | None) -> None:
+    """Let them all go on."""
+    for waiter in waiters or ():
+        if not waiter.done():
+            waiter.set_result(None)
