@@ -1,4 +1,4 @@
-"""Every Python example in the README and in docs/ runs as it stands, examples/ too, and links between pages hold."""
+"""Every Python example in the README and docs/ runs as it stands and prints what is shown; examples run; links hold."""
 
 from __future__ import annotations
 
@@ -51,6 +51,49 @@ def test_example_scripts_run(script: Path, tmp_path: Path) -> None:
 def test_links_to_other_pages_hold(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)", page.read_text("utf-8"))
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+
+
+def _graphs() -> list[tuple[str, str]]:
+    shown = re.compile(r"^```sh\nloom graph (\S+)\n```\n\n```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    return [graph for page in MARKDOWN for graph in shown.findall(page.read_text("utf-8"))]
+
+
+@pytest.mark.parametrize(("target", "shown"), _graphs(), ids=lambda value: value.partition("\n")[0])
+def test_graphs_that_are_shown_are_what_the_command_prints(target: str, shown: str) -> None:
+    done = _run("-m", "loom", "graph", target, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (0, shown), done.stderr
+
+
+@pytest.mark.parametrize("page", MARKDOWN, ids=_id)
+def test_links_within_pages_hold(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text("utf-8"))
+    missing = [
+        f"{target}#{heading}"
+        for target, heading in links
+        if "://" not in target and heading not in _headings(page.parent / target if target else page)
+    ]
+    assert missing == []
+
+
+def _headings(page: Path) -> set[str]:
+    """The anchors of a page, as they are made of its headings."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_doc_page_can_be_found_from_the_readme() -> None:
+    linked = re.findall(r"\]\((docs/[^)#\s]+)", (ROOT / "README.md").read_text("utf-8"))
+    pages = {_id(page) for page in (ROOT / "docs").glob("*.md")}
+    assert pages - set(linked) == set()
+
+
+def test_wrong_output_is_noticed_and_can_be_rewritten(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(2)\n```\n\n```text\n1\n```\n")
+    assert "WrongOutputError" in _run(RUNNER, page, cwd=tmp_path).stderr
+    assert _run(RUNNER, "--rewrite", page, cwd=tmp_path).returncode == 0
+    assert page.read_text() == "```python\nprint(2)\n```\n\n```text\n2\n```\n"
+    assert _run(RUNNER, page, cwd=tmp_path).returncode == 0
 
 
 def test_a_broken_example_is_noticed(tmp_path: Path) -> None:

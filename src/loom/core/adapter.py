@@ -27,8 +27,8 @@ class TaskSet(Protocol):
         """What workers did and what became of them since the last call, in order."""
         ...
 
-    def on_completion(self, wake: Callable[[], None]) -> None:
-        """Call `wake` when a worker has something to tell."""
+    def on_completion(self, wake: Callable[[bool], None]) -> None:
+        """Call `wake` when a worker has something to tell, with whether the run may go on at once, within the call."""
         ...
 
 

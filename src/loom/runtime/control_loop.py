@@ -44,7 +44,7 @@ class Workers(Protocol):
         """See `TaskSet`."""
         ...
 
-    def on_completion(self, wake: Callable[[], None]) -> None:
+    def on_completion(self, wake: Callable[[bool], None]) -> None:
         """See `TaskSet`."""
         ...
 

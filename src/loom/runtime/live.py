@@ -15,6 +15,7 @@ from loom.effects import spans
 from loom.effects.convert import published_event, record_of
 from loom.effects.execution import StepExecution
 from loom.runtime.control_loop import ControlLoop
+from loom.runtime.driver import Driver
 from loom.runtime.endings import ending_of, is_ending, is_internal
 from loom.runtime.saving import foreseen
 from loom.steps.context import Context
@@ -46,8 +47,8 @@ class LiveRun:
     """One run in memory."""
 
     __slots__ = (
-        "__weakref__", "_adapter", "_bindings", "_core", "_done", "_ending", "_executions", "_lane", "_loop", "_on_end",
-        "_outer", "_seen", "_store", "_task", "_thread", "_wake", "first_tick", "held_back", "now", "pull", "run_id",
+        "__weakref__", "_adapter", "_bindings", "_core", "_done", "_driver", "_ending", "_executions", "_lane", "_on_end",
+        "_outer", "_seen", "_store", "_thread", "_wake", "first_tick", "held_back", "loop", "now", "pull", "run_id",
         "workflow",
     )  # fmt: skip
 
@@ -70,13 +71,13 @@ class LiveRun:
         self.now = outer.get_now
         self._bindings = bindings
         self._on_end = on_end
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._lane: list[WorkflowTick] = []
         self._executions: dict[int, StepExecution] = {}
         self._store: InMemoryStateStore[Any] | None = None
-        self._task: asyncio.Task[TerminalCommand] | None = None
-        self._wake: Callable[[], None] | None = None
+        self._driver: Driver[TerminalCommand] | None = None
+        self._wake: Callable[[bool], None] | None = None
         self._ending: StopEvent | BaseException | None = None
         self._done = False
         self._seen = False
@@ -97,16 +98,18 @@ class LiveRun:
         drive = ControlLoop(self._core, self._outer, self).drive()
         if spans.are_wanted():
             drive = spans.around_run(self.workflow, drive, ending_of)
-        self._task = self._loop.create_task(drive)
-        self._task.add_done_callback(self._ended)
+        self._driver = Driver(drive, self._adapter, self.loop, self._ended)
+        self._driver.begin()
 
-    def _ended(self, task: asyncio.Task[TerminalCommand]) -> None:
+    def abort(self) -> None:
+        """The event loop is about to end, and the run with it."""
+        if self._driver is not None:
+            self._driver.abort()
+
+    def _ended(self, command: TerminalCommand | None, error: BaseException | None) -> None:
         """The control loop has stopped: because the run is over, or because something went wrong with the loop."""
-        self._task = None
-        if task.cancelled():
-            self._ending = asyncio.CancelledError()
-        else:
-            self._ending = task.exception() or ending_of(task.result())
+        self._driver = None
+        self._ending = error if command is None else ending_of(command)
         self._done = True
         self._on_end(self)
         self._adapter.mark_closed()
@@ -195,7 +198,7 @@ class LiveRun:
         if threading.get_ident() == self._thread:
             self._outer.send_event(tick)
         else:
-            self._loop.call_soon_threadsafe(self._outer.send_event, tick)
+            self.loop.call_soon_threadsafe(self._outer.send_event, tick)
 
     async def send_durably(self, event: Event, step: str | None = None, waiter_id: str | None = None) -> None:
         """Let an event reach the run. In memory, it is as safe as it gets at once."""
@@ -206,7 +209,7 @@ class LiveRun:
         if self._done:
             return
         if threading.get_ident() != self._thread:
-            self._loop.call_soon_threadsafe(self.request_cancel)
+            self.loop.call_soon_threadsafe(self.request_cancel)
         elif self.held_back is not None:
             # It begins only to end: with both ticks reduced at once, none of its bodies runs.
             self.held_back()
@@ -283,15 +286,15 @@ class LiveRun:
         lane, self._lane = self._lane, []
         return lane
 
-    def on_completion(self, wake: Callable[[], None]) -> None:
-        """Call `wake` when a body has something to tell."""
+    def on_completion(self, wake: Callable[[bool], None]) -> None:
+        """Call `wake` when a body has something to tell, with whether it has time to let the run go on at once."""
         self._wake = wake
 
     def start(self, command: CommandRunWorker) -> None:
         """Run a body."""
         execution = StepExecution(self, self._bindings[command.step], command)
         self._executions[command.seq] = execution
-        execution.task = self._loop.create_task(execution.work())
+        execution.task = self.loop.create_task(execution.work())
 
     def resume(self, command: CommandResumeWorker) -> None:
         """Let a suspended body go on."""
@@ -323,9 +326,9 @@ class LiveRun:
         if self._wake is None:
             return
         if threading.get_ident() == self._thread:
-            self._wake()
+            self._wake(False)
         else:
-            self._loop.call_soon_threadsafe(self._wake)
+            self.loop.call_soon_threadsafe(self._wake, False)
 
     def check_target(self, event: Event, step: str | None) -> None:
         """Refuse an event for a step that does not exist or does not take it."""
@@ -340,6 +343,11 @@ class LiveRun:
     def executed(self, execution: StepExecution, result: TickStepResult) -> None:
         """A body has ended. What an abandoned one has to say is of no interest any more."""
         self._executions.pop(execution.command.seq, None)
-        if not execution.abandoned:
-            self.report(result)
         self._outer.finalize_step(execution.command)
+        if execution.abandoned:
+            return
+        self._lane.append(result)
+        if self._wake is not None:
+            # The last body has nothing left to do but to let the run go on. Several end in one turn of the event loop,
+            # and are told together.
+            self._wake(not self._executions and result.failure is None)

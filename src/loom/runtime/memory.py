@@ -21,6 +21,7 @@ from loom.core.ticks import TickResume, TickStartRun
 from loom.effects.binding import StepBinding
 from loom.effects.convert import read_field, record_of
 from loom.effects.verbose import verbose_adapter
+from loom.runtime.guard import Guard
 from loom.runtime.live import LiveRun
 from loom.runtime.memory_adapter import MemoryAdapter
 from loom.steps import ports
@@ -73,6 +74,7 @@ class MemoryRuntime:
         self._runs: dict[str, LiveRun] = {}
         # Workflows are keyed by identity: they may be models with an equality and no hash.
         self._turns: dict[int, _Turns] = {}
+        self._guards: dict[asyncio.AbstractEventLoop, Guard] = {}
         self._tracked: WeakValueDictionary[int, Workflow] = WeakValueDictionary()
         self._launched = False
 
@@ -154,7 +156,7 @@ class MemoryRuntime:
         if staged is not None:
             live.adopt_store(staged)
         self._runs[run_id] = live
-
+        self._guards.setdefault(loop, Guard(loop)).add(live)
         live.first_tick = lambda: _first_tick(workflow, run_id, outer.get_now(), start_event, staged, state)
         self._admit(live)
         return live
@@ -184,6 +186,9 @@ class MemoryRuntime:
     def _ended(self, live: LiveRun) -> None:
         if self._runs.get(live.run_id) is live:
             del self._runs[live.run_id]
+        guard = self._guards.get(live.loop)
+        if guard is not None and guard.remove(live):
+            del self._guards[live.loop]
         turns = self._turns.get(id(live.workflow))
         if turns is None:
             return

@@ -27,7 +27,7 @@ class MemoryAdapter:
 
     __slots__ = (
         "_alarm", "_alarm_at", "_end_waiters", "_has_own_pull", "_has_tasks", "_journal", "_loop", "_mail", "_pull",
-        "_readers", "_receiver", "_waiter", "get_now", "stream",
+        "_readers", "_receiver", "get_now", "on_wake", "stream", "waiter",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
@@ -36,7 +36,11 @@ class MemoryAdapter:
         self._mail: list[WorkflowTick] = []
         self._has_tasks = False
         self._has_own_pull = True
-        self._waiter: asyncio.Future[None] | None = None
+        self.waiter: asyncio.Future[None] | None = None
+        """What a blocked control loop waits for."""
+        self.on_wake: Callable[[bool], None] | None = None
+        """Who drives the control loop, if that is no task: it is told that `waiter` is done, and whether it may go on at
+        once."""
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: float | None = None
         self._pull: asyncio.Future[WorkflowTick] | None = None
@@ -98,7 +102,7 @@ class MemoryAdapter:
         """A future that is done when somebody calls `wake` or the alarm rings."""
         if until != self._alarm_at:
             self._set_alarm(until)
-        self._waiter = waiter = self._loop.create_future()
+        self.waiter = waiter = self._loop.create_future()
         return waiter
 
     def _set_alarm(self, until: float | None) -> None:
@@ -114,13 +118,15 @@ class MemoryAdapter:
         self._alarm = self._alarm_at = None
         self.wake()
 
-    def wake(self) -> None:
-        """Let a blocked wait look again."""
-        waiter = self._waiter
+    def wake(self, at_once: bool = False) -> None:
+        """Let a blocked wait look again: soon, or at once if the caller has nothing left to do."""
+        waiter = self.waiter
         if waiter is not None:
-            self._waiter = None
+            self.waiter = None
             if not waiter.done():
                 waiter.set_result(None)
+                if self.on_wake is not None:
+                    self.on_wake(at_once)
 
     async def commit(self, batch: Batch) -> None:
         """Keep the ticks. In memory nothing can fail."""
