@@ -34,7 +34,7 @@ def after_failure(d: Draft, execution: Execution, tick: TickStepResult, failure:
         elapsed = d.at - (item.first_at if item.first_at is not None else d.at)
         fact = StepFailed(item, failure, item.attempts + 1, elapsed, d.at)
         d.plan, intents = d.planner.on_failed(d.config, d.plan, fact)
-        return intents  # type: ignore[no-any-return]
+        return intents
     waiters.begin_anew(d, item.id)
     item = replace(
         item,

@@ -1,8 +1,8 @@
 """Drives a control loop without a task of its own.
 
 A task would have to be woken through the event loop for every step, and it takes room in every run that waits. So the
-loop's coroutine is advanced right here: when the adapter has news, or when whatever the coroutine awaits is done. It runs
-in one context, the caller's at the start, as a task would.
+loop's coroutine is advanced right here: when the adapter has news, or when whatever the coroutine awaits is done. It
+runs in one context, the caller's at the start, as a task would.
 
 A control loop awaits futures only, its adapter's or those of a commit. What needs a task around it, such as
 `asyncio.timeout`, belongs into a task of its own behind such a future. May import asyncio.

@@ -47,9 +47,9 @@ class LiveRun:
     """One run in memory."""
 
     __slots__ = (
-        "__weakref__", "_adapter", "_bindings", "_core", "_done", "_driver", "_ending", "_executions", "_lane", "_on_end",
-        "_outer", "_seen", "_store", "_thread", "_wake", "first_tick", "held_back", "loop", "now", "pull", "run_id",
-        "workflow",
+        "__weakref__", "_adapter", "_bindings", "_core", "_done", "_driver", "_ending", "_executions", "_lane",
+        "_on_end", "_outer", "_seen", "_store", "_thread", "_wake", "first_tick", "held_back", "loop", "now", "pull",
+        "run_id", "workflow",
     )  # fmt: skip
 
     def __init__(

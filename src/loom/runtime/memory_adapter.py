@@ -39,8 +39,7 @@ class MemoryAdapter:
         self.waiter: asyncio.Future[None] | None = None
         """What a blocked control loop waits for."""
         self.on_wake: Callable[[bool], None] | None = None
-        """Who drives the control loop, if that is no task: it is told that `waiter` is done, and whether it may go on at
-        once."""
+        """Who drives the control loop, if that is no task: it is told that `waiter` is done, and may go on at once."""
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: float | None = None
         self._pull: asyncio.Future[WorkflowTick] | None = None
