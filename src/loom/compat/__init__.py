@@ -37,6 +37,7 @@ _MODULES = frozenset(
         "resource",
         "retry_policy",
         "runtime",
+        "testing",
         "types",
         "utils",
         "workflow",

@@ -36,7 +36,11 @@ class InternalRunAdapter(Protocol):
     """What a run needs of its runtime.
 
     The order for every batch: `commit`, then `on_tick` for each tick, then the effects. If `commit` raises, nothing of
-    the batch has happened outside, and the run must be dropped from memory.
+    the batch has happened outside, and the run must be dropped from memory. Whatever else an adapter raises ends the
+    run in this process too, and reaches whoever awaits it.
+
+    A driver may have no task of its own, so its coroutines await futures only: what needs a task around it, such as a
+    timeout, belongs into a task behind such a future.
     """
 
     async def wait_receive(self) -> WorkflowTick:

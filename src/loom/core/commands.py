@@ -27,14 +27,14 @@ class CommandQueueEvent(msgspec.Struct, frozen=True, tag=True):
 class CommandRunWorker(msgspec.Struct, frozen=True, tag=True):
     """Run a step's body.
 
-    `seq` comes back with the result. `execution` is the same when the same attempt runs again after a crash: the first
-    `effects` of it are applied already and must not be applied twice.
+    `seq` comes back with the result. `execution` is the same when the same attempt runs again after a crash: the
+    effects that its item lists are applied already and must not be applied twice.
     """
 
     seq: int
     step: str
     item: WorkItem
-    """The `WorkItem`: what to work on, and what its earlier attempts left behind."""
+    """What to work on, and what its earlier attempts left behind."""
     worker_id: int
     execution: int
     started_at: float

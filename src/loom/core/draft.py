@@ -70,8 +70,3 @@ class Draft(_Fields):
     def freeze(self) -> BrokerState:
         """The state as it is now."""
         return BrokerState(*_values_of(self))
-
-
-def open_draft(state: BrokerState, planner: Planner, read_field: FieldReader) -> Draft:
-    """A draft of the state after `state`."""
-    return Draft(state, planner, read_field)

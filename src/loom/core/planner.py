@@ -113,7 +113,3 @@ class Planner(Protocol):
     def origin_of(self, item: WorkItem) -> Any:
         """The mark on an event that a body working on `item` sends by itself."""
         ...
-
-    def accepts(self, config: BrokerConfig, step: str, event_type: str) -> bool:
-        """Whether a step takes events of this very type as input."""
-        ...

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from loom.core import retry
 from loom.core.commands import CommandQueueEvent, WorkflowCommand
-from loom.core.draft import Draft, FieldReader, open_draft
+from loom.core.draft import Draft, FieldReader
 from loom.core.kernel import collecting, executions, lifecycle, timers, waiters, workers
 from loom.core.planner import Complete, Emit, Fail, Intent, Planner, Publish, RunStep, Warn
 from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord
@@ -49,7 +49,7 @@ def reduce(
     state: BrokerState, tick: WorkflowTick, planner: Planner, read_field: FieldReader = no_fields
 ) -> tuple[BrokerState, list[WorkflowCommand]]:
     """One step: the state after a tick and the commands that it led to, `CommandQueueEvent` among them."""
-    draft = open_draft(state, planner, read_field)
+    draft = Draft(state, planner, read_field)
     _apply(draft, tick)
     return draft.freeze(), [*draft.commands, *(CommandQueueEvent(derived) for derived in draft.derived)]
 
@@ -58,7 +58,7 @@ def advance(
     state: BrokerState, tick: WorkflowTick, planner: Planner, read_field: FieldReader = no_fields
 ) -> tuple[BrokerState, list[WorkflowCommand]]:
     """The whole transition of an input tick: events that the run makes itself are reduced within it."""
-    draft = open_draft(state, planner, read_field)
+    draft = Draft(state, planner, read_field)
     transition(draft, tick)
     return draft.freeze(), draft.commands
 
@@ -110,21 +110,14 @@ def _apply(d: Draft, tick: WorkflowTick) -> None:
     _REDUCERS[kind](d, tick)
 
 
-def _start_run(d: Draft, tick: TickStartRun) -> None:
-    lifecycle.start(d, tick)
-
-
-def _resume(d: Draft, tick: TickResume) -> None:
-    lifecycle.resume(d, tick)
-
-
 def _add_event(d: Draft, tick: TickAddEvent) -> None:
     """Waiters first, then the steps that accept the event; what nobody takes is reported, and kept if it came early."""
     event, origin = tick.event, tick.origin
     if tick.source is not None:
-        if not executions.claim(d, tick.source, "send"):
+        execution = executions.claim(d, tick.source, "send")
+        if execution is None:
             return
-        origin = d.planner.origin_of(_item_of(d, tick))
+        origin = d.planner.origin_of(execution.item)
     if tick.event_id is not None:
         if tick.event_id in d.seen:
             return
@@ -143,14 +136,6 @@ def _add_event(d: Draft, tick: TickAddEvent) -> None:
         d.seen = d.seen.delete(tick.event_id)
     idle = not d.active and not d.asleep
     d.publish(UnhandledReport(event.kind, tick.step, idle, kept))
-
-
-def _item_of(d: Draft, tick: TickAddEvent) -> Any:
-    source = tick.source
-    assert source is not None
-    worker = d.workers[source.step]
-    execution = worker.in_progress.get(source.item) or worker.suspended[source.item]
-    return execution.item
 
 
 def _step_result(d: Draft, tick: TickStepResult) -> None:
@@ -181,16 +166,8 @@ def _step_result(d: Draft, tick: TickStepResult) -> None:
 
 
 def _publish(d: Draft, tick: TickPublishEvent) -> None:
-    if tick.source is None or executions.claim(d, tick.source, "publish"):
+    if tick.source is None or executions.claim(d, tick.source, "publish") is not None:
         d.publish(tick.event)
-
-
-def _await_event(d: Draft, tick: TickAwaitEvent) -> None:
-    waiters.begin_wait(d, tick)
-
-
-def _sleep(d: Draft, tick: TickSleep) -> None:
-    waiters.begin_sleep(d, tick)
 
 
 def _end_wait(d: Draft, tick: TickEndWait) -> None:
@@ -201,7 +178,7 @@ def _end_wait(d: Draft, tick: TickEndWait) -> None:
 
 def _edit_store(d: Draft, tick: TickEditStore) -> None:
     """Apply an edit. One that was made against another version is applied too: the store's owner orders its writers."""
-    if tick.source is not None and not executions.claim(d, tick.source, "store"):
+    if tick.source is not None and executions.claim(d, tick.source, "store") is None:
         return
     store = d.store.update(tick.changed)
     for key in tick.removed:
@@ -268,13 +245,13 @@ def _follow_rarely(d: Draft, intent: Publish | Warn | Complete | Fail) -> None:
 _NOBODY: frozenset[str] = frozenset()
 
 _REDUCERS: dict[type, Callable[[Draft, Any], None]] = {
-    TickStartRun: _start_run,
-    TickResume: _resume,
+    TickStartRun: lifecycle.start,
+    TickResume: lifecycle.resume,
     TickAddEvent: _add_event,
     TickStepResult: _step_result,
     TickPublishEvent: _publish,
-    TickAwaitEvent: _await_event,
-    TickSleep: _sleep,
+    TickAwaitEvent: waiters.begin_wait,
+    TickSleep: waiters.begin_sleep,
     TickEndWait: _end_wait,
     TickEditStore: _edit_store,
     TickTimerFired: _timer_fired,

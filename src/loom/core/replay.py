@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loom.core.draft import open_draft
+from loom.core.draft import Draft
 from loom.core.reduce import advance, no_fields, transition
 from loom.core.state import BrokerState
 
@@ -24,7 +24,7 @@ def replay(
     read_field: FieldReader = no_fields,
 ) -> BrokerState:
     """The state after a journal, from the beginning or from a snapshot."""
-    draft = open_draft(state if state is not None else BrokerState(), planner, read_field)
+    draft = Draft(state if state is not None else BrokerState(), planner, read_field)
     for tick in ticks:
         transition(draft, tick)
         draft.commands = []

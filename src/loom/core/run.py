@@ -26,14 +26,14 @@ from loom.core.commands import (
     TerminalCommand,
     WorkflowCommand,
 )
-from loom.core.draft import open_draft
+from loom.core.draft import Draft
 from loom.core.reduce import no_fields, transition
 from loom.core.state import BrokerState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loom.core.draft import Draft, FieldReader
+    from loom.core.draft import FieldReader
     from loom.core.planner import Planner
     from loom.core.ticks import WorkflowTick
 
@@ -85,6 +85,23 @@ class Run:
             self._since = []
         return self._base
 
+    def peek(self) -> BrokerState:
+        """The same for another thread than the driver's: nothing is changed by looking."""
+        draft = self._draft
+        return draft.freeze() if draft is not None else self._base
+
+    @property
+    def is_idle(self) -> bool:
+        """`BrokerState.is_idle`, without making a state of the draft."""
+        now = self._draft or self._base
+        return now.is_running and not now.active and not now.asleep
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        """How many early events are kept for waiters to come, and how many may be."""
+        now = self._draft or self._base
+        return now.waiting.kept_count, now.config.keep_unclaimed
+
     @property
     def is_over(self) -> bool:
         """Whether the run has ended, been parked included."""
@@ -112,7 +129,7 @@ class Run:
         if not self._buffer:
             return
         if self._draft is None:
-            self._draft = open_draft(self._base, self._planner, self._read_field)
+            self._draft = Draft(self._base, self._planner, self._read_field)
         buffer, self._buffer = self._buffer, []
         draft, last = self._draft, len(buffer) - 1
         for position, tick in enumerate(buffer):
@@ -139,7 +156,7 @@ class Run:
 
     def _recover(self) -> None:
         """Make the draft anew as it was before the tick that could not be reduced."""
-        self._draft = draft = open_draft(self._base, self._planner, self._read_field)
+        self._draft = draft = Draft(self._base, self._planner, self._read_field)
         for tick in self._since:
             transition(draft, tick)
         draft.commands = []

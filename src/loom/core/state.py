@@ -103,6 +103,10 @@ class InternalStepWorkerState(msgspec.Struct, frozen=True):
     collected_events: Map[str, CollectBuffer] = EMPTY_MAP
     collected_waiters: Map[int, StepWorkerWaiter] = EMPTY_MAP
 
+    def execution(self, item: int) -> Execution | None:
+        """The execution of a work item that is under way, whether it holds a worker or waits."""
+        return self.in_progress.get(item) or self.suspended.get(item)
+
 
 EMPTY_WORKER = InternalStepWorkerState()
 

@@ -24,23 +24,29 @@ if TYPE_CHECKING:
 Needed = tuple[tuple[str, int], ...]
 
 _REMEMBERED = 64
-_needs: dict[int, tuple[Sequence[type[Event]], int, Needed]] = {}
+_SHORT = 200
+_needs: dict[tuple[int, int], tuple[Sequence[type[Event]], list[type[Event]], Needed]] = {}
+"""What was counted last, by length and first type: the list itself, a copy of it, and the counts."""
 
 
 def needed_types(expected: Sequence[type[Event]]) -> Needed:
     """How many events of each type a list asks for.
 
-    A list that is passed again and again is counted once: it is known by its identity and length, and kept alive
-    here so that the identity stays its own.
+    A list is counted once, whether it is passed again and again or made anew for every call: comparing two lists of
+    classes costs next to nothing. A long one that is passed again is known by its identity and not even looked at.
     """
-    known = _needs.get(id(expected))
-    if known is not None and known[0] is expected and known[1] == len(expected):
-        return known[2]
-    counted = Counter(kind_of(event_class("collect_events", cls)).name for cls in expected)
-    needed = tuple(counted.items())
+    length = len(expected)
+    key = (length, id(expected[0]))
+    known = _needs.get(key)
+    if known is not None:
+        if known[0] is expected and length > _SHORT:
+            return known[2]
+        if known[1] == (expected if isinstance(expected, list) else list(expected)):
+            return known[2]
+    needed = tuple(Counter(kind_of(event_class("collect_events", cls)).name for cls in expected).items())
     if len(_needs) >= _REMEMBERED:
-        _needs.pop(next(iter(_needs)))
-    _needs[id(expected)] = (expected, len(expected), needed)
+        _needs.pop(next(iter(_needs)), None)
+    _needs[key] = (expected, list(expected), needed)
     return needed
 
 

@@ -50,6 +50,11 @@ class Host(Protocol):
     now: Callable[[], float]
     """The time."""
 
+    @property
+    def loop_ends(self) -> bool:
+        """Whether everything on the event loop is being cancelled, the bodies too."""
+        ...
+
     def report(self, tick: WorkflowTick) -> None:
         """Tell the run what a body did; safe from any thread."""
         ...
@@ -100,6 +105,8 @@ class StepExecution:
         """Run the body to its end and tell the run about it."""
         current_execution.set(self)
         binding, command, host = self.binding, self.command, self.host
+        if self.task is None:
+            self.task = asyncio.current_task()  # it was started eagerly, before its maker could say so
         try:
             arguments = binding.arguments(command.item)
             if binding.context_name is not None:
@@ -122,7 +129,7 @@ class StepExecution:
             # The process ends, or the loop has dropped the body: there is nobody to tell.
             raise
         except BaseException as error:  # any failure of a body is data for the reducer, a cancellation from within too
-            if self.abandoned and isinstance(error, asyncio.CancelledError):
+            if isinstance(error, asyncio.CancelledError) and (self.abandoned or host.loop_ends):
                 raise
             tick = self._failed(error)
         self.is_over = True

@@ -48,11 +48,11 @@ def _has_listeners(package: Any) -> bool:
     return False
 
 
-async def around_run(workflow: Workflow, drive: Awaitable[T], ending_of: Callable[[T], Any]) -> T:
+async def around_run(workflow: Workflow, drive: Callable[[], Awaitable[T]], ending_of: Callable[[T], Any]) -> T:
     """Drive a run within a span. `ending_of` tells what the last command of a run means to whoever awaits it."""
     span = _Span(f"{type(workflow).__name__}.run", workflow, workflow.run, {}, {})
     try:
-        last = await drive
+        last = await drive()
     except BaseException as error:
         span.end(error)
         raise

@@ -96,8 +96,10 @@ class ControlLoop:
                 run.feed(*ticks)
                 del ticks
         finally:
-            await workers.stop()
-            adapter.close()
+            try:
+                await workers.stop()
+            finally:
+                adapter.close()
 
     def _due(self) -> list[WorkflowTick]:
         """Timers come last: what workers and the outside had to say was there before them."""

@@ -25,7 +25,9 @@ T = TypeVar("T")
 class Driver(Generic[T]):
     """Advances one coroutine to its end, and tells `on_end` its result or the exception that it raised."""
 
-    __slots__ = ("_adapter", "_context", "_coroutine", "_is_due", "_is_parked", "_is_running", "_loop", "_on_end")
+    __slots__ = (
+        "_adapter", "_awaited", "_context", "_coroutine", "_is_due", "_is_parked", "_is_running", "_loop", "_on_end",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -39,6 +41,7 @@ class Driver(Generic[T]):
         self._loop = loop
         self._on_end = on_end
         self._context = contextvars.copy_context()
+        self._awaited: asyncio.Future[Any] | None = None
         self._is_due = False
         self._is_parked = False
         self._is_running = False
@@ -68,8 +71,10 @@ class Driver(Generic[T]):
             self._advance(self._coroutine.throw, asyncio.CancelledError())
 
     def _step(self, _done: asyncio.Future[Any] | None = None) -> None:
+        """Go on, unless this call is a late one: meanwhile the coroutine may have ended, or wait for something else."""
         self._is_due = False
-        if self._coroutine is not None and not self._is_running:
+        awaited = self._awaited
+        if self._coroutine is not None and not self._is_running and (awaited is None or awaited.done()):
             self._advance(self._coroutine.send, None)
 
     def _advance(self, resume: Callable[[Any], Any], value: Any) -> None:
@@ -90,6 +95,7 @@ class Driver(Generic[T]):
 
     def _park(self, awaited: Any) -> None:
         """Wait for what the coroutine awaits. For the adapter's own wait, `wake` is enough."""
+        self._awaited = awaited
         if awaited is None:
             self._step_soon()
             return
@@ -100,5 +106,5 @@ class Driver(Generic[T]):
             awaited.add_done_callback(self._step)
 
     def _end(self, result: T | None, error: BaseException | None) -> None:
-        self._coroutine = None
+        self._coroutine = self._awaited = None
         self._on_end(result, error)

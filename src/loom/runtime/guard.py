@@ -15,34 +15,40 @@ if TYPE_CHECKING:
 class Guard:
     """A task that lives as long as there are runs on its event loop."""
 
-    __slots__ = ("_loop", "_nothing_left", "_runs", "_task")
+    __slots__ = ("_loop", "_nothing_left", "_task", "runs")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._runs: set[LiveRun] = set()
-        self._nothing_left: asyncio.Future[None] | None = None
-        self._task: asyncio.Task[None] | None = None
+        self.runs: set[LiveRun] = set()
+        self._nothing_left: asyncio.Future[None] = loop.create_future()
+        self._task = loop.create_task(self._watch(), name="loom runs")
+
+    @property
+    def loop_ends(self) -> bool:
+        """Whether everything on the event loop is being cancelled: nothing new should begin there."""
+        return self._task.cancelling() > 0
 
     def add(self, run: LiveRun) -> None:
         """Watch over a run."""
-        self._runs.add(run)
-        if self._nothing_left is None:
-            self._nothing_left = self._loop.create_future()
-            self._task = self._loop.create_task(self._watch(self._nothing_left), name="loom runs")
+        self.runs.add(run)
 
     def remove(self, run: LiveRun) -> bool:
-        """A run has ended by itself. Whether there is nothing left to watch over."""
-        self._runs.discard(run)
-        if self._runs:
+        """A run has ended. Whether there is nothing left to watch over."""
+        self.runs.discard(run)
+        if self.runs:
             return False
-        if self._nothing_left is not None and not self._nothing_left.done():
+        if not self._nothing_left.done() and not self._loop.is_closed():
             self._nothing_left.set_result(None)
         return True
 
-    async def _watch(self, nothing_left: asyncio.Future[None]) -> None:
+    async def _watch(self) -> None:
         try:
-            await nothing_left
+            await self._nothing_left
         except asyncio.CancelledError:
-            for run in list(self._runs):
+            runs = list(self.runs)
+            for run in runs:
                 run.abort()
+            # The event loop waits for this task, and so for the runs to clean up.
+            for run in runs:
+                await run.wait_done()
             raise

@@ -107,7 +107,7 @@ class _Numbers:
         if seq > self._saved:
             return seq + self._offset
         worker = state.workers.get(step)
-        execution = (worker.in_progress.get(item) or worker.suspended.get(item)) if worker is not None else None
+        execution = worker.execution(item) if worker is not None else None
         return execution.seq if execution is not None else seq
 
     def _timer(self, state: BrokerState, tick: TickTimerFired) -> int:

@@ -1,6 +1,6 @@
-"""A run that lives in this process: its loop, its bodies, its stream, its store and its end.
+"""A run that lives in this process: its loop, its stream, its store and its end.
 
-It is what handlers and contexts talk to. May import loom.core, loom.effects and loom.steps.
+It is what handlers and contexts talk to; its bodies are in `bodies`. May import loom.core, loom.effects and loom.steps.
 """
 
 from __future__ import annotations
@@ -14,42 +14,39 @@ from loom.core.ticks import Source, TickAddEvent, TickCancelRun, TickEditStore
 from loom.effects import spans
 from loom.effects.convert import published_event, record_of
 from loom.effects.execution import StepExecution
+from loom.runtime.bodies import RunBodies
 from loom.runtime.control_loop import ControlLoop
 from loom.runtime.driver import Driver
 from loom.runtime.endings import ending_of, is_ending, is_internal
-from loom.runtime.saving import foreseen
-from loom.steps.context import Context
+from loom.runtime.saving import foreseen, is_lost
 from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError
 from loom.steps.events import Event, StopEvent
 from loom.steps.ports import current_execution
 from loom.steps.state_store import InMemoryStateStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Callable
 
     from loom.core.adapter import InternalRunAdapter
-    from loom.core.commands import CommandResumeWorker, CommandRunWorker, TerminalCommand
+    from loom.core.commands import TerminalCommand
     from loom.core.run import Run
     from loom.core.state import BrokerState
-    from loom.core.ticks import TickStepResult, WorkflowTick
+    from loom.core.ticks import WorkflowTick
     from loom.effects.binding import StepBinding
+    from loom.runtime.guard import Guard
     from loom.runtime.memory_adapter import MemoryAdapter
     from loom.steps.state_store import StoreEdit
     from loom.steps.workflow import Workflow
 
-GRACE_S = 0.5
-"""How long bodies may take to end when their run has."""
-
 _log = logging.getLogger("loom.run")
 
 
-class LiveRun:
+class LiveRun(RunBodies):
     """One run in memory."""
 
     __slots__ = (
-        "__weakref__", "_adapter", "_bindings", "_core", "_done", "_driver", "_ending", "_executions", "_lane",
-        "_on_end", "_outer", "_seen", "_store", "_thread", "_wake", "first_tick", "held_back", "loop", "now", "pull",
-        "run_id", "workflow",
+        "__weakref__", "_adapter", "_core", "_done", "_driver", "_ending", "_on_end", "_seen", "_store", "first_tick",
+        "held_back",
     )  # fmt: skip
 
     def __init__(
@@ -60,31 +57,22 @@ class LiveRun:
         adapter: MemoryAdapter,
         outer: InternalRunAdapter,
         bindings: dict[str, StepBinding],
+        guard: Guard,
         on_end: Callable[[LiveRun], None],
     ) -> None:
-        self.workflow = workflow
-        self.run_id = run_id
-        self.pull: Callable[[], Awaitable[WorkflowTick]]
+        super().__init__(workflow, run_id, outer, bindings, guard)
         self._core = core
         self._adapter = adapter
-        self._outer = outer
-        self.now = outer.get_now
-        self._bindings = bindings
         self._on_end = on_end
-        self.loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
-        self._lane: list[WorkflowTick] = []
-        self._executions: dict[int, StepExecution] = {}
         self._store: InMemoryStateStore[Any] | None = None
         self._driver: Driver[TerminalCommand] | None = None
-        self._wake: Callable[[bool], None] | None = None
         self._ending: StopEvent | BaseException | None = None
         self._done = False
         self._seen = False
         self.first_tick: Callable[[], WorkflowTick] | None = None
         """What the run begins with, until it does."""
-        self.held_back: Callable[[], None] | None = None
-        """Begins the run out of turn, while its workflow's limit holds it back."""
+        self.held_back: Callable[[], bool] | None = None
+        """Takes the run out of those that its workflow's limit holds back; False if its turn has come meanwhile."""
 
     # -- the run and its end ------------------------------------------------------------------------------------------
 
@@ -95,29 +83,49 @@ class LiveRun:
             self._core.feed(self.first_tick())
             self._core.drain()
             self.first_tick = None
-        drive = ControlLoop(self._core, self._outer, self).drive()
-        if spans.are_wanted():
-            drive = spans.around_run(self.workflow, drive, ending_of)
-        self._driver = Driver(drive, self._adapter, self.loop, self._ended)
+        drive = ControlLoop(self._core, self._outer, self).drive
+        driven = spans.around_run(self.workflow, drive, ending_of) if spans.are_wanted() else drive()
+        self._driver = Driver(driven, self._adapter, self.loop, self._ended)
         self._driver.begin()
 
+    def begin_in_turn(self) -> None:
+        """A run that was held back begins. If it cannot, whoever awaits it learns why."""
+        self.held_back = None
+        if self._done:
+            return
+        try:
+            self.begin()
+        except Exception as error:  # noqa: BLE001 - the caller is another run, at its end
+            self._ended(None, error)
+
     def abort(self) -> None:
-        """The event loop is about to end, and the run with it."""
-        if self._driver is not None:
+        """The event loop is about to end, and the run with it. One that is over needs no help to end."""
+        if self._driver is None:
+            self._ended(None, asyncio.CancelledError())
+        elif not self._core.is_over:
             self._driver.abort()
 
     def _ended(self, command: TerminalCommand | None, error: BaseException | None) -> None:
         """The control loop has stopped: because the run is over, or because something went wrong with the loop."""
+        if self._done:
+            return
         self._driver = None
         self._ending = error if command is None else ending_of(command)
         self._done = True
-        self._on_end(self)
-        self._adapter.mark_closed()
+        try:
+            self._on_end(self)
+        finally:
+            self._adapter.mark_closed()
 
     @property
     def state(self) -> BrokerState:
         """The run as data, now."""
         return self._core.state
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether only input from outside can move the run: nothing is under way to it either."""
+        return self._core.is_idle and not self._lane and not self._adapter.undelivered
 
     def state_to_save(self) -> BrokerState:
         """The run as data, with all that it was told but has not come to yet."""
@@ -179,26 +187,25 @@ class LiveRun:
         if not isinstance(event, Event):
             raise WorkflowRuntimeError(f"Only events can be sent into a run, not {type(event).__name__}.")
         self.workflow._check_target(event, step)
-        state = self.state
-        if state.waiting.kept_count >= state.config.keep_unclaimed and not self._is_wanted(event):
+        tick = TickAddEvent(at=self.now(), event=record_of(event), step=step, waiter_id=waiter_id)
+        self._refuse_if_full(tick)
+        self.on_loop(self._outer.send_event, tick)
+
+    def _refuse_if_full(self, tick: TickAddEvent) -> None:
+        """Raise if an event could only be kept for later, and no more can be kept."""
+        kept, limit = self._core.kept
+        if kept + self._adapter.undelivered + len(self._lane) < limit:
+            return
+        if threading.get_ident() == self._thread:
+            self._adapter.wake(at_once=True)
+            state = self.state_to_save()
+        else:
+            state = self._core.peek()
+        if is_lost(state, tick):
             raise WorkflowRuntimeError(
                 f"Run {self.run_id} already keeps {state.waiting.kept_count} events that nobody has asked for: "
-                f"{type(event).__name__} is refused."
+                f"{tick.event.kind.label} is refused."
             )
-        self._deliver(TickAddEvent(at=self.now(), event=record_of(event), step=step, waiter_id=waiter_id))
-
-    def _is_wanted(self, event: Event) -> bool:
-        kind = record_of(event).kind
-        names = {kind.name, *kind.bases}
-        return any(names & set(spec.accepts) for spec in self.state.config.steps) or bool(
-            names & set(self.state.waiting.index)
-        )
-
-    def _deliver(self, tick: WorkflowTick) -> None:
-        if threading.get_ident() == self._thread:
-            self._outer.send_event(tick)
-        else:
-            self.loop.call_soon_threadsafe(self._outer.send_event, tick)
 
     async def send_durably(self, event: Event, step: str | None = None, waiter_id: str | None = None) -> None:
         """Let an event reach the run. In memory, it is as safe as it gets at once."""
@@ -208,14 +215,16 @@ class LiveRun:
         """Ask the run to stop, without waiting."""
         if self._done:
             return
-        if threading.get_ident() != self._thread:
-            self.loop.call_soon_threadsafe(self.request_cancel)
-        elif self.held_back is not None:
+        self.on_loop(self._cancel)
+
+    def _cancel(self) -> None:
+        tick = TickCancelRun(at=self.now())
+        if self.held_back is not None and self.held_back():
             # It begins only to end: with both ticks reduced at once, none of its bodies runs.
-            self.held_back()
-            self._core.feed(TickCancelRun(at=self.now()))
+            self.begin_in_turn()
+            self._core.feed(tick)
         else:
-            self._deliver(TickCancelRun(at=self.now()))
+            self._outer.send_event(tick)
 
     async def cancel(self, timeout_s: float | None) -> None:
         """Ask the run to stop and wait for its end, at most so long."""
@@ -278,76 +287,3 @@ class LiveRun:
         if not self._done:
             self.report(tick)
         return True
-
-    # -- bodies: what the control loop asks ---------------------------------------------------------------------------
-
-    def completed(self) -> list[WorkflowTick]:
-        """What bodies did since the last call."""
-        lane, self._lane = self._lane, []
-        return lane
-
-    def on_completion(self, wake: Callable[[bool], None]) -> None:
-        """Call `wake` when a body has something to tell, with whether it has time to let the run go on at once."""
-        self._wake = wake
-
-    def start(self, command: CommandRunWorker) -> None:
-        """Run a body."""
-        execution = StepExecution(self, self._bindings[command.step], command)
-        self._executions[command.seq] = execution
-        execution.task = self.loop.create_task(execution.work())
-
-    def resume(self, command: CommandResumeWorker) -> None:
-        """Let a suspended body go on."""
-        execution = self._executions.get(command.seq)
-        if execution is not None:
-            execution.answer(command)
-
-    def warn(self, message: str) -> None:
-        """Tell the operator."""
-        _log.warning("Run %s: %s", self.run_id, message)
-
-    async def stop(self) -> None:
-        """Cancel the bodies that are left, with a little grace."""
-        tasks = []
-        for execution in list(self._executions.values()):
-            execution.abandoned = True
-            if execution.task is not None and not execution.task.done():
-                execution.task.cancel()
-                tasks.append(execution.task)
-        self._executions.clear()
-        if tasks:
-            await asyncio.wait(tasks, timeout=GRACE_S)
-
-    # -- bodies: what they ask ----------------------------------------------------------------------------------------
-
-    def report(self, tick: WorkflowTick) -> None:
-        """A body did something; safe from any thread."""
-        self._lane.append(tick)
-        if self._wake is None:
-            return
-        if threading.get_ident() == self._thread:
-            self._wake(False)
-        else:
-            self.loop.call_soon_threadsafe(self._wake, False)
-
-    def check_target(self, event: Event, step: str | None) -> None:
-        """Refuse an event for a step that does not exist or does not take it."""
-        if not isinstance(event, Event):
-            raise WorkflowRuntimeError(f"Only events can be sent, not {type(event).__name__}.")
-        self.workflow._check_target(event, step)
-
-    def make_context(self, execution: StepExecution) -> Context[Any]:
-        """The context that a body asks for."""
-        return Context._inside(self.workflow, execution)
-
-    def executed(self, execution: StepExecution, result: TickStepResult) -> None:
-        """A body has ended. What an abandoned one has to say is of no interest any more."""
-        self._executions.pop(execution.command.seq, None)
-        self._outer.finalize_step(execution.command)
-        if execution.abandoned:
-            return
-        self._lane.append(result)
-        if self._wake is not None:
-            # The last body has nothing left to do but to let the run go on. Several end in one turn of the event loop,
-            # and are told together.
-            self._wake(not self._executions and result.failure is None)

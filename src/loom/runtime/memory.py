@@ -6,11 +6,13 @@ May import loom.core, loom.effects, loom.steps and the rest of loom.runtime.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import uuid
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from weakref import WeakValueDictionary
 
@@ -53,6 +55,7 @@ class _Turns:
     def __init__(self) -> None:
         self.running = 0
         self.waiting: dict[LiveRun, Callable[[], None]] = {}
+        """What begins each of them, in the order in which they came."""
 
 
 class MemoryRuntime:
@@ -74,6 +77,8 @@ class MemoryRuntime:
         self._runs: dict[str, LiveRun] = {}
         # Workflows are keyed by identity: they may be models with an equality and no hash.
         self._turns: dict[int, _Turns] = {}
+        # One workflow may be run on several event loops, each in its thread.
+        self._turns_lock = threading.Lock()
         self._guards: dict[asyncio.AbstractEventLoop, Guard] = {}
         self._tracked: WeakValueDictionary[int, Workflow] = WeakValueDictionary()
         self._launched = False
@@ -141,10 +146,12 @@ class MemoryRuntime:
         resumed: BrokerState | None,
     ) -> LiveRun:
         """Begin a run, or go on with a restored one."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._guards:
+            self._forget_closed_loops()
         run_id = run_id if run_id is not None else uuid.uuid4().hex
         if run_id in self._runs:
             raise RuntimeError(f"Workflow run with run_id '{run_id}' already exists.")
-        loop = asyncio.get_running_loop()
         adapter = MemoryAdapter(loop, self._clock_on(loop))
         outer = self._decorate(adapter) if self._decorate is not None else adapter
         if workflow._verbose:
@@ -152,52 +159,84 @@ class MemoryRuntime:
         ready = _ready(workflow)
         state = replace(resumed, run_id=run_id, outcome=None, is_running=True) if resumed is not None else None
         core = Run(ready.planner, state, read_field)
-        live = LiveRun(workflow, run_id, core, adapter, outer, ready.bindings, self._ended)
+        guard = self._guard_on(loop)
+        live = LiveRun(workflow, run_id, core, adapter, outer, ready.bindings, guard, self._ended)
         if staged is not None:
             live.adopt_store(staged)
         self._runs[run_id] = live
-        self._guards.setdefault(loop, Guard(loop)).add(live)
+        guard.add(live)
         live.first_tick = lambda: _first_tick(workflow, run_id, outer.get_now(), start_event, staged, state)
-        self._admit(live)
+        try:
+            self._admit(live)
+        except BaseException:
+            self._ended(live)
+            raise
         return live
+
+    def _guard_on(self, loop: asyncio.AbstractEventLoop) -> Guard:
+        """Who watches over new runs of an event loop. What begins while a loop ends is not among what is cancelled."""
+        guard = self._guards.get(loop)
+        if guard is None or guard.loop_ends:
+            guard = self._guards[loop] = Guard(loop)
+        return guard
+
+    def _forget_closed_loops(self) -> None:
+        """Runs whose event loop was closed without a word are lost, but hold no name and no turn."""
+        for loop, guard in list(self._guards.items()):
+            if loop.is_closed():
+                del self._guards[loop]
+                for live in list(guard.runs):
+                    self._ended(live)
 
     def _admit(self, live: LiveRun) -> None:
         """Begin at once, or when the workflow's limit allows it. A run's clock starts when it does."""
         limit = live.workflow._num_concurrent_runs
-        if limit is None:
-            live.begin()
-            return
-        turns = self._turns.setdefault(id(live.workflow), _Turns())
-        if turns.running < limit:
-            turns.running += 1
-            live.begin()
-            return
-        # It begins at the end of another run, but belongs to whoever asked for it now.
-        live.held_back = turns.waiting[live] = partial(copy_context().run, self._take_turn, turns, live)
-
-    @staticmethod
-    def _take_turn(turns: _Turns, live: LiveRun) -> None:
-        """A run that was held back begins: its turn has come, or it was cancelled and only has to end."""
-        live.held_back = None
-        del turns.waiting[live]
-        turns.running += 1
+        if limit is not None:
+            with self._turns_lock:
+                turns = self._turns.setdefault(id(live.workflow), _Turns())
+                if turns.running >= limit:
+                    live.held_back = partial(self._take_turn, turns, live)
+                    # It begins at the end of another run, but belongs to whoever asked for it now.
+                    turns.waiting[live] = partial(copy_context().run, live.begin_in_turn)
+                    return
+                turns.running += 1
         live.begin()
 
+    def _take_turn(self, turns: _Turns, live: LiveRun) -> bool:
+        """Let a run that is held back count as running, though its turn has not come. False if it has."""
+        with self._turns_lock:
+            if turns.waiting.pop(live, None) is None:
+                return False
+            turns.running += 1
+            return True
+
     def _ended(self, live: LiveRun) -> None:
+        """A run is over, or was never begun: nothing of it is left here, and others have their turn."""
         if self._runs.get(live.run_id) is live:
             del self._runs[live.run_id]
-        guard = self._guards.get(live.loop)
-        if guard is not None and guard.remove(live):
+        if live.guard.remove(live) and self._guards.get(live.loop) is live.guard:
             del self._guards[live.loop]
-        turns = self._turns.get(id(live.workflow))
-        if turns is None:
-            return
-        turns.running -= 1
         limit = live.workflow._num_concurrent_runs
-        while turns.waiting and (limit is None or turns.running < limit):
-            next(iter(turns.waiting.values()))()
-        if not turns.running:
-            del self._turns[id(live.workflow)]
+        if limit is not None:
+            for other, begin in self._give_turn_away(live, limit):
+                other.on_loop(begin)
+
+    def _give_turn_away(self, live: LiveRun, limit: int) -> list[tuple[LiveRun, Callable[[], None]]]:
+        """The runs that may begin now that another is over. They count as running from here on."""
+        with self._turns_lock:
+            turns = self._turns.get(id(live.workflow))
+            if turns is None:
+                return []
+            if turns.waiting.pop(live, None) is None:
+                turns.running -= 1
+            able = (other for other in turns.waiting if not other.loop.is_closed())
+            next_ones = [(other, turns.waiting[other]) for other in islice(able, max(0, limit - turns.running))]
+            for other, _ in next_ones:
+                del turns.waiting[other]
+            turns.running += len(next_ones)
+            if not turns.running:
+                del self._turns[id(live.workflow)]
+            return next_ones
 
 
 def _first_tick(

@@ -78,6 +78,11 @@ class MemoryAdapter:
                 return ticks
             await self._arrival(until)
 
+    @property
+    def undelivered(self) -> int:
+        """How many ticks have come from outside that the control loop has not looked at."""
+        return len(self._mail)
+
     def take_mail(self) -> list[WorkflowTick]:
         """What has come from outside and was not looked at yet; nothing if a decorator receives in its own way."""
         if not self._has_own_pull:
@@ -150,19 +155,31 @@ class MemoryAdapter:
 
     async def news(self) -> None:
         """Block until the journal or the stream has grown, or the run has ended."""
-        reader = self._loop.create_future()
-        self._readers = [*(self._readers or ()), reader]
-        await reader
+        if self._readers is None:
+            self._readers = []
+        await self._join(self._readers)
 
     async def closed(self) -> None:
         """Block until the run has ended."""
+        if self._end_waiters is None:
+            self._end_waiters = []
+        await self._join(self._end_waiters)
+
+    async def _join(self, waiters: list[asyncio.Future[None]]) -> None:
+        """Wait with others, and leave no trace if the wait is given up."""
         waiter = self._loop.create_future()
-        self._end_waiters = [*(self._end_waiters or ()), waiter]
-        await waiter
+        waiters.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter in waiters:
+                waiters.remove(waiter)
+            raise
 
     def mark_closed(self) -> None:
         """The run has ended: let everyone look again who waits for anything of it."""
         waiters, self._end_waiters = self._end_waiters, None
+        self.on_wake = None
         self.wake_readers()
         _wake_all(waiters)
 

@@ -12,8 +12,12 @@ if TYPE_CHECKING:
     from loom.core.ticks import WorkflowTick
 
 
+_SPARE = 64
+"""How many cancelled timers are kept, beyond as many as are armed."""
+
+
 class ArmedTimers:
-    """A heap of due times. Cancelled ones are skipped when they come up."""
+    """A heap of due times. Cancelled ones are skipped when they come up, and swept out when they are too many."""
 
     __slots__ = ("_armed", "_heap", "next_due")
 
@@ -32,6 +36,10 @@ class ArmedTimers:
     def cancel(self, seq: int) -> None:
         """Disarm a timer."""
         self._armed.pop(seq, None)
+        if len(self._heap) > 2 * len(self._armed) + _SPARE:
+            # Most waits end long before their time: what they leave behind must not pile up until then.
+            self._heap = [(command.due, command.seq) for command in self._armed.values()]
+            heapq.heapify(self._heap)
         self._look()
 
     def _look(self) -> None:

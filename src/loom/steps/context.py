@@ -11,15 +11,15 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from loom.steps import ports
-from loom.steps.errors import ContextSerdeError, ContextStateError, WorkflowRuntimeError
+from loom.steps.errors import ContextStateError, WorkflowRuntimeError
 from loom.steps.state_store import DictState
 from loom.steps.warn_once import warn_once
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Coroutine, Sequence
+    from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 
     from loom.core.state import BrokerState
-    from loom.steps.events import Event, StartEvent, StopEvent
+    from loom.steps.events import Event, StartEvent
     from loom.steps.handler import WorkflowHandler
     from loom.steps.ports import ExecutionPort, RunPort
     from loom.steps.retry import RetryInfo
@@ -76,13 +76,15 @@ class Context(Generic[StateT]):
         from loom.steps.handler import WorkflowHandler
 
         if self._execution is not None:
-            raise ContextStateError("run() is only available from handler code, not from within steps.")
+            raise ContextStateError("run is only available from handler code, not from within steps.")
         # Of a run that had ended only the store is left; the new run begins with its start event.
         resumed = self._restored if self._restored is not None and self._restored.is_running else None
         staged = self._staged
         if self._run is not None:
             if not self._run.is_done:
-                raise ContextStateError("Cannot start a new run while context is already running.")
+                raise ContextStateError(
+                    "Cannot start a new run while context is already running. Wait for its end or use a new context."
+                )
             resumed, staged = None, self._run.store
         self._run = workflow.runtime.start_run(workflow, run_id, event, staged, resumed)
         self._restored = self._staged = None
@@ -91,6 +93,8 @@ class Context(Generic[StateT]):
     def _inner(self, what: str) -> ExecutionPort:
         if self._execution is not None:
             return self._execution
+        if self._run is None:
+            raise ContextStateError(f"{what} requires a running workflow. Call workflow.run() first.")
         raise ContextStateError(f"{what} is only available from within step functions.")
 
     def _outer(self, what: str) -> RunPort:
@@ -121,7 +125,7 @@ class Context(Generic[StateT]):
     @property
     def is_idle(self) -> bool:
         """Whether only input from outside can move the run."""
-        return self._run is not None and self._run.state.is_idle()
+        return self._run is not None and self._run.is_idle
 
     @property
     def store(self) -> InMemoryStateStore[StateT]:
@@ -139,7 +143,7 @@ class Context(Generic[StateT]):
         from loom.steps.snapshot import save
 
         if self._execution is not None:
-            raise ContextStateError("to_dict() is only available from handler code, not from within steps.")
+            raise ContextStateError("to_dict is only available from handler code, not from within steps.")
         used = serializer if serializer is not None else self._get_serializer()
         state = self._run.state_to_save() if self._run is not None else self._restored
         store = self.store if include_state else None
@@ -147,12 +151,22 @@ class Context(Generic[StateT]):
 
     @classmethod
     def from_dict(
-        cls, workflow: Workflow, data: dict[str, Any], serializer: BaseSerializer | None = None
+        cls,
+        workflow: Workflow,
+        data: dict[str, Any],
+        serializer: BaseSerializer | None = None,
+        *,
+        renames: Mapping[str, str] | None = None,
     ) -> Context[StateT]:
-        """A context restored from `to_dict`. What cannot be read is a `ContextSerdeError` at once."""
-        if data is None:
-            raise ContextSerdeError("Context dict specified in an invalid format: a dict is wanted, not None")
-        return cls(workflow, previous_context=data, serializer=serializer)
+        """A context restored from `to_dict`. What cannot be read is a `ContextSerdeError` at once.
+
+        `renames` maps the names that steps had when the dict was written to those that they have now.
+        """
+        from loom.steps.snapshot import restore
+
+        context = cls(workflow, serializer=serializer)
+        context._restored, context._staged = restore(workflow, data, context._get_serializer(), renames=renames)
+        return context
 
     def send_event(self, message: Event, step: str | None = None, *, waiter_id: str | None = None) -> None:
         """Send an event into the run. `step` aims it at one step, `waiter_id` at the waiters of one id."""
@@ -161,7 +175,7 @@ class Context(Generic[StateT]):
         elif self._run is not None:
             self._run.send(message, step, waiter_id)
         else:
-            raise ContextStateError("send_event() called before workflow started.")
+            raise ContextStateError("send_event() called before workflow started. Call workflow.run() first.")
 
     def collect_events(
         self, ev: Event, expected: Sequence[type[Event]], buffer_id: str | None = None
@@ -207,10 +221,9 @@ class Context(Generic[StateT]):
         """The steps that have an execution under way."""
         return list(self._outer("running_steps").state.active_steps())
 
-    async def stream_events(self) -> AsyncGenerator[Event, None]:
-        """The run's events from the beginning, until it ends."""
-        async for _, event in self._outer("stream_events").read_stream(-1, internal=False):
-            yield event
+    def stream_events(self) -> AsyncGenerator[Event, None]:
+        """All of the run's events from the beginning, the internal ones too, until it ends."""
+        return _all_events(self._outer("stream_events"))
 
     def get_result(self) -> Any:
         """The result of an ended run. Deprecated: await the handler."""
@@ -220,7 +233,7 @@ class Context(Generic[StateT]):
         ending = self._outer("get_result").ending()
         if isinstance(ending, BaseException):
             raise ending
-        return None if ending is None else plain_result(_as_stop(ending))
+        return None if ending is None else plain_result(ending)
 
     @property
     def streaming_queue(self) -> Any:
@@ -231,6 +244,6 @@ class Context(Generic[StateT]):
         return stream_into_queue(self._outer("streaming_queue"))
 
 
-def _as_stop(event: Any) -> StopEvent:
-    stop: StopEvent = event
-    return stop
+async def _all_events(run: RunPort) -> AsyncGenerator[Event, None]:
+    async for _, event in run.read_stream(-1, internal=True):
+        yield event

@@ -14,7 +14,7 @@ from loom.steps.annotations import names_in_scope
 from loom.steps.collect import is_count
 from loom.steps.errors import WorkflowValidationError
 from loom.steps.events import StepFailedEvent
-from loom.steps.signature import inspect_signature, is_free_function, validate_step_signature
+from loom.steps.signature import inspect_signature, is_free_function, naming, validate_step_signature
 from loom.steps.step_config import (
     CatchErrorHandler,
     P,
@@ -120,10 +120,11 @@ def make_step_function(
     timeout: float | timedelta | None = None,
 ) -> StepFunction[P, R]:
     """Attach a `StepConfig` to `func` without adding it to a workflow; `localns` serves its string annotations."""
+    name = getattr(func, "__name__", "")
     if not is_count(num_workers):
-        raise WorkflowValidationError("num_workers must be an integer greater than 0")
+        raise WorkflowValidationError(f"num_workers must be an integer greater than 0{naming(name)}")
     spec = inspect_signature(func, localns=localns)
-    validate_step_signature(spec)
+    validate_step_signature(spec, name)
     names = list(spec.accepted_events)
     made = cast("StepFunction[P, R]", func)
     made._step_config = StepConfig(

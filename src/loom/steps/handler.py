@@ -102,6 +102,10 @@ class WorkflowHandler:
     def exception(self) -> BaseException | None:
         """What the run failed with. Deprecated: await the handler."""
         warn_once("WorkflowHandler.exception() is deprecated: await the handler and catch what it raises.")
+        if not self._run.is_done:
+            from asyncio import InvalidStateError
+
+            raise InvalidStateError("Exception is not set: the run goes on.")
         ending = self._run.ending()
         return ending if isinstance(ending, BaseException) else None
 

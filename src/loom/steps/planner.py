@@ -99,11 +99,6 @@ class StepsPlanner:
         del config
         return _EMPTY_PLAN
 
-    def accepts(self, config: BrokerConfig, step: str, event_type: str) -> bool:
-        """Whether a step takes events of this very type as input."""
-        spec = specs_of(config).get(step)
-        return spec is not None and event_type in spec.accepts
-
     def origin_of(self, item: WorkItem) -> StepInput:
         """Events that a body sends by itself belong to no stream, but keep their line of recoveries."""
         recoveries = item.extra.origin.recoveries if item.extra is not None else ()

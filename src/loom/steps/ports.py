@@ -29,6 +29,11 @@ class RunPort(Protocol):
         """The run as data, now."""
         ...
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether only input from outside can move the run."""
+        ...
+
     def state_to_save(self) -> BrokerState:
         """The run as data, with all that it was told but has not come to yet."""
         ...

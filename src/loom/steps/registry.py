@@ -64,10 +64,13 @@ def framework_name(cls: _T, name: str) -> _T:
 def module_of(cls: type[Any]) -> str:
     """The module part of a name: `__main__` goes by the stem of its file, so that a record outlives the process."""
     module = cls.__module__
-    if module != "__main__":
-        return module
+    return main_name() if module == "__main__" else module
+
+
+def main_name() -> str:
+    """What the main program is called in records: the stem of its file, if it has one."""
     path = getattr(sys.modules.get("__main__"), "__file__", None)
-    return os.path.splitext(os.path.basename(path))[0] if path else module
+    return os.path.splitext(os.path.basename(path))[0] if path else "__main__"
 
 
 def wire_name(cls: type[Any]) -> str:

@@ -33,6 +33,7 @@ from loom.steps.jsonable import (
 from loom.steps.registry import (
     UnknownTypeError,
     framework_type,
+    main_name,
     names_of,
     resolve,
     resolve_subclass,
@@ -232,6 +233,10 @@ def _existing_class(name: str, preferred: tuple[type[Any], ...]) -> type[Any]:
 
 def _loaded_component(name: str) -> type[Any] | None:
     module_name, _, attribute = name.rpartition(".")
-    module = sys.modules.get(module_name)
-    found = vars(module).get(attribute) if module is not None else None
-    return found if isinstance(found, type) and _is_component(found) else None
+    # The main program goes by the stem of its file, under which another module may be loaded too.
+    places = [module_name, "__main__"] if module_name == main_name() else [module_name]
+    for module in filter(None, map(sys.modules.get, places)):
+        found = vars(module).get(attribute)
+        if isinstance(found, type) and _is_component(found):
+            return found
+    return None

@@ -137,30 +137,37 @@ def _declared_returns(hint: Any) -> list[Any]:
     return returned_types(hint) or [NoneType]
 
 
-def validate_step_signature(spec: StepSignatureSpec) -> None:
-    """Raise `WorkflowValidationError` if a function with this signature cannot be a step."""
+def validate_step_signature(spec: StepSignatureSpec, step_name: str = "") -> None:
+    """Raise `WorkflowValidationError` if a function with this signature cannot be a step; the error names the step."""
+    problem = _problem(spec)
+    if problem:
+        raise WorkflowValidationError(f"{problem}{naming(step_name)}")
+
+
+def naming(step_name: str) -> str:
+    """What an error about a declaration ends with, so that one knows which step it is about."""
+    return f" (Step '{step_name}')" if step_name else ""
+
+
+def _problem(spec: StepSignatureSpec) -> str:
     events = spec.accepted_events
     if not events:
-        raise WorkflowValidationError("Step signature must have at least one parameter annotated as type Event")
+        return "Step signature must have at least one parameter annotated as type Event"
     if spec.collection_param is not None and len(events) > 1:
-        raise WorkflowValidationError(
+        return (
             "A list[E] collection parameter cannot be combined with other event parameters. Use a single list[E] "
             "parameter, or multiple single-event parameters for a multi-slot join."
         )
-    if len(events) > 1:
-        _validate_slots(events)
-    if not spec.return_types:
-        raise WorkflowValidationError("Return types of workflows step functions must be annotated with their type.")
-
-
-def _validate_slots(events: dict[str, list[Any]]) -> None:
-    for name, types in events.items():
+    for name, types in events.items() if len(events) > 1 else ():
         if len(types) != 1:
-            raise WorkflowValidationError(
+            return (
                 "Collect-mode steps (more than one event parameter) require each event parameter to declare a single "
                 f"event type, but parameter {name!r} declares {len(types)}. Union-typed collect parameters are not "
                 "supported."
             )
+    if not spec.return_types:
+        return "Return types of workflows step functions must be annotated with their type."
+    return ""
 
 
 def get_steps_from_class(_class: object) -> dict[str, StepFunction[..., Any]]:

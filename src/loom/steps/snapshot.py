@@ -14,6 +14,8 @@ from loom.steps.errors import ContextSerdeError
 from loom.steps.state_store import InMemoryStateStore
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from loom.steps.serializers import BaseSerializer
     from loom.steps.workflow import Workflow
 
@@ -31,9 +33,16 @@ def save(
 
 
 def restore(
-    workflow: Workflow, data: dict[str, Any], serializer: BaseSerializer, now: float | None = None
+    workflow: Workflow,
+    data: dict[str, Any],
+    serializer: BaseSerializer,
+    now: float | None = None,
+    renames: Mapping[str, str] | None = None,
 ) -> tuple[BrokerState, InMemoryStateStore[Any] | None]:
-    """What a dict holds, as of `now`; a `ContextSerdeError` if it cannot be read."""
+    """What a dict holds, as of `now`; a `ContextSerdeError` if it cannot be read.
+
+    `renames` says what steps are called now that had another name when the dict was written.
+    """
     if not isinstance(data, dict):
         raise ContextSerdeError(f"Context dict specified in an invalid format: a dict is wanted, not {type(data)}")
     state = context_from_dict(
@@ -42,6 +51,7 @@ def restore(
         serializer=serializer,
         event_classes=workflow.events,
         now=now if now is not None else workflow.runtime.now(),
+        renames=renames,
     )
     stored = data.get("state")
     if not stored:

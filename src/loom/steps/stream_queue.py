@@ -17,7 +17,7 @@ def stream_into_queue(run: RunPort) -> asyncio.Queue[Event]:
     queue: asyncio.Queue[Event] = asyncio.Queue()
 
     async def pump() -> None:
-        async for _, event in run.read_stream(-1, internal=False):
+        async for _, event in run.read_stream(-1, internal=True):
             queue.put_nowait(event)
 
     task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(pump())

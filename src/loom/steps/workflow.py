@@ -85,7 +85,7 @@ class Workflow(metaclass=WorkflowMeta):
         self._validated: tuple[int, bool] | None = None
         self._compiled: tuple[int, BrokerConfig] | None = None
         self._bound: tuple[int, Any] | None = None
-        self._state_type: Any = None
+        self._state_type: tuple[int, Any] | None = None
         self._runtime = runtime if runtime is not None else ports.registering_runtime.get()
         if self._runtime is not None:
             self._runtime.track_workflow(self)
@@ -164,11 +164,11 @@ class Workflow(metaclass=WorkflowMeta):
 
     def _get_state_type(self) -> Any:
         """The type of its runs' store, from the annotations of its steps."""
-        if self._state_type is None:
+        if self._state_type is None or self._state_type[0] != Workflow._steps_version:
             from loom.steps.state_store import infer_state_type
 
-            self._state_type = infer_state_type(self)
-        return self._state_type
+            self._state_type = (Workflow._steps_version, infer_state_type(self))
+        return self._state_type[1]
 
     def _get_serializer(self) -> BaseSerializer:
         """The serializer of its contexts: its own, or one that knows its events and its state."""
@@ -207,30 +207,17 @@ class Workflow(metaclass=WorkflowMeta):
 
             _refuse("Resource config validation failed:", check_resource_configs(configs))
         if validate_resources:
-            _refuse("Resource validation failed:", self._unresolvable(configs))
+            from loom.steps.resources import try_resources
+
+            _refuse("Resource validation failed:", try_resources(configs, self._resources()))
         self._validated = (Workflow._steps_version, human)
         return human
-
-    def _unresolvable(self, configs: dict[str, StepConfig]) -> list[str]:
-        """Try every resource once and say what went wrong."""
-        import asyncio
-
-        async def resolve() -> list[str]:
-            problems = []
-            for name, config in configs.items():
-                for definition in config.resources:
-                    try:
-                        await self._resources().get(definition.resource, definition.type_annotation)
-                    except Exception as error:  # noqa: BLE001 - every problem is reported, not only the first
-                        problems.append(f"Step '{name}', resource '{definition.name}': {error}")
-            return problems
-
-        return asyncio.run(resolve())
 
     def _validate_once(self) -> None:
         if self._disable_validation or (self._validated is not None and self._validated[0] == Workflow._steps_version):
             return
-        self.validate()
+        # Not the public name: a class that is a pydantic model too may have pydantic's method under it.
+        Workflow.validate(self)
 
     def _check_target(self, event: Event, step: str | None) -> None:
         """Refuse an event for a step that does not exist or does not take it."""
@@ -277,6 +264,7 @@ class Workflow(metaclass=WorkflowMeta):
 
         self._lock()
         self._validate_once()
+        self._get_state_type()
         run_id = kwargs.pop("run_id", None)
         context: Context[Any] = Context(self) if ctx is None else ctx
         event = None if context.is_running else self._start_event(start_event, kwargs)

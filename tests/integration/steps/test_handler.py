@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import warnings
 import weakref
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from steps_rig import outcome_of, settled, until_idle
 
 from loom import Context, Event, StartEvent, StopEvent, Workflow, WorkflowHandler, step
-from loom.steps.errors import ContextStateError, WorkflowRuntimeError
+from loom.steps.errors import ContextStateError, WorkflowCancelledByUser, WorkflowRuntimeError
 from loom.steps.events import WorkflowCancelledEvent
 from loom.steps.state_store import DictState
 
@@ -179,6 +180,41 @@ async def test_deprecated_names_of_futures_still_work():
         assert handler.exception() is None
 
 
+@pytest.mark.parametrize("name", ["done", "cancelled", "exception", "cancel"])
+async def test_deprecated_names_warn_once_per_process(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("loom.steps.warn_once._shown", set())
+    handler = Plain(timeout=5).run()
+    await handler
+    with pytest.warns(DeprecationWarning, match=rf"WorkflowHandler\.{name}\(\) is deprecated"):
+        getattr(handler, name)()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        getattr(handler, name)()
+
+
+async def test_asking_whether_it_runs_is_deprecated_in_a_step(monkeypatch: pytest.MonkeyPatch):
+    class Asks(Workflow):
+        @step
+        async def start(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            return StopEvent(result=ctx.is_running)
+
+    monkeypatch.setattr("loom.steps.warn_once._shown", set())
+    with pytest.warns(DeprecationWarning, match="is_running"):
+        assert await Asks(timeout=5).run() is True
+
+
+async def test_exception_of_a_run_that_goes_on_is_not_known():
+    handler = Waits(timeout=5).run()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        with pytest.raises(asyncio.InvalidStateError):
+            handler.exception()
+        assert handler.cancelled() is False
+        await handler.cancel_run()
+        assert isinstance(handler.exception(), WorkflowCancelledByUser)
+        assert handler.cancelled() is True
+
+
 async def test_context_before_the_run():
     ctx = Context(Plain(timeout=5))
     assert ctx.is_running is False
@@ -187,7 +223,7 @@ async def test_context_before_the_run():
     with pytest.raises(
         ContextStateError, match=r"stream_events requires a running workflow\. Call workflow\.run\(\) first\."
     ):
-        _ = [e async for e in ctx.stream_events()]
+        ctx.stream_events()
     with pytest.raises(ContextStateError, match="running_steps requires a running workflow"):
         await ctx.running_steps()
 
@@ -200,13 +236,17 @@ async def test_inner_face_is_refused_elsewhere(when: str):
         handler = Plain(timeout=5).run()
         await handler
         ctx = handler.ctx
-    with pytest.raises(ContextStateError, match="collect_events"):
+    why = {
+        "before": "requires a running workflow. Call workflow.run() first.",
+        "outside": "is only available from within step functions.",
+    }[when]
+    with pytest.raises(ContextStateError, match=re.escape(f"collect_events {why}")):
         ctx.collect_events(Go(), [Go])
-    with pytest.raises(ContextStateError, match="wait_for_event"):
+    with pytest.raises(ContextStateError, match=re.escape(f"wait_for_event {why}")):
         await ctx.wait_for_event(Go)
-    with pytest.raises(ContextStateError, match="write_event_to_stream"):
+    with pytest.raises(ContextStateError, match=re.escape(f"write_event_to_stream {why}")):
         ctx.write_event_to_stream(Go())
-    with pytest.raises(ContextStateError, match="retry_info"):
+    with pytest.raises(ContextStateError, match=re.escape(f"retry_info {why}")):
         ctx.retry_info()
 
 
@@ -215,7 +255,7 @@ async def test_outer_face_is_refused_in_a_step():
         @step
         async def start(self, ctx: Context, ev: StartEvent) -> StopEvent:
             problems = []
-            for attempt in (ctx.running_steps, ctx.to_dict):
+            for attempt in (ctx.running_steps, ctx.to_dict, ctx.stream_events):
                 try:
                     result = attempt()
                     if asyncio.iscoroutine(result):
@@ -225,8 +265,8 @@ async def test_outer_face_is_refused_in_a_step():
             return StopEvent(result=problems)
 
     problems = await Looks(timeout=5).run()
-    assert len(problems) == 2
-    assert all("is only available from handler code, not from within steps." in p for p in problems)
+    why = "is only available from handler code, not from within steps."
+    assert problems == [f"running_steps {why}", f"to_dict {why}", f"stream_events {why}"]
 
 
 async def test_running_steps_from_outside():

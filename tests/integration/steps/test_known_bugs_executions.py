@@ -188,7 +188,7 @@ class NewName(Workflow):
 
     @step
     async def labour(self, ctx: Context, ev: Job) -> StopEvent:
-        return StopEvent()
+        return StopEvent(result="laboured")
 
 
 async def test_queued_events_of_a_renamed_step_are_not_dropped():
@@ -199,6 +199,19 @@ async def test_queued_events_of_a_renamed_step_are_not_dropped():
     with pytest.raises(ContextSerdeError, match="'work'"):
         Context.from_dict(NewName(timeout=5), data)
     assert Context.from_dict(OldName(timeout=5), data).is_running
+
+
+async def test_renamed_step_can_be_declared():
+    handler = OldName(timeout=5).run()
+    await settled()
+    data = json.loads(json.dumps(handler.ctx.to_dict()))
+    await handler.cancel_run()
+    workflow = NewName(timeout=5)
+    with pytest.raises(ContextSerdeError, match="'work'"):
+        Context.from_dict(workflow, data, renames={"work": "toil"})
+    context = Context.from_dict(workflow, data, renames={"work": "labour"})
+    assert context.is_running
+    assert await workflow.run(ctx=context) == "laboured"
 
 
 async def test_run_with_nothing_left_to_do_shows_as_idle_and_can_be_cancelled():

@@ -198,3 +198,25 @@ async def test_cycle_of_resources_is_named():
 
     with pytest.raises(ValueError, match=r"Circular resource dependency detected: .*first_of\w+ -> .*second_of_cycle"):
         await Cyclic(timeout=5).run()
+
+
+def needy() -> int:
+    raise RuntimeError("no key")
+
+
+class Needs(Workflow):
+    @step
+    async def start(self, ev: StartEvent, key: Annotated[int, Resource(needy)]) -> StopEvent:
+        return StopEvent(result=key)
+
+
+def test_resources_can_be_tried_before_a_run():
+    assert Needs(timeout=5).validate() is False
+    with pytest.raises(WorkflowValidationError) as caught:
+        Needs(timeout=5).validate(validate_resources=True)
+    assert str(caught.value) == "Resource validation failed:\n  - In step 'start', parameter 'key': no key"
+
+
+async def test_resources_can_be_tried_while_an_event_loop_runs():
+    with pytest.raises(WorkflowValidationError, match="no key"):
+        Needs(timeout=5).validate(validate_resources=True)

@@ -290,6 +290,26 @@ async def test_kept_early_event_survives():
     assert await again == "early"
 
 
+async def test_kept_event_for_one_waiter_id_survives():
+    class Late(Workflow):
+        @step
+        async def start(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            await ctx.wait_for_event(Job)
+            other = await ctx.wait_for_event(Reply, waiter_id="other")
+            mine = await ctx.wait_for_event(Reply, waiter_id="mine")
+            return StopEvent(result=(other.text, mine.text))
+
+    handler = Late(timeout=5).run()
+    await until_idle(handler)
+    await handler.send_event(Reply(text="for me"), waiter_id="mine")
+    await handler.send_event(Reply(text="for any"))
+    data = through_json(handler)
+    await handler.cancel_run()
+    again = resumed(Late(timeout=5), data)
+    again.ctx.send_event(Job())
+    assert await again == ("for any", "for me")
+
+
 async def test_attempts_go_on_counting():
     class Flaky(Workflow):
         @step(retry_policy=retry_policy(wait=wait_none(), stop=stop_after_attempt(3)))

@@ -228,3 +228,36 @@ async def test_state_types_of_two_chains_are_refused():
     workflow = Mixed(timeout=5)
     with pytest.raises(ValueError, match="state"):
         Context(workflow).store  # noqa: B018 - the access raises
+
+
+async def test_state_types_of_two_families_are_refused_at_the_start():
+    class Other(BaseModel):
+        pass
+
+    class Torn(Workflow):
+        @step
+        async def start(self, ctx: Context[Counter], ev: StartEvent) -> Go:
+            return Go()
+
+        @step
+        async def end(self, ctx: Context[Other], ev: Go) -> StopEvent:
+            return StopEvent()
+
+    with pytest.raises(ValueError, match="not in a compatible inheritance hierarchy"):
+        Torn(timeout=5).run()
+
+
+async def test_step_that_is_added_later_may_bring_the_state_type():
+    class Grows(Workflow):
+        @step
+        async def start(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            return StopEvent(result=ctx.store.state_type)
+
+    workflow = Grows(timeout=5)
+    assert await workflow.run() is DictState
+
+    @step(workflow=Grows)
+    async def later(ctx: Context[Counter], ev: StartEvent) -> None:
+        return None
+
+    assert await workflow.run() is Counter

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 
 import pytest
 from steps_rig import outcome_of, settled, streamed
@@ -145,8 +146,24 @@ async def test_events_written_by_child_tasks_are_on_the_stream():
 
 async def test_context_of_the_handler_streams_too():
     handler = Counts(timeout=5).run()
-    assert numbers([e async for e in handler.ctx.stream_events()]) == [0, 1, 2, 3, 4]
-    await handler
+    events = [e async for e in handler.ctx.stream_events()]
+    assert numbers(events) == [0, 1, 2, 3, 4]
+    assert isinstance(events[0], StepStateChanged), "unlike the handler's, it has the internal events as well"
+    assert await handler == "done"
+
+
+async def test_context_has_its_events_in_a_queue_and_its_result_for_old_programs():
+    handler = Counts(timeout=5).run()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        queue = handler.ctx.streaming_queue
+        events = [await queue.get()]
+        while not isinstance(events[-1], StopEvent):
+            events.append(await queue.get())
+        assert numbers(events) == [0, 1, 2, 3, 4]
+        assert isinstance(events[0], StepStateChanged)
+        await handler
+        assert handler.ctx.get_result() == "done"
 
 
 async def test_dropped_reader_leaves_the_run_alone():

@@ -242,7 +242,8 @@ def test_slots_on_different_levels():
 
 def test_signatures_are_checked_by_the_decorator():
     with pytest.raises(
-        WorkflowValidationError, match=r"^Step signature must have at least one parameter annotated as type Event"
+        WorkflowValidationError,
+        match=r"^Step signature must have at least one parameter annotated as type Event \(Step 'start'\)",
     ):
 
         class NoEvent(Workflow):
@@ -251,7 +252,8 @@ def test_signatures_are_checked_by_the_decorator():
                 return StopEvent()
 
     with pytest.raises(
-        WorkflowValidationError, match=r"^Return types of workflows step functions must be annotated with their type\."
+        WorkflowValidationError,
+        match=r"^Return types of workflows step functions must be annotated with their type\. \(Step 'start'\)",
     ):
 
         class NoReturn(Workflow):
@@ -266,7 +268,7 @@ def test_signatures_are_checked_by_the_decorator():
             async def start(self, ev: StartEvent) -> AsyncIterator[A]:
                 yield A()
 
-    with pytest.raises(WorkflowValidationError, match=r"^num_workers must be an integer greater than 0"):
+    with pytest.raises(WorkflowValidationError, match=r"^num_workers must be an integer greater than 0 \(Step 's"):
 
         class NoWorkers(Workflow):
             @step(num_workers=0)

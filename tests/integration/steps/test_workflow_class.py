@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import abc
+
 import pytest
+from pydantic import BaseModel
 from steps_rig import outcome_of
 
 from loom import (
@@ -14,6 +17,7 @@ from loom import (
     step,
 )
 from loom.steps.errors import WorkflowConfigurationError, WorkflowValidationError
+from loom.steps.workflow import WorkflowMeta
 
 
 class A(Event):
@@ -112,3 +116,42 @@ async def test_local_events_and_nested_workflows():
             return StopEvent(result=ev.n)
 
     assert await outcome_of(Nested(timeout=5).run()) == 2
+
+
+async def test_workflow_may_be_a_pydantic_model_first_of_all():
+    class ModelMeta(WorkflowMeta, type(BaseModel)):  # type: ignore[misc]
+        pass
+
+    class Agent(BaseModel, Workflow, metaclass=ModelMeta):
+        name: str
+
+        def __init__(self, **values: object) -> None:
+            BaseModel.__init__(self, **values)
+            Workflow.__init__(self, timeout=5)
+
+        @step
+        async def start(self, ev: StartEvent) -> StopEvent:
+            return StopEvent(result=self.name)
+
+    assert await Agent(name="Ada").run() == "Ada", "its own validate() is pydantic's"
+
+
+async def test_workflow_may_be_abstract():
+    class AbstractMeta(WorkflowMeta, abc.ABCMeta):
+        pass
+
+    class Base(Workflow, metaclass=AbstractMeta):
+        @abc.abstractmethod
+        def value(self) -> int: ...
+
+        @step
+        async def start(self, ev: StartEvent) -> StopEvent:
+            return StopEvent(result=self.value())
+
+    class Concrete(Base):
+        def value(self) -> int:
+            return 5
+
+    with pytest.raises(TypeError, match="abstract"):
+        Base()
+    assert await Concrete(timeout=5).run() == 5

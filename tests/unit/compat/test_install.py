@@ -42,7 +42,7 @@ def test_submodules_are_attributes_of_a_plain_import() -> None:
         loom.compat.install()
         import workflows
         for name in ("collect", "context", "decorators", "errors", "events", "handler", "plugins", "representation",
-                     "resource", "retry_policy", "runtime", "types", "utils", "workflow"):
+                     "resource", "retry_policy", "runtime", "testing", "types", "utils", "workflow"):
             assert getattr(workflows, name).__name__ == f"loom.compat.{name}"
     """)
 

@@ -92,3 +92,17 @@ def test_needs_follow_a_list_that_grows() -> None:
 
 def test_order_with_too_few_events_leaves_gaps_out() -> None:
     assert in_order([record_of(Blue(number=1))], [Red, Blue]) == [Blue(number=1)]
+
+
+def test_list_that_is_made_anew_for_every_call_is_counted_once() -> None:
+    first = needed_types([Red, Blue] * 2000)
+    assert needed_types([Red, Blue] * 2000) is first
+    assert needed_types((Red, Blue) * 2000) is first
+    assert needed_types([Red, Red] * 2000) == ((first[0][0], 4000),)
+
+
+def test_list_that_is_changed_in_place_is_counted_anew() -> None:
+    expected: list[type[Event]] = [Red, Blue]
+    needed_types(expected)
+    expected[1] = Red
+    assert [number for _, number in needed_types(expected)] == [2]

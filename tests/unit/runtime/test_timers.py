@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 from loom.core.commands import CommandStartTimer
 from loom.core.ticks import TickTimeout, TickTimerFired
 from loom.runtime.timers import ArmedTimers
@@ -55,3 +57,17 @@ def test_started_again_it_fires_at_its_new_time_only() -> None:
 
 def test_timeout_of_the_run_is_a_tick_of_its_own() -> None:
     assert armed(CommandStartTimer(4, 5.0, "timeout")).fire(5.0) == [TickTimeout(at=5.0, timer=4)]
+
+
+def test_timers_that_were_cancelled_take_no_room() -> None:
+    timers = ArmedTimers()
+    timers.start(CommandStartTimer(0, 5.0, "timeout"))
+    tracemalloc.start()
+    for seq in range(1, 20_000):
+        timers.start(CommandStartTimer(seq, 2000.0 + seq, "waiter"))
+        timers.cancel(seq)
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < 100_000
+    assert timers.next_due == 5.0
+    assert len(timers.fire(10_000_000.0)) == 1

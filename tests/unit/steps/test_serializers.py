@@ -9,6 +9,7 @@ import math
 import pickle
 import sys
 from datetime import date
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -120,6 +121,15 @@ def test_a_component_writes_and_reads_itself() -> None:
         {"__is_component": True, "value": {"size": 3}, "qualified_name": f"{__name__}.Component"}
     ]
     assert plain.deserialize(text)[0].size == 3
+
+
+def test_a_component_of_the_main_program_is_found_by_the_stem_of_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = type("Own", (Component,), {"__module__": "__main__"})
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__="/any/where/my_flow.py", Own=own))
+    text = plain.serialize(own(3))
+    assert json.loads(text)["qualified_name"] == "my_flow.Own"
+    assert type(plain.deserialize(text)) is own
+    assert type(plain.deserialize(text.replace("my_flow", "__main__"))) is own
 
 
 def test_an_event_with_an_extra_called_class_name_is_no_component() -> None:

@@ -21,26 +21,24 @@ if TYPE_CHECKING:
 
 def find(d: Draft, step: str, item: int, seq: int) -> Execution | None:
     """The execution that a command of this number started, if it is still under way; else the miss is counted."""
-    worker = d.worker(step)
-    execution = worker.in_progress.get(item) or worker.suspended.get(item)
+    execution = d.worker(step).execution(item)
     if execution is None or execution.seq != seq or not execution.live:
         d.dropped += 1
         return None
     return execution
 
 
-def claim(d: Draft, source: Source, kind: str) -> bool:
-    """Whether an effect is to be applied: its execution is under way and has not had it before."""
+def claim(d: Draft, source: Source, kind: str) -> Execution | None:
+    """The execution that an effect is of, if it is to be applied: it is under way and has not had it before."""
     execution = find(d, source.step, source.item, source.seq)
     if execution is None:
-        return False
+        return None
     earlier = execution.effects.get(source.ordinal)
     if earlier is None:
-        record(d, execution, source.ordinal, kind)
-        return True
+        return record(d, execution, source.ordinal, kind)
     if earlier != kind:
         lifecycle.park(d, _changed(source, earlier, kind))
-    return False
+    return None
 
 
 def record(d: Draft, execution: Execution, ordinal: int, kind: str) -> Execution:

@@ -159,7 +159,7 @@ def suspend(d: Draft, execution: Execution, key: str) -> None:
 def wake(d: Draft, step: str, item: int, key: str, answer: Answer) -> None:
     """A wait of an item is answered: its body goes on, now or as soon as a worker is free."""
     worker = d.worker(step)
-    execution = worker.in_progress.get(item) or worker.suspended.get(item)
+    execution = worker.execution(item)
     if execution is None:
         return
     if execution.waits_on != key:

@@ -11,7 +11,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from loom.core.config import specs_of
-from loom.core.draft import open_draft
+from loom.core.draft import Draft
 from loom.core.kernel.waiters import addressed
 from loom.core.kernel.workers import rewind_in_progress
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
@@ -113,7 +113,8 @@ def _check_steps(shape: ContextShape, config: BrokerConfig, renames: Mapping[str
         listed = ", ".join(f"'{step}' ({n} {'item' if n == 1 else 'items'})" for step, n in missing.items())
         raise ContextSerdeError(
             f"The workflow '{config.workflow}' has no step {listed}, which the saved context has work for. "
-            "Nothing was loaded: bring the step back, or say what it is called now."
+            "Nothing was loaded: bring the step back, or say what it is called now: "
+            "from_dict(..., renames={'old': 'new'})."
         )
 
 
@@ -147,7 +148,7 @@ def _deliver(
             origin=StepInput(Origin(streams.scope(delivery.scope_path), tuple(sorted(recoveries.items())))),
         )
         routed, _ = advance(routed, tick, planner, _read_field)
-    draft = open_draft(routed, planner, no_fields)
+    draft = Draft(routed, planner, no_fields)
     rewind_in_progress(draft)
     # What was said on the stream meanwhile was heard by nobody.
     return replace(draft.freeze(), run_id="", published=0, ticks=state.ticks)

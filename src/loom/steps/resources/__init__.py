@@ -5,7 +5,7 @@ May import pydantic and the standard library.
 
 from __future__ import annotations
 
-from loom.steps.resources.check import check_resource_configs, check_resources
+from loom.steps.resources.check import check_resource_configs, check_resources, try_resources
 from loom.steps.resources.config import ConfigResource, ResourceConfig
 from loom.steps.resources.descriptor import ResourceDefinition, ResourceDescriptor, identity_of
 from loom.steps.resources.factory import FactoryResource, Resource
@@ -22,4 +22,5 @@ __all__ = [
     "check_resource_configs",
     "check_resources",
     "identity_of",
+    "try_resources",
 ]

@@ -30,6 +30,18 @@ def check_resource_configs(steps: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(complaints))
 
 
+def try_resources(steps: Mapping[str, Any], manager: ResourceManager) -> list[str]:
+    """The same as `check_resources`, for callers that cannot await; it makes an event loop of its own."""
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    if asyncio._get_running_loop() is None:
+        return asyncio.run(check_resources(steps, manager))
+    # A thread has one loop at a time.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(check_resources(steps, manager))).result()
+
+
 async def check_resources(steps: Mapping[str, Any], manager: ResourceManager) -> list[str]:
     """Make every resource that the steps declare; what was made stays with the manager."""
     complaints: list[str] = []
