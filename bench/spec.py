@@ -54,6 +54,8 @@ class Case:
     targets: tuple[Target, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Sizes of the peers that take another one than `size`."""
+    warm_up: int = 50
+    """The size of a first run in the same process, which is not measured; 0 for none."""
 
 
 def absolute(

@@ -1,9 +1,12 @@
-"""Hypothesis profiles for the whole suite: `ci` when CI is set, else `dev`; HYPOTHESIS_PROFILE overrides both."""
+"""What the whole suite shares. Hypothesis profiles: `ci` when CI is set, else `dev`; HYPOTHESIS_PROFILE overrides both."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Callable
+from typing import Any
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("dev", max_examples=50, deadline=None)
@@ -12,3 +15,16 @@ settings.register_profile("nightly", max_examples=20_000, deadline=None)
 
 _DEFAULT = "ci" if os.environ.get("CI", "").lower() in {"1", "true"} else "dev"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _DEFAULT))
+
+
+@pytest.fixture
+def until_idle() -> Callable[[Any], Awaitable[None]]:
+    """Wait until a run has told that it is idle."""
+    from loom.steps.events import WorkflowIdleEvent
+
+    async def wait(handler: Any) -> None:
+        async for event in handler.stream_events(expose_internal=True, after=-1):
+            if isinstance(event, WorkflowIdleEvent):
+                return
+
+    return wait

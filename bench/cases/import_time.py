@@ -47,5 +47,6 @@ CASE = Case(
     size=1,
     metrics=(Metric("ms", "ms"),),
     peers={peer: _importer(code) for peer, code in IMPORTS.items()},
+    warm_up=0,
     targets=(within("llama", "ms", 0.7),),
 )

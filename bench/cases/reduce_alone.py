@@ -73,6 +73,7 @@ CASE = Case(
     size=STEPS,
     metrics=(Metric("us", "us/tick"), Metric("ratio", f"x with {MANY:,} events queued instead of {FEW}")),
     peers={"loom": loom},
+    warm_up=0,
     targets=(
         absolute("at most 5 us/tick", "us", at_most=5),
         Target(

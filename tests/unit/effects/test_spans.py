@@ -188,9 +188,9 @@ async def test_waiting_is_one_span_and_no_error(log: Log) -> None:
     assert not log.dropped
 
 
-async def test_cancelling_is_no_error(log: Log) -> None:
+async def test_cancelling_is_no_error(log: Log, until_idle: Any) -> None:
     handler = Waiting().run()
-    await asyncio.sleep(0.01)
+    await until_idle(handler)
     await handler.cancel_run()
     with pytest.raises(WorkflowCancelledByUser):
         await handler

@@ -156,9 +156,9 @@ async def test_decorator_can_receive_in_its_own_way() -> None:
     assert await handler == [1, 1]
 
 
-async def test_decorator_that_receives_can_wait_and_be_cancelled() -> None:
+async def test_decorator_that_receives_can_wait_and_be_cancelled(until_idle: Any) -> None:
     handler = Two(runtime=MemoryRuntime(decorate=Translating)).run()
-    await asyncio.sleep(0.01)
+    await until_idle(handler)
     await handler.cancel_run()
     with pytest.raises(WorkflowCancelledByUser):
         await handler
@@ -307,11 +307,11 @@ def test_commands_of_one_flush_keep_their_order() -> None:
     assert kinds[-1] == "CommandPublishEvent"
 
 
-async def test_tick_types_from_outside_and_inside_are_what_the_journal_holds() -> None:
+async def test_tick_types_from_outside_and_inside_are_what_the_journal_holds(until_idle: Any) -> None:
     runtime = MemoryRuntime()
     handler = Two(runtime=runtime).run(run_id="r")
     run = runtime.get("r")
-    await asyncio.sleep(0.01)
+    await until_idle(handler)
     await handler.cancel_run()
     assert isinstance(run.journal[0], TickStartRun)
     assert isinstance(run.journal[-1], TickCancelRun)

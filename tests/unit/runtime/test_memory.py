@@ -256,10 +256,10 @@ def test_event_that_comes_with_the_wait_leaves_no_idle_moment() -> None:
     assert idle_times == 0
 
 
-async def test_waiting_run_is_held_without_its_handler_and_a_finished_one_by_nobody() -> None:
+async def test_waiting_run_is_held_without_its_handler_and_a_finished_one_by_nobody(until_idle: Any) -> None:
     runtime = MemoryRuntime()
     handler: Any = Asking(runtime=runtime).run(run_id="r")
-    await asyncio.sleep(0.01)
+    await until_idle(handler)
     del handler
     gc.collect()
     run: Any = runtime.get("r")
