@@ -1,4 +1,4 @@
-"""What the whole suite shares. Hypothesis profiles: `ci` when CI is set, else `dev`; HYPOTHESIS_PROFILE overrides both."""
+"""What the whole suite shares. Hypothesis profile: `ci` when CI is set, else `dev`; HYPOTHESIS_PROFILE overrides it."""
 
 from __future__ import annotations
 
