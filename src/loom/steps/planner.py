@@ -181,7 +181,7 @@ class StepsPlanner:
         """A step is done: end the run, open a stream, or send what it returned on its way."""
         mark: StepInput = item.extra if item.extra is not None else _INSIDE
         if mark.bound:
-            mark = StepInput(mark.origin)
+            mark = StepInput(mark.origin) if mark.origin != ROOT else _INSIDE
         if len(events) == 1 and not fanned_out:
             event = events[0]
             kind = event.kind
