@@ -1,0 +1,65 @@
+"""What can go wrong with stored runs, as callers see it. May import the standard library."""
+
+from __future__ import annotations
+
+
+class StoreError(Exception):
+    """The base of everything that the store, or a runtime over it, refuses."""
+
+
+class RunNotFound(StoreError):
+    """No run of this id is stored."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"Run {run_id!r} was not found.")
+        self.run_id = run_id
+
+
+class RunFinished(StoreError):
+    """The run has ended, so that what was asked of it cannot be done any more."""
+
+    def __init__(self, run_id: str, status: str, what: str = "it takes no event any more") -> None:
+        super().__init__(f"Run {run_id!r} has ended ({status}): {what}.")
+        self.run_id = run_id
+        self.status = status
+
+
+class RunExists(StoreError):
+    """Another run has this id: of another workflow, or with another input."""
+
+    def __init__(self, run_id: str, difference: str) -> None:
+        super().__init__(f"Run {run_id!r} exists already, {difference}. Choose another run_id.")
+        self.run_id = run_id
+
+
+class RunBusy(StoreError):
+    """The run keeps as many unclaimed events as it may, so that another one would have no place."""
+
+    def __init__(self, run_id: str, event: str, kept: int) -> None:
+        super().__init__(f"Run {run_id!r} already keeps {kept} events that nobody has asked for: {event} is refused.")
+        self.run_id = run_id
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be reached, is full, or failed. Nothing of the refused call has happened, if it says so."""
+
+
+class StoreLocked(StoreUnavailable):
+    """Another engine works on this database file."""
+
+
+class StoreTooNew(StoreError):
+    """The database was written by a newer version of Loom than this one."""
+
+
+class StoreOutdated(StoreError):
+    """The database needs an upgrade, which was not allowed."""
+
+
+class CorruptRecord(StoreError):
+    """A stored record cannot be read: it is damaged, or of a format that this version does not know."""
+
+    def __init__(self, run_id: str, place: str, reason: str) -> None:
+        super().__init__(f"Run {run_id!r}: {place} cannot be read: {reason}")
+        self.run_id = run_id
+        self.place = place

@@ -1,0 +1,131 @@
+"""What a store can be asked to write. Each operation says what its result is. May import msgspec and the records."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from loom.store.records import Chunk, RunHead, Snapshot, StoredRun, TimerRow
+
+
+class StartRun(msgspec.Struct, frozen=True):
+    """Accept a run. Result: `Started`. The row gets status running, needs_worker, no ticks."""
+
+    run_id: str
+    workflow: str
+    start: bytes
+    """What its first tick is made from, by whoever takes it up; kept for comparison with a repeated start."""
+    created_at: float
+    tags: dict[str, str] = {}
+    parent: str | None = None
+    parent_ref: int = 0
+    owner: int | None = None
+    """The fence of the member that takes it up at once."""
+    downtime: float = 0.0
+
+
+class Started(msgspec.Struct, frozen=True):
+    """Whether the run is new; if not, what the run of this id is."""
+
+    created: bool
+    workflow: str = ""
+    start: bytes = b""
+
+
+class PostMail(msgspec.Struct, frozen=True):
+    """Accept something for a run. Result: `Posted`."""
+
+    run_id: str
+    data: bytes
+    at: float
+    event_id: str | None = None
+    """Unique within the run, for ever: the same id again is a success that changes nothing, also after the end."""
+    limit: int | None = None
+    """Refuse it if the early events that the run keeps and its mail are so many already."""
+
+
+class Posted(msgspec.Struct, frozen=True):
+    """What became of a `PostMail`."""
+
+    outcome: Literal["posted", "repeated", "no_run", "finished", "full"]
+    status: str = ""
+    """Of a finished run: how it ended."""
+    kept: int = 0
+
+
+class CommitRun(msgspec.Struct, frozen=True):
+    """One flush of a run. Result: True, or False if `fence` does not own the run (then nothing was written).
+
+    With a status other than running the run ends: it has no owner, no timers, no mail and waits for nothing any more.
+    """
+
+    run_id: str
+    fence: int
+    head: RunHead
+    waiting_changed: bool = True
+    """Whether `head.waiters` and `head.waiting_for` differ from what is stored; if not, they are left alone."""
+    chunk: Chunk | None = None
+    timers_set: tuple[TimerRow, ...] = ()
+    """Added, or replaced by their number."""
+    timers_gone: tuple[int, ...] = ()
+    mail_taken: tuple[int, ...] = ()
+    snapshot: Snapshot | None = None
+    """Replaces the run's snapshot."""
+    sent: tuple[StartRun | PostMail, ...] = ()
+    """What the run does to other runs, in the same transaction. Refusals of it are ignored."""
+    prune: bool = False
+    """Delete the chunks that the given snapshot covers wholly."""
+
+
+class ReleaseRun(msgspec.Struct, frozen=True):
+    """Give a run up, unless mail has come for it. Result: True if it has no owner now (or another one than `fence`)."""
+
+    run_id: str
+    fence: int
+
+
+class ClaimRun(msgspec.Struct, frozen=True):
+    """Take one run up, if it is running and nobody owns it. Result: True if `fence` owns it now."""
+
+    run_id: str
+    fence: int
+
+
+class ClaimRuns(msgspec.Struct, frozen=True):
+    """Take up runs of these workflows that nobody owns and that need a worker, have mail, or have a timer due at `now`.
+
+    Parked runs are left alone. Result: the ids of the runs that `fence` owns now, at most `limit`, those that have
+    waited longest first.
+    """
+
+    fence: int
+    workflows: tuple[str, ...]
+    now: float
+    limit: int = 100
+
+
+class ParkRun(msgspec.Struct, frozen=True):
+    """Note why a run cannot be taken up, and give it up. Result: True, or False if `fence` does not own it."""
+
+    run_id: str
+    fence: int
+    reason: str
+
+
+class PurgeRuns(msgspec.Struct, frozen=True):
+    """Delete ended runs: the one of this id, or those that ended before a time. Result: how many."""
+
+    run_id: str | None = None
+    ended_before: float | None = None
+    limit: int = 1000
+
+
+class ImportRun(msgspec.Struct, frozen=True):
+    """Store a run that was exported or forked, owned by nobody. Result: True, or False if the id is taken."""
+
+    run: StoredRun
+
+
+Operation = StartRun | PostMail | CommitRun | ReleaseRun | ClaimRun | ClaimRuns | ParkRun | PurgeRuns | ImportRun
+Result = Started | Posted | bool | int | list[str]

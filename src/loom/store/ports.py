@@ -1,0 +1,91 @@
+"""The port of every store: what is read and written, and what a store promises.
+
+The contract, which the conformance suite checks on every store:
+
+1. `apply` is one transaction: all operations of a group become durable together, or none does and it raises. What an
+   operation refuses (a fence that is gone, a run that has ended) is its result, never an exception; it changes nothing.
+2. Operations of one group, and groups of one process, take effect in their order.
+3. A run is written only by the member whose fence owns it. A fence is never given twice, so that a member that slept
+   past its lease cannot write any more what another has taken over.
+4. Whoever posts mail is followed by news: after the transaction of a `PostMail`, `StartRun` or run end is durable, the
+   `on_news` of every open store on the same database is called with the run's id, in this process at once.
+5. A read sees one consistent moment.
+
+May import the records and operations beside it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from loom.store.operations import Operation, Result
+    from loom.store.records import Chunk, Mail, Member, RunQuery, RunRow, StoredRun
+
+
+class Store(Protocol):
+    """A place where runs are kept. All methods belong to the event loop that opened the store."""
+
+    on_news: Callable[[Sequence[str]], None]
+    """Called on the event loop with the ids of runs that got mail, were started or have ended. Set before `open`."""
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date or refuse: `StoreTooNew`, `StoreUnavailable`."""
+        ...
+
+    async def close(self) -> None:
+        """Leave, if joined, and let go of everything. Operations that were accepted are finished first."""
+        ...
+
+    async def join(self, name: str, lease_s: float) -> Member:
+        """Become a member that may own runs, for `lease_s` seconds at a time. What dead members owned has no owner now.
+
+        Where only one member may be (SQLite), `StoreLocked` says who holds the place.
+        """
+        ...
+
+    async def beat(self, fence: int, lease_s: float) -> bool:
+        """Prolong the lease; False if it was lost. Also takes the runs of members whose lease is over from them."""
+        ...
+
+    async def apply(self, group: Sequence[Operation]) -> list[Result]:
+        """One transaction: see the contract. `StoreUnavailable` if it failed as a whole."""
+        ...
+
+    async def get(self, run_id: str) -> RunRow | None:
+        """The row of a run."""
+        ...
+
+    async def find(self, query: RunQuery) -> list[RunRow]:
+        """The rows that match."""
+        ...
+
+    async def load(self, run_id: str) -> StoredRun | None:
+        """What is needed to take a run up: snapshot, the chunks behind it, mail, timers."""
+        ...
+
+    async def export(self, run_id: str) -> StoredRun | None:
+        """Everything of a run: all chunks too."""
+        ...
+
+    async def mail(self, run_id: str, after: int) -> list[Mail]:
+        """The mail of a run behind an id, in order."""
+        ...
+
+    async def chunks(self, run_id: str, first_tick: int, limit: int) -> list[Chunk]:
+        """Chunks in order, beginning with the one that holds this tick."""
+        ...
+
+    async def stream(self, run_id: str, cursor: int, limit: int) -> list[Chunk]:
+        """Chunks with events in order, beginning with the one that holds this cursor."""
+        ...
+
+    async def timers_due(self, workflows: tuple[str, ...], before: float, limit: int) -> list[tuple[str, float]]:
+        """Runs without an owner, with the due time of their first timer before a time; earliest first."""
+        ...
+
+    async def counts(self) -> dict[str, int]:
+        """How many runs there are by status, plus `idle` and `owned`."""
+        ...

@@ -1,0 +1,133 @@
+"""What is stored of a run, as plain data. May import msgspec."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+RunStatus = Literal["running", "completed", "failed", "cancelled"]
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """What one commit added to a run's journal and stream, encoded together."""
+
+    first_tick: int
+    """The number of its first tick, from 0."""
+    ticks: int
+    first_cursor: int
+    """The cursor of its first published event, from 0."""
+    events: int
+    data: bytes
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The state of a run after its first `ticks` ticks, encoded."""
+
+    ticks: int
+    data: bytes
+
+
+class TimerRow(msgspec.Struct, frozen=True):
+    """A timer that a run has armed."""
+
+    seq: int
+    due: float
+    purpose: str
+
+
+class Mail(msgspec.Struct, frozen=True):
+    """Something for a run from outside, on its way: an encoded tick, whose time is set when it is taken."""
+
+    id: int
+    data: bytes
+
+
+class RunHead(msgspec.Struct, frozen=True):
+    """The part of a run's row that its owner writes with every commit."""
+
+    status: RunStatus
+    ticks: int
+    """How many ticks its journal has."""
+    events: int
+    """How many events its stream has."""
+    updated_at: float
+    idle_since: float | None = None
+    needs_worker: bool = True
+    """Something of it is queued or executing: if nobody owns it, somebody must take it up."""
+    waiters: bytes = b"[]"
+    """What it waits for, as a JSON list, for people."""
+    waiting_for: tuple[str, ...] = ()
+    """The event types of those waiters: wire names and short names, without repetition."""
+    kept: int = 0
+    """Early events that it keeps for waiters to come."""
+    paused: bool = False
+    parked: str | None = None
+    """Why it cannot go on with the code at hand."""
+    error: str | None = None
+    """Of a failed run: what it failed with, in one line."""
+    downtime: float = 0.0
+    """The store's downtime when this was written: see `Member`."""
+
+
+class RunRow(msgspec.Struct, frozen=True):
+    """A run as it is stored."""
+
+    run_id: str
+    workflow: str
+    created_at: float
+    head: RunHead
+    tags: dict[str, str] = {}
+    ended_at: float | None = None
+    parent: str | None = None
+    """The run that started it as its child."""
+    parent_ref: int = 0
+    """The number of the child within its parent."""
+    forked_from: str | None = None
+    owner: int | None = None
+    """The fence of the member that has it in memory."""
+    first_tick: int = 0
+    """The first tick that was not pruned."""
+
+
+class StoredRun(msgspec.Struct, frozen=True):
+    """Everything that is stored of a run: for `load`, export and import."""
+
+    row: RunRow
+    start: bytes
+    snapshot: Snapshot | None
+    chunks: tuple[Chunk, ...]
+    """In order, without gaps; from `load` only those behind the snapshot."""
+    mail: tuple[Mail, ...] = ()
+    timers: tuple[TimerRow, ...] = ()
+    event_ids: tuple[str, ...] = ()
+
+
+class RunQuery(msgspec.Struct, frozen=True):
+    """Which runs to list: all conditions that are given must hold. Newest first, by (created_at, run_id)."""
+
+    status: RunStatus | None = None
+    workflow: str | None = None
+    idle: bool | None = None
+    """True: `idle_since` is set; False: it is not."""
+    idle_before: float | None = None
+    """Idle since this time or longer."""
+    waiting_for: str | None = None
+    """An event type among those that the run waits for: its wire name or its short name."""
+    tags: dict[str, str] = {}
+    """All of these tags with these values."""
+    parent: str | None = None
+    paused: bool | None = None
+    parked: bool | None = None
+    after: tuple[float, str] | None = None
+    """Continue behind this (created_at, run_id)."""
+    limit: int = 100
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A process that takes runs up."""
+
+    fence: int
+    """Greater than every fence before it."""
+    downtime: float
+    """How many seconds, in all its life, this store had no living member. It grows only when a member joins."""
