@@ -1,26 +1,30 @@
-"""A tour of the engine in a few seconds: fan-out, a retry, a question to a person, and a run that changes hands.
+"""A tour in a few seconds: a run on SQLite whose process is killed in the middle, and which goes on in another one.
 
-`make demo` answers the question by itself; `make demo ARGS=--ask` asks you.
+`make demo` answers the question by itself; `make demo ARGS=--ask` asks you; `ARGS="--keep FILE"` keeps the database.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import json
+import os
 import sys
+import tempfile
 import time
+from asyncio.subprocess import Process
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+import loom
 from loom import Context, Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
 from loom.steps.retry import retry_policy, stop_after_attempt, wait_fixed
 
+RUN = "cloth-1"
 COLOURS = ("red", "green", "blue", "yellow", "magenta", "cyan")
-BODIES: Counter[str] = Counter()
-"""How often each body has begun, in this process."""
 console = Console(highlight=False)
 
 
@@ -35,12 +39,6 @@ class Spun(Event):
 
     colour: str
     attempts: int
-
-
-class Cloth(Event):
-    """What the threads became."""
-
-    threads: list[str]
 
 
 class Note(Event):
@@ -61,20 +59,41 @@ class Answer(HumanResponseEvent):
     accepted: bool
 
 
+class World:
+    """What happens outside of the run, where nothing can be taken back: a file that only grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def note(self, what: str) -> None:
+        """Something has happened."""
+        with self._path.open("a") as file:
+            file.write(f"{what}\n")
+
+    def count(self, what: str) -> Counter[str]:
+        """How often what has happened to whom."""
+        lines = [line.split() for line in self._path.read_text().splitlines()]
+        return Counter(line[1] for line in lines if line[0] == what)
+
+
 class Weaver(Workflow):
     """Spins threads in parallel, weaves them, and asks whether the cloth is good."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(timeout=None)
+        self.world = world
 
     @step
     async def plan(self, ev: StartEvent) -> list[Thread]:
         """Fan out: one event per thread."""
-        BODIES["plan"] += 1
         return [Thread(colour=colour) for colour in ev.colours]
 
     @step(num_workers=3, retry_policy=retry_policy(wait=wait_fixed(0.4), stop=stop_after_attempt(3)))
     async def spin(self, ctx: Context, ev: Thread) -> Spun:
-        """Spin one thread, three at a time. The blue one breaks at the first attempt."""
-        BODIES["spin"] += 1
+        """Buy wool and spin one thread, three at a time. The blue one breaks at the first attempt."""
+        self.world.note(f"body {ev.colour}")
         attempt = ctx.retry_info().retry_number + 1
+        await ctx.once("wool", lambda: self.world.note(f"wool {ev.colour}"))
         await asyncio.sleep(0.15 + 0.05 * len(ev.colour))
         if ev.colour == "blue" and attempt == 1:
             ctx.write_event_to_stream(Note(text=f"[{ev.colour}]✗ {ev.colour}[/] broke; again in 0.4 s"))
@@ -83,87 +102,52 @@ class Weaver(Workflow):
         return Spun(colour=ev.colour, attempts=attempt)
 
     @step
-    async def weave(self, ctx: Context, spun: list[Spun]) -> Cloth:
-        """Join: runs once, when all threads are ready."""
-        BODIES["weave"] += 1
-        async with ctx.store.edit_state() as state:
-            state["attempts"] = sum(thread.attempts for thread in spun)
-        return Cloth(threads=[thread.colour for thread in spun])
-
-    @step
-    async def show(self, ctx: Context, ev: Cloth) -> StopEvent:
-        """Ask a person. The body is suspended here and holds no worker."""
-        BODIES["show"] += 1
-        ctx.write_event_to_stream(Note(text="woven: " + "".join(f"[{c}]████[/]" for c in ev.threads)))
+    async def weave(self, ctx: Context, spun: list[Spun]) -> StopEvent:
+        """Join: runs when all threads are ready. It asks a person, and costs nothing while it waits."""
+        self.world.note("body weave")
+        ctx.write_event_to_stream(Note(text="woven: " + "".join(f"[{thread.colour}]████[/]" for thread in spun)))
         answer = await ctx.wait_for_event(Answer, waiter_event=Question(text="Shall it be sold?"), timeout=None)
-        return StopEvent(result="sold" if answer.accepted else "kept")
+        attempts = sum(thread.attempts for thread in spun)
+        return StopEvent(result=f"{'sold' if answer.accepted else 'kept'}, {attempts} attempts")
 
 
-async def until_asked(handler: Any) -> str:
-    """Show the stream of a run until it asks something."""
-    async for event in handler.stream_events():
-        if isinstance(event, Note):
-            console.print("  ", event.text)
-        elif isinstance(event, Question):
-            return event.text
-    raise RuntimeError("The run has ended without a question.")
+# -- the process that works ------------------------------------------------------------------------------------------
 
 
-async def person(question: str, ask: bool) -> bool:
-    """Ask whoever sits at the keyboard, or let somebody type a yes."""
-    console.print(f"   [bold]{question}[/] \\[y/n] ", end="")
-    if ask:
-        return (await asyncio.to_thread(input)).strip().lower().startswith("y")
-    await asyncio.sleep(0.8)
-    console.print("[bold]y[/]")
-    return True
+async def work(url: str, world: World) -> None:
+    """Begin the run, or take it up if it is there, and work until it has ended."""
+    async with loom.connect(url, idle_timeout=0.2) as runtime:
+        runtime.register(Weaver(world), name="weaver")
+        await (await runtime.start("weaver", {"colours": COLOURS}, run_id=RUN))
 
 
-def summary(rows: dict[str, str]) -> Table:
-    """What happened, in a table."""
-    table = Table(show_header=False, box=None, padding=(0, 2))
-    table.add_column(style="dim")
-    table.add_column()
-    for name, value in rows.items():
-        table.add_row(name, value)
-    return table
+async def worker(url: str, world: Path) -> Process:
+    """The same in a process of its own."""
+    process = await asyncio.create_subprocess_exec(sys.executable, __file__, "--work", url, str(world))
+    console.print(f"   process {process.pid} works")
+    return process
 
 
-async def main(ask: bool) -> None:
-    """Weave until the question, save the run, take it up in a new workflow, and answer."""
-    began = time.perf_counter()
-    console.rule("[bold]1[/]  six threads, three workers, one that breaks")
-    handler = Weaver(timeout=None).run(colours=COLOURS)
-    question = await until_asked(handler)
-
-    console.rule("[bold]2[/]  the run waits; it is saved as JSON, and its process lets go of it")
-    saved = json.dumps(handler.ctx.to_dict())
-    await handler.cancel_run()
-    console.print(f"   {len(saved):,} bytes, nothing but data")
-    before = Counter(BODIES)
-
-    console.rule("[bold]3[/]  somebody else takes it up, and a person answers")
-    weaver = Weaver(timeout=None)
-    handler = weaver.run(ctx=Context.from_dict(weaver, json.loads(saved)))
-    await handler.send_event(Answer(accepted=await person(question, ask)))
-    repeated = [event.text async for event in handler.stream_events() if isinstance(event, Note)]
-    result = await handler
-
-    console.rule("[bold]done[/]")
-    again = BODIES - before
-    console.print(
-        summary(
-            {
-                "the cloth is": f"[bold]{result}[/]",
-                "threads spun": f"{len(COLOURS)} in {await handler.ctx.store.get('attempts')} attempts",
-                "bodies run before the save": ", ".join(f"{name} {count}" for name, count in before.items()),
-                "bodies run again after it": ", ".join(f"{name} {count}" for name, count in again.items()),
-                "stream events repeated": str(len(repeated)),
-                "time": f"{time.perf_counter() - began:.1f} s",
-            }
-        )
-    )
+# -- the process that watches ----------------------------------------------------------------------------------------
 
 
-if __name__ == "__main__":
-    asyncio.run(main(ask="--ask" in sys.argv[1:]))
+class Watcher:
+    """Reads the run's stream from the store, where it left off, whoever works on the run."""
+
+    def __init__(self, handler: Any) -> None:
+        self._handler = handler
+        self._cursor = -1
+        self.notes: Counter[str] = Counter()
+
+    async def until(self, wanted: str) -> str:
+        """Show notes until one says this, or until the run asks something."""
+        async for event in self._handler.stream_events(after=self._cursor):
+            self._cursor = event_cursor(self._handler, self._cursor)
+            if isinstance(event, Note):
+                self.notes[event.text] += 1
+                console.print("  ", event.text)
+                if wanted in event.text:
+                    return event.text
+            elif isinstance(event, Question):
+                return event.text
+        raise RuntimeError("The run has ended without a question.")

@@ -1,4 +1,4 @@
-"""Loom: workflows that are not lost. One pure engine runs Python step classes, in memory and beyond.
+"""Loom: workflows that are not lost. One pure engine runs Python step classes, in memory or in a database.
 
 This is the author's API. Names are loaded when they are first used, so that importing one costs little.
 """
@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 from loom.steps import ports as _ports
 
 if TYPE_CHECKING:
+    from loom.runtime.connect import connect
+    from loom.runtime.durable.info import RunInfo
     from loom.steps.context import Context
     from loom.steps.decorators import catch_error, step
     from loom.steps.events import Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent
     from loom.steps.handler import WorkflowHandler
     from loom.steps.ports import RuntimePort
     from loom.steps.workflow import Workflow
+    from loom.store.errors import RunExists, RunFinished, RunNotFound, StoreUnavailable
 
 __version__ = "0.1.0"
 
@@ -25,11 +28,17 @@ _HOMES = {
     "Event": "loom.steps.events",
     "HumanResponseEvent": "loom.steps.events",
     "InputRequiredEvent": "loom.steps.events",
+    "RunExists": "loom.store.errors",
+    "RunFinished": "loom.store.errors",
+    "RunInfo": "loom.runtime.durable.info",
+    "RunNotFound": "loom.store.errors",
     "StartEvent": "loom.steps.events",
     "StopEvent": "loom.steps.events",
+    "StoreUnavailable": "loom.store.errors",
     "Workflow": "loom.steps.workflow",
     "WorkflowHandler": "loom.steps.handler",
     "catch_error": "loom.steps.decorators",
+    "connect": "loom.runtime.connect",
     "step": "loom.steps.decorators",
 }
 
@@ -41,11 +50,17 @@ __all__ = [
     "Event",
     "HumanResponseEvent",
     "InputRequiredEvent",
+    "RunExists",
+    "RunFinished",
+    "RunInfo",
+    "RunNotFound",
     "StartEvent",
     "StopEvent",
+    "StoreUnavailable",
     "Workflow",
     "WorkflowHandler",
     "catch_error",
+    "connect",
     "step",
 ]
 

@@ -33,11 +33,18 @@ from loom.core.ticks import (
     TickAddEvent,
     TickAwaitEvent,
     TickCancelRun,
+    TickChildEnded,
+    TickContinueRun,
     TickEditStore,
     TickEndWait,
+    TickParkRun,
+    TickPauseRun,
     TickPublishEvent,
+    TickRecordResult,
     TickResume,
+    TickRetryRun,
     TickSleep,
+    TickStartChild,
     TickStartRun,
     TickStepResult,
     TickTimeout,
@@ -220,6 +227,17 @@ def _sleep(dice: Dice, _state: BrokerState, at: float, e: Execution) -> Workflow
     )
 
 
+def _record(dice: Dice, _state: BrokerState, at: float, e: Execution) -> WorkflowTick:
+    return TickRecordResult(at=at, source=_source(dice, e), name=dice.pick("ab"), value=dice.below(9))
+
+
+def _start_child(dice: Dice, _state: BrokerState, at: float, e: Execution) -> WorkflowTick:
+    occurrence, suspends = dice.below(2), not e.waits_on and dice.below(4) > 0
+    return TickStartChild(
+        at=at, source=_source(dice, e), occurrence=occurrence, workflow="w", start=dice.below(3), suspends=suspends
+    )
+
+
 def _end_wait(dice: Dice, state: BrokerState, at: float, e: Execution) -> WorkflowTick:
     keys = sorted(state.waiting.open.get(e.item.id, {})) or list(WAIT_KEYS)
     return TickEndWait(at=at, step=e.item.step, item=e.item.id, seq=e.seq, key=dice.pick(keys))
@@ -245,6 +263,8 @@ _BODY_ACTS: tuple[Callable[[Dice, BrokerState, float, Execution], WorkflowTick],
     *(_fail,) * 2,
     *(_wait,) * 4,
     *(_sleep,) * 2,
+    *(_record,) * 2,
+    *(_start_child,) * 2,
     _end_wait,
     _send,
     _send,
@@ -253,9 +273,40 @@ _BODY_ACTS: tuple[Callable[[Dice, BrokerState, float, Execution], WorkflowTick],
 )
 
 
+def child_ended(dice: Dice, number: int, at: float) -> TickChildEnded:
+    result, failure = EventRecord(STOP, {"n": dice.below(3)}), Failure("builtins.ValueError", "no")
+    return dice.pick(
+        (
+            TickChildEnded(at=at, child=number, status="completed", event=result),
+            TickChildEnded(at=at, child=number, status="failed", failure=failure),
+            TickChildEnded(at=at, child=number, status="cancelled"),
+            TickChildEnded(at=at, child=number, status="timed_out"),
+        )
+    )
+
+
+def _of_the_run(dice: Dice, state: BrokerState, at: float) -> WorkflowTick | None:
+    """What people and other runs do to a run, now and then."""
+    if state.outcome is not None and state.outcome.abandoned is not None and dice.below(2):
+        return TickRetryRun(at=at)
+    choice = dice.below(16)
+    if choice < 4 and state.children:
+        return child_ended(dice, dice.pick(sorted(state.children)), at)
+    if choice == 4:
+        return TickPauseRun(at=at)
+    if choice == 5 or (choice < 9 and state.paused):
+        return TickContinueRun(at=at)
+    if choice == 9 and dice.below(4) == 0:
+        return TickParkRun(at=at, reason="no such type")
+    return None
+
+
 def sensible(dice: Dice, state: BrokerState) -> WorkflowTick:
     """Something that a driver could really report in this state."""
     at = state.at + dice.pick((0.0, 0.0, 0.5, 1.0, -2.0))
+    asked = _of_the_run(dice, state, at)
+    if asked is not None:
+        return asked
     choice = dice.below(20)
     bodies = executions(state)
     if choice < 12 and bodies:
@@ -294,6 +345,11 @@ def garbage(dice: Dice, at: float) -> WorkflowTick:
         lambda: TickSleep(at=at, source=source, occurrence=number, delay_s=-1.0),
         lambda: TickEndWait(at=at, step=step, item=item, seq=seq, key=dice.pick(WAIT_KEYS)),
         lambda: TickEditStore(at=at, base_version=-1, changed={}, removed=("nothing",), source=source),
+        lambda: TickRecordResult(at=at, source=source, name=dice.pick(WAIT_KEYS), value=number),
+        lambda: TickStartChild(at=at, source=source, occurrence=number, workflow="", suspends=False),
+        lambda: child_ended(dice, number, at),
+        lambda: TickRetryRun(at=at),
+        lambda: TickContinueRun(at=at),
         lambda: TickTimerFired(at=at, timer=number),
         lambda: TickTimeout(at=at, timer=number),
     )

@@ -27,10 +27,13 @@ from strategies import (
 )
 
 from loom.core.commands import (
+    CommandCancelChild,
     CommandCancelTimer,
     CommandPublishEvent,
     CommandQueueEvent,
+    CommandResumeWorker,
     CommandRunWorker,
+    CommandStartChild,
     CommandStartTimer,
 )
 from loom.core.config import BrokerConfig, StepSpec
@@ -40,7 +43,17 @@ from loom.core.reduce import advance
 from loom.core.replay import replay, replay_steps
 from loom.core.reports import IdleReport
 from loom.core.state import BrokerState
-from loom.core.ticks import TickPublishEvent, TickResume, TickStepResult, TickTimeout, TickTimerFired
+from loom.core.ticks import (
+    TickChildEnded,
+    TickPublishEvent,
+    TickRecordResult,
+    TickResume,
+    TickRetryRun,
+    TickStartChild,
+    TickStepResult,
+    TickTimeout,
+    TickTimerFired,
+)
 from loom.steps.planner import StepsPlanner
 
 BROKEN = ("completed", "failed", "timed_out")
@@ -50,6 +63,11 @@ BROKEN = ("completed", "failed", "timed_out")
 def settled(state: BrokerState) -> BrokerState:
     """A state without what may change although nothing happened."""
     return replace(state, dropped=0, at=0.0, ticks=0)
+
+
+def is_overdue(state: BrokerState) -> bool:
+    """Whether the next tick finds the run's time over, whatever it is: so it may be after a parked run was taken up."""
+    return state.deadline is not None and state.at > state.deadline
 
 
 @given(programs())
@@ -98,7 +116,7 @@ def test_numbers_are_unique_and_increasing_and_the_stream_has_no_gap(program: li
     for _, tick, _, commands in walk(program):
         workers += [c.seq for c in commands if isinstance(c, CommandRunWorker)]
         cursors += [c.cursor for c in commands if isinstance(c, CommandPublishEvent)]
-        if not isinstance(tick, TickResume):
+        if not isinstance(tick, TickResume | TickRetryRun):
             timers += [c.seq for c in commands if isinstance(c, CommandStartTimer)]
     assert workers == sorted(set(workers))
     assert timers == sorted(set(timers))
@@ -148,6 +166,8 @@ def test_end_absorbs_whatever_comes_later(program: list[int], later: list[int]) 
         tick = tick_for(code, state)
         if state.outcome.status == "parked" and isinstance(tick, TickResume):
             continue
+        if state.outcome.status in ("failed", "timed_out") and isinstance(tick, TickRetryRun):
+            continue
         after, commands = advance(state, tick, StepsPlanner(), read_field)
         assert (settled(after), commands) == (settled(state), [])
 
@@ -158,13 +178,14 @@ def test_run_that_ended_for_good_has_nothing_left_to_do(program: list[int]) -> N
     if state.outcome is not None and state.outcome.status in BROKEN:
         assert (items_of(state), len(state.timers), state.active, state.asleep) == ([], 0, 0, 0)
         assert state.get_active_waiters() == []
+        assert not state.children
 
 
 @given(programs())
 def test_timers_outside_are_the_timers_inside(program: list[int]) -> None:
     armed: set[int] = set()
     for before, tick, after, commands in walk(program):
-        if isinstance(tick, TickResume):
+        if isinstance(tick, TickResume) or (isinstance(tick, TickRetryRun) and before.outcome != after.outcome):
             armed.clear()
         elif isinstance(tick, TickTimerFired) or (isinstance(tick, TickTimeout) and tick.timer == before.timeout_timer):
             armed.discard(tick.timer)
@@ -173,9 +194,8 @@ def test_timers_outside_are_the_timers_inside(program: list[int]) -> None:
                 armed.add(command.seq)
             elif isinstance(command, CommandCancelTimer):
                 armed.remove(command.seq)
-        if not after.is_running:
-            return
-        assert armed == set(after.timers)
+        if after.is_running:
+            assert armed == set(after.timers)
 
 
 @given(programs())
@@ -183,11 +203,11 @@ def test_every_open_wait_has_its_waiter_or_its_timer(program: list[int]) -> None
     for step in walk(program):
         state = step.after
         if not state.is_running:
-            return
+            continue
         listed = sorted(number for keys in state.waiting.open.values() for number in keys.values())
         waiters = [waiter.number for _, waiter in state.get_active_waiters()]
         sleeps = [number for number, timer in state.timers.items() if timer.purpose == "sleep"]
-        assert listed == sorted([*waiters, *sleeps])
+        assert listed == sorted([*waiters, *sleeps, *state.children])
         alive = {item for _, item in items_of(state)}
         assert set(state.waiting.open) <= alive
         assert set(state.waiting.answers) <= alive
@@ -288,8 +308,79 @@ def test_order_in_which_branches_finish_does_not_change_the_set(size: int, worke
 @given(programs(), st.integers(0, len(CONFIGS) - 1))
 def test_publishing_from_outside_moves_nothing_but_the_stream(program: list[int], number: int) -> None:
     state = walk(program)[-1].after
-    if state.outcome is not None:
+    if state.outcome is not None or is_overdue(state):
         return
     after, commands = advance(state, TickPublishEvent(at=state.at, event=EventRecord(A, number)), StepsPlanner())
     assert commands == [CommandPublishEvent(state.published, EventRecord(A, number))]
     assert settled(replace(after, published=state.published)) == settled(state)
+
+
+@given(programs())
+def test_paused_run_starts_nothing(program: list[int]) -> None:
+    for step in walk(program):
+        if step.before.paused and step.after.paused:
+            assert not [c for c in step.commands if isinstance(c, CommandRunWorker)]
+            assert not [c for c in step.commands if isinstance(c, CommandResumeWorker) and c.worker_id is not None]
+
+
+@given(programs())
+def test_blocked_run_executes_nothing_and_has_nothing_that_could_start(program: list[int]) -> None:
+    for step in walk(program):
+        state = step.after
+        workers = state.workers.values()
+        executes = any(w.in_progress for w in workers)
+        could_start = any(w.queue or w.ready for w in workers) and not state.paused
+        assert state.is_blocked() == (state.is_running and not executes and not could_start)
+
+
+@given(programs())
+def test_retried_run_has_all_of_its_work_again_and_only_a_failed_run_is_retried(program: list[int]) -> None:
+    for before, tick, failed, _ in walk(program):
+        if is_overdue(failed):
+            continue
+        retried, commands = advance(failed, TickRetryRun(at=failed.at), StepsPlanner(), read_field)
+        if failed.outcome is None or failed.outcome.status not in ("failed", "timed_out"):
+            assert (settled(retried), commands) == (settled(failed), [])
+            assert retried.dropped == failed.dropped + 1
+        elif before.outcome is None and retried.outcome is None:
+            assert violations(retried) == []
+            returned = isinstance(tick, TickStepResult) and tick.failure is None and failed.outcome.status == "failed"
+            assert set(items_of(before)) - set(items_of(retried)) <= ({(tick.step, tick.item)} if returned else set())
+            assert retried.deadline is None or retried.deadline == retried.at + (retried.config.timeout_s or 0.0)
+
+
+@given(programs())
+def test_child_runs_outside_are_the_children_inside(program: list[int]) -> None:
+    under_way: set[int] = set()
+    for _, tick, after, commands in walk(program):
+        for command in commands:
+            if isinstance(command, CommandStartChild):
+                assert command.seq not in under_way
+                assert command.run_id == f"run-1:{command.seq}"
+                under_way.add(command.seq)
+            elif isinstance(command, CommandCancelChild):
+                under_way.remove(command.seq)
+        if isinstance(tick, TickChildEnded) and tick.child not in after.children:
+            under_way.discard(tick.child)
+        assert under_way == set(after.children)
+
+
+@given(programs())
+def test_body_that_asks_again_gets_no_second_child(program: list[int]) -> None:
+    for step in walk(program):
+        if isinstance(step.tick, TickStartChild) and _is_applied(step):
+            after, commands = advance(step.after, step.tick, StepsPlanner(), read_field)
+            assert settled(after) == settled(step.after)
+            assert not [c for c in commands if isinstance(c, CommandStartChild)]
+
+
+@given(programs())
+def test_first_result_of_a_name_is_recorded_and_every_later_dispatch_knows_it(program: list[int]) -> None:
+    recorded: dict[int, dict[str, int]] = {}
+    for _, tick, _, commands in walk(program):
+        for command in commands:
+            if isinstance(command, CommandRunWorker):
+                assert dict(command.records) == recorded.get(command.item.id, {})
+            elif isinstance(command, CommandResumeWorker) and isinstance(tick, TickRecordResult):
+                of_item = recorded.setdefault(tick.source.item, {})
+                assert command.value == of_item.setdefault(command.key.removeprefix("once:"), command.value)

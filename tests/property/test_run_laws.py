@@ -17,7 +17,7 @@ from loom.core.invariants import violations
 from loom.core.replay import replay
 from loom.core.run import Run
 from loom.core.state import BrokerState
-from loom.core.ticks import TickCancelRun, TickResume, TickStepResult, WorkflowTick
+from loom.core.ticks import TickCancelRun, TickContinueRun, TickResume, TickStepResult, WorkflowTick
 from loom.steps.planner import StepsPlanner
 
 
@@ -123,6 +123,8 @@ class CrashingRun(RuleBasedStateMachine):
     def journal_replays_to_what_was_saved(self) -> None:
         assert replay(self.journal, StepsPlanner(), None, read_field) == self.saved
         assert violations(self.run.state) == []
+        assert self.run.is_blocked == self.run.state.is_blocked()
+        assert self.run.look.sequence == self.run.state.sequence
 
 
 TestCrashingRun = CrashingRun.TestCase
@@ -147,7 +149,7 @@ def test_taken_up_run_can_still_be_brought_to_its_end(program: list[int]) -> Non
     if not state.is_running:
         return
     run = new_run(state)
-    run.feed(TickResume(at=state.at))
+    run.feed(TickResume(at=state.at), TickContinueRun(at=state.at))
     run.drain()
     for _ in range(500):
         bodies = executions(run.state)

@@ -117,11 +117,17 @@ PUBLIC_NAMES = [
     "Event",
     "HumanResponseEvent",
     "InputRequiredEvent",
+    "RunExists",
+    "RunFinished",
+    "RunInfo",
+    "RunNotFound",
     "StartEvent",
     "StopEvent",
+    "StoreUnavailable",
     "Workflow",
     "WorkflowHandler",
     "catch_error",
+    "connect",
     "step",
 ]
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import click
 
 import loom
+from loom.cli.database import db
+from loom.cli.engine import run, worker
+from loom.cli.workflow import workflow
 
 
 @click.group(name="loom", context_settings={"help_option_names": ["-h", "--help"]})
@@ -29,3 +32,9 @@ def graph(target: str, as_json: bool) -> None:
         click.echo(drawn.model_dump_json(indent=2))
     else:
         click.echo(to_mermaid(drawn), nl=False)
+
+
+main.add_command(run)
+main.add_command(worker)
+main.add_command(workflow)
+main.add_command(db)

@@ -44,6 +44,20 @@ def load_workflow(target: str) -> Workflow | type[Workflow]:
     return workflow
 
 
+def named_workflow(target: str) -> tuple[str, Workflow]:
+    """The workflow of a target, and what its runs are stored under: the target's own name, or the one in NAME=TARGET."""
+    name, given, place = target.partition("=")
+    if not given:
+        name, place = target.rpartition(":")[2], target
+    found = load_workflow(place)
+    if isinstance(found, Workflow):
+        return name, found
+    try:
+        return name, found()
+    except Exception as error:
+        raise TargetError(_failure(place, error)) from error
+
+
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise TargetError(f"File not found: {path}")

@@ -15,12 +15,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from loom.core.commands import CommandCancelTimer, CommandRunWorker, CommandStartTimer, WorkflowCommand
+from loom.core.commands import (
+    CommandCancelChild,
+    CommandCancelTimer,
+    CommandRunWorker,
+    CommandStartChild,
+    CommandStartTimer,
+    WorkflowCommand,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 C = TypeVar("C")
+
+_STARTS = (CommandStartTimer, CommandStartChild)
+_CANCELS = (CommandCancelTimer, CommandCancelChild)
+_CANCELLING = frozenset[type](_CANCELS)
 
 
 class CommandQueue:
@@ -37,16 +48,15 @@ class CommandQueue:
         return len(self._queue)
 
     def add(self, commands: Sequence[WorkflowCommand]) -> None:
-        """Queue commands. The cancelling of a timer whose start is still queued takes both away."""
+        """Queue commands. The cancelling of a timer or a child run whose start is still queued takes both away."""
         self._queue += commands
-        if CommandCancelTimer in map(type, commands):
-            self._withdraw({command.seq for command in commands if isinstance(command, CommandCancelTimer)})
+        if not _CANCELLING.isdisjoint(map(type, commands)):
+            self._withdraw({command.seq for command in commands if isinstance(command, _CANCELS)})
 
     def _withdraw(self, cancelled: set[int]) -> None:
-        unsent = {c.seq for c in self._queue if type(c) is CommandStartTimer and c.seq in cancelled}
+        unsent = {c.seq for c in self._queue if isinstance(c, _STARTS) and c.seq in cancelled}
         if unsent:
-            of_timers = (CommandStartTimer, CommandCancelTimer)
-            self._queue = [c for c in self._queue if not (isinstance(c, of_timers) and c.seq in unsent)]
+            self._queue = [c for c in self._queue if not (isinstance(c, _STARTS + _CANCELS) and c.seq in unsent)]
 
     def answer(self, reply: Any) -> None:
         """Let a reply leave with the next flush, before and regardless of everything queued."""

@@ -6,7 +6,7 @@ after the tick that caused them has been committed. Pure.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from immutables import Map
@@ -14,7 +14,7 @@ from immutables import Map
 from loom.core.persistent import EMPTY_MAP
 from loom.core.records import EventRecord, Failure
 from loom.core.reports import Notice, Published
-from loom.core.state import CollectBuffer, WorkItem
+from loom.core.state import ChildEnd, CollectBuffer, WorkItem
 from loom.core.ticks import TickAddEvent
 
 
@@ -40,6 +40,8 @@ class CommandRunWorker(msgspec.Struct, frozen=True, tag=True):
     started_at: float
     snapshot: Map[str, CollectBuffer] = EMPTY_MAP
     """The step's collect buffers at this moment, by buffer id."""
+    records: Map[str, Any] = EMPTY_MAP
+    """Results that were recorded with the item, by name: they are not worked out again."""
 
 
 class CommandResumeWorker(msgspec.Struct, frozen=True, tag=True):
@@ -52,6 +54,10 @@ class CommandResumeWorker(msgspec.Struct, frozen=True, tag=True):
     """The answer; None after a timeout or a sleep."""
     timed_out: bool = False
     worker_id: int | None = None
+    value: Any = None
+    """The result that is recorded now."""
+    child: ChildEnd | None = None
+    """How the child run ended that the body waited for."""
 
 
 class CommandStartTimer(msgspec.Struct, frozen=True, tag=True):
@@ -66,6 +72,22 @@ class CommandCancelTimer(msgspec.Struct, frozen=True, tag=True):
     """The timer of this number is not wanted any more."""
 
     seq: int
+
+
+class CommandStartChild(msgspec.Struct, frozen=True, tag=True):
+    """Begin another run, and send `TickChildEnded` with this number when it is over."""
+
+    seq: int
+    run_id: str
+    workflow: str
+    start: Any = None
+
+
+class CommandCancelChild(msgspec.Struct, frozen=True, tag=True):
+    """The child run of this number is not wanted any more: cancel it."""
+
+    seq: int
+    run_id: str
 
 
 class CommandPublishEvent(msgspec.Struct, frozen=True, tag=True):
@@ -108,6 +130,8 @@ WorkflowCommand = (
     | CommandResumeWorker
     | CommandStartTimer
     | CommandCancelTimer
+    | CommandStartChild
+    | CommandCancelChild
     | CommandPublishEvent
     | CommandWarn
     | TerminalCommand

@@ -1,16 +1,17 @@
 """The code of a workflow as the engine sees it: which steps there are and what they take. Data only.
 
-It enters a run with its first tick, so that a replay routes as the live run did. Pure.
+It enters a run with its first tick, so that a replay routes as the live run did. Stored as arrays: a new field goes to
+the end and has a default. Pure.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
+from loom.core.records import Opaque
 
-class StepSpec(msgspec.Struct, frozen=True):
+
+class StepSpec(msgspec.Struct, frozen=True, array_like=True):
     """One kind of work of a run and how much of it may run at a time."""
 
     name: str
@@ -35,7 +36,7 @@ class StepSpec(msgspec.Struct, frozen=True):
     """For a recovery step: how often it may run along one lineage of events."""
 
 
-class BrokerConfig(msgspec.Struct, frozen=True):
+class BrokerConfig(msgspec.Struct, frozen=True, array_like=True):
     """Everything about a workflow's code that the reducer may look at."""
 
     workflow: str
@@ -43,7 +44,7 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     timeout_s: float | None = None
     keep_unclaimed: int = 1000
     """How many early events a run keeps for waiters that are still to come."""
-    program: Any = None
+    program: Opaque = None
     """What another planner needs besides the steps."""
 
 

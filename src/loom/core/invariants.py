@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from loom.core.config import num_workers
 from loom.core.kernel.timers import MOVING
+from loom.core.kernel.waits import CHILD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +51,11 @@ def _of_waiters(state: BrokerState) -> Iterator[str]:
     existing = {number for worker in state.workers.values() for number in worker.collected_waiters}
     if listed != existing and state.is_running:
         yield "the index of waiters does not match the waiters"
+    opened = {number: (item, key) for item, keys in state.waiting.open.items() for key, number in keys.items()}
+    if any(opened.get(number) != (child.item, child.key) for number, child in state.children.items()):
+        yield "a child run is under way that nobody waits for"
+    if sum(key.startswith(CHILD) for _, key in opened.values()) != len(state.children):
+        yield "somebody waits for a child run that is not under way"
     kept = sum(len(events) for events in state.waiting.kept.values())
     if kept != state.waiting.kept_count:
         yield "the number of kept events is wrong"
@@ -60,9 +66,11 @@ def _of_lifecycle(state: BrokerState) -> Iterator[str]:
         yield "the run is over and running"
     if state.idle_since is not None and not state.is_idle():
         yield "idle_since is set, but the run is not idle"
+    if state.children and state.outcome is not None and state.outcome.status != "parked":
+        yield "the run is over, but a child run is under way"
     if state.active < 0 or state.asleep < 0:
         yield "a count is negative"
     for step, worker in state.workers.items():
         limit = num_workers(state.config, step)
-        if limit and worker.queue and len(worker.in_progress) < limit and state.is_running:
+        if limit and worker.queue and len(worker.in_progress) < limit and state.is_running and not state.paused:
             yield f"{step}: work is queued although a worker is free"

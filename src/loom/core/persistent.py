@@ -22,7 +22,7 @@ EMPTY_MAP: Map[Any, Any] = Map()
 _CHUNK = 32
 
 
-class Fifo(msgspec.Struct, Generic[T], frozen=True, eq=False):
+class Fifo(msgspec.Struct, Generic[T], frozen=True, eq=False, array_like=True):
     """A queue whose every change leaves the old version as it was.
 
     The first and the last values are in plain tuples, at most a chunk each, so that most changes copy a few pointers;
@@ -46,6 +46,15 @@ class Fifo(msgspec.Struct, Generic[T], frozen=True, eq=False):
         for value in values:
             queue = queue.push_back(value)
         return queue
+
+    def packed(self) -> Fifo[T]:
+        """The same queue in the one form that depends on its values alone: chunks from 0, the rest at the back."""
+        if not self.front and not self.first:
+            return self
+        values = tuple(self)
+        whole = len(values) // _CHUNK
+        chunks = {number: values[number * _CHUNK : (number + 1) * _CHUNK] for number in range(whole)}
+        return Fifo(self.size, (), 0, Map(chunks) if chunks else EMPTY_MAP, 0, whole, values[whole * _CHUNK :])
 
     def push_back(self, value: T) -> Fifo[T]:
         """The queue with `value` at its end."""

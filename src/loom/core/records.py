@@ -5,12 +5,27 @@ Pure. May import msgspec and nothing of Loom.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+if TYPE_CHECKING:
+    Opaque = Any
+else:
 
-class EventKind(msgspec.Struct, frozen=True, gc=False):
+    class _Anything(type):
+        def __instancecheck__(cls, _value: object) -> bool:
+            return True
+
+    class Opaque(metaclass=_Anything):
+        """The type of a place that may hold a record of the engine among other things.
+
+        It accepts whatever `Any` does. But a decoder asks its hook about a class that it does not know, and so the
+        codec gets to see what stands there.
+        """
+
+
+class EventKind(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The type of an event as the engine knows it: names only, never a class.
 
     One instance per type is shared by all its events, so a kind costs nothing per event.
@@ -30,7 +45,7 @@ class EventKind(msgspec.Struct, frozen=True, gc=False):
         return name == self.name or name in self.bases
 
 
-class EventRecord(msgspec.Struct, frozen=True):
+class EventRecord(msgspec.Struct, frozen=True, array_like=True):
     """An event: its kind and an opaque body (a live object in memory, bytes where it is stored).
 
     Events that the engine itself makes have a `StepFailure` or a `Release` as their body; the
@@ -38,12 +53,12 @@ class EventRecord(msgspec.Struct, frozen=True):
     """
 
     kind: EventKind
-    body: Any = None
+    body: Opaque = None
     shared: bool = False
     """More than one takes it, so that each must get a copy."""
 
 
-class Failure(msgspec.Struct, frozen=True):
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why something failed, as data. `body` may hold the live exception where nothing is stored."""
 
     type: str
@@ -51,7 +66,7 @@ class Failure(msgspec.Struct, frozen=True):
     body: Any = None
 
 
-class StepFailure(msgspec.Struct, frozen=True):
+class StepFailure(msgspec.Struct, frozen=True, tag=True):
     """The body of the event that a recovery step receives when another step has failed for good."""
 
     step: str
@@ -62,7 +77,7 @@ class StepFailure(msgspec.Struct, frozen=True):
     failed_at: float
 
 
-class Release(msgspec.Struct, frozen=True):
+class Release(msgspec.Struct, frozen=True, tag=True):
     """The body of the event that fires a join: the collected members of one stream."""
 
     stream: int

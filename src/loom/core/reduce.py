@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from loom.core import retry
 from loom.core.commands import CommandQueueEvent, WorkflowCommand
 from loom.core.draft import Draft, FieldReader
-from loom.core.kernel import collecting, executions, lifecycle, timers, waiters, workers
+from loom.core.kernel import children, collecting, executions, lifecycle, timers, waiters, workers
 from loom.core.planner import Complete, Emit, Fail, Intent, Planner, Publish, RunStep, Warn
 from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord
 from loom.core.reports import UnhandledReport
@@ -22,11 +22,18 @@ from loom.core.ticks import (
     TickAddEvent,
     TickAwaitEvent,
     TickCancelRun,
+    TickChildEnded,
+    TickContinueRun,
     TickEditStore,
     TickEndWait,
+    TickParkRun,
+    TickPauseRun,
     TickPublishEvent,
+    TickRecordResult,
     TickResume,
+    TickRetryRun,
     TickSleep,
+    TickStartChild,
     TickStartRun,
     TickStepResult,
     TickTimeout,
@@ -37,7 +44,7 @@ from loom.core.ticks import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from loom.core.state import BrokerState
+    from loom.core.state import BrokerState, Outcome
 
 
 def no_fields(_event: EventRecord, _name: str) -> Any:
@@ -97,7 +104,7 @@ def _apply(d: Draft, tick: WorkflowTick) -> None:
         d.at = tick.at
     kind = type(tick)
     if kind is not TickStartRun:
-        if d.outcome is not None and not (kind is TickResume and d.outcome.status == "parked"):
+        if d.outcome is not None and not _may_go_on(d.outcome, kind):
             d.dropped += 1
             return
         if not d.run_id:
@@ -108,6 +115,11 @@ def _apply(d: Draft, tick: WorkflowTick) -> None:
             lifecycle.time_out(d)
             return
     _REDUCERS[kind](d, tick)
+
+
+def _may_go_on(outcome: Outcome, tick: type) -> bool:
+    """Whether a tick can bring a run back that is over: a parked one is taken up, a failed one is retried."""
+    return tick is TickResume if outcome.status == "parked" else tick is TickRetryRun and outcome.abandoned is not None
 
 
 def _add_event(d: Draft, tick: TickAddEvent) -> None:
@@ -130,7 +142,7 @@ def _add_event(d: Draft, tick: TickAddEvent) -> None:
         taken = taken or accepted
     if taken or event.kind.is_a(INPUT_REQUIRED_EVENT) or d.outcome is not None:
         return
-    kept = tick.source is None and tick.origin is None and waiters.keep(d, event, tick.waiter_id)
+    kept = tick.source is None and tick.origin is None and waiters.keep(d, event, tick.waiter_id, tick.accepted)
     if tick.event_id is not None and not kept:
         # Nobody took it and there was no room: sending it again must be possible.
         d.seen = d.seen.delete(tick.event_id)
@@ -186,6 +198,8 @@ def _edit_store(d: Draft, tick: TickEditStore) -> None:
             store = store.delete(key)
     d.store = store
     d.store_version += 1
+    if tick.state_type:
+        d.store_type = tick.state_type
 
 
 def _timer_fired(d: Draft, tick: TickTimerFired) -> None:
@@ -212,6 +226,10 @@ def _timeout(d: Draft, tick: TickTimeout) -> None:
 
 def _cancel_run(d: Draft, _tick: TickCancelRun) -> None:
     lifecycle.cancel(d)
+
+
+def _park_run(d: Draft, tick: TickParkRun) -> None:
+    lifecycle.park(d, tick.reason)
 
 
 def _follow(d: Draft, intents: Sequence[Intent], shared: bool = False) -> None:
@@ -257,4 +275,11 @@ _REDUCERS: dict[type, Callable[[Draft, Any], None]] = {
     TickTimerFired: _timer_fired,
     TickTimeout: _timeout,
     TickCancelRun: _cancel_run,
+    TickPauseRun: lifecycle.pause,
+    TickContinueRun: lifecycle.go_on,
+    TickParkRun: _park_run,
+    TickRetryRun: lifecycle.retry,
+    TickRecordResult: waiters.record_result,
+    TickStartChild: waiters.begin_child,
+    TickChildEnded: children.ended,
 }

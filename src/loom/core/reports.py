@@ -1,5 +1,7 @@
 """What the engine itself puts on a run's event stream: plain reports that the edge turns into events.
 
+Reports are stored as arrays: a new field goes to the end and has a default.
+
 Pure. May import records.
 """
 
@@ -14,7 +16,7 @@ from loom.core.records import EventKind, EventRecord, Failure
 StepPhase = Literal["preparing", "running", "not_running"]
 
 
-class StepReport(msgspec.Struct, frozen=True, tag=True, gc=False):
+class StepReport(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
     """A step's execution was queued, has begun or is over."""
 
     step: str
@@ -26,7 +28,7 @@ class StepReport(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Whether the execution returned, so that `output=None` means that it returned nothing."""
 
 
-class WaiterReport(msgspec.Struct, frozen=True):
+class WaiterReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one waiter, or one accepting step of an idle run, is waiting for."""
 
     step: str
@@ -37,14 +39,14 @@ class WaiterReport(msgspec.Struct, frozen=True):
     deadline: float | None = None
 
 
-class IdleReport(msgspec.Struct, frozen=True, tag=True):
+class IdleReport(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """From here on only input from outside can move the run."""
 
     waiters: tuple[WaiterReport, ...]
     idle_since: float
 
 
-class UnhandledReport(msgspec.Struct, frozen=True, tag=True):
+class UnhandledReport(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """An event arrived that nothing took."""
 
     event: EventKind
@@ -53,18 +55,18 @@ class UnhandledReport(msgspec.Struct, frozen=True, tag=True):
     kept: bool = False
 
 
-class TimedOutReport(msgspec.Struct, frozen=True, tag=True):
+class TimedOutReport(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The run's time is over."""
 
     timeout_s: float
     active_steps: tuple[str, ...]
 
 
-class CancelledReport(msgspec.Struct, frozen=True, tag=True):
+class CancelledReport(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The run was cancelled."""
 
 
-class FailedReport(msgspec.Struct, frozen=True, tag=True):
+class FailedReport(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """A failure that nothing recovered ended the run."""
 
     step: str

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from loom.core.kernel import collecting, timers, waiters, workers
 from loom.core.persistent import EMPTY_MAP
-from loom.core.planner import StepFailed
+from loom.core.planner import Fail, StepFailed
 from loom.core.state import Timer
 
 if TYPE_CHECKING:
@@ -20,31 +20,27 @@ if TYPE_CHECKING:
     from loom.core.draft import Draft
     from loom.core.planner import Intent
     from loom.core.records import Failure
-    from loom.core.state import Execution
+    from loom.core.state import Execution, WorkItem
     from loom.core.ticks import TickStepResult
 
 
 def after_failure(d: Draft, execution: Execution, tick: TickStepResult, failure: Failure) -> Sequence[Intent]:
     """Schedule the next attempt if the verdict allows one, else ask the planner what follows."""
     item = execution.item
-    reserved = collecting.reserve(d, execution, tick.collects)
-    workers.finish(d, execution)
-    if tick.retry_delay_s is None:
-        waiters.forget_item(d, item.step, item.id)
-        elapsed = d.at - (item.first_at if item.first_at is not None else d.at)
-        fact = StepFailed(item, failure, item.attempts + 1, elapsed, d.at)
-        d.plan, intents = d.planner.on_failed(d.config, d.plan, fact)
-        return intents
-    waiters.begin_anew(d, item.id)
-    item = replace(
+    again = replace(
         item,
         attempts=item.attempts + 1,
         last_failure=failure,
         last_failed_at=d.at,
-        reserved=reserved,
+        reserved=collecting.reserve(d, execution, tick.collects),
         execution=None,
         effects=EMPTY_MAP,
     )
+    workers.finish(d, execution)
+    if tick.retry_delay_s is None:
+        return _failed_for_good(d, item, again, failure)
+    item = again
+    waiters.begin_anew(d, item.id)
     if tick.retry_delay_s <= 0:
         workers.requeue(d, item)
         return ()
@@ -52,6 +48,20 @@ def after_failure(d: Draft, execution: Execution, tick: TickStepResult, failure:
     worker = d.worker(item.step)
     d.workers = d.workers.set(item.step, replace(worker, delayed=worker.delayed.set(timer, item)))
     return ()
+
+
+def _failed_for_good(d: Draft, item: WorkItem, again: WorkItem, failure: Failure) -> Sequence[Intent]:
+    """Ask the planner what follows. If the run fails with it, the work stays: a retry of the run begins with it."""
+    elapsed = d.at - (item.first_at if item.first_at is not None else d.at)
+    fact = StepFailed(item, failure, item.attempts + 1, elapsed, d.at)
+    plan, intents = d.planner.on_failed(d.config, d.plan, fact)
+    if any(type(intent) is Fail for intent in intents):
+        waiters.begin_anew(d, item.id)
+        workers.requeue(d, replace(again, attempts=0, first_at=None))
+    else:
+        waiters.forget_item(d, item.step, item.id)
+        d.plan = plan
+    return intents
 
 
 def attempt_due(d: Draft, step: str, timer: int) -> None:

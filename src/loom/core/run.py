@@ -28,13 +28,14 @@ from loom.core.commands import (
 )
 from loom.core.draft import Draft
 from loom.core.reduce import no_fields, transition
-from loom.core.state import BrokerState
+from loom.core.state import BrokerState, is_blocked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loom.core.draft import FieldReader
     from loom.core.planner import Planner
+    from loom.core.state import RunFields
     from loom.core.ticks import WorkflowTick
 
 
@@ -97,6 +98,16 @@ class Run:
         return now.is_running and not now.active and not now.asleep
 
     @property
+    def is_blocked(self) -> bool:
+        """`BrokerState.is_blocked`, without making a state of the draft."""
+        return is_blocked(self._draft or self._base)
+
+    @property
+    def look(self) -> RunFields:
+        """The run's fields as they are now, for a glance: whoever keeps it past the next drain may see it change."""
+        return self._draft or self._base
+
+    @property
     def kept(self) -> tuple[int, int]:
         """How many early events are kept for waiters to come, and how many may be."""
         now = self._draft or self._base
@@ -146,7 +157,7 @@ class Run:
             self._queue.add(draft.commands)
             draft.commands = []
         if self._closed and draft.outcome is None:
-            # A parked run was taken up: it will end once more.
+            # A parked run was taken up, or a failed one is retried: it will end once more.
             self._closed = False
         if draft.idle_since is not None or len(self._since) > _LOOK_AFTER:
             # An idle run shall take little room, and the way back shall be short.

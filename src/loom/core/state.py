@@ -1,5 +1,7 @@
 """The state of a run: immutable, shared structurally between its versions, plain data but for opaque event bodies.
 
+What a run has many of is stored as arrays: a new field goes to the end and has a default.
+
 Pure. May import config, persistent, records and reports.
 """
 
@@ -12,17 +14,17 @@ from immutables import Map
 
 from loom.core.config import BrokerConfig
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
-from loom.core.records import EventRecord, Failure
+from loom.core.records import EventRecord, Failure, Opaque
 from loom.core.reports import WaiterReport
 
 
-class WorkItem(msgspec.Struct, frozen=True):
+class WorkItem(msgspec.Struct, frozen=True, array_like=True):
     """A piece of work for one step. It keeps its identity through retries, waits, crashes and releases."""
 
     id: int
     step: str
     event: EventRecord
-    extra: Any = None
+    extra: Opaque = None
     """What the planner attached to it; the kernel never looks inside."""
     attempts: int = 0
     """Failures so far."""
@@ -38,7 +40,7 @@ class WorkItem(msgspec.Struct, frozen=True):
     """What that attempt has already done to the run, by ordinal."""
 
 
-class Execution(msgspec.Struct, frozen=True):
+class Execution(msgspec.Struct, frozen=True, array_like=True):
     """One attempt at a work item that has been dispatched."""
 
     seq: int
@@ -52,7 +54,7 @@ class Execution(msgspec.Struct, frozen=True):
     """The key of the wait that its body itself is suspended in."""
 
 
-class CollectBuffer(msgspec.Struct, frozen=True):
+class CollectBuffer(msgspec.Struct, frozen=True, array_like=True):
     """The events that a step has put aside under one buffer id, with their number by type."""
 
     events: Fifo[EventRecord] = EMPTY_FIFO
@@ -61,7 +63,7 @@ class CollectBuffer(msgspec.Struct, frozen=True):
     """How often it has changed."""
 
 
-class StepWorkerWaiter(msgspec.Struct, frozen=True):
+class StepWorkerWaiter(msgspec.Struct, frozen=True, array_like=True):
     """Somebody waits for an event: which call of which work item, for what, and until when."""
 
     number: int
@@ -77,11 +79,22 @@ class StepWorkerWaiter(msgspec.Struct, frozen=True):
     timer: int | None = None
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ChildEnd(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a child run ended. If it completed, its result is the event of the answer."""
+
+    run_id: str
+    status: Literal["completed", "failed", "cancelled", "timed_out"]
+    failure: Failure | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
     """What a wait was answered with."""
 
     event: EventRecord | None = None
     timed_out: bool = False
+    value: Any = None
+    """A recorded result."""
+    child: ChildEnd | None = None
 
 
 class InternalStepWorkerState(msgspec.Struct, frozen=True):
@@ -109,9 +122,11 @@ class InternalStepWorkerState(msgspec.Struct, frozen=True):
 
 
 EMPTY_WORKER = InternalStepWorkerState()
+CHILD_RUN = "child run"
+"""What a run is said to wait for while it waits for another run."""
 
 
-class Timer(msgspec.Struct, frozen=True, gc=False):
+class Timer(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A timer that is armed: when it is due and what for."""
 
     due: float
@@ -135,6 +150,28 @@ class Waiting(msgspec.Struct, frozen=True):
     kept_count: int = 0
 
 
+class Child(msgspec.Struct, frozen=True, array_like=True):
+    """A run that this one has started and waits for: which call of which work item asked for it."""
+
+    run_id: str
+    workflow: str
+    step: str
+    item: int
+    key: str
+    since: float
+
+
+class Abandoned(msgspec.Struct, frozen=True):
+    """What a run had in hand when it failed, with the failed work back at the head of its queue. See `TickRetryRun`."""
+
+    workers: Map[str, InternalStepWorkerState]
+    plan: Opaque
+    waiting: Waiting
+    timers: Map[int, Timer]
+    active: int
+    asleep: int
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """How a run ended."""
 
@@ -143,6 +180,8 @@ class Outcome(msgspec.Struct, frozen=True):
     step: str = ""
     failure: Failure | None = None
     message: str = ""
+    abandoned: Abandoned | None = None
+    """What a failed run can go on from; nothing else looks at it."""
 
 
 class RunFields(msgspec.Struct):
@@ -152,7 +191,7 @@ class RunFields(msgspec.Struct):
     is_running: bool = False
     config: BrokerConfig = BrokerConfig("")
     workers: Map[str, InternalStepWorkerState] = EMPTY_MAP
-    plan: Any = None
+    plan: Opaque = None
     """The planner's part of the state."""
     at: float = 0.0
     """The time of the last tick; it never goes back."""
@@ -183,6 +222,19 @@ class RunFields(msgspec.Struct):
     outcome: Outcome | None = None
     ticks: int = 0
     """How many input ticks have made this state: where it stands in the run's journal."""
+    paused: bool = False
+    """Everything is taken in, but nothing is started."""
+    children: Map[int, Child] = EMPTY_MAP
+    """The child runs that are under way, by the number of the command that started them."""
+    store_type: str = ""
+    """The wire name of the type that the store is read as."""
+
+
+def is_blocked(run: RunFields) -> bool:
+    """Whether nothing of a run executes and nothing can start, for a state as for a draft of one."""
+    if not run.is_running:
+        return False
+    return not run.active or (run.paused and not any(worker.in_progress for worker in run.workers.values()))
 
 
 class BrokerState(RunFields, frozen=True):  # type: ignore[misc]  # msgspec allows it, unlike dataclasses
@@ -196,6 +248,10 @@ class BrokerState(RunFields, frozen=True):  # type: ignore[misc]  # msgspec allo
         """Whether nothing can happen now, but a timer of the run's own will move it."""
         return self.is_running and not self.active and self.asleep > 0
 
+    def is_blocked(self) -> bool:
+        """Whether nothing executes and nothing can start: it is idle or asleep, or paused with no body at work."""
+        return is_blocked(self)
+
     def get_active_waiters(self) -> list[tuple[str, StepWorkerWaiter]]:
         """All pending waiters with their steps, oldest first."""
         found = [
@@ -204,13 +260,18 @@ class BrokerState(RunFields, frozen=True):  # type: ignore[misc]  # msgspec allo
         return sorted(found, key=lambda pair: pair[1].number)
 
     def waiter_reports(self) -> tuple[WaiterReport, ...]:
-        """What the run waits for, as shown to people: its waiters, or else the steps that take answers from outside."""
-        waiters = self.get_active_waiters()
-        if waiters:
-            return tuple(
-                WaiterReport(step, w.event_type, w.waiter_id, w.requirements, w.since, w.deadline)
-                for step, w in waiters
-            )
+        """What the run waits for, as shown to people.
+
+        Its waiters and child runs, oldest first, or else the steps that take answers from outside.
+        """
+        reports = {
+            w.number: WaiterReport(step, w.event_type, w.waiter_id, w.requirements, w.since, w.deadline)
+            for step, w in self.get_active_waiters()
+        }
+        for number, child in self.children.items():
+            reports[number] = WaiterReport(child.step, CHILD_RUN, child.run_id, since=child.since)
+        if reports:
+            return tuple(report for _, report in sorted(reports.items()))
         return tuple(WaiterReport(spec.name, name) for spec in self.config.steps for name in spec.inputs)
 
     def active_steps(self) -> tuple[str, ...]:

@@ -6,15 +6,15 @@ list of them. Pure: may import records, config and state's plain parts.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from loom.core.config import BrokerConfig
-from loom.core.records import EventRecord, Failure
+from loom.core.records import EventRecord, Failure, Opaque
 
 
-class Source(msgspec.Struct, frozen=True, gc=False):
+class Source(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Which execution caused a tick, and as the how-manieth of its effects."""
 
     step: str
@@ -25,7 +25,7 @@ class Source(msgspec.Struct, frozen=True, gc=False):
     ordinal: int
 
 
-class CollectCall(msgspec.Struct, frozen=True):
+class CollectCall(msgspec.Struct, frozen=True, array_like=True):
     """One `collect_events` call and the answer it was given from the execution's snapshot."""
 
     buffer: str
@@ -40,12 +40,14 @@ class CollectCall(msgspec.Struct, frozen=True):
     """The set was the one that an earlier attempt had collected."""
 
 
-class Tick(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Tick(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """The part that all ticks share."""
 
     at: float
     more: bool = False
     """More ticks were at hand when this one was taken, so the run could not be idle after it."""
+    mail: int = 0
+    """The number of the letter in the run's inbox that it came by, if it did; nothing depends on it here."""
 
 
 class TickStartRun(Tick, frozen=True, tag=True):
@@ -56,6 +58,8 @@ class TickStartRun(Tick, frozen=True, tag=True):
     event: EventRecord | None = None
     seed: int = 0
     store: dict[str, Any] = {}
+    store_type: str = ""
+    """The wire name of the type that the store is read as."""
 
 
 class TickResume(Tick, frozen=True, tag=True):
@@ -77,8 +81,10 @@ class TickAddEvent(Tick, frozen=True, tag=True):
     event_id: str | None = None
     """Makes the event idempotent: a second one of the same id is dropped."""
     source: Source | None = None
-    origin: Any = None
+    origin: Opaque = None
     """The planner's mark on events that it emitted itself; None from outside."""
+    accepted: bool = False
+    """It was acknowledged already: if nobody takes it, it is kept, however many are."""
 
 
 class TickStepResult(Tick, frozen=True, tag=True):
@@ -142,6 +148,8 @@ class TickEditStore(Tick, frozen=True, tag=True):
     changed: dict[str, Any]
     removed: tuple[str, ...] = ()
     source: Source | None = None
+    state_type: str = ""
+    """The wire name of the type that the store is read as from now on, if it has changed."""
 
 
 class TickTimerFired(Tick, frozen=True, tag=True):
@@ -162,6 +170,55 @@ class TickCancelRun(Tick, frozen=True, tag=True):
     reason: str = ""
 
 
+class TickPauseRun(Tick, frozen=True, tag=True):
+    """Somebody asked for the run to start nothing more until it is continued. It still takes everything in."""
+
+
+class TickContinueRun(Tick, frozen=True, tag=True):
+    """A paused run may go on."""
+
+
+class TickParkRun(Tick, frozen=True, tag=True):
+    """The process at hand cannot go on with the run, for example because it lacks a type."""
+
+    reason: str
+
+
+class TickRetryRun(Tick, frozen=True, tag=True):
+    """Somebody asked for a failed or timed out run to go on, from what had failed."""
+
+
+class TickRecordResult(Tick, frozen=True, tag=True):
+    """A body has the result of something that shall not be done twice."""
+
+    source: Source
+    name: str
+    """What it is called within the work item."""
+    value: Any = None
+
+
+class TickStartChild(Tick, frozen=True, tag=True):
+    """A step's body wants another run and waits for its end."""
+
+    source: Source
+    occurrence: int
+    """Which child of the execution it is, from 0."""
+    workflow: str
+    start: Any = None
+    """What the child begins with; only the runtime looks inside."""
+    suspends: bool = True
+
+
+class TickChildEnded(Tick, frozen=True, tag=True):
+    """A run that this one had started is over."""
+
+    child: int
+    """The number of the command that started it."""
+    status: Literal["completed", "failed", "cancelled", "timed_out"]
+    event: EventRecord | None = None
+    failure: Failure | None = None
+
+
 WorkflowTick = (
     TickStartRun
     | TickResume
@@ -175,4 +232,11 @@ WorkflowTick = (
     | TickTimerFired
     | TickTimeout
     | TickCancelRun
+    | TickPauseRun
+    | TickContinueRun
+    | TickParkRun
+    | TickRetryRun
+    | TickRecordResult
+    | TickStartChild
+    | TickChildEnded
 )

@@ -10,8 +10,8 @@ import contextvars
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from loom.core.records import EventRecord, Release
-from loom.effects.convert import event_of, record_of
+from loom.core.records import Release
+from loom.effects.convert import LIVE
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import Event
 from loom.steps.registry import known_kind
@@ -19,7 +19,9 @@ from loom.steps.registry import known_kind
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from loom.core.records import EventRecord
     from loom.core.state import WorkItem
+    from loom.effects.convert import Conversion
     from loom.steps.resources import ResourceManager
     from loom.steps.step_config import StepConfig
 
@@ -28,14 +30,23 @@ class StepBinding:
     """One step of one workflow instance."""
 
     __slots__ = (
-        "config", "context_name", "event_name", "function", "is_async", "is_plain", "joins", "name", "resources",
+        "config", "context_name", "convert", "event_name", "function", "is_async", "is_plain", "joins", "name",
+        "resources",
     )  # fmt: skip
 
-    def __init__(self, name: str, function: Callable[..., Any], config: StepConfig, resources: ResourceManager) -> None:
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        config: StepConfig,
+        resources: ResourceManager,
+        convert: Conversion = LIVE,
+    ) -> None:
         self.name = name
         self.function = function
         self.config = config
         self.resources = resources
+        self.convert = convert
         self.is_async = inspect.iscoroutinefunction(inspect.unwrap(function)) or inspect.iscoroutinefunction(function)
         self.event_name = config.event_name
         self.context_name = config.context_parameter
@@ -45,10 +56,10 @@ class StepBinding:
     def arguments(self, item: WorkItem) -> dict[str, Any]:
         """The events for a body, by parameter."""
         if self.joins:
-            return {self.event_name: members_of(item.event)}
+            return {self.event_name: members_of(item.event, self.convert)}
         if item.extra is not None and item.extra.bound:
-            return {name: event_of(record) for name, record in item.extra.bound}
-        return {self.event_name: event_of(item.event)}
+            return {name: self.convert.event(record) for name, record in item.extra.bound}
+        return {self.event_name: self.convert.event(item.event)}
 
     def call(self, arguments: dict[str, Any]) -> Awaitable[Any]:
         """Run the body: on the loop if it is async, else in a thread that shares its context variables."""
@@ -85,14 +96,13 @@ class StepBinding:
         if result is None:
             return (), False
         config = self.config
-        kind = known_kind(type(result))
-        if kind is not None or isinstance(result, Event):
+        if known_kind(type(result)) is not None or isinstance(result, Event):
             if config.is_fan_out and type(result) not in config.bare_return_types:
                 raise WorkflowRuntimeError(
                     f"Step function {self.name} returned a bare {type(result).__name__}, but is annotated to return a "
                     f"list: return [{type(result).__name__}(...)] or add the type to the annotation."
                 )
-            return (EventRecord(kind, result) if kind is not None else record_of(result),), False
+            return (self.convert.record(result),), False
         if isinstance(result, list) and config.is_fan_out:
             for position, member in enumerate(result):
                 if not isinstance(member, Event):
@@ -100,15 +110,15 @@ class StepBinding:
                         f"Step function {self.name} returned {type(member).__name__} instead of an Event instance, "
                         f"at position {position} of its list."
                     )
-            return tuple([record_of(member) for member in result]), True
+            return tuple([self.convert.record(member) for member in result]), True
         raise WorkflowRuntimeError(
             f"Step function {self.name} returned {type(result).__name__} instead of an Event instance."
         )
 
 
-def members_of(record: EventRecord) -> list[Event]:
+def members_of(record: EventRecord, convert: Conversion = LIVE) -> list[Event]:
     """The events that a join was fired with."""
     release = record.body
     if not isinstance(release, Release):
         raise TypeError(f"A join is fired with a set of events, not with {record.kind.name}.")
-    return [event_of(member) for member in release.members]
+    return [convert.event(member) for member in release.members]

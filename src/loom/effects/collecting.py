@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from loom.core.kernel.collecting import EMPTY_BUFFER, add, emptied, verdict
 from loom.core.ticks import CollectCall
 from loom.effects.arguments import event_class
-from loom.effects.convert import event_of, record_of
+from loom.effects.convert import LIVE
 from loom.steps.registry import kind_of
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from loom.core.commands import CommandRunWorker
     from loom.core.records import EventRecord
+    from loom.effects.convert import Conversion
     from loom.steps.events import Event
 
 Needed = tuple[tuple[str, int], ...]
@@ -53,9 +54,10 @@ def needed_types(expected: Sequence[type[Event]]) -> Needed:
 class Collector:
     """The collect calls of one execution."""
 
-    __slots__ = ("_buffers", "_calls", "_reserved")
+    __slots__ = ("_buffers", "_calls", "_convert", "_reserved")
 
-    def __init__(self, command: CommandRunWorker) -> None:
+    def __init__(self, command: CommandRunWorker, convert: Conversion = LIVE) -> None:
+        self._convert = convert
         self._buffers = command.snapshot
         self._reserved = command.item.reserved
         self._calls: list[CollectCall] = []
@@ -70,12 +72,13 @@ class Collector:
         """The full set in the order of `expected`, or None if something is missing still."""
         if not expected:
             return []
+        record, buffer_id = self._convert.record(event), self._convert.text(buffer_id)
         if buffer_id in self._reserved:
             records = self._reserved[buffer_id]
             self._reserved = self._reserved.delete(buffer_id)
-            self._calls.append(CollectCall(buffer_id, record_of(event), (), True, position, reserved=True))
-            return in_order(records, expected)
-        record, needed = record_of(event), needed_types(expected)
+            self._calls.append(CollectCall(buffer_id, record, (), True, position, reserved=True))
+            return in_order(records, expected, self._convert)
+        needed = needed_types(expected)
         buffer = self._buffers.get(buffer_id, EMPTY_BUFFER)
         found = verdict(buffer, record.kind.name, needed)
         took = found == "take"
@@ -85,12 +88,14 @@ class Collector:
         if not took:
             return None
         self._buffers = self._buffers.set(buffer_id, emptied(buffer))
-        return in_order((*buffer.events, record), expected)
+        return in_order((*buffer.events, record), expected, self._convert)
 
 
-def in_order(records: Sequence[EventRecord], expected: Sequence[type[Event]]) -> list[Event]:
+def in_order(
+    records: Sequence[EventRecord], expected: Sequence[type[Event]], convert: Conversion = LIVE
+) -> list[Event]:
     """The events in the order in which their types are expected; what came of each type first is first."""
     by_type: dict[str, deque[EventRecord]] = {}
     for record in records:
         by_type.setdefault(record.kind.name, deque()).append(record)
-    return [event_of(by_type[kind_of(cls).name].popleft()) for cls in expected if by_type.get(kind_of(cls).name)]
+    return [convert.event(by_type[kind_of(cls).name].popleft()) for cls in expected if by_type.get(kind_of(cls).name)]

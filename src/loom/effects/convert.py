@@ -1,12 +1,13 @@
-"""Between the author's events and the engine's records, for runs whose bodies are live objects.
+"""Between the author's events and the engine's records.
 
-May import loom.steps and loom.core.
+A `Conversion` is what a run's bodies use; `LIVE` is that of runs whose bodies are live objects, made of the functions
+here. `loom.effects.stored` has the one of runs that are stored. May import loom.steps and loom.core.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from loom.core.records import EventRecord, Failure, Release, StepFailure
 from loom.core.reports import (
@@ -20,12 +21,59 @@ from loom.core.reports import (
 )
 from loom.steps import events
 from loom.steps.event_types import exception_name, load_exception
-from loom.steps.registry import kind_of
+from loom.steps.registry import UnknownTypeError, kind_of, wire_name
 from loom.steps.state_store import copy_state_for_edit
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from loom.core.reports import Published
     from loom.steps.events import Event
+    from loom.steps.state_store import StoreEdit
+
+
+class MissingTypeError(UnknownTypeError):
+    """Something stored is of a class that this process lacks: the run has to wait for other code."""
+
+
+class Conversion(Protocol):
+    """How what authors write becomes what the engine keeps, and the way back."""
+
+    def record(self, event: Event) -> EventRecord:
+        """The engine's record of an event; `ValueError` if it cannot be kept."""
+        ...
+
+    def event(self, record: EventRecord) -> Event:
+        """The event behind a record; `MissingTypeError` if this process lacks its class."""
+        ...
+
+    def field(self, record: EventRecord, name: str) -> Any:
+        """A field of an event, to be compared with a requirement; None if it has none."""
+        ...
+
+    def requirement(self, event_type: type[Event], name: str, value: Any) -> Any:
+        """What the field of an awaited event must be equal to."""
+        ...
+
+    def value(self, value: Any) -> Any:
+        """A value that the run keeps, such as a recorded result; `ValueError` if it cannot be kept."""
+        ...
+
+    def read_value(self, kept: Any) -> Any:
+        """The value that was kept."""
+        ...
+
+    def store_edit(self, edit: StoreEdit) -> tuple[dict[str, Any], tuple[str, ...], str]:
+        """An edit of the store: the changed values, the removed keys, and the new type's name if it has changed."""
+        ...
+
+    def failure(self, error: BaseException) -> Failure:
+        """A failure as data."""
+        ...
+
+    def text(self, text: str) -> str:
+        """A name or message of the author's, as the engine keeps it."""
+        ...
 
 
 def record_of(event: Event) -> EventRecord:
@@ -36,12 +84,15 @@ def record_of(event: Event) -> EventRecord:
 def event_of(record: EventRecord) -> Event:
     """The event behind a record: the object itself, a copy if others get it too, or one that the engine describes."""
     body = record.body
-    if isinstance(body, StepFailure):
-        return step_failed(body)
-    if isinstance(body, Release):
-        return released(body)
+    if isinstance(body, StepFailure | Release):
+        return engine_event(body, event_of)
     event: Event = body
     return copy_state_for_edit(event) if record.shared else event
+
+
+def engine_event(body: StepFailure | Release, event_of: Callable[[EventRecord], Event]) -> Event:
+    """An event that the engine itself made, with the author's events in it."""
+    return step_failed(body, event_of) if isinstance(body, StepFailure) else released(body, event_of)
 
 
 def read_field(record: EventRecord, name: str) -> Any:
@@ -49,7 +100,7 @@ def read_field(record: EventRecord, name: str) -> Any:
     return getattr(event_of(record), name, None)
 
 
-def step_failed(body: StepFailure) -> events.StepFailedEvent:
+def step_failed(body: StepFailure, event_of: Callable[[EventRecord], Event]) -> events.StepFailedEvent:
     """What a recovery step gets."""
     return events.StepFailedEvent(
         step_name=body.step,
@@ -61,7 +112,7 @@ def step_failed(body: StepFailure) -> events.StepFailedEvent:
     )
 
 
-def released(body: Release) -> events.CollectionReleaseEvent:
+def released(body: Release, event_of: Callable[[EventRecord], Event]) -> events.CollectionReleaseEvent:
     """How the set that fired a join is shown."""
     return events.CollectionReleaseEvent(
         events=[event_of(member) for member in body.members],
@@ -89,10 +140,43 @@ def exception_of(failure: Failure) -> Exception:
     )
 
 
-def published_event(published: Published) -> Event:
+class LiveBodies:
+    """The conversion of runs that live and end with their process: everything stays the object that it is."""
+
+    record = staticmethod(record_of)
+    event = staticmethod(event_of)
+    field = staticmethod(read_field)
+    failure = staticmethod(failure_of)
+
+    def requirement(self, event_type: type[Event], name: str, value: Any) -> Any:
+        """See `Conversion`."""
+        del event_type, name
+        return value
+
+    def value(self, value: Any) -> Any:
+        """See `Conversion`."""
+        return value
+
+    def read_value(self, kept: Any) -> Any:
+        """See `Conversion`."""
+        return kept
+
+    def store_edit(self, edit: StoreEdit) -> tuple[dict[str, Any], tuple[str, ...], str]:
+        """See `Conversion`."""
+        return edit.changed, edit.removed, wire_name(edit.state_type) if edit.state_type is not None else ""
+
+    def text(self, text: str) -> str:
+        """See `Conversion`."""
+        return text
+
+
+LIVE: Conversion = LiveBodies()
+
+
+def published_event(published: Published, convert: Conversion = LIVE) -> Event:
     """What a reader of the stream sees."""
     if isinstance(published, EventRecord):
-        return event_of(published)
+        return convert.event(published)
     return _report_event(published)
 
 

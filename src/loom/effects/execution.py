@@ -11,21 +11,25 @@ import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from loom.core.kernel.waiters import sleep_key, wait_key
+from loom.core.kernel.waits import CHILD, child_key, sleep_key, wait_key
 from loom.core.ticks import (
     Source,
     TickAddEvent,
     TickAwaitEvent,
     TickEndWait,
+    TickParkRun,
     TickPublishEvent,
     TickSleep,
+    TickStartChild,
     TickStepResult,
     WorkflowTick,
 )
 from loom.effects import spans
 from loom.effects.arguments import event_class, event_object, seconds
+from loom.effects.child_runs import result_of_child
 from loom.effects.collecting import Collector
-from loom.effects.convert import event_of, exception_of, failure_of, record_of
+from loom.effects.convert import MissingTypeError, exception_of, failure_of
+from loom.effects.once import Recorder
 from loom.steps.ports import current_execution
 from loom.steps.registry import wire_name
 from loom.steps.retry import RetryInfo, ask_policy, policy_seed
@@ -35,8 +39,10 @@ if TYPE_CHECKING:
 
     from loom.core.commands import CommandResumeWorker, CommandRunWorker
     from loom.effects.binding import StepBinding
-    from loom.steps.events import Event
+    from loom.effects.convert import Conversion
+    from loom.steps.events import Event, StartEvent
     from loom.steps.ports import RunPort
+    from loom.steps.workflow import Workflow
 
 
 _numbering = threading.Lock()
@@ -51,6 +57,11 @@ class Host(Protocol):
     """The time."""
 
     @property
+    def convert(self) -> Conversion:
+        """How what bodies write becomes what the run keeps."""
+        ...
+
+    @property
     def loop_ends(self) -> bool:
         """Whether everything on the event loop is being cancelled, the bodies too."""
         ...
@@ -61,6 +72,12 @@ class Host(Protocol):
 
     def check_target(self, event: Event, step: str | None) -> None:
         """Refuse an event for a step that does not exist or does not take it."""
+        ...
+
+    def start_of(
+        self, workflow: Workflow | str, inputs: dict[str, Any], start_event: StartEvent | None
+    ) -> tuple[str, Any]:
+        """The name of a child run's workflow, and what the child begins with."""
         ...
 
     def make_context(self, execution: StepExecution) -> Any:
@@ -82,6 +99,7 @@ class StepExecution:
     """The run is over or has left memory: what the body still does is nobody's business."""
     _effects = 0
     _collector: Collector | None = None
+    _recorder: Recorder | None = None
     _occurrences: dict[str, int] | None = None
     _waits: dict[str, asyncio.Future[CommandResumeWorker]] | None = None
 
@@ -128,6 +146,10 @@ class StepExecution:
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             # The process ends, or the loop has dropped the body: there is nobody to tell.
             raise
+        except MissingTypeError as error:
+            # This process cannot do the work, another one may: it is no failure of the step, and has no result.
+            host.report(TickParkRun(at=host.now(), reason=f"Step '{command.step}': {error}"))
+            return
         except BaseException as error:  # any failure of a body is data for the reducer, a cancellation from within too
             if isinstance(error, asyncio.CancelledError) and (self.abandoned or host.loop_ends):
                 raise
@@ -156,7 +178,7 @@ class StepExecution:
             step=command.step,
             item=command.item.id,
             seq=command.seq,
-            failure=failure_of(error),
+            failure=self.host.convert.failure(error),
             retry_delay_s=delay,
             collects=self._collector.calls() if self._collector is not None else (),
         )
@@ -181,9 +203,9 @@ class StepExecution:
         self.host.report(
             TickAddEvent(
                 at=self.host.now(),
-                event=record_of(event),
+                event=self.host.convert.record(event),
                 step=step,
-                waiter_id=waiter_id,
+                waiter_id=self.host.convert.text(waiter_id) if waiter_id is not None else None,
                 source=self.next_source(),
             )
         )
@@ -191,12 +213,14 @@ class StepExecution:
     def publish(self, event: Event) -> None:
         """Put an event on the stream."""
         event_object("write_event_to_stream", event)
-        self.host.report(TickPublishEvent(at=self.host.now(), event=record_of(event), source=self.next_source()))
+        self.host.report(
+            TickPublishEvent(at=self.host.now(), event=self.host.convert.record(event), source=self.next_source())
+        )
 
     def collect(self, event: Event, expected: Sequence[type[Event]], buffer_id: str) -> list[Event] | None:
         """Put an event aside until all expected ones are there."""
         if self._collector is None:
-            self._collector = Collector(self.command)
+            self._collector = Collector(self.command, self.host.convert)
         return self._collector.collect(event, expected, buffer_id, self._effects)
 
     def wait(
@@ -212,7 +236,10 @@ class StepExecution:
         def begin() -> tuple[TickAwaitEvent, str]:
             name = wire_name(event_class("wait_for_event", event_type))
             limit = seconds("wait_for_event(timeout=...)", timeout_s) if timeout_s is not None else None
-            awaited = waiter_id or self._default_waiter_id(name, requirements)
+            convert = self.host.convert
+            awaited = convert.text(waiter_id or self._default_waiter_id(name, requirements))
+            wanted = [(field, convert.requirement(event_type, field, value)) for field, value in requirements.items()]
+            asked = convert.record(waiter_event) if waiter_event is not None else None
             occurrence = self._occurrence(awaited)
             source = self._live_source("wait_for_event")
             tick = TickAwaitEvent(
@@ -221,9 +248,9 @@ class StepExecution:
                 waiter_id=awaited,
                 occurrence=occurrence,
                 event_type=name,
-                requirements=tuple(requirements.items()),
+                requirements=tuple(wanted),
                 timeout_s=limit,
-                waiter_event=record_of(waiter_event) if waiter_event is not None else None,
+                waiter_event=asked,
                 suspends=self._owns_current_task(),
             )
             return tick, self._recorded_key(source, wait_key(awaited, occurrence))
@@ -247,6 +274,29 @@ class StepExecution:
             return tick, self._recorded_key(source, sleep_key(occurrence))
 
         return self._suspended(begin)
+
+    async def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """Work a result out and record it with the work item, or take the one that is recorded."""
+        source = self._live_source("once")
+        if self._recorder is None:
+            self._recorder = Recorder(self)
+        return await self._recorder.result(source, self.host.convert.text(name), make)
+
+    async def child(self, workflow: Workflow | str, inputs: dict[str, Any], start_event: StartEvent | None) -> Any:
+        """Run another workflow as a child of the run and wait for its result."""
+        name, start = self.host.start_of(workflow, inputs, start_event)
+        occurrence = self._occurrence(CHILD)
+        source = self._live_source("run_child")
+        tick = TickStartChild(
+            at=self.host.now(),
+            source=source,
+            occurrence=occurrence,
+            workflow=name,
+            start=start,
+            suspends=self._owns_current_task(),
+        )
+        answer = await self.answer_to(tick, self._recorded_key(source, child_key(occurrence)))
+        return result_of_child(answer, self.host.convert)
 
     def _default_waiter_id(self, event_type: str, requirements: dict[str, Any]) -> str:
         wanted = json.dumps(requirements, sort_keys=True, separators=(",", ":"), default=repr)
@@ -283,6 +333,15 @@ class StepExecution:
         tick, key = begin()
         del begin
         awaited = tick.event_type.rpartition(".")[2] if isinstance(tick, TickAwaitEvent) else "sleep"
+        waiting = self.answer_to(tick, key)
+        del tick
+        answer = await waiting
+        if answer.timed_out:
+            raise TimeoutError(f"Timed out waiting for {awaited}")
+        return self.host.convert.event(answer.event) if answer.event is not None else None
+
+    async def answer_to(self, tick: WorkflowTick, key: str) -> CommandResumeWorker:
+        """Tell the run what the body waits for, and wait until it is there and committed."""
         if self._waits is None:
             self._waits = {}
         future: asyncio.Future[CommandResumeWorker] = asyncio.get_running_loop().create_future()
@@ -290,7 +349,7 @@ class StepExecution:
         self.host.report(tick)
         del tick
         try:
-            answer = await future
+            return await future
         except asyncio.CancelledError:
             if not self.abandoned and not self.is_over:
                 command = self.command
@@ -301,9 +360,6 @@ class StepExecution:
         finally:
             if self._waits.get(key) is future:
                 del self._waits[key]
-        if answer.timed_out:
-            raise TimeoutError(f"Timed out waiting for {awaited}")
-        return event_of(answer.event) if answer.event is not None else None
 
     def answer(self, command: CommandResumeWorker) -> None:
         """Let a wait go on."""

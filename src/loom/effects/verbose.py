@@ -23,7 +23,7 @@ from loom.core.ticks import (
     TickStepResult,
     TickTimeout,
 )
-from loom.effects.convert import event_of
+from loom.effects.convert import LIVE
 from loom.steps.events import Event, StopEvent
 
 if TYPE_CHECKING:
@@ -33,15 +33,18 @@ if TYPE_CHECKING:
     from loom.core.records import EventRecord
     from loom.core.reports import Published
     from loom.core.ticks import WorkflowTick
+    from loom.effects.convert import Conversion
 
 _LONGEST_LINE = 200
 _LONGEST_TEXT = 50
 _MOST_ITEMS = 3
 
 
-def verbose_adapter(inner: InternalRunAdapter, timeout_s: float | None) -> InternalRunAdapter:
+def verbose_adapter(
+    inner: InternalRunAdapter, timeout_s: float | None, convert: Conversion = LIVE
+) -> InternalRunAdapter:
     """An adapter that also tells what passes through it."""
-    return VerboseAdapter(inner, choose_output(), timeout_s)
+    return VerboseAdapter(inner, choose_output(), timeout_s, convert)
 
 
 def choose_output() -> Callable[[str], None]:
@@ -57,8 +60,15 @@ def choose_output() -> Callable[[str], None]:
 class VerboseAdapter(RunAdapterDecorator):
     """Writes a line about every tick and every change of a step's state."""
 
-    def __init__(self, inner: InternalRunAdapter, output: Callable[[str], None], timeout_s: float | None) -> None:
+    def __init__(
+        self,
+        inner: InternalRunAdapter,
+        output: Callable[[str], None],
+        timeout_s: float | None,
+        convert: Conversion = LIVE,
+    ) -> None:
         super().__init__(inner)
+        self._convert = convert
         self._output = output
         self._timeout_s = timeout_s
 
@@ -74,14 +84,14 @@ class VerboseAdapter(RunAdapterDecorator):
         """See `InternalRunAdapter`."""
         match tick:
             case TickStartRun(event=event) if event is not None:
-                self._output(f"[tick] add: {_summary(event)}")
+                self._output(f"[tick] add: {self._summary(event)}")
             case TickResume():
                 self._output("[tick] resumed")
             case TickAddEvent():
                 target = f" -> {tick.step}" if tick.step else ""
-                self._output(f"[tick] add: {_summary(tick.event)}{target}")
+                self._output(f"[tick] add: {self._summary(tick.event)}{target}")
             case TickPublishEvent():
-                self._output(f"[tick] publish: {_summary(tick.event)}")
+                self._output(f"[tick] publish: {self._summary(tick.event)}")
             case TickTimeout():
                 self._output(f"[tick] timeout: {self._timeout_s}s")
             case TickCancelRun():
@@ -89,10 +99,13 @@ class VerboseAdapter(RunAdapterDecorator):
             case TickStepResult():
                 for record in tick.returned:
                     mark = "[result]" if record.kind.is_a(STOP_EVENT) else "[tick] add:"
-                    self._output(f"{mark} {_summary(record)}")
+                    self._output(f"{mark} {self._summary(record)}")
             case _:
                 pass  # the rest shows in the states of the steps
         super().on_tick(tick)
+
+    def _summary(self, record: EventRecord) -> str:
+        return summarize_event(self._convert.event(record))
 
 
 def step_line(report: StepReport) -> str:
@@ -103,10 +116,6 @@ def step_line(report: StepReport) -> str:
     if report.phase == "running":
         return f"{prefix} started from {report.input.label}"
     return f"{prefix} complete with {report.output.label if report.output is not None else 'no result'}"
-
-
-def _summary(record: EventRecord) -> str:
-    return summarize_event(event_of(record))
 
 
 def summarize_event(event: Event) -> str:

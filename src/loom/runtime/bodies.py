@@ -10,6 +10,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
+from loom.effects.convert import LIVE
 from loom.effects.execution import StepExecution
 from loom.steps.context import Context
 from loom.steps.errors import WorkflowRuntimeError
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from loom.core.commands import CommandResumeWorker, CommandRunWorker
     from loom.core.ticks import TickStepResult, WorkflowTick
     from loom.effects.binding import StepBinding
+    from loom.effects.convert import Conversion
     from loom.runtime.guard import Guard
+    from loom.steps.events import StartEvent
     from loom.steps.workflow import Workflow
 
 GRACE_S = 0.5
@@ -38,6 +41,8 @@ class RunBodies:
         "_bindings", "_executions", "_fault", "_lane", "_outer", "_thread", "_wake", "guard", "loop", "now", "pull",
         "run_id", "workflow",
     )  # fmt: skip
+
+    convert: Conversion = LIVE
 
     def __init__(
         self,
@@ -135,6 +140,17 @@ class RunBodies:
     def make_context(self, execution: StepExecution) -> Context[Any]:
         """The context that a body asks for."""
         return Context._inside(self.workflow, execution)
+
+    def start_of(
+        self, workflow: Workflow | str, inputs: dict[str, Any], start_event: StartEvent | None
+    ) -> tuple[str, Any]:
+        """The name of a child's workflow, and what the child begins with."""
+        if isinstance(workflow, str):
+            raise WorkflowRuntimeError(
+                f"A run in memory knows no workflow {workflow!r}: give run_child() the workflow itself, or register it "
+                "with a runtime from loom.connect()."
+            )
+        return workflow.workflow_name, (workflow, workflow._start_event(start_event, inputs))
 
     def executed(self, execution: StepExecution, result: TickStepResult) -> None:
         """A body has ended. What an abandoned one has to say is of no interest any more."""

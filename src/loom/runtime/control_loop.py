@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from loom.core.adapter import pull_of
 from loom.core.commands import (
+    CommandCancelChild,
     CommandCancelTimer,
     CommandCompleteRun,
     CommandFailWorkflow,
@@ -20,6 +21,7 @@ from loom.core.commands import (
     CommandQueueEvent,
     CommandResumeWorker,
     CommandRunWorker,
+    CommandStartChild,
     CommandStartTimer,
     CommandWarn,
     TerminalCommand,
@@ -54,6 +56,14 @@ class Workers(Protocol):
 
     def resume(self, command: CommandResumeWorker) -> None:
         """Let a suspended body go on."""
+        ...
+
+    def start_child(self, command: CommandStartChild) -> None:
+        """Begin a child run."""
+        ...
+
+    def cancel_child(self, command: CommandCancelChild) -> None:
+        """Cancel a child run."""
         ...
 
     def warn(self, message: str) -> None:
@@ -133,6 +143,10 @@ class ControlLoop:
                     self._timers.cancel(command.seq)
             case CommandWarn():
                 self._workers.warn(command.notice.message)
+            case CommandStartChild():
+                self._workers.start_child(command)
+            case CommandCancelChild():
+                self._workers.cancel_child(command)
             case CommandCompleteRun() | CommandFailWorkflow() | CommandHalt():
                 return command
             case CommandPublishEvent() | CommandRunWorker() | CommandQueueEvent():

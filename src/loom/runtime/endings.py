@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from loom.core.commands import CommandCompleteRun, CommandFailWorkflow
 from loom.core.records import STOP_EVENT, EventRecord
 from loom.core.reports import CancelledReport, FailedReport, TimedOutReport
-from loom.effects.convert import event_of, exception_of
+from loom.effects.convert import LIVE, exception_of
 from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError, WorkflowTimeoutError
 
 if TYPE_CHECKING:
     from loom.core.commands import TerminalCommand
     from loom.core.reports import Published
+    from loom.effects.convert import Conversion
     from loom.steps.events import StopEvent
 
 _INTERNAL = "workflows.events.InternalDispatchEvent"
@@ -33,10 +34,10 @@ def is_ending(published: Published) -> bool:
     return isinstance(published, TimedOutReport | CancelledReport | FailedReport)
 
 
-def ending_of(command: TerminalCommand) -> StopEvent | BaseException:
+def ending_of(command: TerminalCommand, convert: Conversion = LIVE) -> StopEvent | BaseException:
     """What whoever awaits a run gets."""
     if isinstance(command, CommandCompleteRun):
-        result: Any = event_of(command.result)
+        result: Any = convert.event(command.result)
         return result  # type: ignore[no-any-return]
     if isinstance(command, CommandFailWorkflow):
         body = command.failure.body

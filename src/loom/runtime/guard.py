@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 class Guard:
     """A task that lives as long as there are runs on its event loop."""
 
-    __slots__ = ("_loop", "_nothing_left", "_task", "runs")
+    __slots__ = ("_nothing_left", "_task", "loop", "runs")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self.runs: set[LiveRun] = set()
         self._nothing_left: asyncio.Future[None] = loop.create_future()
         self._task = loop.create_task(self._watch(), name="loom runs")
@@ -37,7 +37,7 @@ class Guard:
         self.runs.discard(run)
         if self.runs:
             return False
-        if not self._nothing_left.done() and not self._loop.is_closed():
+        if not self._nothing_left.done() and not self.loop.is_closed():
             self._nothing_left.set_result(None)
         return True
 

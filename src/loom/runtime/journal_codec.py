@@ -19,8 +19,11 @@ from loom.core.records import EventKind, EventRecord
 from loom.core.ticks import (
     TickAddEvent,
     TickAwaitEvent,
+    TickChildEnded,
     TickEditStore,
     TickPublishEvent,
+    TickRecordResult,
+    TickStartChild,
     TickStartRun,
     TickStepResult,
     WorkflowTick,
@@ -134,5 +137,12 @@ def _mapped(
             return replace(tick, requirements=requirements, waiter_event=asked)
         case TickEditStore():
             return replace(tick, changed=store(tick.changed))
+        case TickRecordResult():
+            return replace(tick, value=value(tick.value))
+        case TickStartChild():
+            # A live workflow has no text form; a run that is restored starts its child anew.
+            return replace(tick, start=None)
+        case TickChildEnded():
+            return replace(tick, event=record(tick.event) if tick.event else None)
         case _:
             return tick

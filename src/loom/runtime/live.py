@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from loom.core.ticks import Source, TickAddEvent, TickCancelRun, TickEditStore
 from loom.effects import spans
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from loom.core.adapter import InternalRunAdapter
-    from loom.core.commands import TerminalCommand
+    from loom.core.commands import CommandCancelChild, CommandStartChild, TerminalCommand
     from loom.core.run import Run
     from loom.core.state import BrokerState
     from loom.core.ticks import WorkflowTick
@@ -41,12 +41,24 @@ if TYPE_CHECKING:
 _log = logging.getLogger("loom.run")
 
 
+class Children(Protocol):
+    """Runs the child runs of a run in memory."""
+
+    def start_child(self, parent: LiveRun, command: CommandStartChild) -> None:
+        """Begin a child, and tell its parent when it has ended."""
+        ...
+
+    def cancel_child(self, run_id: str) -> None:
+        """Cancel a child."""
+        ...
+
+
 class LiveRun(RunBodies):
     """One run in memory."""
 
     __slots__ = (
-        "__weakref__", "_adapter", "_core", "_done", "_driver", "_ending", "_on_end", "_seen", "_store", "first_tick",
-        "held_back",
+        "__weakref__", "_adapter", "_core", "_done", "_driver", "_ending", "_on_end", "_seen", "_store", "children",
+        "first_tick", "held_back",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +81,8 @@ class LiveRun(RunBodies):
         self._ending: StopEvent | BaseException | None = None
         self._done = False
         self._seen = False
+        self.children: Children | None = None
+        """Who runs the child runs that its bodies ask for."""
         self.first_tick: Callable[[], WorkflowTick] | None = None
         """What the run begins with, until it does."""
         self.held_back: Callable[[], bool] | None = None
@@ -84,7 +98,7 @@ class LiveRun(RunBodies):
             self._core.drain()
             self.first_tick = None
         drive = ControlLoop(self._core, self._outer, self).drive
-        driven = spans.around_run(self.workflow, drive, ending_of) if spans.are_wanted() else drive()
+        driven = spans.around_run(self.workflow, drive, self._ending_of) if spans.are_wanted() else drive()
         self._driver = Driver(driven, self._adapter, self.loop, self._ended)
         self._driver.begin()
 
@@ -110,12 +124,15 @@ class LiveRun(RunBodies):
         if self._done:
             return
         self._driver = None
-        self._ending = error if command is None else ending_of(command)
+        self._ending = error if command is None else self._ending_of(command)
         self._done = True
         try:
             self._on_end(self)
         finally:
             self._adapter.mark_closed()
+
+    def _ending_of(self, command: TerminalCommand) -> StopEvent | BaseException:
+        return ending_of(command, self.convert)
 
     @property
     def state(self) -> BrokerState:
@@ -191,6 +208,10 @@ class LiveRun(RunBodies):
         self._refuse_if_full(tick)
         self.on_loop(self._outer.send_event, tick)
 
+    def tell(self, tick: WorkflowTick) -> None:
+        """Let a tick from outside reach the run."""
+        self._outer.send_event(tick)
+
     def _refuse_if_full(self, tick: TickAddEvent) -> None:
         """Raise if an event could only be kept for later, and no more can be kept."""
         kept, limit = self._core.kept
@@ -254,6 +275,18 @@ class LiveRun(RunBodies):
                 return
             await self._adapter.news()
 
+    # -- child runs ---------------------------------------------------------------------------------------------------
+
+    def start_child(self, command: CommandStartChild) -> None:
+        """Begin a child run."""
+        if self.children is not None:
+            self.children.start_child(self, command)
+
+    def cancel_child(self, command: CommandCancelChild) -> None:
+        """Cancel a child run."""
+        if self.children is not None:
+            self.children.cancel_child(command.run_id)
+
     # -- the store ----------------------------------------------------------------------------------------------------
 
     @property
@@ -277,12 +310,14 @@ class LiveRun(RunBodies):
             source = execution.next_source()
             if execution.is_repeated(source):
                 return False
+        changed, removed, state_type = self.convert.store_edit(edit)
         tick = TickEditStore(
             at=self.now(),
             base_version=edit.base_version,
-            changed=edit.changed,
-            removed=edit.removed,
+            changed=changed,
+            removed=removed,
             source=source,
+            state_type=state_type,
         )
         if not self._done:
             self.report(tick)

@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 from msgspec.structs import replace
 
 from loom.core.run import Run
-from loom.core.ticks import TickResume, TickStartRun
+from loom.core.ticks import TickChildEnded, TickResume, TickStartRun
 from loom.effects.binding import StepBinding
 from loom.effects.convert import read_field, record_of
 from loom.effects.verbose import verbose_adapter
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from loom.core.adapter import InternalRunAdapter
+    from loom.core.commands import CommandStartChild
     from loom.core.state import BrokerState
     from loom.core.ticks import WorkflowTick
     from loom.steps.events import StartEvent
@@ -81,6 +82,8 @@ class MemoryRuntime:
         self._turns_lock = threading.Lock()
         self._guards: dict[asyncio.AbstractEventLoop, Guard] = {}
         self._tracked: WeakValueDictionary[int, Workflow] = WeakValueDictionary()
+        self._parents: dict[LiveRun, tuple[LiveRun, int]] = {}
+        """Whose child a run is, and the number that the parent knows it by."""
         self._launched = False
 
     @property
@@ -161,6 +164,7 @@ class MemoryRuntime:
         core = Run(ready.planner, state, read_field)
         guard = self._guard_on(loop)
         live = LiveRun(workflow, run_id, core, adapter, outer, ready.bindings, guard, self._ended)
+        live.children = self
         if staged is not None:
             live.adopt_store(staged)
         self._runs[run_id] = live
@@ -172,6 +176,21 @@ class MemoryRuntime:
             self._ended(live)
             raise
         return live
+
+    def start_child(self, parent: LiveRun, command: CommandStartChild) -> None:
+        """Begin a child run in the same process."""
+        workflow, event = command.start
+        child = self.start_run(workflow, command.run_id, event, None, None)
+        if child.is_done:
+            tell_parent(parent, command.seq, child.state, parent.now())
+        else:
+            self._parents[child] = (parent, command.seq)
+
+    def cancel_child(self, run_id: str) -> None:
+        """Cancel a child run, if it is still under way."""
+        child = self._runs.get(run_id)
+        if child is not None:
+            child.request_cancel()
 
     def _guard_on(self, loop: asyncio.AbstractEventLoop) -> Guard:
         """Who watches over new runs of an event loop. What begins while a loop ends is not among what is cancelled."""
@@ -214,6 +233,9 @@ class MemoryRuntime:
         """A run is over, or was never begun: nothing of it is left here, and others have their turn."""
         if self._runs.get(live.run_id) is live:
             del self._runs[live.run_id]
+        parent, number = self._parents.pop(live, (None, 0))
+        if parent is not None:
+            tell_parent(parent, number, live.state, parent.now())
         if live.guard.remove(live) and self._guards.get(live.loop) is live.guard:
             del self._guards[live.loop]
         limit = live.workflow._num_concurrent_runs
@@ -237,6 +259,17 @@ class MemoryRuntime:
             if not turns.running:
                 del self._turns[id(live.workflow)]
             return next_ones
+
+
+def tell_parent(parent: LiveRun, number: int, child: BrokerState, now: float) -> None:
+    """A child has ended: its parent learns how, unless it has ended itself."""
+    outcome = child.outcome
+    if outcome is None or outcome.status == "parked" or parent.is_done:
+        return
+    tick = TickChildEnded(
+        at=now, child=number, status=outcome.status, event=outcome.event, failure=outcome.failure
+    )
+    parent.on_loop(parent.tell, tick)
 
 
 def _first_tick(

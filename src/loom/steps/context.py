@@ -5,7 +5,7 @@ May import the rest of loom.steps and loom.core.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar
@@ -16,7 +16,7 @@ from loom.steps.state_store import DictState
 from loom.steps.warn_once import warn_once
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from loom.core.state import BrokerState
     from loom.steps.events import Event, StartEvent
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 StateT = TypeVar("StateT", bound=BaseModel, default=DictState)
 EventT = TypeVar("EventT", bound="Event")
+ResultT = TypeVar("ResultT")
 
 _WAIT_SECONDS = 2000
 
@@ -201,6 +202,28 @@ class Context(Generic[StateT]):
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Let time pass. The sleep is a timer of the run: it survives what the process does not."""
         return self._inner("sleep").sleep(seconds)
+
+    @overload
+    def once(self, name: str, fn: Callable[[], Awaitable[ResultT]]) -> Coroutine[Any, Any, ResultT]: ...
+    @overload
+    def once(self, name: str, fn: Callable[[], ResultT]) -> Coroutine[Any, Any, ResultT]: ...
+    def once(self, name: str, fn: Callable[[], Any]) -> Coroutine[Any, Any, Any]:
+        """Call `fn`, which may be async, and record its result with this piece of work under a name.
+
+        Whatever runs the body again, a retry, a crash or a release, gets the recorded result, and `fn` is not called.
+        The body goes on when the record is safe. If `fn` fails, nothing is recorded.
+        """
+        return self._inner("once").once(name, fn)
+
+    def run_child(
+        self, workflow: Workflow | str, *, start_event: StartEvent | None = None, **inputs: Any
+    ) -> Coroutine[Any, Any, Any]:
+        """Run another workflow, given itself or by its registered name, as a child of this run; get its result.
+
+        The child is a run of its own with an id that derives from this run's, and it is cancelled when this run ends.
+        A child that fails raises `ChildRunFailed` here, one that was cancelled `ChildRunCancelled`.
+        """
+        return self._inner("run_child").child(workflow, inputs, start_event)
 
     @property
     def idempotency_key(self) -> str:

@@ -1,4 +1,7 @@
-"""The errors that workflows, steps and contexts raise; none derives from another. May import `loom.steps.registry`."""
+"""The errors that workflows, steps and contexts raise. May import `loom.steps.registry`.
+
+Those in `__all__` are known from llama-index-workflows, and none derives from another.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +55,22 @@ class ContextSerdeError(Exception):
 class ContextStateError(Exception):
     """A context was used on the wrong side: before a run, inside a step, or from its handler."""
 
+
+class ChildRunFailed(Exception):
+    """A child run failed or timed out. `run_id` is its id, `original_type` the type of its error, if there was one."""
+
+    def __init__(self, message: str, run_id: str = "", original_type: str = "") -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.original_type = original_type
+
+
+class ChildRunCancelled(ChildRunFailed):
+    """A child run was cancelled, but not by its parent."""
+
+
+framework_name(ChildRunFailed, "loom.ChildRunFailed")
+framework_name(ChildRunCancelled, "loom.ChildRunCancelled")
 
 for _error in (
     WorkflowValidationError,

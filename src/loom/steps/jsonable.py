@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 MODEL_MARK = "__is_pydantic"
 COMPONENT_MARK = "__is_component"
-_MARKS = frozenset((MODEL_MARK, COMPONENT_MARK))
+TAG_MARK = "__loom"
+"""Marks what `TaggedSerializer` writes for a value that JSON has no form for."""
+_MARKS = frozenset((MODEL_MARK, COMPONENT_MARK, TAG_MARK))
 
 
 class NotSerialisableError(ValueError):
@@ -62,7 +64,7 @@ def to_json_values(value: Any, encode_object: Callable[[Any], Any]) -> Any:
 def _to_json_object(value: dict[Any, Any], encode_object: Callable[[Any], Any]) -> dict[str, Any]:
     encoded: dict[str, Any] = {}
     for key, item in value.items():
-        name = _escape(key) if isinstance(key, str) else _key_text(key)
+        name = escape(key) if isinstance(key, str) else _key_text(key)
         if name in encoded:
             msg = f"two keys become {name!r} in JSON"
             raise NotSerialisableError(msg)
@@ -82,7 +84,8 @@ def _key_text(key: Any) -> str:
     raise NotSerialisableError(f"key {key!r} of type {type(key).__qualname__} is not serialisable")
 
 
-def _escape(key: str) -> str:
+def escape(key: str) -> str:
+    """A user's key, told from the marks."""
     return f"\\{key}" if key.lstrip("\\") in _MARKS else key
 
 
@@ -135,3 +138,8 @@ def _failure(owner: Any, part: str, item: Any) -> Exception | None:
     except (PydanticSerializationError, ValueError) as error:
         return error
     return None
+
+
+def well_formed(text: str) -> str:
+    """The text with U+FFFD in place of lone surrogates, which no encoding has a form for."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from loom.core.state import WorkItem
 
 
-class Origin(msgspec.Struct, frozen=True):
+class Origin(msgspec.Struct, frozen=True, array_like=True):
     """Where an event comes from: the streams around it, and how often its line has been recovered, by handler."""
 
     scope: tuple[int, ...] = ()
     recoveries: tuple[tuple[str, int], ...] = ()
 
 
-class StepInput(msgspec.Struct, frozen=True):
+class StepInput(msgspec.Struct, frozen=True, tag=True):
     """The planner's mark on events and work: where they come from and what belongs to them besides the event."""
 
     origin: Origin = Origin()

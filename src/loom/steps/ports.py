@@ -121,6 +121,16 @@ class ExecutionPort(Protocol):
         """Wait for time to pass."""
         ...
 
+    def once(self, name: str, make: Callable[[], Any]) -> Coroutine[Any, Any, Any]:
+        """Work a result out and record it with the work item, or take the one that is recorded."""
+        ...
+
+    def child(
+        self, workflow: Workflow | str, inputs: dict[str, Any], start_event: StartEvent | None
+    ) -> Coroutine[Any, Any, Any]:
+        """Run another workflow as a child of the run and wait for its result."""
+        ...
+
     def retry_info(self) -> RetryInfo:
         """What earlier attempts left behind."""
         ...

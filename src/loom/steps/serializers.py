@@ -74,6 +74,8 @@ class JsonSerializer(BaseSerializer):
 
     def __init__(self, *, allowed_types: Iterable[type[Any] | str] | None = None) -> None:
         self._preferred: tuple[type[Any], ...] = ()
+        self._found: dict[str, type[Any]] = {}
+        """Preferred classes by the names under which data has named them."""
         self._allowed: dict[str, type[Any] | None] | None = None
         if allowed_types is not None:
             self._allowed = {}
@@ -87,6 +89,7 @@ class JsonSerializer(BaseSerializer):
         extended = copy(self)
         if self._allowed is None:
             extended._preferred = (*self._preferred, *classes)
+            extended._found = {}
         else:
             extended._allowed = dict(self._allowed)
             for cls in classes:
@@ -114,6 +117,9 @@ class JsonSerializer(BaseSerializer):
 
     def resolve_class(self, qualified_name: str) -> type[Any]:
         """The class of that name; `ValueError` if it is not allowed, not known or not unique."""
+        found = self._found.get(qualified_name)
+        if found is not None:
+            return found
         if not self.allows(qualified_name):
             msg = (
                 f"Class {qualified_name} is not in the serializer's allowed types. "
@@ -121,7 +127,10 @@ class JsonSerializer(BaseSerializer):
             )
             raise ValueError(msg)
         given = self._allowed.get(qualified_name) if self._allowed is not None else None
-        return given or _existing_class(qualified_name, self._preferred)
+        found = given or _existing_class(qualified_name, self._preferred)
+        if found in self._preferred:
+            self._found[qualified_name] = found
+        return found
 
     @contextmanager
     @override
@@ -154,10 +163,8 @@ class JsonSerializer(BaseSerializer):
     @override
     def serialize(self, value: Any) -> str:
         """The value as JSON text; `ValueError` with the path of what JSON cannot hold."""
-        import json
-
         try:
-            return json.dumps(self.serialize_value(value))
+            return self.write_json(self.serialize_value(value))
         except NotSerialisableError:
             raise
         except RecursionError:
@@ -170,17 +177,27 @@ class JsonSerializer(BaseSerializer):
     @override
     def deserialize(self, value: str) -> Any:
         """The value that the JSON text stands for."""
-        import json
-
         try:
-            return self.deserialize_value(json.loads(value))
+            return self.deserialize_value(self.read_json(value))
         except RecursionError:
             msg = "Failed to deserialize value: it is nested too deeply."
             raise ValueError(msg) from None
 
+    def write_json(self, data: Any) -> str:
+        """JSON values as the text that `read_json` reads."""
+        import json
+
+        return json.dumps(data)
+
+    def read_json(self, text: str) -> Any:
+        """The JSON values in a text, before they are made into what they stand for."""
+        import json
+
+        return json.loads(text)
+
     def _encode_object(self, value: Any) -> dict[str, Any]:
         cls = type(value)
-        if _is_component(cls):
+        if is_component(cls):
             return {COMPONENT_MARK: True, "value": value.to_dict(), "qualified_name": wire_name(cls)}
         if isinstance(value, BaseModel):
             return {MODEL_MARK: True, "value": dump_model(value), "qualified_name": wire_name(cls)}
@@ -191,8 +208,11 @@ class JsonSerializer(BaseSerializer):
         if build is None or "value" not in data:
             msg = f"Class {name} cannot be built from this data: it has no {'value' if build else constructor}."
             raise ValueError(msg)
-        with self.validation_context():
+        token = active_serializer.set(self)
+        try:
             return build(data["value"])
+        finally:
+            active_serializer.reset(token)
 
 
 class PickleSerializer(JsonSerializer):
@@ -215,7 +235,8 @@ class PickleSerializer(JsonSerializer):
 JsonPickleSerializer = PickleSerializer
 
 
-def _is_component(cls: type[Any]) -> bool:
+def is_component(cls: type[Any]) -> bool:
+    """Whether objects of the class know by themselves how to be written and read."""
     # Asked of the class: an event may well have an extra value called class_name.
     return all(callable(getattr(cls, name, None)) for name in ("class_name", "to_dict", "from_dict"))
 
@@ -237,6 +258,6 @@ def _loaded_component(name: str) -> type[Any] | None:
     places = [module_name, "__main__"] if module_name == main_name() else [module_name]
     for module in filter(None, map(sys.modules.get, places)):
         found = vars(module).get(attribute)
-        if isinstance(found, type) and _is_component(found):
+        if isinstance(found, type) and is_component(found):
             return found
     return None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from loom.core.config import BrokerConfig, StepSpec
 
 
-class JoinBuffer(msgspec.Struct, frozen=True):
+class JoinBuffer(msgspec.Struct, frozen=True, array_like=True):
     """What has arrived at one join from one stream, and whether the join has fired."""
 
     members: Fifo[EventRecord] = EMPTY_FIFO
@@ -29,7 +29,7 @@ class JoinBuffer(msgspec.Struct, frozen=True):
 _EMPTY_JOIN = JoinBuffer()
 
 
-class Stream(msgspec.Struct, frozen=True):
+class Stream(msgspec.Struct, frozen=True, array_like=True):
     """A list that a step returned, while its members are worked on."""
 
     source: str
@@ -40,7 +40,7 @@ class Stream(msgspec.Struct, frozen=True):
     joins: Map[str, JoinBuffer] = EMPTY_MAP
 
 
-class StepsPlan(msgspec.Struct, frozen=True):
+class StepsPlan(msgspec.Struct, frozen=True, tag=True):
     """What the steps planner has to remember: open streams, and the filled slots of joins."""
 
     streams: Map[int, Stream] = EMPTY_MAP

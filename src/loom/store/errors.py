@@ -41,7 +41,12 @@ class RunBusy(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be reached, is full, or failed. Nothing of the refused call has happened, if it says so."""
+    """The database cannot be reached, is full, or failed."""
+
+    def __init__(self, message: str, *, outcome_unknown: bool = False) -> None:
+        super().__init__(message)
+        self.outcome_unknown = outcome_unknown
+        """Whether what was asked may have happened nevertheless: the connection was lost during the commit."""
 
 
 class StoreLocked(StoreUnavailable):

@@ -43,6 +43,8 @@ class PostMail(msgspec.Struct, frozen=True):
     """Unique within the run, for ever: the same id again is a success that changes nothing, also after the end."""
     limit: int | None = None
     """Refuse it if the early events that the run keeps and its mail are so many already."""
+    reopens: bool = False
+    """It is for a failed run only, which is running again with it (no `ended_at`, `needs_worker`); others refuse it."""
 
 
 class Posted(msgspec.Struct, frozen=True):

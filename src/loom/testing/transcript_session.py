@@ -208,9 +208,9 @@ class Session:
         self.out.append(f"the process is gone; saved are {len(self._journal)} ticks")
 
     def release(self) -> None:
-        """Let go of a run that nothing but a timer or an event can move."""
+        """Let go of a run in which nothing executes and nothing can start."""
         state = self.run.state
-        if not (state.is_idle() or state.is_asleep()):
+        if not state.is_blocked():
             raise ScriptError(f"a run that is {status(state)} is not released")
         self._leave()
         self._released = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loom.core.commands import (
+    CommandCancelChild,
     CommandCancelTimer,
     CommandCompleteRun,
     CommandFailWorkflow,
@@ -12,20 +13,29 @@ from loom.core.commands import (
     CommandPublishEvent,
     CommandResumeWorker,
     CommandRunWorker,
+    CommandStartChild,
     CommandStartTimer,
     CommandWarn,
 )
+from loom.core.kernel.waits import ONCE
 from loom.core.records import EventRecord, Release, StepFailure
 from loom.core.reports import CancelledReport, FailedReport, IdleReport, StepReport, TimedOutReport, UnhandledReport
 from loom.core.ticks import (
     TickAddEvent,
     TickAwaitEvent,
     TickCancelRun,
+    TickChildEnded,
+    TickContinueRun,
     TickEditStore,
     TickEndWait,
+    TickParkRun,
+    TickPauseRun,
     TickPublishEvent,
+    TickRecordResult,
     TickResume,
+    TickRetryRun,
     TickSleep,
+    TickStartChild,
     TickStartRun,
     TickStepResult,
     TickTimeout,
@@ -36,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from loom.core.commands import WorkflowCommand
-    from loom.core.records import EventKind
+    from loom.core.records import EventKind, Failure
     from loom.core.state import BrokerState, InternalStepWorkerState, WorkItem
     from loom.core.ticks import Source, WorkflowTick
 
@@ -97,6 +107,10 @@ def _await(tick: TickAwaitEvent) -> str:
     )
 
 
+def _ending(event: EventRecord | None, failure: Failure | None) -> str | None:
+    return event_text(event) if event is not None else failure.type if failure is not None else None
+
+
 def _edit(tick: TickEditStore) -> str:
     changed = [f"{key}={value}" for key, value in tick.changed.items()]
     return _words(*changed, *(f"-{key}" for key in tick.removed), _by(tick.source))
@@ -121,6 +135,13 @@ _TICKS: dict[type, Callable[[Any], str]] = {
     TickTimerFired: lambda t: f"timer={t.timer}",
     TickTimeout: lambda t: f"timer={t.timer}",
     TickCancelRun: lambda t: t.reason,
+    TickPauseRun: lambda _t: "",
+    TickContinueRun: lambda _t: "",
+    TickParkRun: lambda t: t.reason,
+    TickRetryRun: lambda _t: "",
+    TickRecordResult: lambda t: _words(f"{t.name}={t.value}", _by(t.source)),
+    TickStartChild: lambda t: _words(t.workflow, None if t.suspends else "in a child", _by(t.source)),
+    TickChildEnded: lambda t: _words(f"{t.child} {t.status}", _ending(t.event, t.failure)),
 }
 
 
@@ -161,6 +182,7 @@ def _run_worker(command: CommandRunWorker) -> str:
     return _words(
         f"{command.step}#{item.id} attempt={item.attempts + 1} seq={command.seq}",
         f"effects-done={done}" if done else None,
+        f"records={','.join(sorted(command.records))}" if command.records else None,
         _input(item),
     )
 
@@ -174,7 +196,11 @@ def _input(item: WorkItem) -> str | None:
 
 
 def _resume_worker(command: CommandResumeWorker) -> str:
-    answer = "timed out" if command.timed_out else event_text(command.event)
+    answer, child = "timed out" if command.timed_out else event_text(command.event), command.child
+    if child is not None:
+        answer = _words(f"{child.run_id} {child.status}", _ending(command.event, child.failure))
+    elif command.key.startswith(ONCE):
+        answer = f"{command.key}={command.value}"
     return f"{command.step} seq={command.seq} with {answer}"
 
 
@@ -183,6 +209,8 @@ _COMMANDS: dict[type, Callable[[Any], str]] = {
     CommandResumeWorker: _resume_worker,
     CommandStartTimer: lambda c: f"{c.purpose} timer={c.seq} due={seconds(c.due)}",
     CommandCancelTimer: lambda c: f"timer={c.seq}",
+    CommandStartChild: lambda c: _words(c.run_id, c.workflow, *(f"{key}={value}" for key, value in c.start.items())),
+    CommandCancelChild: lambda c: c.run_id,
     CommandWarn: lambda c: c.notice.message,
     CommandCompleteRun: lambda c: event_text(c.result),
     CommandFailWorkflow: lambda c: _words(c.step, c.failure.type, c.failure.message),
@@ -222,6 +250,8 @@ def state_lines(state: BrokerState) -> Iterator[str]:
             yield f"  {step}: {', '.join(parts)}"
     for number, timer in sorted(state.timers.items()):
         yield f"  timer {number}: {timer.purpose} due={seconds(timer.due)}"
+    for number, child in sorted(state.children.items()):
+        yield f"  child {number}: {child.run_id} {child.workflow} of {child.step}#{child.item}"
     if state.store:
         yield f"  store: {' '.join(f'{key}={value}' for key, value in sorted(state.store.items()))}"
 
@@ -232,6 +262,8 @@ def status(state: BrokerState) -> str:
         return state.outcome.status
     if not state.is_running:
         return "not started"
+    if state.paused:
+        return "paused"
     return "idle" if state.is_idle() else "asleep" if state.is_asleep() else "running"
 
 

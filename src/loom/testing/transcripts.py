@@ -29,6 +29,7 @@ from loom.core.ticks import (
     TickStartRun,
     TickStepResult,
 )
+from loom.testing import transcript_lifecycle
 from loom.testing.transcript_script import Line, ScriptError, duration, parse
 from loom.testing.transcript_session import Body, Session
 from loom.testing.transcript_text import published_text, state_lines
@@ -107,6 +108,7 @@ def _event(session: Session, line: Line) -> None:
             waiter_id=options.get("waiter"),
             event_id=options.get("id"),
             source=source,
+            accepted="accepted" in line.words,
         )
     )
 
@@ -276,4 +278,5 @@ VERBS: dict[str, Callable[[Session, Line], None]] = {
     "budget": _budget,
     "state": _state,
     "stream": _stream,
+    **transcript_lifecycle.VERBS,
 }

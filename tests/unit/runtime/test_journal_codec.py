@@ -148,6 +148,6 @@ def test_class_that_is_not_allowed_is_refused() -> None:
 def test_record_whose_event_is_none_is_refused() -> None:
     text = codec().encode(TickAddEvent(at=1.0, event=PARCEL))
     entry = json.loads(text)
-    entry["tick"]["event"]["body"] = "[1]"
+    entry["tick"]["event"][1] = "[1]"
     with pytest.raises(ValueError, match="holds a list"):
         codec().decode(json.dumps(entry))

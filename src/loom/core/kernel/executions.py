@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from loom.core.kernel import lifecycle
+from loom.core.kernel import lifecycle, waits
 
 if TYPE_CHECKING:
     from loom.core.draft import Draft
@@ -46,6 +46,30 @@ def record(d: Draft, execution: Execution, ordinal: int, kind: str) -> Execution
     execution = replace(execution, effects=execution.effects.set(ordinal, kind))
     _put(d, execution)
     return execution
+
+
+def begin(d: Draft, source: Source, kind: str, key: str) -> tuple[Execution, str] | None:
+    """Note that a body waits. None if there is nothing to wait for: it is gone, or was answered before.
+
+    A body that runs again may have made up another waiter id; what counts is which of its effects the wait is, and that
+    it is of the same kind. Without a kind it must have the very same key.
+    """
+    execution = find(d, source.step, source.item, source.seq)
+    if execution is None:
+        return None
+    earlier = execution.effects.get(source.ordinal)
+    if earlier is None:
+        execution = record(d, execution, source.ordinal, key)
+    elif earlier == key or (kind and earlier.startswith(kind)):
+        key = earlier
+    else:
+        claim(d, source, key)
+        return None
+    answer = waits.answer_of(d, execution.item.id, key)
+    if answer is not None:
+        waits.reply(d, execution, key, answer)
+        return None
+    return execution, key
 
 
 def truncated(execution: Execution, ordinal: int) -> Execution:

@@ -1,4 +1,4 @@
-"""How a run begins, is taken up, becomes idle and ends. Pure.
+"""How a run begins, is taken up, paused, becomes idle and ends, and how a failed one goes on. Pure.
 
 A tick only decides that a run is over; the command that says so is built when the queue is flushed, after everything
 else of the batch.
@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from immutables import Map
 
 from loom.core.config import specs_of
-from loom.core.kernel import timers, workers
+from loom.core.kernel import children, timers, workers
 from loom.core.reports import CancelledReport, FailedReport, IdleReport, TimedOutReport
-from loom.core.state import Outcome, Timer, Waiting
+from loom.core.state import Abandoned, Outcome, Timer, Waiting
 from loom.core.ticks import TickAddEvent
 
 if TYPE_CHECKING:
     from loom.core.draft import Draft
     from loom.core.records import EventRecord, Failure
     from loom.core.state import InternalStepWorkerState, WorkItem
-    from loom.core.ticks import TickResume, TickStartRun
+    from loom.core.ticks import TickContinueRun, TickPauseRun, TickResume, TickRetryRun, TickStartRun
 
 
 def start(d: Draft, tick: TickStartRun) -> None:
@@ -31,7 +31,7 @@ def start(d: Draft, tick: TickStartRun) -> None:
     d.run_id, d.config, d.seed, d.is_running = tick.run_id, tick.config, tick.seed, True
     d.at = d.alive_since = tick.at
     d.plan = d.planner.start(tick.config)
-    d.store = Map(tick.store)
+    d.store, d.store_type = Map(tick.store), tick.store_type
     _arm_timeout(d)
     if tick.event is not None:
         d.derived.append(TickAddEvent(at=d.at, event=tick.event))
@@ -59,8 +59,41 @@ def resume(d: Draft, tick: TickResume) -> None:
         d.timers = d.timers.set(d.timeout_timer, Timer(d.deadline, "timeout"))
     timers.rearm_all(d)
     workers.rewind_in_progress(d)
+    _fill_all(d)
+
+
+def _fill_all(d: Draft) -> None:
     for step in _in_order(d):
         workers.fill(d, step)
+
+
+def pause(d: Draft, _tick: TickPauseRun) -> None:
+    """From here on nothing begins. Bodies at work end what they do, and whatever comes is taken in."""
+    d.paused = True
+
+
+def go_on(d: Draft, _tick: TickContinueRun) -> None:
+    """A paused run begins what has come together meanwhile."""
+    if d.paused:
+        d.paused = False
+        _fill_all(d)
+
+
+def retry(d: Draft, _tick: TickRetryRun) -> None:
+    """A failed run goes on from what it had in hand, with all of its time before it."""
+    abandoned = d.outcome.abandoned if d.outcome is not None else None
+    if abandoned is None:
+        d.dropped += 1
+        return
+    d.outcome, d.is_running = None, True
+    d.workers, d.plan, d.waiting = abandoned.workers, abandoned.plan, abandoned.waiting
+    d.timers, d.active, d.asleep = abandoned.timers, abandoned.active, abandoned.asleep
+    timers.rearm_all(d)
+    d.alive_since = d.at
+    _arm_timeout(d)
+    workers.rewind_in_progress(d)
+    workers.rewind_stranded(d)
+    _fill_all(d)
 
 
 def _holds_work(worker: InternalStepWorkerState) -> bool:
@@ -76,6 +109,7 @@ def _in_order(d: Draft) -> list[str]:
 def cancel(d: Draft) -> None:
     """End the run on request. Its work stays in the state, so that a saved context can go on from here."""
     d.publish(CancelledReport())
+    children.cancel_all(d)
     _end(d, Outcome("cancelled"))
 
 
@@ -87,6 +121,7 @@ def park(d: Draft, reason: str) -> None:
 def complete(d: Draft, event: EventRecord) -> None:
     """The run has its result."""
     d.publish(event)
+    children.cancel_all(d)
     _end(d, Outcome("completed", event=event))
     _clear(d)
 
@@ -94,7 +129,7 @@ def complete(d: Draft, event: EventRecord) -> None:
 def fail(d: Draft, step: str, failure: Failure, attempts: int | None = None, elapsed_s: float | None = None) -> None:
     """The run has failed."""
     d.publish(FailedReport(step, failure, attempts, elapsed_s))
-    _end(d, Outcome("failed", step=step, failure=failure))
+    _end(d, Outcome("failed", step=step, failure=failure, abandoned=_abandon(d)))
     _clear(d)
 
 
@@ -104,8 +139,17 @@ def time_out(d: Draft) -> None:
     active = tuple(spec.name for spec in d.config.steps if d.worker(spec.name).in_progress)
     steps = f"Currently active steps: {', '.join(active)}" if active else "No steps active"
     d.publish(TimedOutReport(timeout, active))
-    _end(d, Outcome("timed_out", message=f"Operation timed out after {timeout} seconds. {steps}"))
+    message = f"Operation timed out after {timeout} seconds. {steps}"
+    _end(d, Outcome("timed_out", message=message, abandoned=_abandon(d)))
     _clear(d)
+
+
+def _abandon(d: Draft) -> Abandoned:
+    """What the run has in hand, for a retry. Its children end with it, and its timeout will be another one."""
+    children.cancel_all(d)
+    if d.timeout_timer is not None:
+        timers.take(d, d.timeout_timer)
+    return Abandoned(d.workers, d.plan, d.waiting, d.timers, d.active, d.asleep)
 
 
 def _end(d: Draft, outcome: Outcome) -> None:

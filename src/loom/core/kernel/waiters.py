@@ -1,4 +1,4 @@
-"""Waiting for events and for time: who waits, who is answered, and which early events are kept. Pure.
+"""Waiting for events, for time and for child runs: who waits, who is answered, which early events are kept. Pure.
 
 A wait belongs to its work item, not to a process: its key is the waiter id with the number of the call, so a body that
 runs again finds its waiter, or the answer that came meanwhile.
@@ -10,44 +10,32 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from loom.core.commands import CommandResumeWorker
 from loom.core.config import specs_of
-from loom.core.kernel import executions, timers, workers
+from loom.core.kernel import children, executions, timers, waits, workers
+from loom.core.kernel.waits import CHILD, ONCE, SLEEP, WAIT
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
 from loom.core.records import INPUT_REQUIRED_EVENT, STOP_EVENT
 from loom.core.state import Answer, StepWorkerWaiter, Timer
 
 if TYPE_CHECKING:
-    from immutables import Map
-
     from loom.core.draft import Draft
     from loom.core.records import EventKind, EventRecord
     from loom.core.state import Execution
-    from loom.core.ticks import TickAwaitEvent, TickSleep
-
-
-def wait_key(waiter_id: str, occurrence: int) -> str:
-    """The name of a wait within its work item; it is also how the wait is recorded among a body's effects."""
-    return f"wait:{occurrence}:{waiter_id}"
-
-
-def sleep_key(occurrence: int) -> str:
-    """The name of a sleep within its work item; no waiter can have the same."""
-    return f"sleep:{occurrence}"
+    from loom.core.ticks import TickAwaitEvent, TickRecordResult, TickSleep, TickStartChild
 
 
 def begin_wait(d: Draft, tick: TickAwaitEvent) -> None:
     """A body waits for an event: answer it from the record or from the kept events, else register a waiter."""
-    begun = _begin(d, tick, "wait:", wait_key(tick.waiter_id, tick.occurrence))
+    begun = executions.begin(d, tick.source, WAIT, waits.wait_key(tick.waiter_id, tick.occurrence))
     if begun is None:
         return
     execution, key = begun
     item = execution.item
-    if key not in d.waiting.open.get(item.id, EMPTY_MAP):
+    if not waits.is_open(d, item.id, key):
         early = _take_kept(d, item.step, tick)
         if early is not None:
-            _answer(d, item.id, key, Answer(early))
-            _reply(d, execution, key, Answer(early))
+            waits.set_answer(d, item.id, key, Answer(early))
+            waits.reply(d, execution, key, Answer(early))
             return
         _register(d, tick, item.step, item.id, key)
         if tick.waiter_event is not None:
@@ -58,45 +46,40 @@ def begin_wait(d: Draft, tick: TickAwaitEvent) -> None:
 
 def begin_sleep(d: Draft, tick: TickSleep) -> None:
     """A body sleeps: a timer of the run brings it back."""
-    begun = _begin(d, tick, "sleep:", sleep_key(tick.occurrence))
+    begun = executions.begin(d, tick.source, SLEEP, waits.sleep_key(tick.occurrence))
     if begun is None:
         return
     execution, key = begun
     item = execution.item
-    if key not in d.waiting.open.get(item.id, EMPTY_MAP):
+    if not waits.is_open(d, item.id, key):
         due = d.at + max(tick.delay_s, 0.0)
         number = timers.arm(d, Timer(due, "sleep", item.step, item.id, key))
-        _open(d, item.id, key, number)
+        waits.open_wait(d, item.id, key, number)
     if tick.suspends and not execution.waits_on:
         workers.suspend(d, execution, key)
 
 
-def _begin(d: Draft, tick: TickAwaitEvent | TickSleep, kind: str, key: str) -> tuple[Execution, str] | None:
-    """Note that a body waits. None if there is nothing to wait for: it is gone, or was answered before.
-
-    A body that runs again may have made up another waiter id; what counts is which of its effects the wait is.
-    """
-    source = tick.source
-    execution = executions.find(d, source.step, source.item, source.seq)
-    if execution is None:
-        return None
-    earlier = execution.effects.get(source.ordinal)
-    if earlier is None:
-        execution = executions.record(d, execution, source.ordinal, key)
-    elif earlier.startswith(kind):
-        key = earlier
-    else:
-        executions.claim(d, source, key)
-        return None
-    answer = d.waiting.answers.get(execution.item.id, EMPTY_MAP).get(key)
-    if answer is not None:
-        _reply(d, execution, key, answer)
-        return None
-    return execution, key
+def begin_child(d: Draft, tick: TickStartChild) -> None:
+    """A body wants another run and waits for its end. A body that runs again finds the child that it had started."""
+    begun = executions.begin(d, tick.source, CHILD, waits.child_key(tick.occurrence))
+    if begun is None:
+        return
+    execution, key = begun
+    if not waits.is_open(d, execution.item.id, key):
+        children.begin(d, tick, execution.item, key)
+    if tick.suspends and not execution.waits_on:
+        workers.suspend(d, execution, key)
 
 
-def _reply(d: Draft, execution: Execution, key: str, answer: Answer) -> None:
-    d.commands.append(CommandResumeWorker(execution.seq, execution.item.step, key, answer.event, answer.timed_out))
+def record_result(d: Draft, tick: TickRecordResult) -> None:
+    """Record a result with its work item and tell the body. The first one of a name counts."""
+    key = waits.once_key(tick.name)
+    begun = executions.begin(d, tick.source, "", key)
+    if begun is None:
+        return
+    answer = Answer(value=tick.value)
+    waits.set_answer(d, tick.source.item, key, answer)
+    waits.reply(d, begun[0], key, answer)
 
 
 def _register(d: Draft, tick: TickAwaitEvent, step: str, item: int, key: str) -> None:
@@ -113,12 +96,7 @@ def _register(d: Draft, tick: TickAwaitEvent, step: str, item: int, key: str) ->
     index = d.waiting.index
     of_type = index.get(tick.event_type, EMPTY_MAP).set(number, step)
     d.waiting = replace(d.waiting, index=index.set(tick.event_type, of_type))
-    _open(d, item, key, number)
-
-
-def _open(d: Draft, item: int, key: str, number: int) -> None:
-    waiting = d.waiting
-    d.waiting = replace(waiting, open=waiting.open.set(item, waiting.open.get(item, EMPTY_MAP).set(key, number)))
+    waits.open_wait(d, item, key, number)
 
 
 def resolve(d: Draft, event: EventRecord, waiter_id: str | None) -> frozenset[str]:
@@ -127,7 +105,7 @@ def resolve(d: Draft, event: EventRecord, waiter_id: str | None) -> frozenset[st
     answer = Answer(replace(event, shared=True) if len(woken) > 1 else event)
     for waiter in woken:
         _close(d, waiter)
-        _answer(d, waiter.item, waiter.key, answer)
+        waits.set_answer(d, waiter.item, waiter.key, answer)
         workers.wake(d, waiter.step, waiter.item, waiter.key, answer)
     return frozenset(waiter.step for waiter in woken)
 
@@ -154,12 +132,6 @@ def _meets(d: Draft, event: EventRecord, requirements: tuple[tuple[str, Any], ..
     return all(d.read_field(event, name) == value for name, value in requirements)
 
 
-def _answer(d: Draft, item: int, key: str, answer: Answer) -> None:
-    waiting = d.waiting
-    of_item = waiting.answers.get(item, EMPTY_MAP).set(key, answer)
-    d.waiting = replace(waiting, answers=waiting.answers.set(item, of_item))
-
-
 def _close(d: Draft, waiter: StepWorkerWaiter) -> None:
     """Remove a waiter from everywhere it is listed, with its timer."""
     timers.disarm(d, waiter.timer)
@@ -173,16 +145,8 @@ def _close(d: Draft, waiter: StepWorkerWaiter) -> None:
     d.waiting = replace(
         waiting,
         index=index.set(waiter.event_type, of_type) if of_type else index.delete(waiter.event_type),
-        open=_without(waiting.open, waiter.item, waiter.key),
+        open=waits.without(waiting.open, waiter.item, waiter.key),
     )
-
-
-def _without(of_items: Map[int, Map[str, int]], item: int, key: str) -> Map[int, Map[str, int]]:
-    keys = of_items.get(item, EMPTY_MAP)
-    keys = keys.delete(key) if key in keys else keys
-    if keys:
-        return of_items.set(item, keys)
-    return of_items.delete(item) if item in of_items else of_items
 
 
 def time_out(d: Draft, step: str, number: int) -> None:
@@ -192,40 +156,41 @@ def time_out(d: Draft, step: str, number: int) -> None:
         return
     _close(d, waiter)
     answer = Answer(timed_out=True)
-    _answer(d, waiter.item, waiter.key, answer)
+    waits.set_answer(d, waiter.item, waiter.key, answer)
     workers.wake(d, step, waiter.item, waiter.key, answer)
 
 
 def abandon(d: Draft, execution: Execution, key: str) -> None:
     """A body gave up a wait by itself. If that wait had suspended it, it holds a worker again."""
     item = execution.item
-    number: int = d.waiting.open.get(item.id, EMPTY_MAP).get(key, 0)
-    waiter = d.workers[item.step].collected_waiters.get(number)
-    if waiter is not None:
-        _close(d, waiter)
-    else:
-        timers.disarm(d, number)
-        d.waiting = replace(d.waiting, open=_without(d.waiting.open, item.id, key))
+    _drop(d, item.step, d.waiting.open.get(item.id, EMPTY_MAP).get(key, 0))
+    waits.close_wait(d, item.id, key)
     if key and execution.waits_on == key:
         workers.reclaim(d, execution)
 
 
+def _drop(d: Draft, step: str, number: int) -> None:
+    """Let go of what would have ended a wait: the waiter, the child run or the timer of this number."""
+    waiter = d.worker(step).collected_waiters.get(number)
+    if waiter is not None:
+        _close(d, waiter)
+    elif number in d.children:
+        children.cancel(d, number)
+    else:
+        timers.disarm(d, number)
+
+
 def end_sleep(d: Draft, timer: Timer) -> None:
     """A sleep is over."""
-    d.waiting = replace(d.waiting, open=_without(d.waiting.open, timer.ref, timer.key))
-    _answer(d, timer.ref, timer.key, Answer())
+    waits.close_wait(d, timer.ref, timer.key)
+    waits.set_answer(d, timer.ref, timer.key, Answer())
     workers.wake(d, timer.step, timer.ref, timer.key, Answer())
 
 
 def forget_item(d: Draft, step: str, item: int) -> None:
     """A work item is settled: nobody will ask for its waits again."""
-    waiting = d.waiting
-    for number in sorted(waiting.open.get(item, EMPTY_MAP).values()):
-        waiter = d.worker(step).collected_waiters.get(number)
-        if waiter is not None:
-            _close(d, waiter)
-        else:
-            timers.disarm(d, number)
+    for number in sorted(d.waiting.open.get(item, EMPTY_MAP).values()):
+        _drop(d, step, number)
     waiting = d.waiting
     if item in waiting.answers or item in waiting.open:
         answers, opened = waiting.answers, waiting.open
@@ -237,27 +202,31 @@ def forget_item(d: Draft, step: str, item: int) -> None:
 
 
 def begin_anew(d: Draft, item: int) -> None:
-    """A new attempt begins: its answers stay, but what only timed out is waited for anew, and sleeps are slept anew."""
-    waiting = d.waiting
-    for key, number in sorted(waiting.open.get(item, EMPTY_MAP).items()):
+    """A new attempt begins. What came and what was recorded stays; what timed out or failed is waited for anew.
+
+    Sleeps are slept anew.
+    """
+    for key, number in sorted(d.waiting.open.get(item, EMPTY_MAP).items()):
         if number in d.timers and d.timers[number].purpose == "sleep":
             timers.disarm(d, number)
-            waiting = replace(waiting, open=_without(waiting.open, item, key))
+            waits.close_wait(d, item, key)
+    waiting = d.waiting
     answers = waiting.answers.get(item, EMPTY_MAP)
-    for key in [k for k, answer in answers.items() if answer.event is None]:
+    for key in [k for k, answer in answers.items() if answer.event is None and not k.startswith(ONCE)]:
         answers = answers.delete(key)
     if item in waiting.answers:
-        waiting = replace(waiting, answers=waiting.answers.set(item, answers))
-    d.waiting = waiting
+        d.waiting = replace(waiting, answers=waiting.answers.set(item, answers))
 
 
-def keep(d: Draft, event: EventRecord, waiter_id: str | None) -> bool:
+def keep(d: Draft, event: EventRecord, waiter_id: str | None, accepted: bool) -> bool:
     """Keep an early event for the next waiter of its type, or of the id it is meant for.
 
-    False if it is not of a kind that is kept, or too many are.
+    False if it is not of a kind that is kept, or too many are and it was not accepted before.
     """
     kind, waiting = event.kind, d.waiting
-    if kind.is_a(STOP_EVENT) or kind.is_a(INPUT_REQUIRED_EVENT) or waiting.kept_count >= d.config.keep_unclaimed:
+    if kind.is_a(STOP_EVENT) or kind.is_a(INPUT_REQUIRED_EVENT):
+        return False
+    if waiting.kept_count >= d.config.keep_unclaimed and not accepted:
         return False
     name = kind.name if waiter_id is None else addressed(waiter_id)
     kept = waiting.kept.set(name, waiting.kept.get(name, EMPTY_FIFO).push_back(event))

@@ -1,7 +1,8 @@
 """Queues, worker slots and executions: who works on what. Pure.
 
 A step has at most `num_workers` executions that hold a worker. Everything else of it is queued, delayed until a timer,
-suspended in a wait, or ready to go on. `active` counts what can move by itself, so that idleness costs O(1).
+suspended in a wait, or ready to go on. `active` counts what can move by itself, so that idleness costs O(1). While the
+run is paused nothing begins and nothing that was suspended goes on; see `fill`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from loom.core.commands import CommandResumeWorker, CommandRunWorker
+from loom.core.commands import CommandRunWorker
 from loom.core.config import num_workers
+from loom.core.kernel import waits
 from loom.core.persistent import EMPTY_MAP, Fifo
 from loom.core.reports import StepReport
 from loom.core.state import Answer, Execution, InternalStepWorkerState, WorkItem
@@ -27,7 +29,8 @@ def enqueue(d: Draft, step: str, event: EventRecord, extra: Any = None) -> None:
     d.active += 1
     worker = d.workers.get(step) or d.worker(step)
     limit = worker.num_workers
-    if not worker.queue.size and not worker.ready.size and (not limit or len(worker.in_progress) < limit):
+    is_free = not worker.queue.size and not worker.ready.size and (not limit or len(worker.in_progress) < limit)
+    if is_free and not d.paused:
         d.workers = d.workers.set(step, _start(d, worker, WorkItem(d.items, step, event, extra, 0, d.at)))
         return
     item = WorkItem(d.items, step, event, extra)
@@ -38,7 +41,7 @@ def enqueue(d: Draft, step: str, event: EventRecord, extra: Any = None) -> None:
 def fill(d: Draft, step: str) -> None:
     """Use the free workers of a step: first for bodies that may go on, then for the queue."""
     worker = d.workers.get(step)
-    if worker is None or (not worker.queue.size and not worker.ready.size):
+    if worker is None or (not worker.queue.size and not worker.ready.size) or d.paused:
         return
     limit = worker.num_workers
     while not limit or len(worker.in_progress) < limit:
@@ -117,6 +120,10 @@ def reclaim(d: Draft, execution: Execution) -> Execution:
 def rerun(d: Draft, execution: Execution) -> None:
     """Run an execution's body again on its worker, with the step's buffers as they are now."""
     item = execution.item
+    if d.paused:
+        finish(d, execution)
+        requeue(d, replace(item, execution=execution.id, effects=execution.effects))
+        return
     worker = d.workers[item.step]
     execution = replace(execution, seq=d.next_seq())
     d.workers = d.workers.set(item.step, replace(worker, in_progress=worker.in_progress.set(item.id, execution)))
@@ -134,6 +141,7 @@ def _command(d: Draft, worker: InternalStepWorkerState, execution: Execution) ->
             execution.id,
             d.at,
             worker.collected_events,
+            waits.records_of(d, item.id) if d.waiting.answers else EMPTY_MAP,
         )
     )
 
@@ -165,7 +173,7 @@ def wake(d: Draft, step: str, item: int, key: str, answer: Answer) -> None:
     if execution.waits_on != key:
         # The wait was in a child task of the body, which needs no worker of its own.
         if execution.live:
-            d.commands.append(CommandResumeWorker(execution.seq, step, key, answer.event, answer.timed_out))
+            waits.reply(d, execution, key, answer)
         return
     d.active += 1
     d.workers = d.workers.set(step, replace(worker, ready=worker.ready.push_back(item)))
@@ -181,10 +189,8 @@ def _continue(d: Draft, worker: InternalStepWorkerState) -> InternalStepWorkerSt
     if not execution.live:
         return _start(d, worker, replace(item, execution=execution.id, effects=execution.effects))
     worker_id = _free_slot(worker.busy)
-    answers = d.waiting.answers.get(item_id, EMPTY_MAP)
     key = execution.waits_on
-    answer = answers.get(key, Answer())
-    d.commands.append(CommandResumeWorker(execution.seq, item.step, key, answer.event, answer.timed_out, worker_id))
+    waits.reply(d, execution, key, waits.answer_of(d, item_id, key) or Answer(), worker_id)
     d.publish(StepReport(item.step, "running", worker_id, item.event.kind))
     return replace(
         worker,
@@ -217,6 +223,18 @@ def rewind_in_progress(d: Draft) -> None:
                 suspended=suspended,
             ),
         )
+
+
+def rewind_stranded(d: Draft) -> None:
+    """What is suspended in a wait that nothing will end, since its child run was cancelled, begins again to wait."""
+    for step in sorted(d.workers):
+        worker = d.workers[step]
+        ready = set(worker.ready)
+        for item, execution in sorted(worker.suspended.items(), reverse=True):
+            if item not in ready and not waits.is_open(d, item, execution.waits_on):
+                worker = d.workers[step]
+                d.workers = d.workers.set(step, replace(worker, suspended=worker.suspended.delete(item)))
+                requeue(d, replace(execution.item, execution=execution.id, effects=execution.effects))
 
 
 def drop_all(d: Draft) -> None:

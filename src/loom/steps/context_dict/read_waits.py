@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from immutables import Map
 from msgspec.structs import replace
 
-from loom.core.kernel.waiters import wait_key
+from loom.core.kernel.waits import once_key, wait_key
 from loom.core.state import Answer, StepWorkerWaiter, Timer, Waiting
 from loom.steps.context_dict.problems import malformed
 from loom.steps.context_dict.waiter_ids import current_waiter_id
@@ -78,6 +78,12 @@ class WaitReader:
         """Take waits that ended without an event."""
         for key, timed_out in ended.items():
             self._answers.setdefault(item, {})[key] = Answer(timed_out=timed_out)
+
+    def recorded(self, item: int, records: dict[str, str]) -> None:
+        """Take the results that a body has recorded."""
+        for name, text in records.items():
+            value = self._events.value(text, f"loom.records.{item}.{name}")
+            self._answers.setdefault(item, {})[once_key(name)] = Answer(value=value)
 
     def number_waiters(self, next_number: Callable[[], int], arm: Callable[[Timer], int]) -> None:
         """Give the pending waiters new numbers in the order of their old ones, and their deadlines timers."""

@@ -90,6 +90,9 @@ class WorkReader:
         for item, ended in self._loom.ended_waits.items():
             self._check_item(item, f"loom.ended_waits.{item}")
             self._waits.end(item, ended)
+        for item, records in self._loom.records.items():
+            self._check_item(item, f"loom.records.{item}")
+            self._waits.recorded(item, records)
         self._waits.number_waiters(self._next, self._arm)
         for places in self._places.values():
             for item, execution in places.suspended.items():

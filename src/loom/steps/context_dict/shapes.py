@@ -152,6 +152,8 @@ class LoomShape(_Shape):
     waiters: dict[str, list[WaiterExtras]] = {}
     ended_waits: dict[Count, dict[str, bool]] = {}
     """Waits that ended without an event, and whether by their timeout."""
+    records: dict[Count, dict[str, str]] = {}
+    """Results that bodies have recorded, by work item and name."""
     sleeps: list[SleepShape] = []
     slots: dict[str, dict[str, Count]] = {}
     """How the `static_collect_events` of a step are spread over its parameters."""

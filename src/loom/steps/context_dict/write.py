@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from loom.core.kernel.waits import CHILD, ONCE
 from loom.steps.context_dict.codec import EventWriter
 from loom.steps.context_dict.versions import CURRENT_VERSION, LOOM_FORMAT
 from loom.steps.context_dict.write_plan import spread_of_slots, write_releases, write_streams
@@ -75,6 +76,7 @@ def _loom(state: BrokerState, plan: StepsPlan, events: EventWriter, work: WorkWr
         "items": work.extras,
         "waiters": work.waiter_extras,
         "ended_waits": _ended_waits(state),
+        "records": _records(state, events),
         "sleeps": [
             {"step": timer.step, "item": timer.ref, "key": timer.key, "due": timer.due}
             for _, timer in sorted(state.timers.items())
@@ -88,7 +90,23 @@ def _ended_waits(state: BrokerState) -> dict[str, dict[str, bool]]:
     """Waits that ended without an event, by work item: whether it was their timeout."""
     ended: dict[str, dict[str, bool]] = {}
     for item, answers in sorted(state.waiting.answers.items()):
-        of_item = {key: answer.timed_out for key, answer in sorted(answers.items()) if answer.event is None}
+        of_item = {
+            key: answer.timed_out
+            for key, answer in sorted(answers.items())
+            if answer.event is None and not key.startswith((ONCE, CHILD))
+        }
         if of_item:
             ended[str(item)] = of_item
     return ended
+
+
+def _records(state: BrokerState, events: EventWriter) -> dict[str, dict[str, str]]:
+    """The results that bodies have recorded, by work item and name."""
+    records: dict[str, dict[str, str]] = {}
+    for item, answers in sorted(state.waiting.answers.items()):
+        for key, answer in sorted(answers.items()):
+            if key.startswith(ONCE):
+                name = key.removeprefix(ONCE)
+                text = events.value(answer.value, f"loom.records.{item}.{name}")
+                records.setdefault(str(item), {})[name] = text
+    return records

@@ -17,6 +17,7 @@ from loom.core.records import STEP_FAILED_KIND, EventRecord, Failure
 from loom.core.reduce import advance
 from loom.core.run import Run
 from loom.core.state import (
+    Answer,
     BrokerState,
     CollectBuffer,
     Execution,
@@ -342,9 +343,12 @@ def test_every_part_of_the_state_has_been_thought_of() -> None:
         "number", "step", "item", "key", "waiter_id", "event_type", "requirements", "since", "deadline", "timer",
     }  # fmt: skip
     assert set(Execution.__struct_fields__) == {"seq", "id", "item", "worker_id", "effects", "live", "waits_on"}
+    assert set(Answer.__struct_fields__) == {"event", "timed_out", "value", "child"}
     assert set(StepsPlan.__struct_fields__) == {"streams", "opened", "slots"}
     assert set(BrokerState.__struct_fields__) == {
         "run_id", "is_running", "config", "workers", "plan", "at", "seed", "sequence", "items", "published", "active",
         "asleep", "timers", "waiting", "store", "store_version", "seen", "deadline", "timeout_timer", "alive_since",
         "idle_since", "dropped", "outcome", "ticks",
+        # A dict is made to go on from, in a run of its own: it is not paused, and it has no child runs yet.
+        "paused", "children", "store_type",
     }  # fmt: skip

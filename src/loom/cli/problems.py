@@ -1,0 +1,44 @@
+"""What goes wrong, as the command line tells it: one line on stderr that names the thing, and an exit code.
+
+0: done. 1: what was asked for failed. 2: the command was given wrongly. 3: the store cannot be used.
+May import click, and loom.store and loom.steps inside functions.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FAILED, USAGE, UNAVAILABLE = 1, 2, 3
+
+
+class Problem(click.ClickException):
+    """Something that the user is told in one line."""
+
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        super().__init__(in_one_line(message))
+        self.exit_code = exit_code
+
+
+def in_one_line(message: str) -> str:
+    """A message without line ends, as far as it tells something."""
+    return " ".join(message.split())
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Turn the errors that stores and runs raise into problems. Errors of Loom itself stay what they are."""
+    from loom.steps.errors import WorkflowRuntimeError
+    from loom.store.errors import StoreError, StoreOutdated, StoreTooNew, StoreUnavailable
+
+    try:
+        yield
+    except (StoreUnavailable, StoreTooNew, StoreOutdated) as error:
+        raise Problem(str(error), UNAVAILABLE) from error
+    except (StoreError, WorkflowRuntimeError) as error:
+        raise Problem(str(error)) from error

@@ -1,0 +1,103 @@
+"""Whether the journal of a run, reduced again from its beginning, gives what is stored. For `loom workflow replay`.
+
+May import loom.core, loom.runtime and loom.store.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from loom.cli.describe import published_words
+from loom.core.commands import CommandPublishEvent
+from loom.core.draft import Draft
+from loom.core.reduce import transition
+from loom.core.state import BrokerState
+from loom.runtime.durable.heads import HeadWriter
+from loom.steps.planner import StepsPlanner
+from loom.store import codec
+
+if TYPE_CHECKING:
+    from loom.core.draft import FieldReader
+    from loom.core.reports import Published
+    from loom.store.records import Chunk, RunHead, StoredRun
+
+_COMPARED = ("status", "ticks", "events", "idle_since", "kept", "paused", "error")
+
+
+class Replayed(NamedTuple):
+    """What a replay has found."""
+
+    first_tick: int
+    """Where it began: 0, or behind what was pruned."""
+    ticks: int
+    events: int
+    snapshot: int | None
+    """After how many ticks the stored snapshot was made, if there is one to compare with."""
+    differences: list[str]
+    state: BrokerState
+
+
+def replayed(stored: StoredRun, read_field: FieldReader) -> Replayed:
+    """Reduce all ticks of a run again, and compare the state, the stream and the row with what is stored."""
+    run_id, snapshot = stored.row.run_id, stored.snapshot
+    saved = codec.decode_state(run_id, snapshot.data) if snapshot is not None else None
+    pruned = stored.row.first_tick > 0 and saved is not None
+    draft = Draft(saved if pruned and saved is not None else BrokerState(), StepsPlanner(), read_field)
+    first, differences = draft.ticks, list[str]()
+    for chunk in stored.chunks:
+        if chunk.first_tick + chunk.ticks <= draft.ticks:
+            continue
+        differences += _reduce_chunk(run_id, chunk, draft, None if pruned else saved)
+    state = draft.freeze()
+    differences += _other_fields(stored, state)
+    compared = saved.ticks if saved is not None and not pruned else None
+    return Replayed(first, state.ticks - first, state.published, compared, differences, state)
+
+
+def _reduce_chunk(run_id: str, chunk: Chunk, draft: Draft, saved: BrokerState | None) -> list[str]:
+    differences: list[str] = []
+    made: list[Published] = []
+    whole = draft.ticks == chunk.first_tick
+    if draft.ticks < chunk.first_tick:
+        return [f"The journal lacks the ticks {draft.ticks} to {chunk.first_tick - 1}."]
+    for tick in codec.decode_ticks(run_id, chunk)[draft.ticks - chunk.first_tick :]:
+        transition(draft, tick)
+        made += [command.event for command in draft.commands if isinstance(command, CommandPublishEvent)]
+        draft.commands = []
+        if saved is not None and draft.ticks == saved.ticks:
+            differences += _other_state(draft.freeze(), saved)
+    if whole:
+        differences += _other_events(chunk, made, codec.decode_published(run_id, chunk))
+    return differences
+
+
+def _other_state(made: BrokerState, saved: BrokerState) -> list[str]:
+    names = [name for name in made.__struct_fields__ if getattr(made, name) != getattr(saved, name)]
+    return [f"The snapshot after {saved.ticks} ticks differs in: {', '.join(names)}."] if names else []
+
+
+def _other_events(chunk: Chunk, made: list[Published], stored: list[Published]) -> list[str]:
+    for cursor, (new, old) in enumerate(zip(made, stored, strict=False), chunk.first_cursor):
+        if new != old:
+            return [f"Event {cursor} is stored as: {published_words(old)}; replay gives: {published_words(new)}."]
+    if len(made) != len(stored):
+        where = f"the ticks {chunk.first_tick} to {chunk.first_tick + chunk.ticks - 1}"
+        return [f"Of {where} {len(stored)} events are stored; replay gives {len(made)}."]
+    return []
+
+
+def _other_fields(stored: StoredRun, state: BrokerState) -> list[str]:
+    if stored.row.head.ticks == 0:
+        return []
+    head, _ = HeadWriter().head(state, lambda: state, 0.0)
+    # Whoever asked for a retry has set the status, and the tick is still in the mail.
+    names = [name for name in _COMPARED if not (stored.mail and name in ("status", "error", "idle_since"))]
+    return [_difference(name, stored.row.head, head) for name in names if _get(stored.row.head, name) != _get(head, name)]
+
+
+def _difference(name: str, stored: RunHead, made: RunHead) -> str:
+    return f"The row says {name}={_get(stored, name)!r}; replay gives {_get(made, name)!r}."
+
+
+def _get(head: RunHead, name: str) -> Any:
+    return getattr(head, name)

@@ -1,0 +1,60 @@
+"""A command's way to the runs: beside a running engine, never as one.
+
+A client reads the store and writes to the inbox of runs. It registers no workflow, so it takes no lock and owns no run.
+May import every room; commands import this module when they run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from loom.cli.problems import UNAVAILABLE, USAGE, Problem, told
+from loom.cli.targets import named_workflow
+from loom.runtime.connect import connect, open_store
+from loom.runtime.durable.registered import Registered
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine, Sequence
+
+    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.store.ports import Store
+
+T = TypeVar("T")
+
+
+def perform(work: Coroutine[Any, Any, T]) -> T:
+    """Do the work of a command; what goes wrong with stores and runs is told in one line."""
+    with told():
+        return asyncio.run(work)
+
+
+def store_at(url: str, *, upgrade: bool) -> Store:
+    """The store of a URL, not opened yet; a URL that names none is told."""
+    try:
+        return open_store(url, upgrade=upgrade)
+    except ValueError as error:
+        raise Problem(str(error), USAGE) from error
+    except ImportError as error:
+        raise Problem(str(error), UNAVAILABLE) from error
+
+
+@asynccontextmanager
+async def client(url: str, targets: Sequence[str] = ()) -> AsyncIterator[DurableRuntime]:
+    """The runs of a store, from outside. With targets, their types are known and events are stored as they say."""
+    if url.startswith("memory:"):
+        raise Problem("memory:// lives in the process that made it: name the store of your engine.", USAGE)
+    store = store_at(url, upgrade=False)
+    named = [named_workflow(target) for target in targets]
+    async with connect(store) as runtime:
+        # Their code is known from here on, but `register` would make this process work for them.
+        runtime.codes.update({name: Registered(name, workflow) for name, workflow in named})
+        yield runtime
+
+
+def safe_url(url: str) -> str:
+    """The URL of a store without the password in it."""
+    password = urlsplit(url).password
+    return url.replace(f":{password}@", ":***@") if password else url

@@ -1,0 +1,93 @@
+"""How things are printed: tables and words for people, JSON for programs. May import click, rich inside functions.
+
+What comes from runs is not trusted: control characters in it are escaped before they reach a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_UNITS = ((604800.0, "w"), (86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
+_NO_LIMIT = 100_000
+"""The width of what is not a terminal: nothing is cut there."""
+
+
+def print_json(value: Any) -> None:
+    """One JSON document. It is ASCII, so that no terminal or pipe can spoil it."""
+    click.echo(json.dumps(value, indent=2))
+
+
+def print_json_line(value: Any) -> None:
+    """One JSON document on one line, for those who read line by line."""
+    click.echo(json.dumps(value))
+
+
+def print_line(text: str) -> None:
+    """A line for people."""
+    click.echo(clean(text))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
+    """A table for people. Long cells are folded, never cut."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left", title_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(clean(cell)) for cell in row))
+    # Asked now: whoever tests or embeds the command may have replaced the stream.
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _NO_LIMIT, highlight=False)
+    console.print(table)
+
+
+def clean(text: str) -> str:
+    """Text without anything that could steer a terminal, or that has no UTF-8 form."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+
+
+def iso(moment: float | None) -> str | None:
+    """A time of the engine for programs."""
+    return None if moment is None else datetime.fromtimestamp(moment, tz=UTC).isoformat().replace("+00:00", "Z")
+
+
+def clock(moment: float) -> str:
+    """A time of the engine for people, in the time of their place."""
+    return datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def ago(moment: datetime | float | None, now: float) -> str:
+    """A time for people, seen from now: `3m ago`, or `in 5s`."""
+    if moment is None:
+        return ""
+    then = moment.timestamp() if isinstance(moment, datetime) else moment
+    return f"{span(now - then)} ago" if then <= now else f"in {span(then - now)}"
+
+
+def span(seconds: float) -> str:
+    """A length of time for people, in its two largest units: `3m`, `2h 5m`."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms" if seconds >= 0.0005 else "0s"  # noqa: PLR2004 - half of the last digit
+    for position, (size, unit) in enumerate(_UNITS):
+        if seconds >= size:
+            whole = int(seconds // size)
+            words = f"{whole}{unit}"
+            if position + 1 < len(_UNITS):
+                smaller, name = _UNITS[position + 1]
+                rest = int((seconds - whole * size) // smaller)
+                words += f" {rest}{name}" if rest and whole < 10 else ""  # noqa: PLR2004 - 12h 5m is not more telling
+            return words
+    return "0s"

@@ -1,0 +1,33 @@
+"""How the end of a child run reaches the body that waits for it. May import loom.steps and loom.core."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loom.steps.errors import ChildRunCancelled, ChildRunFailed
+from loom.steps.handler import plain_result
+
+if TYPE_CHECKING:
+    from loom.core.commands import CommandResumeWorker
+    from loom.core.state import ChildEnd
+    from loom.effects.convert import Conversion
+
+_WAYS = {"failed": "failed", "timed_out": "timed out", "cancelled": "was cancelled"}
+
+
+def result_of_child(answer: CommandResumeWorker, convert: Conversion) -> Any:
+    """The child's result, as its handler would give it, or the error that stands for its failure."""
+    child = answer.child
+    if child is not None and child.status != "completed":
+        raise _error_of(child)
+    if answer.event is None:
+        return None
+    ended: Any = convert.event(answer.event)
+    return plain_result(ended)
+
+
+def _error_of(child: ChildEnd) -> ChildRunFailed:
+    failure = child.failure
+    message = failure.message if failure is not None else f"The child run {child.run_id!r} {_WAYS[child.status]}."
+    error = ChildRunCancelled if child.status == "cancelled" else ChildRunFailed
+    return error(message, child.run_id, failure.type if failure is not None else "")

@@ -1,0 +1,174 @@
+"""The decorator that makes a run durable: its `commit` is one operation of the store.
+
+May import loom.core, loom.effects and loom.store.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from typing_extensions import override
+
+from loom.core.adapter import RunAdapterDecorator
+from loom.core.commands import (
+    CommandCancelChild,
+    CommandCancelTimer,
+    CommandPublishEvent,
+    CommandStartChild,
+    CommandStartTimer,
+)
+from loom.core.ticks import TickCancelRun, TickTimeout, TickTimerFired
+from loom.runtime.durable.heads import HeadWriter, child_ended
+from loom.store import codec
+from loom.store.operations import CommitRun, PostMail, StartRun
+from loom.store.records import Snapshot, TimerRow
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from loom.core.adapter import InternalRunAdapter, TaskSet
+    from loom.core.reports import Published
+    from loom.core.run import Batch, Run
+    from loom.core.state import BrokerState
+    from loom.core.ticks import WorkflowTick
+    from loom.store.operations import Operation, Result
+    from loom.store.records import RunRow
+
+SNAPSHOT_TICKS = 500
+"""No snapshot for a shorter tail: replaying it costs milliseconds."""
+
+
+class Fenced(Exception):
+    """The run belongs to somebody else now; what was to be committed here has not happened."""
+
+
+class Keeper(Protocol):
+    """What the decorator needs of the runtime that keeps the run."""
+
+    fence: int
+    downtime: float
+    prune: bool
+
+    def submit(self, operation: Operation) -> asyncio.Future[Result]:
+        """Write, in one group with others."""
+        ...
+
+    def committed(self, run_id: str) -> None:
+        """A run has more to show."""
+        ...
+
+    def at_rest(self, run_id: str) -> None:
+        """Nothing can happen in the run by itself, but for timers."""
+        ...
+
+    def stirred(self, run_id: str) -> None:
+        """The run has something to do again."""
+        ...
+
+
+class DurableDecorator(RunAdapterDecorator):
+    """Commits every batch to the store before anything of it happens."""
+
+    def __init__(
+        self, inner: InternalRunAdapter, core: Run, row: RunRow, keeper: Keeper, tail: tuple[int, int]
+    ) -> None:
+        super().__init__(inner)
+        self._core = core
+        self._row = row
+        self._keeper = keeper
+        self._heads = HeadWriter()
+        self._ticks = row.head.ticks
+        self._events = row.head.events
+        self._snapshot_bytes, self._tail_bytes = tail
+        self._tail_ticks = 0
+
+    @override
+    async def commit(self, batch: Batch) -> None:
+        """Write the batch and wait until it is durable. If the run has another owner now, nothing was written."""
+        if not batch.ticks and not batch.commands:
+            return
+        operation = self._operation(batch)
+        if not await self._keeper.submit(operation):
+            raise Fenced(self._row.run_id)
+        self._ticks += len(batch.ticks)
+        if operation.chunk is not None:
+            self._events += operation.chunk.events
+        self._keeper.committed(self._row.run_id)
+
+    def _operation(self, batch: Batch) -> CommitRun:
+        """All that the batch changes in the store."""
+        run_id, keeper = self._row.run_id, self._keeper
+        published: list[Published] = []
+        timers_set: list[TimerRow] = []
+        timers_gone = [tick.timer for tick in batch.ticks if isinstance(tick, TickTimerFired | TickTimeout)]
+        sent: list[StartRun | PostMail] = []
+        for command in batch.commands:
+            if isinstance(command, CommandPublishEvent):
+                published.append(command.event)
+            elif isinstance(command, CommandStartTimer):
+                timers_set.append(TimerRow(command.seq, command.due, command.purpose))
+            elif isinstance(command, CommandCancelTimer):
+                timers_gone.append(command.seq)
+            elif isinstance(command, CommandStartChild | CommandCancelChild):
+                sent.append(self._to_child(command))
+        now = self._core.look
+        head, waiting_changed = self._heads.head(now, self._whole, keeper.downtime)
+        if head.status != "running" and self._row.parent is not None:
+            data = codec.encode_tick(child_ended(now, self._row.parent_ref))
+            sent.append(PostMail(self._row.parent, data, now.at))
+        chunk = codec.encode_chunk(batch.ticks, published, self._ticks, self._events)
+        return CommitRun(
+            run_id,
+            keeper.fence,
+            head,
+            waiting_changed=waiting_changed,
+            chunk=chunk,
+            timers_set=tuple(timers_set),
+            timers_gone=tuple(timers_gone),
+            mail_taken=tuple([tick.mail for tick in batch.ticks if tick.mail]),
+            snapshot=self._snapshot(len(batch.ticks), len(chunk.data)),
+            sent=tuple(sent),
+            prune=keeper.prune,
+        )
+
+    def _whole(self) -> BrokerState:
+        return self._core.state
+
+    def _to_child(self, command: CommandStartChild | CommandCancelChild) -> StartRun | PostMail:
+        at = self._core.look.at
+        if isinstance(command, CommandCancelChild):
+            return PostMail(command.run_id, codec.encode_tick(TickCancelRun(at=at)), at)
+        return StartRun(
+            command.run_id,
+            command.workflow,
+            command.start.encode(),
+            at,
+            parent=self._row.run_id,
+            parent_ref=command.seq,
+            downtime=self._keeper.downtime,
+        )
+
+    def _snapshot(self, ticks: int, size: int) -> Snapshot | None:
+        """The state, when the ticks since the last one outweigh it."""
+        self._tail_ticks += ticks
+        self._tail_bytes += size
+        if self._tail_ticks < SNAPSHOT_TICKS or self._tail_bytes < self._snapshot_bytes:
+            return None
+        data = codec.encode_state(self._core.state)
+        self._tail_ticks = self._tail_bytes = 0
+        self._snapshot_bytes = len(data)
+        return Snapshot(self._ticks + ticks, data)
+
+    @override
+    async def wait_for_next_task(self, tasks: TaskSet, until: float | None) -> list[WorkflowTick]:
+        """While nothing can happen by itself, the run may be released."""
+        if not self._core.is_blocked:
+            return await self.inner.wait_for_next_task(tasks, until)
+        self._keeper.at_rest(self._row.run_id)
+        ticks = await self.inner.wait_for_next_task(tasks, until)
+        self._keeper.stirred(self._row.run_id)
+        return ticks
+
+    @override
+    def write_to_event_stream(self, cursor: int, event: Published) -> None:
+        """Readers read what is stored: nothing is kept here."""

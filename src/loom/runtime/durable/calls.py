@@ -1,0 +1,265 @@
+"""The calls on stored runs that any process may make, whether it works on runs or not.
+
+Each returns once what it says is in the store. May import loom.core, loom.effects, loom.steps, loom.store and the rest
+of loom.runtime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from loom.core.ticks import TickAddEvent, TickCancelRun, TickContinueRun, TickPauseRun, TickRetryRun
+from loom.effects.convert import waiter_dict
+from loom.runtime.durable import looking
+from loom.runtime.durable.info import RunInfo, info_of
+from loom.runtime.durable.registered import anybody
+from loom.runtime.durable.watching import Watchers
+from loom.steps.errors import WorkflowRuntimeError
+from loom.steps.events import Event
+from loom.store import codec
+from loom.store.errors import RunBusy, RunExists, RunFinished, RunNotFound, StoreError
+from loom.store.operations import ImportRun, Posted, PostMail, PurgeRuns
+from loom.store.records import RunQuery, StoredRun
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from loom.core.state import BrokerState
+    from loom.core.ticks import WorkflowTick
+    from loom.effects.stored import StoredBodies
+    from loom.runtime.durable.info import HistoryEntry
+    from loom.runtime.durable.registered import Registered
+    from loom.store.committer import Committer
+    from loom.store.ports import Store
+    from loom.store.records import RunRow, RunStatus
+
+_PAGE = 200
+_KEEP_UNCLAIMED = 1000
+
+
+class StoredRuns:
+    """Runs in a store, from outside."""
+
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self.store = store
+        self.now = clock
+        self.watchers = Watchers()
+        self.committer: Committer
+        """Made when the store is opened."""
+        self.codes: dict[str, Registered] = {}
+        self._poll_s: float | None = 1.0
+        """How long news may take that other processes make; None if nobody else makes any."""
+
+    async def ready(self) -> None:
+        """Wait until calls can be made."""
+
+    async def row(self, run_id: str) -> RunRow:
+        """What is stored about a run in one row."""
+        row = await self.store.get(run_id)
+        if row is None:
+            raise RunNotFound(run_id)
+        return row
+
+    async def news(self, future: asyncio.Future[None]) -> None:
+        """Wait for news of a run, or until it is time to look anyway."""
+        try:
+            async with asyncio.timeout(self._poll_s):
+                await future
+        except TimeoutError:
+            pass  # look again
+
+    def convert_for(self, workflow: str) -> StoredBodies:
+        """How the events of a workflow's runs are stored."""
+        code = self.codes.get(workflow)
+        return code.convert if code is not None else anybody()
+
+    # -- asking -------------------------------------------------------------------------------------------------------
+
+    async def get(self, run_id: str) -> RunInfo:
+        """A run as it is now; `RunNotFound` if there is none of this id."""
+        await self.ready()
+        return info_of(await self.row(run_id))
+
+    async def list(  # noqa: PLR0913 - one per filter, all by name
+        self,
+        *,
+        status: RunStatus | None = None,
+        workflow: str | None = None,
+        idle: bool | None = None,
+        idle_longer_than: float | None = None,
+        waiting_for: str | type[Event] | None = None,
+        tags: dict[str, str] | None = None,
+        parent_id: str | None = None,
+        paused: bool | None = None,
+        parked: bool | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[RunInfo]:
+        """The runs that match all that is given, newest first. `waiting_for` is an event type or its name."""
+        await self.ready()
+        waited = waiting_for if waiting_for is None or isinstance(waiting_for, str) else waiting_for.__name__
+        query = RunQuery(
+            status=status,
+            workflow=workflow,
+            idle=idle,
+            idle_before=self.now() - idle_longer_than if idle_longer_than is not None else None,
+            waiting_for=waited,
+            tags=tags or {},
+            parent=parent_id,
+            paused=paused,
+            parked=parked,
+            limit=_PAGE,
+        )
+        left = limit
+        while left is None or left > 0:
+            rows = await self.store.find(query)
+            for row in rows[:left]:
+                yield info_of(row)
+            if len(rows) < _PAGE:
+                return
+            left = left - len(rows) if left is not None else None
+            query = msgspec.structs.replace(query, after=(rows[-1].created_at, rows[-1].run_id))
+
+    async def history(self, run_id: str, *, start: int = 0) -> AsyncIterator[HistoryEntry]:
+        """The ticks of a run in order: (seq, at, tick). Bodies of events are as they are stored."""
+        await self.ready()
+        await self.row(run_id)
+        async for entry in looking.history(self.store, run_id, start):
+            yield entry
+
+    async def state_at(self, run_id: str, tick: int | None = None) -> BrokerState:
+        """The run as data, after the tick of a number as `history` counts, or now."""
+        await self.ready()
+        row = await self.row(run_id)
+        return await looking.state_at(self.store, row, self.convert_for(row.workflow).field, tick)
+
+    async def read_store(self, run_id: str) -> Any:
+        """The state that the run's steps see as `ctx.store`: a copy, as of its last commit."""
+        row = await self.row(run_id)
+        state = await self.state_at(run_id)
+        convert = self.convert_for(row.workflow)
+        return await convert.store_from(state.store, state.store_type, state.store_version).get_state()
+
+    async def waiters(self, run_id: str) -> tuple[dict[str, Any], ...]:
+        """All that a run waits for, also where `RunInfo` shows only the first of many."""
+        return tuple(waiter_dict(report) for report in (await self.state_at(run_id)).waiter_reports())
+
+    # -- telling ------------------------------------------------------------------------------------------------------
+
+    async def send_event(
+        self,
+        run_id: str,
+        event: Event,
+        *,
+        step: str | None = None,
+        waiter_id: str | None = None,
+        event_id: str | None = None,
+    ) -> None:
+        """Let an event reach a run. Returns once it is stored; the same `event_id` again changes nothing."""
+        await self.ready()
+        if not isinstance(event, Event):
+            raise WorkflowRuntimeError(f"Only events can be sent into a run, not {type(event).__name__}.")
+        row = await self.row(run_id)
+        code = self.codes.get(row.workflow)
+        if code is not None:
+            code.workflow._check_target(event, step)
+        record = self.convert_for(row.workflow).record(event)
+        taken = record.kind.name in row.head.waiting_for or (code is not None and code.accepts(record.kind, step))
+        at = self.now()
+        tick = TickAddEvent(at=at, event=record, step=step, waiter_id=waiter_id, accepted=True)
+        mail = PostMail(
+            run_id, codec.encode_tick(tick), at, event_id=event_id, limit=None if taken else _KEEP_UNCLAIMED
+        )
+        await self._post(mail, record.kind.label)
+
+    async def cancel(self, run_id: str) -> None:
+        """Ask a run to stop. Returns once that is stored; a cancelled run stays cancelled."""
+        try:
+            await self._tell(run_id, TickCancelRun(at=self.now()), "it cannot be cancelled any more")
+        except RunFinished as error:
+            if error.status != "cancelled":
+                raise
+
+    async def pause(self, run_id: str) -> None:
+        """Let a run start nothing new; what it is sent meanwhile is kept."""
+        await self._tell(run_id, TickPauseRun(at=self.now()), "it cannot be paused any more")
+
+    async def resume(self, run_id: str) -> None:
+        """Let a paused run go on; one that is parked is tried again with the code at hand."""
+        await self._tell(run_id, TickContinueRun(at=self.now()), "it cannot be resumed any more")
+
+    async def retry(self, run_id: str) -> None:
+        """Let a failed run go on from its failed step."""
+        at = self.now()
+        mail = PostMail(run_id, codec.encode_tick(TickRetryRun(at=at)), at, reopens=True)
+        await self._post(mail, "", "only a failed run can be retried")
+
+    async def _tell(self, run_id: str, tick: WorkflowTick, too_late: str) -> None:
+        await self._post(PostMail(run_id, codec.encode_tick(tick), tick.at), "", too_late)
+
+    async def _post(self, mail: PostMail, what: str, too_late: str = "it takes no event any more") -> None:
+        await self.ready()
+        posted = await self.committer.submit(mail)
+        assert isinstance(posted, Posted)
+        if posted.outcome == "no_run":
+            raise RunNotFound(mail.run_id)
+        if posted.outcome == "finished":
+            raise RunFinished(mail.run_id, posted.status, too_late)
+        if posted.outcome == "full":
+            raise RunBusy(mail.run_id, what, posted.kept)
+
+    # -- copying and deleting -----------------------------------------------------------------------------------------
+
+    async def _store_fork(self, source_id: str, tick: int, run_id: str) -> RunRow:
+        row = await self.row(source_id)
+        read_field = self.convert_for(row.workflow).field
+        downtime = await self._downtime()
+        stored = await looking.forked(self.store, row, read_field, tick, run_id, self.now(), downtime)
+        if not await self.committer.submit(ImportRun(stored)):
+            raise RunExists(run_id, "so it cannot be the name of a fork")
+        return row
+
+    async def _downtime(self) -> float:
+        return 0.0
+
+    async def purge(self, run_id: str | None = None, *, ended_before: float | None = None) -> int:
+        """Delete an ended run with all its traces, or all that ended before a time. Returns how many."""
+        await self.ready()
+        if run_id is None and ended_before is None:
+            raise ValueError("purge() needs a run_id, or ended_before=... as a time in seconds since the epoch.")
+        if run_id is not None and (await self.row(run_id)).head.status == "running":
+            raise StoreError(f"Run {run_id!r} is running: cancel it before you purge it.")
+        total = 0
+        while True:
+            gone = await self.committer.submit(PurgeRuns(run_id=run_id, ended_before=ended_before, limit=_PAGE))
+            assert isinstance(gone, int)
+            total += gone
+            if gone < _PAGE:
+                return total
+
+    async def export_run(self, run_id: str) -> bytes:
+        """Everything that is stored of a run, as JSON: `import_run` brings it back, here or in another store."""
+        await self.ready()
+        stored = await self.store.export(run_id)
+        if stored is None:
+            raise RunNotFound(run_id)
+        return msgspec.json.encode({"loom_run": codec.FORMAT_VERSION, "run": stored})
+
+    async def import_run(self, data: bytes) -> str:
+        """Store a run that was exported, and return its id. If it is not over, it goes on here."""
+        await self.ready()
+        try:
+            entry = json.loads(data)
+            version, stored = entry["loom_run"], msgspec.convert(entry["run"], StoredRun)
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"This is not an exported run: {error}") from error
+        if version > codec.FORMAT_VERSION:
+            raise StoreError(
+                f"The run was exported in format {version}; this version reads up to {codec.FORMAT_VERSION}."
+            )
+        if not await self.committer.submit(ImportRun(stored)):
+            raise RunExists(stored.row.run_id, "so the exported one cannot take its place")
+        return stored.row.run_id

@@ -1,0 +1,218 @@
+"""A stored run as its handlers see it, in whichever process: everything is read from the store.
+
+May import loom.core, loom.effects, loom.steps, loom.store and the rest of loom.runtime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from loom.core.records import EventRecord
+from loom.core.reports import CancelledReport, FailedReport, TimedOutReport
+from loom.core.state import BrokerState
+from loom.effects.convert import exception_of, published_event
+from loom.runtime.endings import is_ending, is_internal
+from loom.steps.errors import ContextStateError, WorkflowCancelledByUser, WorkflowRuntimeError, WorkflowTimeoutError
+from loom.steps.events import StopEvent
+from loom.store import codec
+from loom.store.errors import RunFinished, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+
+    from loom.core.reports import Published
+    from loom.effects.stored import StoredBodies
+    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.steps.events import Event
+    from loom.steps.state_store import InMemoryStateStore
+    from loom.steps.workflow import Workflow
+    from loom.store.records import RunRow
+
+_log = logging.getLogger("loom.durable")
+
+_CHUNKS = 64
+
+
+class RunHandle:
+    """What `WorkflowHandler` and `Context` know of a run that lives in a store."""
+
+    def __init__(
+        self, runtime: DurableRuntime, run_id: str, workflow: Workflow, convert: StoredBodies, row: RunRow | None
+    ) -> None:
+        self.run_id = run_id
+        self.workflow = workflow
+        self._runtime = runtime
+        self._convert = convert
+        self._row = row
+        self._ending: StopEvent | BaseException | None = None
+        self._starting: asyncio.Future[Any] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def over(self, ending: StopEvent | BaseException) -> None:
+        """The run has ended here."""
+        self._ending = ending
+
+    def begin_with(self, start: Coroutine[Any, Any, Any]) -> None:
+        """The run is not stored yet: everything else waits for that."""
+        self._starting = asyncio.ensure_future(start)
+
+    async def _started(self) -> None:
+        if self._starting is not None:
+            await asyncio.shield(self._starting)
+            self._starting = None
+
+    # -- what it is -----------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> BrokerState:
+        """The run as data, if it is in memory here; a released run has no active steps."""
+        resident = self._runtime.resident(self.run_id)
+        return resident.state if resident is not None else BrokerState(run_id=self.run_id)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether only input from outside can move the run, as far as this process has heard."""
+        resident = self._runtime.resident(self.run_id)
+        if resident is not None:
+            return resident.is_idle
+        return self._row is not None and self._row.head.idle_since is not None
+
+    def state_to_save(self) -> BrokerState:
+        """Stored runs need no saving."""
+        raise ContextStateError("This run lives in a store: take it elsewhere with runtime.export_run(run_id).")
+
+    @property
+    def store(self) -> InMemoryStateStore[Any]:
+        """The run's store while the run is in memory here."""
+        resident = self._runtime.resident(self.run_id)
+        if resident is None:
+            raise ContextStateError(
+                f"Run {self.run_id} is not in memory here: read its store with await runtime.read_store(run_id)."
+            )
+        return resident.store
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run has ended, as far as this process has heard."""
+        return self._ending is not None
+
+    def now(self) -> float:
+        """The runtime's time."""
+        return self._runtime.now()
+
+    # -- what can be asked of it ----------------------------------------------------------------------------------
+
+    def send(self, event: Event, step: str | None = None, waiter_id: str | None = None) -> None:
+        """Let an event reach the run, soon: a failure goes to the log. `await handler.send_event` tells it."""
+        self._soon(self.send_durably(event, step, waiter_id))
+
+    async def send_durably(self, event: Event, step: str | None = None, waiter_id: str | None = None) -> None:
+        """Let an event reach the run and return once it is stored."""
+        await self._started()
+        await self._runtime.send_event(self.run_id, event, step=step, waiter_id=waiter_id)
+
+    def request_cancel(self) -> None:
+        """Ask the run to stop, without waiting."""
+        self._soon(self._cancel())
+
+    async def _cancel(self) -> None:
+        await self._started()
+        with suppress(RunFinished):  # it has what it was asked for
+            await self._runtime.cancel(self.run_id)
+
+    async def cancel(self, timeout_s: float | None) -> None:
+        """Ask the run to stop and wait for its end, at most so long."""
+        await self._cancel()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._wait_for_end()
+        except TimeoutError:
+            _log.warning("Run %s has not ended %s s after it was cancelled.", self.run_id, timeout_s)
+
+    def _soon(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(self._logged(coroutine))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _logged(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        try:
+            await coroutine
+        except (StoreError, WorkflowRuntimeError) as error:
+            _log.error("Run %s: %s", self.run_id, error)
+
+    async def outcome(self) -> StopEvent:
+        """The event that the run ended with, or the exception that it failed with."""
+        ending = await self._wait_for_end()
+        if isinstance(ending, BaseException):
+            raise ending
+        return ending
+
+    def ending(self) -> StopEvent | BaseException | None:
+        """The same, without waiting: None while the run goes on."""
+        return self._ending
+
+    async def _wait_for_end(self) -> StopEvent | BaseException:
+        await self._started()
+        while self._ending is None:
+            news = self._runtime.watchers.subscribe(self.run_id)
+            try:
+                self._row = await self._runtime.row(self.run_id)
+                if self._row.head.status != "running":
+                    self._ending = await self._read_ending(self._row)
+                else:
+                    await self._runtime.news(news)
+            finally:
+                self._runtime.watchers.forget(self.run_id, news)
+        return self._ending
+
+    async def _read_ending(self, row: RunRow) -> StopEvent | BaseException:
+        chunks = await self._runtime.store.stream(self.run_id, max(0, row.head.events - 1), 1)
+        published = codec.decode_published(self.run_id, chunks[0])[-1] if chunks else None
+        return ending_of(published, row, self._convert)
+
+    async def read_stream(self, after: int, internal: bool) -> AsyncIterator[tuple[int, Event]]:
+        """The stream from the first event behind a cursor, until it ends."""
+        await self._started()
+        position = after + 1
+        while True:
+            news = self._runtime.watchers.subscribe(self.run_id)
+            try:
+                row = await self._runtime.row(self.run_id)
+                chunks = await self._runtime.store.stream(self.run_id, position, _CHUNKS)
+                if not chunks:
+                    if row.head.status != "running" and position >= row.head.events:
+                        self._row = row
+                        return
+                    await self._runtime.news(news)
+                    continue
+            finally:
+                self._runtime.watchers.forget(self.run_id, news)
+            for chunk in chunks:
+                published = codec.decode_published(self.run_id, chunk)
+                for entry in published[max(0, position - chunk.first_cursor) :]:
+                    if internal or not is_internal(entry):
+                        yield position, published_event(entry, self._convert)
+                    if is_ending(entry):
+                        return
+                    position += 1
+
+
+def ending_of(published: Published | None, row: RunRow, convert: StoredBodies) -> StopEvent | BaseException:
+    """What whoever awaits a run gets, from the last event of its stream."""
+    match published:
+        case EventRecord():
+            event: Any = convert.event(published)
+            if isinstance(event, StopEvent):
+                return event
+        case FailedReport():
+            return exception_of(published.failure)
+        case TimedOutReport():
+            return WorkflowTimeoutError(row.head.error or "Operation timed out.")
+        case CancelledReport():
+            return WorkflowCancelledByUser()
+        case _:
+            pass
+    return WorkflowRuntimeError(f"Run {row.run_id} has ended ({row.head.status}), but its stream does not say how.")

@@ -1,0 +1,113 @@
+"""A stored run while it is in memory. May import loom.core, loom.effects, loom.steps, loom.store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from loom.core.commands import CommandHalt
+from loom.core.run import Run
+from loom.runtime.durable.adapter import DurableDecorator
+from loom.runtime.durable.takeup import read_mail
+from loom.runtime.live import LiveRun
+from loom.runtime.memory_adapter import MemoryAdapter
+from loom.store import codec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loom.core.commands import TerminalCommand
+    from loom.core.state import BrokerState
+    from loom.core.ticks import WorkflowTick
+    from loom.runtime.durable.adapter import Keeper
+    from loom.runtime.durable.registered import Registered
+    from loom.runtime.guard import Guard
+    from loom.steps.events import StartEvent
+    from loom.steps.state_store import InMemoryStateStore
+    from loom.store.records import Mail, RunRow, StoredRun
+
+
+class Resident(LiveRun):
+    """A run that this process owns. Its handlers do not hold it: they read the store."""
+
+    __slots__ = ("_code", "convert", "last_mail", "names", "parked", "releasing", "row")
+
+    def __init__(
+        self,
+        stored: StoredRun,
+        state: BrokerState,
+        code: Registered,
+        keeper: Keeper,
+        guard: Guard,
+        clock: Callable[[], float],
+        on_end: Callable[[LiveRun], None],
+    ) -> None:
+        row = stored.row
+        inner = MemoryAdapter(guard.loop, clock)
+        core = Run(code.planner, state, code.convert.field)
+        sizes = len(stored.snapshot.data) if stored.snapshot else 0, sum(len(chunk.data) for chunk in stored.chunks)
+        outer = DurableDecorator(inner, core, row, keeper, sizes)
+        super().__init__(code.workflow, row.run_id, core, inner, outer, code.bindings, guard, on_end)
+        self._code = code
+        self.convert = code.convert
+        self._seen = True  # whoever asks for its end reads the store
+        self.row: RunRow = row
+        self.last_mail = max((mail.id for mail in stored.mail), default=0)
+        """The newest mail that the run was told of."""
+        self.parked: str | None = None
+        """Why it stopped, if the code at hand cannot go on with it."""
+        self.releasing = False
+        self.names: dict[str, Registered] = {}
+
+    def begin_with(self, ticks: list[WorkflowTick]) -> None:
+        """Set the run in motion with these ticks."""
+        self._core.feed(*ticks)
+        self._core.drain()
+        self.begin()
+
+    def deliver(self, mail: list[Mail]) -> None:
+        """Tell the run of its mail, in order, each piece once."""
+        now = self.now()
+        for piece in mail:
+            if piece.id > self.last_mail:
+                self.last_mail = piece.id
+                self.tell(read_mail(self.run_id, piece, now))
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether it could be released: nothing executes, and nothing is on its way to it."""
+        return self._core.is_blocked and not self._lane and not self._adapter.undelivered and not self._done
+
+    def next_due(self) -> float | None:
+        """When the first of its timers is due."""
+        return min((timer.due for timer in self._core.look.timers.values()), default=None)
+
+    @property
+    @override
+    def store(self) -> InMemoryStateStore[Any]:
+        """The run's store, read from its state when somebody first asks."""
+        if self._store is None:
+            state = self._core.state
+            self.adopt_store(self._code.convert.store_from(state.store, state.store_type, state.store_version))
+        assert self._store is not None
+        return self._store
+
+    @override
+    def _ended(self, command: TerminalCommand | None, error: BaseException | None) -> None:
+        if isinstance(command, CommandHalt) and command.reason == "parked":
+            self.parked = command.message
+        super()._ended(command, error)
+
+    @override
+    def start_of(self, workflow: Any, inputs: dict[str, Any], start_event: StartEvent | None) -> tuple[str, Any]:
+        """What a child run begins with: it is stored, so that any process may take it up."""
+        name = workflow if isinstance(workflow, str) else workflow.workflow_name
+        code = self.names.get(name)
+        if code is not None:
+            spec = code.start_spec(inputs, start_event)
+        elif start_event is not None:
+            spec = codec.StartSpec(event=self.convert.record(start_event))
+        else:
+            spec = codec.StartSpec(inputs=self.convert.value(inputs))
+        return name, codec.encode_start(spec).decode()

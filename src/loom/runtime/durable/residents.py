@@ -1,0 +1,293 @@
+"""The runs that are in memory: taken up when something happens to them, released when nothing can.
+
+Whatever comes from outside goes through the store, so nothing is lost if it comes while a run is released: the store
+refuses to release a run that has mail. May import loom.core, loom.store and the rest of loom.runtime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from loom.runtime.durable.adapter import Fenced
+from loom.runtime.durable.resident import Resident
+from loom.runtime.durable.takeup import parked_again, taken_up
+from loom.runtime.guard import Guard
+from loom.store.errors import CorruptRecord, StoreUnavailable
+from loom.store.operations import ClaimRun, ParkRun, ReleaseRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loom.runtime.durable.calls import StoredRuns
+    from loom.runtime.durable.registered import Registered
+    from loom.runtime.durable.settings import Settings
+    from loom.runtime.live import LiveRun
+    from loom.steps.events import StopEvent
+    from loom.store.operations import Operation, Result
+    from loom.store.records import Member, StoredRun
+
+_log = logging.getLogger("loom.durable")
+
+
+class Residents:
+    """Keeps the runs of one process. It is their `Keeper`."""
+
+    def __init__(
+        self,
+        stored: StoredRuns,
+        settings: Settings,
+        member: Member,
+        on_end: Callable[[str, StopEvent | BaseException], None],
+        on_release: Callable[[str, float], None],
+    ) -> None:
+        self.fence, self.downtime, self.prune = member.fence, member.downtime, settings.prune
+        self.submit: Callable[[Operation], asyncio.Future[Result]] = stored.committer.submit
+        self.committed: Callable[[str], None] = stored.watchers.wake
+        self._store = stored.store
+        self._codes = stored.codes
+        self._clock = stored.now
+        self._idle_timeout = settings.idle_timeout
+        self._limit = settings.max_in_memory
+        self._on_end = on_end
+        self._on_release = on_release
+        self._loop = asyncio.get_running_loop()
+        self._guard: Guard | None = None
+        self.runs: dict[str, Resident] = {}
+        self.stranded: set[str] = set()
+        """Runs that this process owns but had to drop, because the store failed them."""
+        self.released = self.resumed = 0
+        self._resting: dict[str, float] = {}
+        """Runs that could be released, by the loop's time since when; oldest first."""
+        self._alarm: asyncio.TimerHandle | None = None
+        self._held_back: dict[str, None] = {}
+        """Runs that wait for room, in order."""
+        self._coming: dict[str, asyncio.Task[None] | None] = {}
+        """Runs that are being taken up, or started by whoever began them here."""
+        self._again: set[str] = set()
+        """Those of them that something has come for meanwhile."""
+        self._background: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    # -- taking up ----------------------------------------------------------------------------------------------------
+
+    def wake(self, run_id: str) -> None:
+        """Something has come for a run: tell it if it is here, else take it up if it can be."""
+        if self._closing:
+            return
+        resident = self.runs.get(run_id)
+        if resident is not None:
+            self._spawn(self._fetch(resident))
+        elif run_id in self._coming:
+            self._again.add(run_id)
+        else:
+            task = self._loop.create_task(self._take_up(run_id))
+            self._coming[run_id] = task
+            task.add_done_callback(lambda _done: self.arrived(run_id))
+
+    def expect(self, run_id: str) -> bool:
+        """Whoever starts a run here sets it in motion itself: `begin`, then `arrived`. False if it is on its way."""
+        return run_id not in self.runs and self._coming.setdefault(run_id, None) is None
+
+    def arrived(self, run_id: str) -> None:
+        """A run is in memory, or will not be. What has come for it meanwhile is brought to it."""
+        self._coming.pop(run_id, None)
+        if run_id in self._again:
+            self._again.discard(run_id)
+            self.wake(run_id)
+
+    def room_for(self, code: Registered) -> bool:
+        """Whether one more run of a workflow may be in memory. If need be, one that rests makes room."""
+        limit = code.workflow._num_concurrent_runs
+        if limit is not None and sum(run._code is code for run in self.runs.values()) >= limit:
+            return False
+        if self._limit is None or len(self.runs) < self._limit:
+            return True
+        resting = next(iter(self._resting), None)
+        if resting is not None:
+            self._spawn(self._release(resting))
+        return False
+
+    def hold_back(self, run_id: str) -> None:
+        """Take a run up as soon as there is room."""
+        self._held_back[run_id] = None
+
+    async def _take_up(self, run_id: str) -> None:
+        try:
+            await self._try_to_take_up(run_id)
+        except StoreUnavailable as error:
+            # It may be ours by now: whoever looks after the stranded tries again.
+            self.stranded.add(run_id)
+            _log.warning("Run %s could not be taken up: %s", run_id, error)
+        except CorruptRecord as error:
+            _log.error("Run %s is parked: %s", run_id, error)
+            await self._park(run_id, str(error))
+
+    async def _try_to_take_up(self, run_id: str) -> None:
+        row = await self._store.get(run_id)
+        code = self._codes.get(row.workflow) if row is not None else None
+        if row is None or code is None or row.head.status != "running":
+            return
+        if not self.room_for(code):
+            self.hold_back(run_id)
+            if row.owner == self.fence:
+                await self.submit(ReleaseRun(run_id, self.fence))
+            return
+        if row.owner != self.fence and not await self.submit(ClaimRun(run_id, self.fence)):
+            return
+        stored = await self._store.load(run_id)
+        if stored is not None and run_id not in self.runs and not self._closing:
+            self.begin(stored, code)
+
+    def begin(self, stored: StoredRun, code: Registered) -> None:
+        """Set an owned run in motion."""
+        run_id = stored.row.run_id
+        state, ticks = taken_up(stored, code, self._clock(), self.downtime)
+        if parked_again(state, ticks, code):
+            self._spawn(self._park(run_id, stored.row.head.parked or ""))
+            return
+        if self._guard is None or self._guard.loop_ends:
+            self._guard = Guard(self._loop)
+        resident = Resident(stored, state, code, self, self._guard, self._clock, self._ended)
+        resident.names = self._codes
+        self.runs[run_id] = resident
+        self._guard.add(resident)
+        self.resumed += stored.row.head.ticks > 0
+        try:
+            resident.begin_with(ticks)
+        except BaseException:
+            self._forget(resident)
+            raise
+
+    async def _fetch(self, resident: Resident) -> None:
+        """Bring a run its mail."""
+        try:
+            mail = await self._store.mail(resident.run_id, resident.last_mail)
+            if not resident.is_done:
+                resident.deliver(mail)
+        except StoreUnavailable as error:
+            self.stranded.add(resident.run_id)
+            _log.warning("The mail of run %s could not be read: %s", resident.run_id, error)
+
+    # -- ends ---------------------------------------------------------------------------------------------------------
+
+    def _forget(self, resident: Resident) -> None:
+        run_id = resident.run_id
+        if self.runs.get(run_id) is resident:
+            del self.runs[run_id]
+        self._resting.pop(run_id, None)
+        if resident.guard.remove(resident) and self._guard is resident.guard:
+            self._guard = None
+        self._let_in()
+
+    def _let_in(self) -> None:
+        """There is room: take up one that was held back."""
+        if self._held_back:
+            run_id = next(iter(self._held_back))
+            del self._held_back[run_id]
+            self.wake(run_id)
+
+    def _ended(self, live: LiveRun) -> None:
+        """A run has left memory: it is over, was released, or something went wrong."""
+        resident = self.runs.get(live.run_id)
+        if resident is not live:
+            return
+        self._forget(resident)
+        run_id, ending = live.run_id, live.ending()
+        if resident.parked is not None:
+            _log.warning("Run %s is parked: %s", run_id, resident.parked)
+            self._spawn(self._park(run_id, resident.parked))
+        elif isinstance(ending, StoreUnavailable):
+            self.stranded.add(run_id)
+            _log.error(
+                "Run %s was stopped, because its commit failed: %s. It goes on when the store is back.", run_id, ending
+            )
+        elif isinstance(ending, Fenced):
+            _log.warning("Run %s was given up: another process owns it now.", run_id)
+            self.wake(run_id)
+        elif not live._core.is_over and isinstance(ending, Exception):
+            self.stranded.add(run_id)
+            _log.error("Run %s was stopped by an error of the engine.", run_id, exc_info=ending)
+        elif live._core.is_over and ending is not None:
+            self._on_end(run_id, ending)
+        self.committed(run_id)
+
+    async def _park(self, run_id: str, reason: str) -> None:
+        try:
+            await self.submit(ParkRun(run_id, self.fence, reason))
+        except StoreUnavailable as error:
+            _log.warning("Run %s could not be marked as parked: %s", run_id, error)
+
+    # -- releasing ----------------------------------------------------------------------------------------------------
+
+    def at_rest(self, run_id: str) -> None:
+        """A run can only be moved from outside, or by a timer: after a while it leaves memory."""
+        if self._idle_timeout is None and self._limit is None:
+            return
+        self._resting[run_id] = self._loop.time()
+        if self._held_back and self._limit is not None and len(self.runs) >= self._limit:
+            self._spawn(self._release(run_id))
+        elif self._alarm is None and self._idle_timeout is not None:
+            self._alarm = self._loop.call_later(self._idle_timeout, self._release_rested)
+
+    def stirred(self, run_id: str) -> None:
+        """A run has something to do."""
+        self._resting.pop(run_id, None)
+
+    def _release_rested(self) -> None:
+        self._alarm = None
+        if self._idle_timeout is None or self._closing:
+            return
+        due = self._loop.time() - self._idle_timeout
+        for run_id, since in list(self._resting.items()):
+            if since > due + 1e-6:
+                self._alarm = self._loop.call_later(since - due, self._release_rested)
+                break
+            # Its turn has come; if it cannot go now, it rests again later.
+            self._resting.pop(run_id)
+            self._spawn(self._release(run_id))
+
+    async def _release(self, run_id: str) -> None:
+        resident = self.runs.get(run_id)
+        if resident is None or resident.releasing or not resident.is_at_rest:
+            return
+        resident.releasing = True
+        due = resident.next_due()
+        try:
+            gone = await self.submit(ReleaseRun(run_id, self.fence))
+        except StoreUnavailable as error:
+            _log.warning("Run %s could not be released: %s", run_id, error)
+            gone = False
+        resident.releasing = False
+        if not gone:
+            await self._fetch(resident)
+        elif self.runs.get(run_id) is resident:
+            moved = not resident.is_at_rest
+            self.released += 1
+            self._forget(resident)
+            resident.abort()
+            if moved:
+                self.wake(run_id)  # something of its own came in between: it finds that again in the store
+            elif due is not None:
+                self._on_release(run_id, due)
+
+    async def close(self) -> None:
+        """Let all runs leave memory; they stay in the store as they are."""
+        self._closing = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        tasks = [task for task in [*self._coming.values(), *self._background] if task is not None]
+        for task in tasks:
+            task.cancel()
+        leaving = list(self.runs.values())
+        for resident in leaving:
+            resident.abort()
+        for resident in leaving:
+            await resident.wait_done()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _spawn(self, coroutine: object) -> None:
+        task: asyncio.Task[None] = self._loop.create_task(coroutine)  # type: ignore[arg-type]
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)

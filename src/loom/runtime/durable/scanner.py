@@ -1,0 +1,161 @@
+"""Looks after the store from time to time: keeps the lease, finds runs that need a worker, wakes runs on time.
+
+News tell most of it at once; this is the safety net, and the alarm clock of the runs that are not in memory.
+May import loom.store and the rest of loom.runtime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from loom.store.errors import StoreUnavailable
+from loom.store.operations import ClaimRuns, PurgeRuns
+from loom.store.records import RunQuery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loom.runtime.durable.calls import StoredRuns
+    from loom.runtime.durable.residents import Residents
+    from loom.runtime.durable.settings import Settings
+
+_log = logging.getLogger("loom.durable")
+
+_BATCH = 200
+_PURGE_EVERY_S = 60.0
+
+
+class Scanner:
+    """One background task of a process that works on runs."""
+
+    def __init__(
+        self, stored: StoredRuns, residents: Residents, settings: Settings, on_lost: Callable[[], None]
+    ) -> None:
+        self._store = stored.store
+        self._committer = stored.committer
+        self._residents = residents
+        self._codes = stored.codes
+        self._clock = stored.now
+        self._interval_s = settings.poll_interval
+        self._lease_s = settings.lease
+        self._retention_s = settings.retention
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._look = asyncio.Event()
+        self._due: dict[str, float] = {}
+        """Runs that are not in memory and have a timer due soon."""
+        self._alarm: asyncio.TimerHandle | None = None
+        self._purged_at = float("-inf")
+        self._is_failing = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = self._loop.create_task(self._run(), name="loom scanner")
+
+    async def close(self) -> None:
+        """End."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def look_soon(self) -> None:
+        """Look at everything, soon."""
+        self._look.set()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.scan()
+                self._is_failing = False
+            except StoreUnavailable as error:
+                if not self._is_failing:
+                    _log.error("The store does not answer: %s. Trying again every %s s.", error, self._interval_s)
+                self._is_failing = True
+            try:
+                async with asyncio.timeout(self._interval_s):
+                    await self._look.wait()
+            except TimeoutError:
+                continue
+            finally:
+                self._look.clear()
+
+    async def scan(self) -> None:
+        """Look once: the lease, what was stranded, what needs a worker, what is due soon, what is old."""
+        if not await self._store.beat(self._residents.fence, self._lease_s):
+            self._on_lost()
+            return
+        stranded, self._residents.stranded = self._residents.stranded, set()
+        for run_id in stranded:
+            self._residents.wake(run_id)
+        await self._claim()
+        await self._set_alarms()
+        await self._purge()
+
+    async def _claim(self) -> None:
+        """Take up what needs a worker, workflow by workflow, as long as there is room."""
+        for name, code in list(self._codes.items()):
+            while self._residents.room_for(code):
+                found = await self._committer.submit(ClaimRuns(self._residents.fence, (name,), self._clock(), _BATCH))
+                assert isinstance(found, list)
+                for run_id in found:
+                    self._residents.wake(run_id)
+                if len(found) < _BATCH:
+                    break
+
+    async def retry_parked(self, name: str) -> None:
+        """The code of a workflow has come: see whether it can go on with runs that are parked."""
+        query = RunQuery(status="running", workflow=name, parked=True, limit=_BATCH)
+        while rows := await self._store.find(query):
+            for row in rows:
+                self._residents.wake(row.run_id)
+            query = RunQuery(
+                status="running",
+                workflow=name,
+                parked=True,
+                limit=_BATCH,
+                after=(rows[-1].created_at, rows[-1].run_id),
+            )
+
+    # -- timers of runs that are not in memory ------------------------------------------------------------------------
+
+    def expect(self, run_id: str, due: float) -> None:
+        """A run was released that has a timer; only those due soon are kept in mind."""
+        if due <= self._clock() + 2 * self._interval_s:
+            self._due[run_id] = min(due, self._due.get(run_id, due))
+            self._arm()
+
+    async def _set_alarms(self) -> None:
+        horizon = self._clock() + 2 * self._interval_s
+        for run_id, due in await self._store.timers_due(tuple(self._codes), horizon, 10 * _BATCH):
+            self._due.setdefault(run_id, due)
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._due:
+            self._alarm = self._loop.call_later(max(0.0, min(self._due.values()) - self._clock()), self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        now = self._clock()
+        for run_id in [run_id for run_id, due in self._due.items() if due <= now]:
+            del self._due[run_id]
+            self._residents.wake(run_id)
+        self._arm()
+
+    async def _purge(self) -> None:
+        """Delete ended runs that are older than they shall be."""
+        now = self._clock()
+        if self._retention_s is None or now - self._purged_at < _PURGE_EVERY_S:
+            return
+        self._purged_at = now
+        gone = await self._committer.submit(PurgeRuns(ended_before=now - self._retention_s))
+        if gone:
+            _log.info("%s ended runs were deleted: they were older than %s s.", gone, self._retention_s)

@@ -1,0 +1,35 @@
+"""How a process works on stored runs. May import msgspec."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of `loom.connect`. Times are in seconds."""
+
+    idle_timeout: float | None = 60.0
+    """How long a run stays in memory that nothing happens to; 0: not at all, None: for ever."""
+    max_in_memory: int | None = None
+    """How many runs may be in memory. Those that nothing happens to make room; others wait for their turn."""
+    name: str = ""
+    """What this process is called among others."""
+    lease: float = 15.0
+    """How long others wait for a sign of life of this process before they take over its runs."""
+    poll_interval: float = 1.0
+    """How often the store is looked at, beside the news that it gives."""
+    retention: float | None = None
+    """How long ended runs are kept; None: for ever."""
+    prune: bool = False
+    """Drop the ticks and events that a snapshot covers: the past cannot be looked at any more."""
+
+    def __post_init__(self) -> None:
+        for name in ("idle_timeout", "retention"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise ValueError(f"{name} must not be negative, got {value}.")
+        for name in ("lease", "poll_interval"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}.")
+        if self.max_in_memory is not None and self.max_in_memory < 1:
+            raise ValueError(f"max_in_memory must be at least 1, got {self.max_in_memory}.")

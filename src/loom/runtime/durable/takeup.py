@@ -1,0 +1,80 @@
+"""From what is stored of a run to the run: the snapshot, the ticks behind it, and the tick of whoever takes it up.
+
+May import loom.core and loom.store.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from loom.core.draft import Draft
+from loom.core.reduce import advance, transition
+from loom.core.state import BrokerState
+from loom.core.ticks import TickResume
+from loom.store import codec
+from loom.store.errors import CorruptRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from loom.core.draft import FieldReader
+    from loom.core.planner import Planner
+    from loom.core.ticks import WorkflowTick
+    from loom.runtime.durable.registered import Registered
+    from loom.store.records import Chunk, Mail, Snapshot, StoredRun
+
+
+def restored(
+    run_id: str,
+    snapshot: Snapshot | None,
+    chunks: Iterable[Chunk],
+    planner: Planner,
+    read_field: FieldReader,
+    until: int | None = None,
+) -> BrokerState:
+    """The state after the stored ticks, or after the first `until` of them."""
+    state = codec.decode_state(run_id, snapshot.data) if snapshot is not None else BrokerState()
+    draft = Draft(state, planner, read_field)
+    for chunk in chunks:
+        if chunk.first_tick > draft.ticks:
+            raise CorruptRecord(run_id, f"tick {draft.ticks}", f"the journal goes on with tick {chunk.first_tick}")
+        for tick in codec.decode_ticks(run_id, chunk)[draft.ticks - chunk.first_tick :]:
+            if until is not None and draft.ticks >= until:
+                return draft.freeze()
+            transition(draft, tick)
+            draft.commands = []
+    return draft.freeze()
+
+
+def taken_up(
+    stored: StoredRun, code: Registered, now: float, downtime: float
+) -> tuple[BrokerState, list[WorkflowTick]]:
+    """A stored run and the ticks with which this process takes it up: its start or its resumption, then its mail."""
+    row = stored.row
+    mail = [read_mail(row.run_id, item, now) for item in stored.mail]
+    if not row.head.ticks:
+        spec = codec.decode_start(row.run_id, stored.start)
+        return BrokerState(), [code.first_tick(row.run_id, spec, now), *mail]
+    state = restored(row.run_id, stored.snapshot, stored.chunks, code.planner, code.convert.field)
+    if state.ticks != row.head.ticks:
+        raise CorruptRecord(row.run_id, f"tick {state.ticks}", f"the journal should have {row.head.ticks} ticks")
+    away = max(0.0, downtime - row.head.downtime)
+    config = code.config
+    resume = TickResume(at=max(now, state.at), away_s=away, config=config if config != state.config else None)
+    return state, [resume, *mail]
+
+
+def parked_again(state: BrokerState, ticks: list[WorkflowTick], code: Registered) -> bool:
+    """Whether a parked run would only be parked for the same reason again."""
+    before = state.outcome
+    if before is None or before.status != "parked":
+        return False
+    after, _ = advance(state, ticks[0], code.planner, code.convert.field)
+    return after.outcome == before
+
+
+def read_mail(run_id: str, mail: Mail, now: float) -> WorkflowTick:
+    """A tick from a run's inbox, as of now."""
+    return replace(codec.decode_tick(mail.data, run_id), at=now, mail=mail.id)

@@ -1,0 +1,281 @@
+"""JSON that keeps what JSON loses: the serializer of stored runs whose workflow has none of its own.
+
+It writes what `JsonSerializer` writes, and besides that a tagged dict, `{"__loom": "tuple", "value": [...]}`, for
+values of untyped places that JSON has no form for: values of a `DictState`, undeclared values of events, results of
+`StopEvent`, fields declared as `Any`. Typed fields have pydantic's own JSON form, since their types bring them back.
+A model that has tagged parts says which in `tagged`. May import `event_base`, `serializers` and `tags`.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import Enum, Flag
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import msgspec
+from pydantic import BaseModel
+from typing_extensions import override
+
+from loom.steps.dict_like import DictLikeModel
+from loom.steps.event_base import StopEvent
+from loom.steps.jsonable import (
+    COMPONENT_MARK,
+    MODEL_MARK,
+    TAG_MARK,
+    NotSerialisableError,
+    dump_model,
+    escape,
+    unescape,
+)
+from loom.steps.registry import UnknownTypeError, resolve_subclass, wire_name
+from loom.steps.serializers import JsonSerializer, is_component
+from loom.steps.tags import CONTAINERS, PLAIN, WRITERS, is_plain_number, read_tagged
+
+MAX_DEPTH = 150
+"""How deep values may be nested: deep enough for data, and far from what Python's own stack allows."""
+
+_EXTRAS = "_data"
+_RESULT = "result"
+_PARTS = "tagged"
+_TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep, or contains itself"
+
+
+class TaggedSerializer(JsonSerializer):
+    """JSON that brings values of untyped places back as what they were. It reads what `JsonSerializer` wrote."""
+
+    @override
+    def serialize_value(self, value: Any) -> Any:
+        """The value as JSON has it, with tags."""
+        return self._encode(value, 0)
+
+    @override
+    def deserialize_value(self, data: Any) -> Any:
+        """The value that JSON data stands for."""
+        if isinstance(data, list):
+            return [self.deserialize_value(item) for item in data]
+        if not isinstance(data, dict):
+            return data
+        if TAG_MARK in data:
+            return self._decode_tagged(data)
+        name = data.get("qualified_name")
+        if name and isinstance(name, str):
+            if data.get(MODEL_MARK):
+                return self._build(name, self._with_parts(data), "model_validate")
+            if data.get(COMPONENT_MARK):
+                return self._build(name, data, "from_dict")
+        return {unescape(key): self.deserialize_value(item) for key, item in data.items()}
+
+    def _encode(self, value: Any, depth: int) -> Any:
+        cls = type(value)
+        if cls in PLAIN:
+            return value
+        if cls is int or cls is float:
+            return value if is_plain_number(value) else _tagged(value)
+        if depth > MAX_DEPTH:
+            raise NotSerialisableError(_TOO_DEEP)
+        if isinstance(value, dict):
+            return self._encode_dict(value, depth + 1)
+        if isinstance(value, list):
+            return self._encode_items(value, depth + 1)
+        if cls in WRITERS:
+            return _tagged(value)
+        return self._encode_other(value, depth)
+
+    def _encode_other(self, value: Any, depth: int) -> Any:
+        """What is rarer: containers that JSON lacks, models, members of enumerations, subclasses of plain types."""
+        if isinstance(value, BaseModel):
+            return self._encode_model(value, depth)
+        if isinstance(value, Enum):
+            member = value.value if isinstance(value, Flag) else value.name
+            return {TAG_MARK: "enum", "class": wire_name(type(value)), "value": member}
+        if isinstance(value, tuple):
+            return {TAG_MARK: "tuple", "value": self._encode_items(value, depth + 1)}
+        if isinstance(value, set | frozenset):
+            # In an order that does not depend on hashes, which differ between processes.
+            items = sorted(self._encode_items(value, depth + 1), key=json.dumps)
+            return {TAG_MARK: "set" if isinstance(value, set) else "frozenset", "value": items}
+        for plain in (str, int, float):
+            if isinstance(value, plain):
+                return self._encode(plain(value), depth)
+        return self._encode_object(value)
+
+    def _encode_items(self, values: Any, depth: int) -> list[Any]:
+        items = []
+        for index, item in enumerate(values):
+            try:
+                items.append(self._encode(item, depth))
+            except NotSerialisableError as error:
+                error.within(f"[{index}]")
+                raise
+        return items
+
+    def _encode_dict(self, value: dict[Any, Any], depth: int) -> dict[str, Any]:
+        by_name = all(type(key) is str for key in value)
+        pairs = []
+        for key, item in value.items():
+            try:
+                pairs.append([escape(key) if by_name else self._encode(key, depth), self._encode(item, depth)])
+            except NotSerialisableError as error:
+                error.within(f".{key}")
+                raise
+        return dict(pairs) if by_name else {TAG_MARK: "dict", "value": pairs}
+
+    def _encode_model(self, model: BaseModel, depth: int) -> dict[str, Any]:
+        shape = _shape_of(type(model))
+        if shape.is_component:
+            return self._encode_object(model)
+        loose = {name: value for name, value in shape.loose_parts(model) if not _is_plain(value, depth)}
+        if not loose:
+            return {MODEL_MARK: True, "value": dump_model(model), "qualified_name": shape.name}
+        written = dump_model(_without(model, loose))
+        for name, value in loose.items():
+            try:
+                written[name] = self._encode(value, depth + 1)
+            except NotSerialisableError as error:
+                if name != _EXTRAS:  # an undeclared value is an attribute like the declared ones
+                    error.within(f".{name}")
+                raise
+        return {MODEL_MARK: True, "value": written, "qualified_name": shape.name, _PARTS: sorted(loose)}
+
+    @override
+    def _encode_object(self, value: Any) -> dict[str, Any]:
+        written = super()._encode_object(value)
+        # Only a component comes so far. What it writes is its own affair, but must be JSON.
+        return {**written, "value": json.loads(json.dumps(written["value"]))}
+
+    def _decode_tagged(self, data: dict[str, Any]) -> Any:
+        tag, value = data[TAG_MARK], data.get("value")
+        if not isinstance(tag, str):
+            raise ValueError(f"A tag is a name, not {tag!r}.")
+        if tag == "enum":
+            return self._decode_member(data.get("class"), value)
+        if tag in CONTAINERS:
+            if not isinstance(value, list):
+                raise ValueError(f"What stands under the tag {tag!r} does not fit it: it is no list.")
+            value = self.deserialize_value(value)
+        return read_tagged(tag, value)
+
+    def _decode_member(self, name: Any, member: Any) -> Any:
+        """A member of an enumeration that exists in this process."""
+        if not isinstance(name, str) or not self.allows(name):
+            raise ValueError(f"Class {name} is not in the serializer's allowed types.")
+        found = resolve_subclass(name, Enum)
+        if found is None:
+            raise UnknownTypeError(name)
+        try:
+            return found(member) if issubclass(found, Flag) else found[member]
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"{name} has no member {member!r}.") from error
+
+    def _with_parts(self, data: dict[str, Any]) -> dict[str, Any]:
+        """The data of a model with its tagged parts read."""
+        parts, value = data.get(_PARTS), data.get("value")
+        if not parts or not isinstance(value, dict):
+            return data
+        return {**data, "value": {**value, **{name: self.deserialize_value(value[name]) for name in parts}}}
+
+    @override
+    def write_json(self, data: Any) -> str:
+        """JSON values as text."""
+        try:
+            text = msgspec.json.encode(data)
+        except (TypeError, ValueError, OverflowError):
+            return json.dumps(data)  # it holds lone surrogates, which json writes as escapes
+        # Many times faster, but it writes null for what is no finite number; json has words for those.
+        return text.decode() if b"null" not in text else json.dumps(data)
+
+    @override
+    def read_json(self, text: str) -> Any:
+        """The JSON values in a text."""
+        try:
+            return msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            return json.loads(text)  # words for infinite numbers, escapes of lone surrogates, or no JSON at all
+
+
+class _Shape(NamedTuple):
+    """What of a model's class decides how it is written."""
+
+    name: str
+    is_component: bool
+    has_extras: bool
+    has_result: bool
+    any_fields: tuple[str, ...]
+
+    def loose_parts(self, model: Any) -> list[tuple[str, Any]]:
+        """The parts of a model that no type brings back."""
+        parts = [(name, model.__dict__.get(name)) for name in self.any_fields]
+        if self.has_extras and model._data:
+            parts.append((_EXTRAS, model._data))
+        if self.has_result:
+            parts.append((_RESULT, model._result))
+        return parts
+
+
+def _dumps_of(cls: type[BaseModel]) -> list[Any]:
+    return [decorator.func for decorator in cls.__pydantic_decorators__.model_serializers.values()]
+
+
+_OUR_DUMPS = frozenset((*_dumps_of(DictLikeModel), *_dumps_of(StopEvent)))
+_shapes: WeakKeyDictionary[type[BaseModel], _Shape] = WeakKeyDictionary()
+
+
+def _shape_of(cls: type[BaseModel]) -> _Shape:
+    shape = _shapes.get(cls)
+    if shape is None:
+        fields, own = cls.model_fields, cls.__pydantic_decorators__.field_serializers.values()
+        has_own = {name for decorator in own for name in decorator.info.fields}
+        # A class that writes itself in its own way reads itself in that way too.
+        dumps_itself = not _OUR_DUMPS.issuperset(_dumps_of(cls))
+        shape = _shapes[cls] = _Shape(
+            wire_name(cls),
+            is_component(cls),
+            issubclass(cls, DictLikeModel) and not dumps_itself,
+            issubclass(cls, StopEvent) and _RESULT not in fields and not dumps_itself,
+            tuple(
+                name
+                for name, field in fields.items()
+                if field.annotation is Any and not field.metadata and not {name, "*"} & has_own and not dumps_itself
+            ),
+        )
+    return shape
+
+
+def _without(model: BaseModel, loose: dict[str, Any]) -> BaseModel:
+    """A shallow copy of a model that lacks its loose parts, to be dumped only."""
+    cls = type(model)
+    copied = cls.__new__(cls)
+    fields = {name: None if name in loose else value for name, value in model.__dict__.items()}
+    object.__setattr__(copied, "__dict__", fields)
+    object.__setattr__(copied, "__pydantic_fields_set__", model.__pydantic_fields_set__)
+    object.__setattr__(copied, "__pydantic_extra__", model.__pydantic_extra__)
+    private = model.__pydantic_private__
+    if private is not None and _RESULT in loose:
+        private = {**private, "_result": None}
+    object.__setattr__(copied, "__pydantic_private__", private)
+    if isinstance(model, DictLikeModel) and _EXTRAS not in loose:
+        copied._data.update(model._data)  # type: ignore[attr-defined]  # it is of the same class
+    return copied
+
+
+def _tagged(value: Any) -> dict[str, Any]:
+    tag, write = WRITERS[type(value)]
+    return {TAG_MARK: tag, "value": write(value)}
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Whether pydantic's JSON form of an untyped value is the value itself."""
+    cls = type(value)
+    if cls in PLAIN:
+        return True
+    if cls is int or cls is float:
+        return is_plain_number(value)
+    if depth > MAX_DEPTH:
+        return False
+    if cls is list:
+        return all(_is_plain(item, depth + 1) for item in value)
+    if cls is not dict:
+        return False
+    # Pydantic refuses lone surrogates in keys, though not elsewhere.
+    return all(type(key) is str and key.isascii() and _is_plain(item, depth + 1) for key, item in value.items())

@@ -1,0 +1,229 @@
+"""A store in memory: what is written is as durable as the `MemoryDatabase`, which several stores may share.
+
+Made for tests and simulations: throw the store away and open another on the same database, and a crash has happened.
+May import the standard library and the rest of loom.store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from loom.store.errors import StoreUnavailable
+from loom.store.memory_tables import Tables
+from loom.store.memory_transaction import Transaction
+from loom.store.records import Member
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from loom.store.memory_tables import KeptRun
+    from loom.store.operations import Operation, Result
+    from loom.store.records import Chunk, Mail, RunQuery, RunRow, StoredRun
+
+
+class Lease(NamedTuple):
+    """Until when a member may count on what it owns."""
+
+    name: str
+    until: float
+
+
+class MemoryDatabase:
+    """What outlives the stores that are opened on it. It belongs to one thread, like its stores."""
+
+    def __init__(self) -> None:
+        self.tables = Tables()
+        self.leases: dict[int, Lease] = {}
+        """Of the members, by fence."""
+        self.last_fence = 0
+        self.last_alive: float | None = None
+        self.downtime = 0.0
+        self.stores: list[MemoryStore] = []
+        """Those that are open."""
+
+    def expel(self, now: float) -> None:
+        """Members whose lease is over are members no more, and what nobody living owns is free."""
+        self.leases = {fence: lease for fence, lease in self.leases.items() if lease.until > now}
+        freeing = Transaction(self.tables)
+        freeing.free(lambda owner: owner not in self.leases)
+        self.tables = freeing.finish()
+
+
+def _no_news(_run_ids: Sequence[str]) -> None:
+    """Nobody has asked."""
+
+
+class MemoryStore:
+    """A store on a database in memory, its own unless it is given one.
+
+    Leases follow `clock`; without one the event loop's date, if it has one as the virtual loop of `loom.testing` has,
+    else the system's.
+    """
+
+    def __init__(self, database: MemoryDatabase | None = None, *, clock: Callable[[], float] | None = None) -> None:
+        self.database = database if database is not None else MemoryDatabase()
+        self.on_news: Callable[[Sequence[str]], None] = _no_news
+        self._clock = clock
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._fences: list[int] = []
+
+    async def open(self) -> None:
+        """Begin to hear news."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self.database.stores.append(self)
+
+    async def close(self) -> None:
+        """Leave, if joined. Everything that was accepted is done already."""
+        if self._loop is None:
+            return
+        self._loop = None
+        self.database.stores.remove(self)
+        if self._fences:
+            self.database.last_alive = self._now()
+            for fence in self._fences:
+                self.database.leases.pop(fence, None)
+            self.database.expel(self._now())
+            self._fences.clear()
+
+    async def join(self, name: str, lease_s: float) -> Member:
+        """Become a member. Any number may be, also of the same name."""
+        database, now = self._opened(), self._now()
+        database.expel(now)
+        if not database.leases and database.last_alive is not None:
+            database.downtime += max(0.0, now - database.last_alive)
+        database.last_alive = now
+        database.last_fence += 1
+        database.leases[database.last_fence] = Lease(name, now + lease_s)
+        self._fences.append(database.last_fence)
+        return Member(database.last_fence, database.downtime)
+
+    async def beat(self, fence: int, lease_s: float) -> bool:
+        """Prolong the lease, if it is not over, and expel those whose lease is."""
+        database, now = self._opened(), self._now()
+        database.expel(now)
+        lease = database.leases.get(fence)
+        if lease is None:
+            return False
+        database.last_alive = now
+        database.leases[fence] = Lease(lease.name, now + lease_s)
+        return True
+
+    async def apply(self, group: Sequence[Operation]) -> list[Result]:
+        """All of the group or nothing, and then the news of it."""
+        database = self._opened()
+        transaction = Transaction(database.tables)
+        results = transaction.apply(group)
+        database.tables = transaction.finish()
+        if transaction.news:
+            self._announce(list(transaction.news))
+        return results
+
+    def _announce(self, run_ids: list[str]) -> None:
+        """Tell this store's listener at once, and the others in the next turn of the event loop."""
+        for store in self.database.stores:
+            if store is not self and store._loop is not None:
+                store._loop.call_soon(store._hear, run_ids)
+        self.on_news(run_ids)
+
+    def _hear(self, run_ids: list[str]) -> None:
+        if self._loop is not None:
+            self.on_news(run_ids)
+
+    async def get(self, run_id: str) -> RunRow | None:
+        """The row of a run."""
+        run = self._run(run_id)
+        return run.row if run is not None else None
+
+    async def find(self, query: RunQuery) -> list[RunRow]:
+        """The rows that match, newest first."""
+        found = [run.row for run in self._opened().tables.runs.values() if _matches(run.row, query)]
+        found.sort(key=_age, reverse=True)
+        return found[: query.limit]
+
+    async def load(self, run_id: str) -> StoredRun | None:
+        """Snapshot, the chunks behind it, mail, timers."""
+        run = self._run(run_id)
+        return run.stored(whole=False) if run is not None else None
+
+    async def export(self, run_id: str) -> StoredRun | None:
+        """Everything of a run."""
+        run = self._run(run_id)
+        return run.stored(whole=True) if run is not None else None
+
+    async def mail(self, run_id: str, after: int) -> list[Mail]:
+        """The mail of a run behind an id."""
+        run = self._run(run_id)
+        return list(run.letters(after)) if run is not None else []
+
+    async def chunks(self, run_id: str, first_tick: int, limit: int) -> list[Chunk]:
+        """Chunks, beginning with the one that holds this tick."""
+        run = self._run(run_id)
+        return list(run.journal.from_tick(first_tick, limit)) if run is not None else []
+
+    async def stream(self, run_id: str, cursor: int, limit: int) -> list[Chunk]:
+        """Chunks with events, beginning with the one that holds this cursor."""
+        run = self._run(run_id)
+        return run.journal.from_cursor(cursor, limit) if run is not None else []
+
+    async def timers_due(self, workflows: tuple[str, ...], before: float, limit: int) -> list[tuple[str, float]]:
+        """Runs that could be claimed for a timer, with the due time of their first one; earliest first."""
+        due: list[tuple[float, str]] = []
+        for run_id, run in self._opened().tables.runs.items():
+            if run.timers and run.claimable and run.row.workflow in workflows:
+                first = run.first_due()
+                if first is not None and first < before:
+                    due.append((first, run_id))
+        return [(run_id, first) for first, run_id in sorted(due)[:limit]]
+
+    async def counts(self) -> dict[str, int]:
+        """How many runs there are by status, plus `idle` and `owned`."""
+        found = dict.fromkeys(("running", "completed", "failed", "cancelled", "idle", "owned"), 0)
+        for run in self._opened().tables.runs.values():
+            head = run.row.head
+            found[head.status] += 1
+            found["idle"] += head.status == "running" and head.idle_since is not None
+            found["owned"] += run.row.owner is not None
+        return found
+
+    def _opened(self) -> MemoryDatabase:
+        if self._loop is None:
+            raise StoreUnavailable("The store in memory is not open. Nothing was written.")
+        return self.database
+
+    def _run(self, run_id: str) -> KeptRun | None:
+        return self._opened().tables.runs.get(run_id)
+
+    def _now(self) -> float:
+        if self._clock is not None:
+            return self._clock()
+        clock: Callable[[], float] = getattr(asyncio.get_running_loop(), "wall_time", time.time)
+        return clock()
+
+
+def _age(row: RunRow) -> tuple[float, str]:
+    return row.created_at, row.run_id
+
+
+def _matches(row: RunRow, query: RunQuery) -> bool:
+    """Whether every condition that is given holds."""
+    head = row.head
+    return (
+        (query.status is None or head.status == query.status)
+        and (query.workflow is None or row.workflow == query.workflow)
+        and (query.parent is None or row.parent == query.parent)
+        and (query.paused is None or head.paused == query.paused)
+        and (query.parked is None or (head.parked is not None) == query.parked)
+        and (query.waiting_for is None or query.waiting_for in head.waiting_for)
+        and (query.after is None or _age(row) < query.after)
+        and _idle_matches(head.idle_since, query)
+        and all(row.tags.get(key) == value for key, value in query.tags.items())
+    )
+
+
+def _idle_matches(idle_since: float | None, query: RunQuery) -> bool:
+    if query.idle is not None and (idle_since is not None) != query.idle:
+        return False
+    return query.idle_before is None or (idle_since is not None and idle_since <= query.idle_before)

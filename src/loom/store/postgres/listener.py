@@ -1,0 +1,100 @@
+"""Hearing what other processes have written. May import the connections beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from loom.store.errors import StoreUnavailable
+from loom.store.postgres.connections import close_quietly, told_as_store_errors
+from loom.store.postgres.driver import FAILURES, PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from loom.store.postgres.connections import Connections
+    from loom.store.postgres.driver import Connection
+
+_log = logging.getLogger("loom.store")
+
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+_LOOK_EVERY = 30.0
+"""A connection that has silently died is noticed after so many seconds."""
+
+_run_ids = msgspec.json.Decoder(list[str]).decode
+
+
+class Listener:
+    """A connection that only listens, and comes back when it is lost."""
+
+    def __init__(self, connections: Connections, on_news: Callable[[Sequence[str]], None]) -> None:
+        self._connections = connections
+        self._address = connections.address
+        self._on_news = on_news
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen from now on."""
+        connection, lost = await self._listen()
+        self._task = asyncio.create_task(self._stay(connection, lost), name="loom news")
+
+    async def stop(self) -> None:
+        """Listen no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _listen(self) -> tuple[Connection, asyncio.Event]:
+        lost = asyncio.Event()
+        with told_as_store_errors(self._address):
+            connection = await self._connections.connect()
+            connection.add_termination_listener(lambda _: lost.set())
+            await connection.add_listener(self._address.channel, self._hear)
+        return connection, lost
+
+    def _hear(self, _connection: object, pid: int, _channel: str, payload: object) -> None:
+        # What this store has written itself, it has told already.
+        if pid not in self._connections.pids:
+            self._on_news(_run_ids(str(payload)))
+
+    async def _stay(self, connection: Connection, lost: asyncio.Event) -> None:
+        while True:
+            try:
+                await _until_lost(connection, lost)
+            finally:
+                await close_quietly(connection)
+            connection, lost = await self._listen_again()
+            # Nobody knows what was told meanwhile.
+            self._on_news([])
+
+    async def _listen_again(self) -> tuple[Connection, asyncio.Event]:
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return await self._listen()
+            except StoreUnavailable as error:
+                _log.warning("No news until the database is back: %s", error)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+async def _until_lost(connection: Connection, lost: asyncio.Event) -> None:
+    while not lost.is_set():
+        try:
+            await asyncio.wait_for(lost.wait(), _LOOK_EVERY)
+        except TimeoutError:
+            await _look(connection)
+
+
+async def _look(connection: Connection) -> None:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await connection.execute("SELECT 1")
+    except FAILURES as error:
+        _log.warning("The connection for news does not answer: %s", error)
+        connection.terminate()

@@ -1,0 +1,1 @@
+"""The numbered `.sql` files that make and change the schema in PostgreSQL. Imports nothing."""

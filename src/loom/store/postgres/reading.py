@@ -1,0 +1,165 @@
+"""Reading runs. Every read is one statement, so that it sees one moment.
+
+May import the records of loom.store, and the connections and rows beside it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loom.store.postgres.rows import chunk, run_row, stored_run, tags_value
+from loom.store.records import Mail
+
+if TYPE_CHECKING:
+    from loom.store.postgres.driver import Connection
+    from loom.store.records import Chunk, RunQuery, RunRow, StoredRun
+
+_GET = "SELECT * FROM runs WHERE run_id = $1"
+
+# Fragments with the number of their value still open, by the name of the query's field.
+_CONDITIONS = {
+    "status": "r.status = ${0}",
+    "workflow": "r.workflow = ${0}",
+    "idle_before": "r.idle_since IS NOT NULL AND r.idle_since <= ${0}",
+    "waiting_for": "cardinality(r.waiting_for) > 0 AND r.waiting_for @> ARRAY[${0}::text]",
+    "parent": "r.parent = ${0}",
+}
+_SWITCHES = {
+    "idle": ("r.idle_since IS NULL", "r.idle_since IS NOT NULL"),
+    "paused": ("NOT r.paused", "r.paused"),
+    "parked": ("r.parked IS NULL", "r.parked IS NOT NULL"),
+}
+_TAGGED = "r.tags <> '{{}}' AND r.tags @> ${0}::jsonb"
+_FIND = "SELECT * FROM runs r"
+_NEWEST = "ORDER BY r.created_at DESC, r.run_id DESC LIMIT ${0}"
+_AFTER = "(r.created_at, r.run_id) < (${0}::float8, ${1}::text)"
+
+# Chunks have no gaps: those behind a tick begin with the last one that begins at or before it.
+_LOAD = """
+SELECT r.*, st.data AS start, sn.ticks AS snapshot_ticks, sn.checksum AS snapshot_checksum, sn.data AS snapshot_data,
+    ARRAY (SELECT ROW (m.id, m.data) FROM inbox m WHERE m.run = r.id ORDER BY m.id) AS mail,
+    ARRAY (SELECT ROW (t.seq, t.due, t.purpose) FROM timers t WHERE t.run = r.id ORDER BY t.seq) AS timers,
+    ARRAY (
+        SELECT ROW (c.first_tick, c.ticks, c.first_cursor, c.events, c.checksum, c.data) FROM chunks c
+        WHERE c.run = r.id AND c.first_tick + c.ticks > coalesce(sn.ticks, 0) AND c.first_tick >= coalesce((
+            SELECT max(b.first_tick) FROM chunks b WHERE b.run = r.id AND b.ticks > 0 AND b.first_tick <= sn.ticks
+        ), 0) ORDER BY c.first_tick, c.first_cursor
+    ) AS chunks,
+    ARRAY[]::text[] AS event_ids
+FROM runs r JOIN starts st ON st.run = r.id LEFT JOIN snapshots sn ON sn.run = r.id WHERE r.run_id = $1
+"""
+_EXPORT = """
+SELECT r.*, st.data AS start, sn.ticks AS snapshot_ticks, sn.checksum AS snapshot_checksum, sn.data AS snapshot_data,
+    ARRAY (SELECT ROW (m.id, m.data) FROM inbox m WHERE m.run = r.id ORDER BY m.id) AS mail,
+    ARRAY (SELECT ROW (t.seq, t.due, t.purpose) FROM timers t WHERE t.run = r.id ORDER BY t.seq) AS timers,
+    ARRAY (
+        SELECT ROW (c.first_tick, c.ticks, c.first_cursor, c.events, c.checksum, c.data) FROM chunks c
+        WHERE c.run = r.id ORDER BY c.first_tick, c.first_cursor
+    ) AS chunks,
+    ARRAY (SELECT e.event_id FROM event_ids e WHERE e.run = r.id ORDER BY e.event_id) AS event_ids
+FROM runs r JOIN starts st ON st.run = r.id LEFT JOIN snapshots sn ON sn.run = r.id WHERE r.run_id = $1
+"""
+
+_MAIL = """
+SELECT m.id, m.data FROM inbox m JOIN runs r ON m.run = r.id WHERE r.run_id = $1 AND m.id > $2 ORDER BY m.id
+"""
+_CHUNKS = """
+SELECT c.first_tick, c.ticks, c.first_cursor, c.events, c.checksum, c.data FROM runs r JOIN chunks c ON c.run = r.id
+WHERE r.run_id = $1 AND c.first_tick + c.ticks > $2 AND c.first_tick >= coalesce((
+    SELECT max(b.first_tick) FROM chunks b WHERE b.run = r.id AND b.ticks > 0 AND b.first_tick <= $2
+), 0) ORDER BY c.first_tick, c.first_cursor LIMIT $3
+"""
+_STREAM = """
+SELECT c.first_tick, c.ticks, c.first_cursor, c.events, c.checksum, c.data FROM runs r JOIN chunks c ON c.run = r.id
+WHERE r.run_id = $1 AND c.events > 0 AND c.first_cursor + c.events > $2 AND c.first_cursor >= coalesce((
+    SELECT max(b.first_cursor) FROM chunks b WHERE b.run = r.id AND b.events > 0 AND b.first_cursor <= $2
+), 0) ORDER BY c.first_cursor LIMIT $3
+"""
+_TIMERS_DUE = """
+SELECT r.run_id, min(t.due) AS due FROM timers t JOIN runs r ON r.id = t.run
+WHERE t.due < $2 AND r.workflow = ANY ($1::text[]) AND r.owner IS NULL AND r.status = 'running' AND r.parked IS NULL
+GROUP BY r.run_id ORDER BY due, r.run_id LIMIT $3
+"""
+_COUNTS = """
+SELECT status, count(*) AS all_of_it, count(owner) AS owned, count(idle_since) AS idle FROM runs GROUP BY status
+"""
+
+
+async def get(connection: Connection, run_id: str) -> RunRow | None:
+    """The row of a run."""
+    row = await connection.fetchrow(_GET, run_id)
+    return None if row is None else run_row(row)
+
+
+async def find(connection: Connection, query: RunQuery) -> list[RunRow]:
+    """The rows that match, newest first."""
+    text, values = _found_by(query)
+    return [run_row(row) for row in await connection.fetch(text, *values)]
+
+
+def _found_by(query: RunQuery) -> tuple[str, list[Any]]:
+    values: list[Any] = []
+    conditions: list[str] = []
+
+    def require(condition: str, *given: Any) -> None:
+        first = len(values) + 1
+        conditions.append(condition.format(*range(first, first + len(given))))
+        values.extend(given)
+
+    for field, condition in _CONDITIONS.items():
+        value = getattr(query, field)
+        if value is not None:
+            require(condition, value)
+    for field, forms in _SWITCHES.items():
+        switch = getattr(query, field)
+        if switch is not None:
+            require(forms[switch])
+    if query.tags:
+        require(_TAGGED, tags_value(query.tags))
+    if query.after is not None:
+        require(_AFTER, *query.after)
+    text = [_FIND]
+    if conditions:
+        text += ["WHERE", " AND ".join(conditions)]
+    values.append(query.limit)
+    text.append(_NEWEST.format(len(values)))
+    return " ".join(text), values
+
+
+async def stored(connection: Connection, run_id: str, *, whole: bool) -> StoredRun | None:
+    """All that is stored of a run, or what is needed to take it up."""
+    row = await connection.fetchrow(_EXPORT if whole else _LOAD, run_id)
+    return None if row is None else stored_run(row)
+
+
+async def mail(connection: Connection, run_id: str, after: int) -> list[Mail]:
+    """The mail of a run behind an id, in order."""
+    return [Mail(*row) for row in await connection.fetch(_MAIL, run_id, after)]
+
+
+async def chunks(connection: Connection, run_id: str, first_tick: int, limit: int) -> list[Chunk]:
+    """Chunks in order, beginning with the one that holds this tick."""
+    return [chunk(run_id, row) for row in await connection.fetch(_CHUNKS, run_id, first_tick, limit)]
+
+
+async def stream(connection: Connection, run_id: str, cursor: int, limit: int) -> list[Chunk]:
+    """Chunks with events in order, beginning with the one that holds this cursor."""
+    return [chunk(run_id, row) for row in await connection.fetch(_STREAM, run_id, cursor, limit)]
+
+
+async def timers_due(
+    connection: Connection, workflows: tuple[str, ...], before: float, limit: int
+) -> list[tuple[str, float]]:
+    """Runs that could be claimed for a timer, with the due time of their first one; earliest first."""
+    return [(row[0], row[1]) for row in await connection.fetch(_TIMERS_DUE, list(workflows), before, limit)]
+
+
+async def counts(connection: Connection) -> dict[str, int]:
+    """How many runs there are by status, plus `idle` and `owned`."""
+    found = dict.fromkeys(("running", "completed", "failed", "cancelled", "idle", "owned"), 0)
+    for status, all_of_it, owned, idle in await connection.fetch(_COUNTS):
+        found[status] = all_of_it
+        found["owned"] += owned
+        if status == "running":
+            found["idle"] = idle
+    return found

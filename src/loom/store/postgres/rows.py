@@ -1,0 +1,189 @@
+"""Between records and the values of columns. May import msgspec, and the records and errors of loom.store."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from loom.store.errors import CorruptRecord
+from loom.store.records import Chunk, Mail, RunHead, RunRow, Snapshot, StoredRun, TimerRow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from loom.store.operations import CommitRun, StartRun
+
+_to_json = msgspec.json.Encoder().encode
+_tags = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def words(text: str | None) -> bytes | None:
+    """Text for people, which may hold what PostgreSQL's text cannot: NUL and lone surrogates."""
+    return None if text is None else text.encode("utf-8", "surrogatepass")
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", "surrogatepass")
+
+
+# --- to columns ------------------------------------------------------------------------------------------------------
+
+
+def start_values(start: StartRun) -> tuple[Any, ...]:
+    """A row of START_RUNS."""
+    return (
+        start.run_id,
+        start.workflow,
+        start.start,
+        start.created_at,
+        tags_value(start.tags),
+        start.parent,
+        start.parent_ref,
+        start.owner,
+        start.downtime,
+    )
+
+
+def tags_value(tags: Mapping[str, str]) -> str:
+    """Tags as JSON."""
+    return _to_json(dict(tags)).decode() if tags else "{}"
+
+
+_NO_CHUNK = (None,) * 6
+
+
+def commit_values(commit: CommitRun) -> tuple[Any, ...]:
+    """A row of COMMIT_RUNS."""
+    head, chunk = commit.head, commit.chunk
+    waiters: bytes | None
+    waiting: str | None
+    if head.status != "running":
+        waiters, waiting = b"[]", "[]"
+    elif commit.waiting_changed:
+        waiters, waiting = head.waiters, _to_json(head.waiting_for).decode()
+    else:
+        waiters = waiting = None
+    return (
+        commit.run_id,
+        commit.fence,
+        head.status,
+        head.ticks,
+        head.events,
+        head.updated_at,
+        head.idle_since,
+        head.needs_worker,
+        waiters,
+        waiting,
+        head.kept,
+        head.paused,
+        words(head.parked),
+        words(head.error),
+        head.downtime,
+        *(_NO_CHUNK if chunk is None else chunk_values(chunk)),
+    )
+
+
+def chunk_values(chunk: Chunk) -> tuple[Any, ...]:
+    """A row of WRITE_CHUNKS without the run."""
+    return chunk.first_tick, chunk.ticks, chunk.first_cursor, chunk.events, zlib.crc32(chunk.data), chunk.data
+
+
+def snapshot_values(snapshot: Snapshot) -> tuple[Any, ...]:
+    """A row of WRITE_SNAPSHOTS without the run."""
+    return snapshot.ticks, zlib.crc32(snapshot.data), snapshot.data
+
+
+def import_values(row: RunRow) -> tuple[Any, ...]:
+    """The values of IMPORT_RUN."""
+    head = row.head
+    return (
+        row.run_id,
+        row.workflow,
+        head.status,
+        row.created_at,
+        head.updated_at,
+        row.ended_at,
+        head.idle_since,
+        head.needs_worker,
+        head.paused,
+        words(head.parked),
+        words(head.error),
+        head.ticks,
+        head.events,
+        head.kept,
+        head.downtime,
+        row.first_tick,
+        row.parent,
+        row.parent_ref,
+        row.forked_from,
+        tags_value(row.tags),
+        head.waiters,
+        list(head.waiting_for),
+    )
+
+
+# --- from columns ----------------------------------------------------------------------------------------------------
+
+
+def run_row(row: Mapping[str, Any]) -> RunRow:
+    """A run from the columns of `runs`."""
+    head = RunHead(
+        row["status"],
+        row["ticks"],
+        row["events"],
+        row["updated_at"],
+        idle_since=row["idle_since"],
+        needs_worker=row["needs_worker"],
+        waiters=row["waiters"],
+        waiting_for=tuple(row["waiting_for"]),
+        kept=row["kept"],
+        paused=row["paused"],
+        parked=_text(row["parked"]),
+        error=_text(row["error"]),
+        downtime=row["downtime"],
+    )
+    return RunRow(
+        row["run_id"],
+        row["workflow"],
+        row["created_at"],
+        head,
+        tags=_tags(row["tags"]),
+        ended_at=row["ended_at"],
+        parent=row["parent"],
+        parent_ref=row["parent_ref"],
+        forked_from=row["forked_from"],
+        owner=row["owner"],
+        first_tick=row["first_tick"],
+    )
+
+
+def chunk(run_id: str, values: Any) -> Chunk:
+    """A chunk from (first_tick, ticks, first_cursor, events, checksum, data), if it is whole."""
+    first_tick, ticks, first_cursor, events, checksum, data = values
+    _check(run_id, f"the chunk from tick {first_tick}", checksum, data)
+    return Chunk(first_tick, ticks, first_cursor, events, data)
+
+
+def _check(run_id: str, place: str, checksum: int, data: bytes) -> None:
+    if zlib.crc32(data) != checksum:
+        raise CorruptRecord(run_id, place, "its checksum is wrong.")
+
+
+def stored_run(row: Mapping[str, Any]) -> StoredRun:
+    """A run from the columns of `load` and `export`."""
+    run_id = row["run_id"]
+    snapshot = None
+    if row["snapshot_data"] is not None:
+        _check(run_id, "the snapshot", row["snapshot_checksum"], row["snapshot_data"])
+        snapshot = Snapshot(row["snapshot_ticks"], row["snapshot_data"])
+    return StoredRun(
+        run_row(row),
+        row["start"],
+        snapshot,
+        tuple(chunk(run_id, values) for values in row["chunks"]),
+        tuple(Mail(*values) for values in row["mail"]),
+        tuple(TimerRow(*values) for values in row["timers"]),
+        tuple(row["event_ids"]),
+    )

@@ -1,0 +1,182 @@
+"""What the store needs of a connection, the one over the standard `sqlite3`, and what its errors mean.
+
+May import sqlite3 and the errors of the store.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from loom.store.errors import StoreError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Connect = Callable[[str], "Connection"]
+
+T = TypeVar("T")
+
+_PAUSE = 0.002
+"""Seconds between two tries; SQLite itself has waited by then, except where it does not."""
+
+OLDEST = (3, 35, 0)
+"""The first SQLite with all that the statements use: UPDATE ... FROM and RETURNING."""
+
+_WRITER = (
+    # Short, since `patiently` tries again.
+    "PRAGMA busy_timeout = 200",
+    "PRAGMA temp_store = memory",
+    "PRAGMA journal_mode = wal",
+    "PRAGMA synchronous = full",
+    "PRAGMA wal_autocheckpoint = 4000",
+    "PRAGMA journal_size_limit = 67108864",
+)
+_READER = ("PRAGMA busy_timeout = 5000", "PRAGMA temp_store = memory", "PRAGMA query_only = 1")
+
+_MEANINGS = {
+    sqlite3.SQLITE_BUSY: "another process has kept it locked for too long",
+    sqlite3.SQLITE_LOCKED: "another process has kept it locked for too long",
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_IOERR: "the disk failed",
+    sqlite3.SQLITE_READONLY: "it may not be written",
+    sqlite3.SQLITE_PERM: "it may not be opened",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged",
+    sqlite3.SQLITE_NOTADB: "the file is not an SQLite database",
+}
+_REFUSALS = (
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    UnicodeError,
+    OverflowError,
+)
+"""Nothing is wrong with the database, but with what it was asked to keep."""
+_STILL_GOOD = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CONSTRAINT}
+
+
+class Connection(Protocol):
+    """An open database, used by one thread. Its errors are `sqlite3.Error`, with their `sqlite_errorcode`.
+
+    It opens no transaction by itself. What sits in memory of a statement is kept by its text.
+    """
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a BEGIN has been neither committed nor rolled back."""
+        ...
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> int:
+        """Run a statement that gives no rows; how many rows an INSERT, UPDATE or DELETE has changed."""
+        ...
+
+    def query(self, sql: str, parameters: Sequence[Any] = (), /) -> list[tuple[Any, ...]]:
+        """All rows that a statement gives."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the file."""
+        ...
+
+
+class Sqlite3Connection:
+    """A `Connection` over the standard library."""
+
+    __slots__ = ("_connection", "_cursor")
+
+    def __init__(self, path: str) -> None:
+        self._connection = sqlite3.connect(path, timeout=0.2, isolation_level=None, cached_statements=256)
+        self._cursor = self._connection.cursor()
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a BEGIN has been neither committed nor rolled back."""
+        return self._connection.in_transaction
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> int:
+        """Run a statement that gives no rows; how many rows an INSERT, UPDATE or DELETE has changed."""
+        return self._cursor.execute(sql, parameters).rowcount
+
+    def query(self, sql: str, parameters: Sequence[Any] = (), /) -> list[tuple[Any, ...]]:
+        """All rows that a statement gives."""
+        return self._cursor.execute(sql, parameters).fetchall()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+
+def open_writer(connect: Connect, path: str) -> Connection:
+    """A connection that writes, with every commit on the disk before it is answered."""
+    return _prepared(connect(path), _WRITER)
+
+
+def open_reader(connect: Connect, path: str) -> Connection:
+    """A connection that only reads."""
+    return _prepared(connect(path), _READER)
+
+
+def _prepared(connection: Connection, pragmas: tuple[str, ...]) -> Connection:
+    try:
+        for pragma in pragmas:
+            connection.query(pragma)
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def patiently(action: Callable[[], T], seconds: float) -> T:
+    """Do something, again and again for so long, if another process has locked the database."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return action()
+        except sqlite3.OperationalError as error:
+            if primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+            time.sleep(_PAUSE)
+
+
+def check_place(path: str) -> None:
+    """Refuse a path where no database can be, with a reason that SQLite would not give."""
+    if path == ":memory:" or not path:
+        raise StoreError("SQLite keeps runs in a file, and this names none. For runs in memory use memory://.")
+    if sqlite3.sqlite_version_info < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        raise StoreError(f"SQLite {wanted} or newer is needed; this Python has {sqlite3.sqlite_version}.")
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path):
+        raise StoreUnavailable(f"The database {path} cannot be used: it is a folder.")
+    if not os.path.isdir(folder):
+        raise StoreUnavailable(f"The database {path} cannot be used: the folder {folder} does not exist.")
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """What went wrong, in SQLite's numbers without their details; 0 if SQLite did not say it."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def is_still_good(error: Exception) -> bool:
+    """Whether the connection may be used further; after a failed disk it must be opened again."""
+    return not isinstance(error, sqlite3.Error) or primary_code(error) in _STILL_GOOD
+
+
+def explained(error: Exception, path: str, *, outcome_unknown: bool = False) -> Exception:
+    """The error that a caller shall see; errors that are not of SQLite are that already."""
+    result: StoreError
+    if isinstance(error, _REFUSALS):
+        result = StoreError(f"This cannot be stored in {path}: {error}. Nothing was written.")
+    elif isinstance(error, sqlite3.Error):
+        meaning = _MEANINGS.get(primary_code(error), "it failed")
+        outcome = "Whether it was written is not known." if outcome_unknown else "Nothing was written."
+        message = f"The database {path} cannot be used: {meaning} ({error}). {outcome}"
+        result = StoreUnavailable(message, outcome_unknown=outcome_unknown)
+    else:
+        return error
+    result.__cause__ = error
+    return result

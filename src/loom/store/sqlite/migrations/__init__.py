@@ -1,0 +1,1 @@
+"""The numbered `.sql` files of the SQLite schema: see `loom.store.migrations`."""

@@ -1,0 +1,76 @@
+"""Hearing what other processes have written to the same file. May import the connection beside it."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loom.store.sqlite.connection import Connection
+
+INTERVAL = 0.05
+"""Seconds between two looks."""
+
+_VERSION = "PRAGMA data_version"
+_LATEST = "SELECT COALESCE(MAX(id), 0) FROM news"
+_NEWS = """SELECT DISTINCT runs.run_id FROM news JOIN runs ON runs.id = news.run
+WHERE news.id > ? AND news.id <= ? AND news.source <> ? ORDER BY news.id"""
+
+
+class Watcher:
+    """A thread that looks whether the file has changed, and tells of which runs there are news.
+
+    A look at an unchanged file reads one number in memory. A look that fails is repeated with a new connection; what
+    it would have seen is seen then.
+    """
+
+    def __init__(
+        self, open_connection: Callable[[], Connection], source: int, tell: Callable[[list[str]], None]
+    ) -> None:
+        self._open_connection = open_connection
+        self._source = source
+        self._tell = tell
+        self._stopped = threading.Event()
+        self._seen = 0
+        self._version = -1
+        self._thread = threading.Thread(target=self._main, name="loom sqlite news", daemon=True)
+
+    def start(self, connection: Connection) -> None:
+        """Begin with what is written from now on."""
+        self._seen = connection.query(_LATEST)[0][0]
+        self._thread.start()
+
+    def stop(self) -> threading.Thread:
+        """Stop soon; the thread ends by itself."""
+        self._stopped.set()
+        return self._thread
+
+    def _main(self) -> None:
+        connection: Connection | None = None
+        while not self._stopped.wait(INTERVAL):
+            try:
+                if connection is None:
+                    connection = self._open_connection()
+                    self._version = -1
+                self._look(connection)
+            except sqlite3.Error:
+                # The same trouble meets whoever reads or writes, and they are told.
+                if connection is not None:
+                    connection.close()
+                    connection = None
+        if connection is not None:
+            connection.close()
+
+    def _look(self, connection: Connection) -> None:
+        version = connection.query(_VERSION)[0][0]
+        if version == self._version:
+            return
+        latest = connection.query(_LATEST)[0][0]
+        found = connection.query(_NEWS, (self._seen, latest, self._source)) if latest > self._seen else []
+        self._seen = max(self._seen, latest)
+        self._version = version
+        if found:
+            self._tell([run_id for (run_id,) in found])

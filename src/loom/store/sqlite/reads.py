@@ -1,0 +1,137 @@
+"""Reading runs. May import the records and this folder's helpers."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from loom.store.records import StoredRun
+from loom.store.sqlite.rows import (
+    RUN_COLUMNS,
+    chunks_of,
+    mail_of,
+    run_row,
+    snapshot_of,
+    timers_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loom.store.records import Chunk, Mail, RunRow
+    from loom.store.sqlite.connection import Connection
+
+_RUN = "SELECT {columns}, runs.id FROM runs WHERE run_id = ?".replace("{columns}", RUN_COLUMNS)
+_KEY = "SELECT id FROM runs WHERE run_id = ?"
+_START = "SELECT data FROM starts WHERE run = ?"
+_SNAPSHOT = "SELECT ticks, checksum, data FROM snapshots WHERE run = ?"
+_TIMERS = "SELECT seq, due, purpose FROM timers WHERE run = ? ORDER BY seq"
+_EVENT_IDS = "SELECT event_id FROM event_ids WHERE run = ? ORDER BY event_id"
+_MAIL = "SELECT id, data FROM inbox WHERE run = ? AND id > ? ORDER BY id"
+
+# The chunk that holds a place is the last one that begins at it or before; the index finds that at once.
+_CHUNKS = """SELECT first_tick, ticks, first_cursor, events, checksum, data FROM chunks
+WHERE run = ?1 AND first_tick + ticks > ?2 AND first_tick >=
+COALESCE((SELECT MAX(first_tick) FROM chunks WHERE run = ?1 AND first_tick <= ?2), 0)
+ORDER BY first_tick, id LIMIT ?3"""
+_STREAM = """SELECT first_tick, ticks, first_cursor, events, checksum, data FROM chunks
+WHERE run = ?1 AND events > 0 AND first_cursor + events > ?2 AND first_tick >=
+COALESCE((SELECT first_tick FROM chunks INDEXED BY chunks_by_cursor
+    WHERE run = ?1 AND first_cursor <= ?2 AND (first_cursor + events) / 64 > first_cursor / 64
+    ORDER BY first_cursor DESC LIMIT 1), 0)
+ORDER BY first_tick, id LIMIT ?3"""
+_NO_LIMIT = -1
+
+_TIMERS_DUE = """SELECT runs.run_id, timers.due FROM timers INDEXED BY timers_by_due
+CROSS JOIN runs ON runs.id = timers.run
+WHERE timers.due < ?1 AND runs.owner IS NULL AND runs.status = 'running' AND runs.parked IS NULL
+AND runs.workflow IN (SELECT value FROM json_each(?2))
+AND NOT EXISTS (SELECT 1 FROM timers AS other WHERE other.run = timers.run
+    AND (other.due < timers.due OR (other.due = timers.due AND other.seq < timers.seq)))
+ORDER BY timers.due, runs.run_id LIMIT ?3"""
+
+_BY_STATUS = "SELECT status, COUNT(*) FROM runs GROUP BY status"
+_IDLE = "SELECT COUNT(*) FROM runs INDEXED BY runs_idle WHERE idle_since IS NOT NULL AND status = 'running'"
+_OWNED = "SELECT COUNT(*) FROM runs INDEXED BY runs_owned WHERE owner IS NOT NULL"
+
+
+@contextmanager
+def moment(connection: Connection) -> Iterator[None]:
+    """All that is read within belongs to one moment."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("COMMIT")
+
+
+def get(connection: Connection, run_id: str) -> RunRow | None:
+    """The row of a run."""
+    rows = connection.query(_RUN, (run_id,))
+    return run_row(rows[0]) if rows else None
+
+
+def stored(connection: Connection, run_id: str, *, whole: bool) -> StoredRun | None:
+    """Everything of a run, or what is needed to take it up."""
+    with moment(connection):
+        rows = connection.query(_RUN, (run_id,))
+        if not rows:
+            return None
+        key = rows[0][-1]
+        [(start,)] = connection.query(_START, (key,))
+        snapshots = [snapshot_of(run_id, *row) for row in connection.query(_SNAPSHOT, (key,))]
+        snapshot = snapshots[0] if snapshots else None
+        behind = 0 if whole or snapshot is None else snapshot.ticks
+        return StoredRun(
+            run_row(rows[0]),
+            start,
+            snapshot,
+            tuple(chunks_of(run_id, connection.query(_CHUNKS, (key, behind, _NO_LIMIT)))),
+            tuple(mail_of(connection.query(_MAIL, (key, 0)))),
+            tuple(timers_of(connection.query(_TIMERS, (key,)))),
+            tuple(event_id for (event_id,) in connection.query(_EVENT_IDS, (key,))) if whole else (),
+        )
+
+
+def _key_of(connection: Connection, run_id: str) -> int | None:
+    rows = connection.query(_KEY, (run_id,))
+    return rows[0][0] if rows else None
+
+
+def mail(connection: Connection, run_id: str, after: int) -> list[Mail]:
+    """The mail of a run behind an id."""
+    with moment(connection):
+        return mail_of(connection.query(_MAIL, (_key_of(connection, run_id), after)))
+
+
+def chunks(connection: Connection, run_id: str, first_tick: int, limit: int) -> list[Chunk]:
+    """Chunks, beginning with the one that holds this tick."""
+    with moment(connection):
+        return chunks_of(run_id, connection.query(_CHUNKS, (_key_of(connection, run_id), first_tick, limit)))
+
+
+def stream(connection: Connection, run_id: str, cursor: int, limit: int) -> list[Chunk]:
+    """Chunks with events, beginning with the one that holds this cursor."""
+    with moment(connection):
+        return chunks_of(run_id, connection.query(_STREAM, (_key_of(connection, run_id), cursor, limit)))
+
+
+def timers_due(
+    connection: Connection, workflows: tuple[str, ...], before: float, limit: int
+) -> list[tuple[str, float]]:
+    """Runs that could be claimed for a timer, with the due time of their first one; earliest first."""
+    names = msgspec.json.encode(workflows).decode()
+    return [(run_id, due) for run_id, due in connection.query(_TIMERS_DUE, (before, names, limit))]
+
+
+def counts(connection: Connection) -> dict[str, int]:
+    """How many runs there are by status, plus `idle` and `owned`."""
+    found = dict.fromkeys(("running", "completed", "failed", "cancelled"), 0)
+    with moment(connection):
+        found.update(connection.query(_BY_STATUS))
+        [(found["idle"],)] = connection.query(_IDLE)
+        [(found["owned"],)] = connection.query(_OWNED)
+    return found

@@ -1,0 +1,144 @@
+"""Rows of the tables as records, and back. May import msgspec, zlib and the records of the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import msgspec
+
+from loom.store.errors import CorruptRecord
+from loom.store.records import Chunk, Mail, RunHead, RunRow, Snapshot, TimerRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+RUN_COLUMNS = """runs.run_id, runs.workflow, runs.created_at, runs.tags, runs.ended_at, runs.parent, runs.parent_ref,
+runs.forked_from, runs.owner, runs.first_tick, runs.status, runs.ticks, runs.events, runs.updated_at, runs.idle_since,
+runs.needs_worker, runs.waiters, runs.waiting_for, runs.kept, runs.paused, runs.parked, runs.error, runs.downtime"""
+"""What `run_row` reads, in its order."""
+
+_TAGS = msgspec.json.Decoder(dict[str, str])
+_TYPES = msgspec.json.Decoder(tuple[str, ...])
+
+
+def run_row(values: Sequence[Any]) -> RunRow:
+    """A run from `RUN_COLUMNS`."""
+    head = values[10:]
+    try:
+        tags, waiting_for = _TAGS.decode(values[3]), _TYPES.decode(head[7])
+    except msgspec.DecodeError as error:
+        raise CorruptRecord(values[0], "its row", str(error)) from error
+    return RunRow(
+        run_id=values[0],
+        workflow=values[1],
+        created_at=values[2],
+        head=RunHead(
+            status=head[0],
+            ticks=head[1],
+            events=head[2],
+            updated_at=head[3],
+            idle_since=head[4],
+            needs_worker=bool(head[5]),
+            waiters=head[6],
+            waiting_for=waiting_for,
+            kept=head[8],
+            paused=bool(head[9]),
+            parked=head[10],
+            error=head[11],
+            downtime=head[12],
+        ),
+        tags=tags,
+        ended_at=values[4],
+        parent=values[5],
+        parent_ref=values[6],
+        forked_from=values[7],
+        owner=values[8],
+        first_tick=values[9],
+    )
+
+
+INSERT_RUN = """INSERT INTO runs (run_id, workflow, created_at, tags, ended_at, parent, parent_ref, forked_from,
+owner, first_tick, status, ticks, events, updated_at, idle_since, needs_worker, waiters, waiting_for, kept, paused,
+parked, error, downtime) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (run_id) DO NOTHING RETURNING id"""
+
+
+def run_values(row: RunRow) -> tuple[Any, ...]:
+    """The parameters of `INSERT_RUN`."""
+    head = row.head
+    return (
+        row.run_id,
+        row.workflow,
+        row.created_at,
+        text_of(row.tags),
+        row.ended_at,
+        row.parent,
+        row.parent_ref,
+        row.forked_from,
+        row.owner,
+        row.first_tick,
+        head.status,
+        head.ticks,
+        head.events,
+        head.updated_at,
+        head.idle_since,
+        head.needs_worker,
+        head.waiters,
+        text_of(head.waiting_for),
+        head.kept,
+        head.paused,
+        head.parked,
+        head.error,
+        head.downtime,
+    )
+
+
+def text_of(value: dict[str, str] | tuple[str, ...]) -> str:
+    """Tags or event types as JSON."""
+    return msgspec.json.encode(value).decode()
+
+
+def types_of(text: str) -> tuple[str, ...]:
+    """Event types from JSON."""
+    return _TYPES.decode(text)
+
+
+def chunk_values(run: int, chunk: Chunk) -> tuple[Any, ...]:
+    """A row of chunks: run, first_tick, ticks, first_cursor, events, checksum, data."""
+    data = chunk.data
+    return run, chunk.first_tick, chunk.ticks, chunk.first_cursor, chunk.events, crc32(data), data
+
+
+def chunks_of(run_id: str, rows: Iterable[Sequence[Any]]) -> list[Chunk]:
+    """Chunks from those columns without the run; `CorruptRecord` if one is not what was written."""
+    return [
+        Chunk(first_tick, ticks, first_cursor, events, _checked(run_id, f"chunk {first_tick}", checksum, data))
+        for first_tick, ticks, first_cursor, events, checksum, data in rows
+    ]
+
+
+def snapshot_values(run: int, snapshot: Snapshot) -> tuple[Any, ...]:
+    """A row of snapshots."""
+    return run, snapshot.ticks, crc32(snapshot.data), snapshot.data
+
+
+def snapshot_of(run_id: str, ticks: int, checksum: int, data: Any) -> Snapshot:
+    """A snapshot; `CorruptRecord` if it is not what was written."""
+    return Snapshot(ticks, _checked(run_id, f"the snapshot after {ticks} ticks", checksum, data))
+
+
+def mail_of(rows: Iterable[Sequence[Any]]) -> list[Mail]:
+    """Mail from (id, data)."""
+    return [Mail(number, data) for number, data in rows]
+
+
+def timers_of(rows: Iterable[Sequence[Any]]) -> list[TimerRow]:
+    """Timers from (seq, due, purpose)."""
+    return [TimerRow(seq, due, purpose) for seq, due, purpose in rows]
+
+
+def _checked(run_id: str, place: str, checksum: int, data: Any) -> bytes:
+    if not isinstance(data, bytes) or crc32(data) != checksum:
+        raise CorruptRecord(run_id, place, "its checksum is not that of its data, so the data is damaged")
+    return data

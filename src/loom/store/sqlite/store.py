@@ -1,0 +1,209 @@
+"""The store in an SQLite file. May import the port's records and the modules of this folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from loom.store.errors import StoreUnavailable
+from loom.store.sqlite import finding, ownership, reads
+from loom.store.sqlite.applying import apply
+from loom.store.sqlite.connection import Sqlite3Connection, check_place, open_reader, open_writer, patiently
+from loom.store.sqlite.lanes import Readers, Writer
+from loom.store.sqlite.lock import EngineLock
+from loom.store.sqlite.news import Watcher
+from loom.store.sqlite.schema import check_exists, upgrade
+from loom.store.sqlite.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from loom.store.operations import Operation, Result
+    from loom.store.records import Chunk, Mail, Member, RunQuery, RunRow, StoredRun
+    from loom.store.sqlite.connection import Connection
+
+T = TypeVar("T")
+
+_READERS = 2
+
+
+def _no_news(_run_ids: Sequence[str]) -> None:
+    """Nobody has asked."""
+
+
+class SqliteStore:
+    """Runs in one SQLite file. One process may `join` and run them; any number may read and write beside it.
+
+    `connect` opens a connection, if not with the standard library. `busy_timeout` is how many seconds a write waits for
+    other processes. `clock` tells the time in which an engine lived; without one the event loop's date, if it has one,
+    else the system's.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        connect: Callable[[str], Connection] = Sqlite3Connection,
+        upgrade: bool = True,
+        busy_timeout: float = 10.0,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.path = os.fspath(path)
+        self.on_news: Callable[[Sequence[str]], None] = _no_news
+        self._connect = connect
+        self._upgrade = upgrade
+        self._patience = busy_timeout
+        self._clock = clock
+        self._source = secrets.randbits(62)
+        self._lock = EngineLock(self.path)
+        self._fence: int | None = None
+        self._writer: Writer | None = None
+        self._readers: Readers | None = None
+        self._watcher: Watcher | None = None
+
+    async def open(self) -> None:
+        """Open the file and bring its schema up to date, or refuse."""
+        if self._writer is not None:
+            return
+        check_place(self.path)
+        if not self._upgrade:
+            check_exists(self.path)
+        loop = asyncio.get_running_loop()
+        self._writer = Writer(self.path, loop, self._open_session, self._hear)
+        self._readers = Readers(self.path, loop, self._open_reader, _READERS)
+        watcher = Watcher(self._open_reader, self._source, partial(self._tell, loop))
+        try:
+            # The writer opens its connection, which is where the schema is seen to.
+            await self._writer.submit(_nothing)
+            await self._readers.submit(watcher.start)
+        except BaseException:
+            await self.close()
+            raise
+        self._watcher = watcher
+
+    def _open_session(self) -> Session:
+        connection = patiently(partial(open_writer, self._connect, self.path), self._patience)
+        try:
+            patiently(partial(upgrade, connection, self.path, allowed=self._upgrade), self._patience)
+        except BaseException:
+            connection.close()
+            raise
+        return Session(connection, self._source, self._patience)
+
+    def _open_reader(self) -> Connection:
+        return open_reader(self._connect, self.path)
+
+    def _tell(self, loop: asyncio.AbstractEventLoop, run_ids: list[str]) -> None:
+        """From the watcher's thread."""
+        try:
+            loop.call_soon_threadsafe(self._hear, run_ids)
+        except RuntimeError:
+            # The event loop was closed without closing the store: nobody is left to be told.
+            if not loop.is_closed():
+                raise
+
+    def _hear(self, run_ids: list[str]) -> None:
+        if self._writer is not None:
+            self.on_news(run_ids)
+
+    async def close(self) -> None:
+        """Leave, if joined, finish what was accepted, and let go of the file."""
+        writer, readers, watcher = self._writer, self._readers, self._watcher
+        if writer is None or readers is None:
+            return
+        fence, self._fence = self._fence, None
+        leaving = writer.submit(partial(ownership.leave, fence=fence, now=self._now())) if fence is not None else None
+        try:
+            if watcher is not None:
+                await asyncio.to_thread(watcher.stop().join)
+            await readers.stop()
+            await writer.stop()
+        finally:
+            self._writer = self._readers = self._watcher = None
+            self._lock.release()
+        if leaving is not None:
+            await leaving
+
+    async def join(self, name: str, lease_s: float) -> Member:  # noqa: ARG002 - the lock is the lease
+        """Become the engine of this file, or `StoreLocked`. The place is kept until `close` or the process ends."""
+        writer = self._opened()
+        self._lock.take(name)
+        try:
+            member = await writer.submit(partial(ownership.join, name=name, now=self._now()))
+        except BaseException:
+            self._lock.release()
+            raise
+        self._fence = member.fence
+        return member
+
+    async def beat(self, fence: int, lease_s: float) -> bool:  # noqa: ARG002 - the lock is the lease
+        """Note that the engine lives."""
+        writer = self._opened()
+        return fence == self._fence and await writer.submit(partial(ownership.beat, fence=fence, now=self._now()))
+
+    async def apply(self, group: Sequence[Operation]) -> list[Result]:
+        """One transaction."""
+        return await self._opened().submit(partial(apply, group=group))
+
+    async def get(self, run_id: str) -> RunRow | None:
+        """The row of a run."""
+        return await self._read(reads.get, run_id)
+
+    async def find(self, query: RunQuery) -> list[RunRow]:
+        """The rows that match, newest first."""
+        return await self._read(finding.find, query)
+
+    async def load(self, run_id: str) -> StoredRun | None:
+        """Snapshot, the chunks behind it, mail, timers."""
+        return await self._read(partial(reads.stored, whole=False), run_id)
+
+    async def export(self, run_id: str) -> StoredRun | None:
+        """Everything of a run."""
+        return await self._read(partial(reads.stored, whole=True), run_id)
+
+    async def mail(self, run_id: str, after: int) -> list[Mail]:
+        """The mail of a run behind an id."""
+        return await self._read(reads.mail, run_id, after)
+
+    async def chunks(self, run_id: str, first_tick: int, limit: int) -> list[Chunk]:
+        """Chunks, beginning with the one that holds this tick."""
+        return await self._read(reads.chunks, run_id, first_tick, limit)
+
+    async def stream(self, run_id: str, cursor: int, limit: int) -> list[Chunk]:
+        """Chunks with events, beginning with the one that holds this cursor."""
+        return await self._read(reads.stream, run_id, cursor, limit)
+
+    async def timers_due(self, workflows: tuple[str, ...], before: float, limit: int) -> list[tuple[str, float]]:
+        """Runs that could be claimed for a timer, with the due time of their first one; earliest first."""
+        return await self._read(reads.timers_due, workflows, before, limit)
+
+    async def counts(self) -> dict[str, int]:
+        """How many runs there are by status, plus `idle` and `owned`."""
+        return await self._read(reads.counts)
+
+    def _read(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+        if self._readers is None:
+            raise self._not_open()
+        return self._readers.submit(lambda connection: function(connection, *arguments))
+
+    def _opened(self) -> Writer:
+        if self._writer is None:
+            raise self._not_open()
+        return self._writer
+
+    def _not_open(self) -> StoreUnavailable:
+        return StoreUnavailable(f"The store {self.path} is not open. Nothing was written.")
+
+    def _now(self) -> float:
+        if self._clock is not None:
+            return self._clock()
+        clock: Callable[[], float] = getattr(asyncio.get_running_loop(), "wall_time", time.time)
+        return clock()
+
+
+def _nothing(_session: Session) -> None:
+    """Only open the connection."""

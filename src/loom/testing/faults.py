@@ -1,0 +1,202 @@
+"""A store that goes wrong on purpose, the same way for the same seed. May import loom.store and the standard library.
+
+    plan = FaultPlan(seed=7, fail_before=0.05, fail_after=0.05, slow=0.2, drop_news=0.3, crash_at=40)
+    store = FaultyStore(MemoryStore(database), plan)
+
+Whatever it does could happen with a real database: a write that fails, a write that takes place although its caller is
+told that it failed, a slow disk, news that come late, twice, in another order or not at all, a member that sleeps past
+its lease, a process that dies between two writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from random import Random
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from loom.store.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from loom.store.operations import Operation, Result
+    from loom.store.ports import Store
+    from loom.store.records import Chunk, Mail, Member, RunQuery, RunRow, StoredRun
+
+
+class Crash(BaseException):
+    """The process has died here. No program catches it, as none catches the end of its process."""
+
+
+class FaultPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """How often what goes wrong, as probabilities from 0 to 1. Without any nothing does."""
+
+    seed: int = 0
+    fail_before: float = 0.0
+    """A write fails, and nothing of it was written."""
+    fail_after: float = 0.0
+    """A write fails, but all of it was written: the caller cannot know."""
+    slow: float = 0.0
+    """A write takes up to `slow_s` seconds."""
+    slow_s: float = 1.0
+    drop_news: float = 0.0
+    repeat_news: float = 0.0
+    delay_news: float = 0.0
+    """News come up to `delay_s` seconds late, behind others that came after them."""
+    delay_s: float = 5.0
+    shuffle_news: float = 0.0
+    """The ids of one call come in another order."""
+    lose_lease: float = 0.0
+    """A beat is late by a lease and up to one more."""
+    crash_at: int | None = None
+    """The number of the write, from 1, at which the process dies."""
+    crash_after: bool = False
+    """It dies when that write has taken place, rather than before."""
+
+
+_CALM = FaultPlan()
+
+
+class FaultyStore:
+    """Wraps a store and lets things go wrong by a plan. `injected` counts what did."""
+
+    def __init__(self, inner: Store, plan: FaultPlan) -> None:
+        self.inner = inner
+        self.on_news: Callable[[Sequence[str]], None] = _ignore
+        self.injected: Counter[str] = Counter()
+        self.writes = 0
+        """How many groups were given to it."""
+        self.crashed = False
+        self._plan = plan
+        self._chance = Random(plan.seed)  # noqa: S311 - chance that can be repeated
+        self._turn = asyncio.Lock()
+        inner.on_news = self._hear
+
+    def calm(self) -> None:
+        """From now on nothing goes wrong, so that one can see whether everything comes to an end."""
+        self._plan = _CALM
+
+    def crash(self) -> None:
+        """The process dies now: nothing is read, written or heard any more."""
+        self.crashed = True
+        self.inner.on_news = _ignore
+
+    def _happens(self, what: str, probability: float) -> bool:
+        # A number is drawn in any case, so that one probability does not change what another one brings.
+        happens = self._chance.random() < probability
+        if happens:
+            self.injected[what] += 1
+        return happens
+
+    def _living(self) -> Store:
+        if self.crashed:
+            raise Crash
+        return self.inner
+
+    async def apply(self, group: Sequence[Operation]) -> list[Result]:
+        """One transaction, which may be slow, fail, seem to fail, or be the last one."""
+        async with self._turn:
+            self._living()
+            plan, number = self._plan, self.writes + 1
+            self.writes = number
+            delay = self._chance.uniform(0.0, plan.slow_s)
+            if self._happens("slow", plan.slow):
+                await asyncio.sleep(delay)
+            self._crash_if(number == plan.crash_at and not plan.crash_after)
+            fails, seems_to = self._happens("fail_before", plan.fail_before), self._chance.random() < plan.fail_after
+            if fails:
+                raise StoreUnavailable(f"Write {number} failed on purpose. Nothing was written.")
+            results = await self._living().apply(group)
+            self._crash_if(number == plan.crash_at)
+            if seems_to:
+                self.injected["fail_after"] += 1
+                raise StoreUnavailable(f"Write {number} was lost from sight on purpose.", outcome_unknown=True)
+            return results
+
+    def _crash_if(self, is_time: bool) -> None:
+        if is_time:
+            self.injected["crash"] += 1
+            self.crash()
+        self._living()
+
+    def _hear(self, run_ids: Sequence[str]) -> None:
+        plan, heard = self._plan, list(run_ids)
+        delay = self._chance.uniform(0.0, plan.delay_s)
+        if self._happens("shuffle_news", plan.shuffle_news):
+            self._chance.shuffle(heard)
+        is_repeated = self._happens("repeat_news", plan.repeat_news)
+        is_late = self._happens("delay_news", plan.delay_news)
+        if self._happens("drop_news", plan.drop_news):
+            return
+        loop = asyncio.get_running_loop()
+        if is_late or is_repeated:
+            loop.call_later(delay, self._tell, heard)
+        if not is_late:
+            self._tell(heard)
+
+    def _tell(self, run_ids: list[str]) -> None:
+        if not self.crashed:
+            self.on_news(run_ids)
+
+    async def open(self) -> None:
+        """See the port."""
+        await self._living().open()
+
+    async def close(self) -> None:
+        """See the port. Who has crashed leaves without a word."""
+        if not self.crashed:
+            await self.inner.close()
+
+    async def join(self, name: str, lease_s: float) -> Member:
+        """See the port."""
+        return await self._living().join(name, lease_s)
+
+    async def beat(self, fence: int, lease_s: float) -> bool:
+        """See the port. Now and then the member sleeps past its lease before."""
+        delay = lease_s * (1.0 + self._chance.random())
+        if self._happens("lose_lease", self._plan.lose_lease):
+            await asyncio.sleep(delay)
+        return await self._living().beat(fence, lease_s)
+
+    async def get(self, run_id: str) -> RunRow | None:
+        """See the port."""
+        return await self._living().get(run_id)
+
+    async def find(self, query: RunQuery) -> list[RunRow]:
+        """See the port."""
+        return await self._living().find(query)
+
+    async def load(self, run_id: str) -> StoredRun | None:
+        """See the port."""
+        return await self._living().load(run_id)
+
+    async def export(self, run_id: str) -> StoredRun | None:
+        """See the port."""
+        return await self._living().export(run_id)
+
+    async def mail(self, run_id: str, after: int) -> list[Mail]:
+        """See the port."""
+        return await self._living().mail(run_id, after)
+
+    async def chunks(self, run_id: str, first_tick: int, limit: int) -> list[Chunk]:
+        """See the port."""
+        return await self._living().chunks(run_id, first_tick, limit)
+
+    async def stream(self, run_id: str, cursor: int, limit: int) -> list[Chunk]:
+        """See the port."""
+        return await self._living().stream(run_id, cursor, limit)
+
+    async def timers_due(self, workflows: tuple[str, ...], before: float, limit: int) -> list[tuple[str, float]]:
+        """See the port."""
+        return await self._living().timers_due(workflows, before, limit)
+
+    async def counts(self) -> dict[str, int]:
+        """See the port."""
+        return await self._living().counts()
+
+
+def _ignore(_run_ids: Sequence[str]) -> None:
+    """Nobody listens."""

@@ -1,0 +1,111 @@
+"""The kinds of databases that the suite runs on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from loom.store.memory import MemoryDatabase, MemoryStore
+from loom.store.ports import Store
+
+KINDS = ("memory", "sqlite", "postgres")
+
+
+class Database(Protocol):
+    """What the tests need of a kind of database beside the port."""
+
+    many_members: bool
+    """Whether several members may work on it at once."""
+    unreadable: bool
+    """Whether it refuses values that are not what the records say."""
+
+    async def open(self, on_news: Callable[[Sequence[str]], None] | None = None) -> Store:
+        """One more store on it, opened."""
+        ...
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let leases run out."""
+        ...
+
+    async def dispose(self) -> None:
+        """Close all stores and remove the database."""
+        ...
+
+
+class _Stores:
+    """Closes at the end what was opened."""
+
+    many_members = True
+    unreadable = True
+
+    def __init__(self, new: Callable[[], Store]) -> None:
+        self._new = new
+        self._open: list[Store] = []
+
+    async def open(self, on_news: Callable[[Sequence[str]], None] | None = None) -> Store:
+        store = self._new()
+        if on_news is not None:
+            store.on_news = on_news
+        await store.open()
+        self._open.append(store)
+        return store
+
+    async def pass_time(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def dispose(self) -> None:
+        for store in self._open:
+            await store.close()
+
+
+class Memory(_Stores):
+    unreadable = False
+
+    def __init__(self) -> None:
+        self._now = 1000.0
+        kept = MemoryDatabase()
+        super().__init__(lambda: MemoryStore(kept, clock=lambda: self._now))
+
+    async def pass_time(self, seconds: float) -> None:
+        self._now += seconds
+
+
+class Sqlite(_Stores):
+    many_members = False
+
+    def __init__(self, folder: Path) -> None:
+        from loom.store.sqlite import SqliteStore
+
+        super().__init__(lambda: SqliteStore(folder / "runs.db"))
+
+
+class Postgres(_Stores):
+    def __init__(self) -> None:
+        from postgres_server import fresh_database_url
+
+        from loom.store.postgres import PostgresStore
+
+        url = fresh_database_url()
+        super().__init__(lambda: PostgresStore(url))
+
+
+def new_database(kind: str, folder: Path) -> Database:
+    """A new and empty database."""
+    if kind == "memory":
+        return Memory()
+    return Sqlite(folder) if kind == "sqlite" else Postgres()
+
+
+def require(kind: str) -> None:
+    """Skip a kind whose store does not exist yet."""
+    try:
+        import_module(f"loom.store.{kind}")
+        if kind == "postgres":
+            import_module("postgres_server")
+    except ModuleNotFoundError as error:
+        pytest.skip(f"{error.name} does not exist yet")

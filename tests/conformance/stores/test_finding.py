@@ -1,0 +1,106 @@
+"""Listing runs: every condition alone, several together, and page by page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from store_samples import Owner, do, ids, start, started
+
+from loom.store.operations import ParkRun
+from loom.store.ports import Store
+from loom.store.records import RunQuery
+
+
+@pytest.fixture
+async def runs(store: Store, fence: int) -> Store:
+    """Eight runs, each with something that no other has; the later its letter, the younger."""
+    owners: dict[str, Owner] = {}
+    made: dict[str, dict[str, Any]] = {
+        "a": {"tags": {"team": "x", "env": "prod"}},
+        "b": {"tags": {"team": "x", "env": "test"}},
+        "c": {"workflow": "v", "tags": {"team": "y"}},
+        "d": {"workflow": "v", "parent": "a", "parent_ref": 1},
+        "e": {"parent": "a", "parent_ref": 2},
+        "f": {},
+        "g": {},
+        "h": {},
+    }
+    for at, (run_id, more) in enumerate(made.items()):
+        owners[run_id] = await started(store, run_id, fence, at=float(at), **more)
+    await owners["a"].commit(head={"idle_since": 10.0, "waiting_for": ("Ask", "m.Ask")})
+    await owners["b"].commit(head={"idle_since": 20.0, "waiting_for": ("Ask", "m.Ask", "Other")})
+    await owners["c"].commit(head={"idle_since": 30.0})
+    await owners["d"].commit(head={"paused": True})
+    await do(store, ParkRun("e", fence, "no code"))
+    await owners["f"].end("completed")
+    await owners["g"].end("failed")
+    await owners["h"].end("cancelled")
+    return store
+
+
+CASES: list[tuple[dict[str, Any], str]] = [
+    ({}, "hgfedcba"),
+    ({"status": "running"}, "edcba"),
+    ({"status": "completed"}, "f"),
+    ({"status": "failed"}, "g"),
+    ({"status": "cancelled"}, "h"),
+    ({"workflow": "v"}, "dc"),
+    ({"workflow": "w"}, "hgfeba"),
+    ({"workflow": "unknown"}, ""),
+    ({"idle": True}, "cba"),
+    ({"idle": False}, "hgfed"),
+    ({"idle_before": 20.0}, "ba"),
+    ({"idle_before": 9.9}, ""),
+    ({"waiting_for": "Ask"}, "ba"),
+    ({"waiting_for": "m.Ask"}, "ba"),
+    ({"waiting_for": "Other"}, "b"),
+    ({"waiting_for": "As"}, ""),
+    ({"tags": {"team": "x"}}, "ba"),
+    ({"tags": {"team": "x", "env": "test"}}, "b"),
+    ({"tags": {"team": "y", "env": "test"}}, ""),
+    ({"tags": {"team": ""}}, ""),
+    ({"parent": "a"}, "ed"),
+    ({"paused": True}, "d"),
+    ({"paused": False}, "hgfecba"),
+    ({"parked": True}, "e"),
+    ({"parked": False}, "hgfdcba"),
+    ({"limit": 3}, "hgf"),
+    ({"after": (4.0, "e")}, "dcba"),
+    ({"after": (4.0, "e"), "limit": 2}, "dc"),
+    ({"status": "running", "workflow": "w", "idle": True}, "ba"),
+    ({"status": "running", "idle": True, "idle_before": 15.0, "waiting_for": "Ask", "tags": {"env": "prod"}}, "a"),
+    ({"workflow": "v", "parent": "a", "paused": True, "parked": False, "idle": False}, "d"),
+    ({"status": "completed", "waiting_for": "Ask"}, ""),
+    ({"tags": {"team": "x"}, "after": (1.0, "b")}, "a"),
+    ({"waiting_for": "Ask", "limit": 1}, "b"),
+]
+
+
+@pytest.mark.parametrize(("query", "expected"), CASES, ids=[str(query) for query, _ in CASES])
+async def test_find(runs: Store, query: dict[str, Any], expected: str) -> None:
+    assert await ids(runs, **query) == list(expected)
+
+
+async def test_found_rows_are_whole(runs: Store) -> None:
+    for row in await runs.find(RunQuery()):
+        assert row == await runs.get(row.run_id)
+
+
+async def test_runs_of_the_same_moment_are_ordered_by_their_id(store: Store) -> None:
+    await store.apply([start(run_id, at=1.0) for run_id in ("b", "B", "a", "ä", "z", "Z", "10", "9")])
+    assert await ids(store) == ["ä", "z", "b", "a", "Z", "B", "9", "10"]
+    assert await ids(store, after=(1.0, "b")) == ["a", "Z", "B", "9", "10"]
+
+
+@pytest.mark.parametrize("query", [{}, {"status": "running"}, {"tags": {"k": "v"}}, {"workflow": "w"}])
+async def test_pages_have_no_gap_and_no_repeat_while_runs_are_added(store: Store, query: dict[str, Any]) -> None:
+    await store.apply([start(f"r{number}", at=float(number // 3), tags={"k": "v"}) for number in range(20)])
+    expected = await ids(store)
+    pages: list[str] = []
+    after = None
+    while page := await store.find(RunQuery(**query, limit=4, after=after)):
+        pages.extend(row.run_id for row in page)
+        after = (page[-1].created_at, page[-1].run_id)
+        await do(store, start(f"new{len(pages)}", at=100.0, tags={"k": "v"}))
+    assert pages == expected
