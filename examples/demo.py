@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import sys
 import tempfile
 import time
@@ -111,12 +110,12 @@ class Weaver(Workflow):
         return StopEvent(result=f"{'sold' if answer.accepted else 'kept'}, {attempts} attempts")
 
 
-# -- the process that works ------------------------------------------------------------------------------------------
+# -- the process that works -------------------------------------------------------------------------------------------
 
 
 async def work(url: str, world: World) -> None:
     """Begin the run, or take it up if it is there, and work until it has ended."""
-    async with loom.connect(url, idle_timeout=0.2) as runtime:
+    async with loom.connect(url, idle_timeout=0.1) as runtime:
         runtime.register(Weaver(world), name="weaver")
         await (await runtime.start("weaver", {"colours": COLOURS}, run_id=RUN))
 
@@ -124,30 +123,126 @@ async def work(url: str, world: World) -> None:
 async def worker(url: str, world: Path) -> Process:
     """The same in a process of its own."""
     process = await asyncio.create_subprocess_exec(sys.executable, __file__, "--work", url, str(world))
-    console.print(f"   process {process.pid} works")
+    console.print(f"   process {process.pid} works on the run")
     return process
 
 
-# -- the process that watches ----------------------------------------------------------------------------------------
+# -- the process that watches -----------------------------------------------------------------------------------------
 
 
-class Watcher:
-    """Reads the run's stream from the store, where it left off, whoever works on the run."""
-
-    def __init__(self, handler: Any) -> None:
-        self._handler = handler
-        self._cursor = -1
-        self.notes: Counter[str] = Counter()
-
-    async def until(self, wanted: str) -> str:
-        """Show notes until one says this, or until the run asks something."""
-        async for event in self._handler.stream_events(after=self._cursor):
-            self._cursor = event_cursor(self._handler, self._cursor)
-            if isinstance(event, Note):
-                self.notes[event.text] += 1
-                console.print("  ", event.text)
-                if wanted in event.text:
-                    return event.text
-            elif isinstance(event, Question):
+async def show(handler: Any, seen: list[str], until: str) -> str:
+    """Show the stream of a run from where it was left, until it says something or asks a question."""
+    async for event in handler.stream_events():
+        if isinstance(event, Question):
+            return event.text
+        if isinstance(event, Note):
+            seen.append(event.text)
+            console.print("  ", event.text)
+            if until in event.text:
                 return event.text
-        raise RuntimeError("The run has ended without a question.")
+    raise RuntimeError("The run has ended without a question.")
+
+
+async def person(question: str, ask: bool) -> bool:
+    """Ask whoever sits at the keyboard, or let somebody type a yes."""
+    console.print(f"   [bold]{question}[/] \\[y/n] ", end="")
+    if ask:
+        return (await asyncio.to_thread(input)).strip().lower().startswith("y")
+    await asyncio.sleep(0.8)
+    console.print("[bold]y[/]")
+    return True
+
+
+async def found(runtime: Any) -> Any:
+    """The handler of the run, as soon as somebody has started it."""
+    while True:
+        try:
+            return await runtime.handler(RUN)
+        except loom.RunNotFound:
+            await asyncio.sleep(0.02)
+
+
+async def released(runtime: Any) -> Any:
+    """What is stored of the run, as soon as nobody has it in memory."""
+    while (info := await runtime.get(RUN)).in_memory:  # noqa: ASYNC110 - another process does it
+        await asyncio.sleep(0.02)
+    return info
+
+
+def summary(rows: dict[str, str]) -> Table:
+    """What happened, in a table."""
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column()
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+async def watch(database: Path, world: World, worlds_file: Path, ask: bool) -> None:
+    """Let a process work, kill it, let another one go on, and answer the question."""
+    began = time.perf_counter()
+    url = f"sqlite:///{database}"
+    seen: list[str] = []
+    async with loom.connect(url) as runtime:
+        console.rule("[bold]1[/]  six threads, three workers, one that breaks")
+        first = await worker(url, worlds_file)
+        handler = await found(runtime)
+        await show(handler, seen, until="green")
+        await asyncio.sleep(0.1)  # the others are in the middle of their work
+
+        first.kill()
+        await first.wait()
+        console.rule(f"[bold]2[/]  [red]kill -9 {first.pid}[/]: the process is gone in mid-run")
+        info, before = await runtime.get(RUN), world.count("body")
+        console.print(f"   the file says: {info.status}, {info.ticks} ticks, {info.events} events; nobody works on it")
+        await asyncio.sleep(0.5)
+
+        console.rule("[bold]3[/]  another process takes the run up from the file")
+        second = await worker(url, worlds_file)
+        question = await show(handler, seen, until="?")
+        again = world.count("body") - before
+        info = await released(runtime)
+        [waiter] = info.active_waiters
+        console.rule("[bold]4[/]  the run waits for a person, and is in no process's memory")
+        console.print(f"   the file says: {info.status}, idle, waits for {waiter['event_type'].rpartition('.')[2]}")
+        await handler.send_event(Answer(accepted=await person(question, ask)))
+        result = await handler
+        await second.wait()
+        info, wool = await runtime.get(RUN), world.count("wool")
+
+    console.rule("[bold]done[/]")
+    repeated = [colour for colour in again if colour in before and colour != "blue"]
+    rows = {
+        "the cloth is": f"[bold]{result}[/]",
+        "bodies begun before the kill": ", ".join(before),
+        "begun again after it": ", ".join(repeated),
+        "wool bought, with ctx.once": f"{wool.total()} times for {len(wool)} threads",
+        "lines on the stream": f"{len(seen)}, {len(seen) - len(set(seen))} of them twice",
+        "the run": f"{info.status}: {info.ticks} ticks, {info.events} events",
+        "time": f"{time.perf_counter() - began:.1f} s",
+    }
+    console.print(summary(rows))
+
+
+def main() -> None:
+    """Watch, or work if the watching process says so."""
+    parser = argparse.ArgumentParser(description="A run that is killed in the middle, and goes on.")
+    parser.add_argument("--ask", action="store_true", help="let me answer the question")
+    parser.add_argument("--keep", metavar="FILE", type=Path, help="keep the database in this file")
+    parser.add_argument("--work", nargs=2, metavar=("URL", "FILE"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.work:
+        url, file = arguments.work
+        asyncio.run(work(url, World(Path(file))))
+        return
+    if arguments.keep is not None and arguments.keep.exists():
+        parser.error(f"{arguments.keep} exists already: name a new file.")
+    with tempfile.TemporaryDirectory(prefix="loom-demo-") as folder:
+        database = (arguments.keep or Path(folder) / "demo.db").resolve()
+        worlds_file = Path(folder) / "world.txt"
+        asyncio.run(watch(database, World(worlds_file), worlds_file, arguments.ask))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """Looks from outside at what is left of a workload: the database, and what the killed processes had witnessed.
 
-`check` gives the problems that it finds as lines; none means that nothing acknowledged was lost and nothing was doubled.
+`check` gives the problems that it finds as lines; none means that nothing acknowledged was lost, and nothing doubled.
 """
 
 from __future__ import annotations

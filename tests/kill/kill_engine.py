@@ -33,7 +33,7 @@ async def engine(url: str, side: Path, work: Workload, kill: Kill | None) -> Non
     store = killing_store(url, kill)
     async with loom.connect(store, poll_interval=0.1, lease=LEASE_S, **work.options) as runtime:
         for kind, name in work.workflow_names().items():
-            runtime.register(WORKFLOWS[kind](timeout=60), name=name)
+            runtime.register(WORKFLOWS[kind], name=name)
         async with asyncio.TaskGroup() as group:
             for plan in work.plans:
                 group.create_task(_see_to(runtime, plan, plan.run_id in started, None if work.beside else sent))

@@ -10,15 +10,17 @@ from kill_workload import WORKFLOWS
 
 from loom.core.commands import CommandPublishEvent
 from loom.core.records import EventRecord
+from loom.core.replay import replay_steps
 from loom.core.reports import Published
 from loom.core.state import BrokerState
 from loom.core.ticks import TickAddEvent, TickRecordResult, TickStartRun, TickTimeout, TickTimerFired, WorkflowTick
-from loom.core.replay import replay_steps
 from loom.runtime.durable.heads import HeadWriter
 from loom.runtime.durable.registered import Registered
 from loom.runtime.durable.takeup import restored
 from loom.store import codec
 from loom.store.records import StoredRun
+
+CODES = {kind: Registered(kind, workflow) for kind, workflow in WORKFLOWS.items()}
 
 
 class Journal:
@@ -26,7 +28,7 @@ class Journal:
 
     def __init__(self, stored: StoredRun, kind: str) -> None:
         self.stored = stored
-        self._code = Registered(stored.row.workflow, WORKFLOWS[kind](timeout=60))
+        self._code = CODES[kind]
         run_id = stored.row.run_id
         self.ticks: list[WorkflowTick] = [tick for chunk in stored.chunks for tick in codec.decode_ticks(run_id, chunk)]
         self._published: list[Published] = [

@@ -26,34 +26,38 @@ RUNNER = Path(__file__).with_name("kill_runner.py")
 
 
 class Points:
-    """Which point is next: each place of the plain workload in order, until its end; then random ones from a seed."""
+    """Which point is next: each place of the plain workload from its first time to its last; random ones from a seed.
+
+    `places` says for each place which times are taken: every one, or every so-manieth. So many random points come in
+    between, and behind, that there are `count` points in all.
+    """
 
     def __init__(self, places: dict[str, int], seed: int, count: int) -> None:
-        self._strides = dict(places)
-        self._places = dict.fromkeys(places, 1)
+        self._strides = places
+        self._next = dict.fromkeys(places, 1)
         self._seed = seed
-        self._left = count
-        self._all_places = tuple(places)
+        self._count = count
+        self._given = 0
 
     def next(self) -> str | None:
         """A point, or None if there are enough."""
-        if self._left <= 0:
+        if not self._next and self._given >= self._count:
             return None
-        self._left -= 1
-        if self._places:
-            place = min(self._places, key=lambda name: self._places[name])
-            number = self._places[place]
-            self._places[place] += self._strides[place]
+        self._given += 1
+        if self._next and self._given % 4:
+            place = min(self._next, key=lambda name: self._next[name])
+            number = self._next[place]
+            self._next[place] += self._strides[place]
             return f"0/{place}:{number}"
         self._seed += 1
-        return random_point(self._seed, self._all_places)
+        return random_point(self._seed, tuple(self._strides))
 
     def missed(self, point: str) -> None:
         """The workload had ended before this point: it does not count, and its place has no more."""
-        self._left += 1
+        self._given -= 1
         seed, _, kill = point.partition("/")
         if seed == "0":
-            self._places.pop(kill.partition(":")[0], None)
+            self._next.pop(kill.partition(":")[0], None)
 
 
 def random_point(seed: int, places: tuple[str, ...]) -> str:
@@ -151,7 +155,8 @@ class Sweep:
 
     def _say(self, line: str) -> None:
         if self._show is not None:
-            print(line, file=self._show, flush=True)
+            self._show.write(f"{line}\n")
+            self._show.flush()
 
 
 class Given(Points):
@@ -163,8 +168,7 @@ class Given(Points):
 
     def next(self) -> str | None:
         """The point, again."""
-        self._left -= 1
-        return self._point if self._left >= 0 else None
+        return self._point if super().next() is not None else None
 
     def missed(self, point: str) -> None:
         """Then it was not reached this time."""
@@ -187,7 +191,7 @@ def main() -> int:
         points = Given(arguments.repeat, arguments.times)
     until = time.monotonic() + 60 * arguments.minutes if arguments.minutes is not None else None
     report = Sweep(points, urls_for(arguments.store, arguments.jobs), until=until, show=sys.stdout).run()
-    print(report)
+    sys.stdout.write(f"{report}\n")
     return 1 if report.failures else 0
 
 
@@ -195,6 +199,7 @@ def urls_for(store: str, jobs: int) -> list[str]:
     """A database for each runner; on SQLite each point makes its own file."""
     if store == "sqlite":
         return [""] * jobs
+    sys.path.insert(0, str(RUNNER.parents[1]))
     from postgres_server import fresh_database_url
 
     return [fresh_database_url() for _ in range(jobs)]

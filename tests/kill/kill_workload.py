@@ -210,13 +210,13 @@ class Parent(Workflow):
         return StopEvent(result=[first == again, rested])
 
 
-WORKFLOWS: dict[str, type[Workflow]] = {
-    "chain": Chain,
-    "fan": Fan,
-    "letters": Letters,
-    "votes": Votes,
-    "sleeps": Sleeps,
-    "parent": Parent,
+WORKFLOWS: dict[str, Workflow] = {
+    "chain": Chain(timeout=60),
+    "fan": Fan(timeout=60),
+    "letters": Letters(timeout=60),
+    "votes": Votes(timeout=60),
+    "sleeps": Sleeps(timeout=60),
+    "parent": Parent(timeout=60),
 }
 
 

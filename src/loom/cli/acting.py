@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loom.cli.options import JsonObject, json_option, run_id_argument, store_option, tag_option, target_option
+from loom.cli.options import json_object, json_option, run_id_argument, store_option, tag_option, target_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ def tell(as_json: bool, words: str, **facts: Any) -> None:
 
 @click.command()
 @click.argument("workflow")
-@click.argument("inputs", metavar="[JSON]", type=JsonObject(), required=False)
+@click.argument("inputs", metavar="[JSON]", type=json_object, required=False)
 @click.option("--run-id", metavar="ID", help="The id of the run; the same start again is then the same run.")
 @tag_option("Give the run a tag. May be repeated.")
 @target_option
@@ -57,14 +57,14 @@ def start(
 @click.command()
 @run_id_argument
 @click.argument("event_type", metavar="TYPE")
-@click.argument("fields", metavar="[JSON]", type=JsonObject(), required=False)
+@click.argument("fields", metavar="[JSON]", type=json_object, required=False)
 @click.option("--event-id", metavar="ID", help="The same event with the same id again changes nothing.")
 @click.option("--step", metavar="NAME", help="Only this step shall get it.")
 @click.option("--waiter-id", metavar="ID", help="Only the waiters of this id shall get it.")
 @target_option
 @store_option
 @json_option
-def send(  # noqa: PLR0913 - one per option
+def send(  # noqa: PLR0913, PLR0917 - one per option
     run_id: str,
     event_type: str,
     fields: dict[str, Any] | None,
@@ -88,7 +88,7 @@ def send(  # noqa: PLR0913 - one per option
         async with client(store, targets) as runtime:
             event = await event_for(runtime, run_id, event_type, fields or {})
             await runtime.send_event(run_id, event, step=step, waiter_id=waiter_id, event_id=event_id)
-            return wire_name(type(event))
+            return wire_name(type(event)).removeprefix(".")  # of a run that has ended the full name is not known
 
     sent = perform(work())
     tell(as_json, f"{sent} is stored for run {run_id}.", run_id=run_id, sent=sent, event_id=event_id)

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from loom.cli.acting import tell
-from loom.cli.options import Moment, json_option, run_id_argument, store_option, target_option
+from loom.cli.options import json_option, moment, run_id_argument, store_option, target_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +75,7 @@ def import_run(file: IO[bytes], store: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("run_id", required=False)
-@click.option("--ended-before", metavar="WHEN", type=Moment(), help="A date, or an age as in 30d.")
+@click.option("--ended-before", metavar="WHEN", type=moment, help="A date, or an age as in 30d.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before deleting many runs.")
 @store_option
 @json_option

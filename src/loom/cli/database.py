@@ -26,15 +26,20 @@ def upgrade(as_sql: bool, store: str, as_json: bool) -> None:
 
     Engines do so themselves when they open a store; the commands of `loom workflow` do not.
     """
+    from loom.cli.problems import NoStore
     from loom.cli.session import perform, safe_url, store_at
     from loom.cli.shown import print_json
+    from loom.store.errors import StoreError
 
     async def work() -> tuple[list[Migration], str]:
-        missing, script = await _missing(store)
-        if missing and not as_sql:
-            opened = store_at(store, upgrade=True)
-            await opened.open()
-            await opened.close()
+        try:
+            missing, script = await _missing(store)
+            if missing and not as_sql:
+                found = store_at(store, upgrade=True)
+                await found.open()
+                await found.close()
+        except StoreError as error:
+            raise NoStore(str(error)) from error
         return missing, script
 
     missing, script = perform(work())
@@ -51,7 +56,7 @@ def upgrade(as_sql: bool, store: str, as_json: bool) -> None:
 
 async def _missing(url: str) -> tuple[list[Migration], str]:
     """The migrations that a store lacks, and a text that applies them. The store is not changed."""
-    from loom.cli.problems import USAGE, Problem
+    from loom.cli.problems import WrongUse
     from loom.cli.session import store_at
 
     scheme = url.partition("://")[0]
@@ -69,4 +74,4 @@ async def _missing(url: str) -> tuple[list[Migration], str]:
         assert isinstance(found, PostgresStore)
         missing = await postgres_schema.missing(found.address)
         return missing, postgres_schema.script(missing, found.address) if missing else ""
-    raise Problem(f"{url!r} has no tables: use sqlite:///path.db or postgresql://user@host/database.", USAGE)
+    raise WrongUse(f"{url!r} has no tables: use sqlite:///path.db or postgresql://user@host/database.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from loom.cli.options import Duration, json_option, run_id_argument, store_option, tag_option, target_option
+from loom.cli.options import duration, json_option, run_id_argument, store_option, tag_option, target_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ _STATUSES = ["running", "completed", "failed", "cancelled"]
 @click.option("--status", type=click.Choice(_STATUSES), help="Only runs in this status.")
 @click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
 @click.option("--idle/--not-idle", default=None, help="Only runs that can(not) be moved from outside alone.")
-@click.option("--idle-longer-than", metavar="TIME", type=Duration(), help="Only runs idle for so long, as in 5m.")
+@click.option("--idle-longer-than", metavar="TIME", type=duration, help="Only runs idle for so long, as in 5m.")
 @click.option("--waiting-for", metavar="TYPE", help="Only runs that wait for an event of this type.")
 @click.option("--paused/--not-paused", default=None, help="Only runs that are (not) paused.")
 @click.option("--parked/--not-parked", default=None, help="Only runs that (do not) lack their code.")
@@ -156,7 +156,7 @@ def replay(run_id: str, targets: Sequence[str], store: str, as_json: bool) -> No
 
     Exits with 1 if it does not.
     """
-    from loom.cli.problems import FAILED
+    from loom.cli.problems import Problem
     from loom.cli.replaying import Replayed, replayed
     from loom.cli.session import client, perform
     from loom.cli.shown import print_json, print_line
@@ -180,4 +180,4 @@ def replay(run_id: str, targets: Sequence[str], store: str, as_json: bool) -> No
         since = f" from tick {found.first_tick} on" if found.first_tick else ""
         print_line(f"Run {run_id}: {found.ticks} ticks{since} give the {verdict} state, {found.events} events.")
     if found.differences:
-        raise SystemExit(FAILED)
+        raise SystemExit(Problem.exit_code)

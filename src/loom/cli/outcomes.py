@@ -56,7 +56,7 @@ def tell_outcome(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json({**found, "result": _plain(result)})
         if found["status"] != "completed":
-            raise SystemExit(1)
+            raise SystemExit(Problem.exit_code)
     elif found["status"] != "completed":
         reason = f": {found['error']}" if found["error"] else "."
         raise Problem(clean(f"Run {found['run_id']!r} {_WORDS[found['status']]}{reason}"))

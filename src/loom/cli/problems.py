@@ -11,18 +11,31 @@ from typing import TYPE_CHECKING
 
 import click
 
+from loom.cli.shown import clean
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FAILED, USAGE, UNAVAILABLE = 1, 2, 3
-
 
 class Problem(click.ClickException):
-    """Something that the user is told in one line."""
+    """Something that the user is told in one line: what was asked for failed."""
 
-    def __init__(self, message: str, exit_code: int = FAILED) -> None:
-        super().__init__(in_one_line(message))
-        self.exit_code = exit_code
+    exit_code = 1
+
+    def __init__(self, message: str) -> None:
+        super().__init__(clean(in_one_line(message)))
+
+
+class WrongUse(Problem):
+    """The command was given wrongly."""
+
+    exit_code = 2
+
+
+class NoStore(Problem):
+    """The store cannot be used."""
+
+    exit_code = 3
 
 
 def in_one_line(message: str) -> str:
@@ -39,6 +52,6 @@ def told() -> Iterator[None]:
     try:
         yield
     except (StoreUnavailable, StoreTooNew, StoreOutdated) as error:
-        raise Problem(str(error), UNAVAILABLE) from error
+        raise NoStore(str(error)) from error
     except (StoreError, WorkflowRuntimeError) as error:
         raise Problem(str(error)) from error

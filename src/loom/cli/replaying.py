@@ -92,7 +92,9 @@ def _other_fields(stored: StoredRun, state: BrokerState) -> list[str]:
     head, _ = HeadWriter().head(state, lambda: state, 0.0)
     # Whoever asked for a retry has set the status, and the tick is still in the mail.
     names = [name for name in _COMPARED if not (stored.mail and name in ("status", "error", "idle_since"))]
-    return [_difference(name, stored.row.head, head) for name in names if _get(stored.row.head, name) != _get(head, name)]
+    return [
+        _difference(name, stored.row.head, head) for name in names if _get(stored.row.head, name) != _get(head, name)
+    ]
 
 
 def _difference(name: str, stored: RunHead, made: RunHead) -> str:

@@ -5,19 +5,19 @@ May import loom.core, loom.runtime and loom.steps.
 
 from __future__ import annotations
 
+from types import new_class
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError, model_serializer
-from typing_extensions import override
 
-from loom.cli.problems import FAILED, USAGE, Problem
+from loom.cli.problems import Problem, WrongUse
 from loom.core.state import CHILD_RUN
 from loom.core.ticks import TickStartRun
 from loom.steps.events import Event
-from loom.steps.registry import AmbiguousTypeError, UnknownTypeError, resolve, wire_name
+from loom.steps.registry import framework_type, wire_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from loom.runtime.durable.runtime import DurableRuntime
 
@@ -25,37 +25,41 @@ _OWN_FORM = "The workflow of run {run!r} stores its events in a form of its own:
 
 
 async def event_for(runtime: DurableRuntime, run_id: str, name: str, fields: dict[str, Any]) -> Event:
-    """The event that a person means: of a class that was loaded, else of a type that the run itself asks for."""
-    workflow = (await runtime.row(run_id)).workflow
-    cls = _loaded(runtime, name)
+    """The event that a person means: of a class that a target has brought, else of a type that the run asks for."""
+    row = await runtime.row(run_id)
+    cls = _of_targets(name) if runtime.codes else None
     if cls is None:
-        cls = stand_in(await _asked_for(runtime, run_id, name))
-        if workflow not in runtime.codes:
+        # A run that has ended asks for nothing any more; the store says so, or knows the event by its id.
+        ended = row.head.status != "running"
+        full_name = name if ended else await _asked_for(runtime, run_id, name)
+        cls = _known(full_name) or stand_in(full_name)
+        if not ended and row.workflow not in runtime.codes:
             await _check_form(runtime, run_id)
     try:
         return cls(**fields)
     except ValidationError as error:
         found = "; ".join(f"{'.'.join(map(str, part['loc'])) or 'it'}: {part['msg']}" for part in error.errors())
-        raise Problem(f"This is no {cls.__name__}: {found}.", USAGE) from error
+        raise WrongUse(f"This is no {cls.__name__}: {found}.") from error
 
 
-def _loaded(runtime: DurableRuntime, name: str) -> type[Event] | None:
-    """A class of the targets, by its wire name or its short name; or one of Loom's own, by its wire name."""
-    of_targets = [cls for code in runtime.codes.values() for cls in code.workflow.events]
-    short = {cls for cls in of_targets if cls.__name__ == name}
-    if len(short) > 1:
-        raise Problem(f"{name} could be any of {_listed(map(wire_name, short))}: use its full name.", USAGE)
-    if short:
-        return short.pop()
-    try:
-        found = resolve(name, of_targets)
-    except UnknownTypeError:
-        return None
-    except AmbiguousTypeError as error:
-        raise Problem(str(error), USAGE) from error
-    if not issubclass(found, Event):
-        raise Problem(f"{name} is not an event.", USAGE)
-    return found
+def _of_targets(name: str) -> type[Event] | None:
+    """An event class of this process, by its wire name or its short name."""
+    found = {wire_name(cls): cls for cls in _event_classes(Event) if name in (cls.__name__, wire_name(cls))}
+    if len(found) > 1:
+        raise WrongUse(f"{name} could be any of {_listed(found)}: use its full name.")
+    return next(iter(found.values()), None)
+
+
+def _event_classes(root: type[Event]) -> Iterator[type[Event]]:
+    for cls in root.__subclasses__():
+        yield cls
+        yield from _event_classes(cls)
+
+
+def _known(name: str) -> type[Event] | None:
+    """A class of Loom's own, by its wire name."""
+    found = framework_type(name)
+    return found if found is not None and issubclass(found, Event) else None
 
 
 async def _asked_for(runtime: DurableRuntime, run_id: str, name: str) -> str:
@@ -67,14 +71,13 @@ async def _asked_for(runtime: DurableRuntime, run_id: str, name: str) -> str:
     asked = list(dict.fromkeys([*waited, *(accepted for spec in state.config.steps for accepted in spec.accepts)]))
     found = [known for known in asked if name in (known, known.rpartition(".")[2])]
     if len(found) > 1:
-        raise Problem(f"{name} could be any of {_listed(found)}: use its full name.", USAGE)
+        raise WrongUse(f"{name} could be any of {_listed(found)}: use its full name.")
     if found:
         return found[0]
     needs = f"It waits for {_listed(waited)}." if waited else f"Its steps take {_listed(asked)}."
     raise Problem(
         f"Run {run_id!r} neither waits for {name} nor has a step that takes it. {needs} "
         "For another type name its code with --target.",
-        FAILED,
     )
 
 
@@ -96,15 +99,24 @@ def _listed(names: Iterable[str]) -> str:
 
 def stand_in(name: str) -> type[Event]:
     """An event class for a type whose code is not at hand. Its fields are stored as they are given, unchecked."""
-
-    class StandIn(Event):
-        @model_serializer(mode="plain")
-        @override
-        def custom_model_dump(self) -> dict[str, Any]:  # type: ignore[override]
-            """All fields side by side, as the real class stores those that it declares."""
-            return dict(self._data)
-
     module, _, short = name.rpartition(".")
-    namespace = {"__module__": module, "__qualname__": short}
-    cls: type[Event] = type(StandIn)(short, (StandIn,), namespace)
+    namespace = {
+        "__module__": module,
+        "__qualname__": short,
+        "custom_model_dump": model_serializer(mode="plain")(_fields_side_by_side),
+    }
+    cls: type[Event] = new_class(short, (_Unknown, Event), exec_body=lambda body: body.update(namespace))
     return cls
+
+
+class _Unknown:
+    """Keeps a stand-in out of the registry, where the real class may be by the same name."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        pass
+
+
+def _fields_side_by_side(event: Any) -> dict[str, Any]:
+    """All fields, as the real class stores those that it declares."""
+    return dict(event._data)

@@ -11,10 +11,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from loom.cli.problems import UNAVAILABLE, USAGE, Problem, told
+from loom.cli.problems import NoStore, WrongUse, told
 from loom.cli.targets import named_workflow
 from loom.runtime.connect import connect, open_store
 from loom.runtime.durable.registered import Registered
+from loom.store.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Sequence
@@ -36,19 +37,33 @@ def store_at(url: str, *, upgrade: bool) -> Store:
     try:
         return open_store(url, upgrade=upgrade)
     except ValueError as error:
-        raise Problem(str(error), USAGE) from error
+        raise WrongUse(str(error)) from error
     except ImportError as error:
-        raise Problem(str(error), UNAVAILABLE) from error
+        raise NoStore(str(error)) from error
+
+
+@asynccontextmanager
+async def opened(store: Store, **settings: Any) -> AsyncIterator[DurableRuntime]:
+    """A runtime over a store; whatever keeps it from opening means that the store cannot be used."""
+    runtime = connect(store, **settings)
+    try:
+        await runtime.__aenter__()
+    except StoreError as error:
+        raise NoStore(str(error)) from error
+    try:
+        yield runtime
+    finally:
+        await runtime.close()
 
 
 @asynccontextmanager
 async def client(url: str, targets: Sequence[str] = ()) -> AsyncIterator[DurableRuntime]:
     """The runs of a store, from outside. With targets, their types are known and events are stored as they say."""
     if url.startswith("memory:"):
-        raise Problem("memory:// lives in the process that made it: name the store of your engine.", USAGE)
+        raise WrongUse("memory:// lives in the process that made it: name the store of your engine.")
     store = store_at(url, upgrade=False)
     named = [named_workflow(target) for target in targets]
-    async with connect(store) as runtime:
+    async with opened(store) as runtime:
         # Their code is known from here on, but `register` would make this process work for them.
         runtime.codes.update({name: Registered(name, workflow) for name, workflow in named})
         yield runtime

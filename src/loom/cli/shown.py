@@ -42,13 +42,17 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left", title_style="bold")
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, title=title, title_justify="left", title_style="bold"
+    )
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(Text(clean(cell)) for cell in row))
     # Asked now: whoever tests or embeds the command may have replaced the stream.
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _NO_LIMIT, highlight=False)
+    if title is not None:
+        console.print()
     console.print(table)
 
 

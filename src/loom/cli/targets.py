@@ -45,7 +45,7 @@ def load_workflow(target: str) -> Workflow | type[Workflow]:
 
 
 def named_workflow(target: str) -> tuple[str, Workflow]:
-    """The workflow of a target, and what its runs are stored under: the target's own name, or the one in NAME=TARGET."""
+    """The workflow of a target, and the name of its runs: that in the target, or NAME of NAME=TARGET."""
     name, given, place = target.partition("=")
     if not given:
         name, place = target.rpartition(":")[2], target

@@ -118,8 +118,10 @@ def _apply(d: Draft, tick: WorkflowTick) -> None:
 
 
 def _may_go_on(outcome: Outcome, tick: type) -> bool:
-    """Whether a tick can bring a run back that is over: a parked one is taken up, a failed one is retried."""
-    return tick is TickResume if outcome.status == "parked" else tick is TickRetryRun and outcome.abandoned is not None
+    """Whether a tick matters to a run that is over: a parked one is taken up or cancelled, a failed one is retried."""
+    if outcome.status == "parked":
+        return tick is TickResume or tick is TickCancelRun
+    return tick is TickRetryRun and outcome.abandoned is not None
 
 
 def _add_event(d: Draft, tick: TickAddEvent) -> None:

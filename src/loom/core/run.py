@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from loom.core.draft import FieldReader
     from loom.core.planner import Planner
-    from loom.core.state import RunFields
+    from loom.core.state import Outcome, RunFields
     from loom.core.ticks import WorkflowTick
 
 
@@ -76,7 +76,8 @@ class Run:
         self._buffer: list[WorkflowTick] = []
         self._journal: list[WorkflowTick] = []
         self._queue = CommandQueue(size_of)
-        self._closed = False
+        self._closed: Outcome | None = None
+        """The outcome whose terminal command has left."""
 
     @property
     def state(self) -> BrokerState:
@@ -121,7 +122,7 @@ class Run:
     @property
     def is_closed(self) -> bool:
         """Whether the terminal command has left."""
-        return self._closed
+        return self._closed is not None
 
     @property
     def has_commands(self) -> bool:
@@ -156,9 +157,9 @@ class Run:
             self._journal.append(tick)
             self._queue.add(draft.commands)
             draft.commands = []
-        if self._closed and draft.outcome is None:
-            # A parked run was taken up, or a failed one is retried: it will end once more.
-            self._closed = False
+        if self._closed is not None and draft.outcome is not self._closed:
+            # A parked run was taken up or cancelled, or a failed one is retried: it will end once more.
+            self._closed = None
         if draft.idle_since is not None or len(self._since) > _LOOK_AFTER:
             # An idle run shall take little room, and the way back shall be short.
             self._base = draft.freeze()
@@ -178,20 +179,21 @@ class Run:
 
     def flush(self, max_bytes: int | None = None, max_in_flight: int | None = None, in_flight: int = 0) -> Batch:
         """What may leave now. The terminal command is among it once nothing is queued before it."""
-        ending = not self._closed and self.is_over
+        ending = self._closed is None and self.is_over
         if ending:
             self._queue.drop_work()
         commands = self._queue.flush(max_bytes, max_in_flight, in_flight)
         if ending and not self._queue:
             commands.append(terminal_command(self.state))
-            self._closed = True
+            self._closed = self.state.outcome
         ticks, self._journal = self._journal, []
         return Batch(ticks, commands, self._queue.take_answers())
 
     def push_back(self, commands: list[WorkflowCommand]) -> None:
         """Return commands of the last flush that could not be sent."""
         kept: list[WorkflowCommand] = [c for c in commands if not isinstance(c, TerminalCommand)]
-        self._closed = self._closed and len(kept) == len(commands)
+        if len(kept) < len(commands):
+            self._closed = None
         self._queue.push_back(kept)
 
 

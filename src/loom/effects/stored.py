@@ -9,6 +9,8 @@ import math
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import to_jsonable_python
+
 from loom.core.records import EventRecord, Failure, Release, StepFailure
 from loom.effects.convert import MissingTypeError, engine_event
 from loom.effects.stored_state import StoredState, read_text
@@ -86,7 +88,7 @@ class StoredBodies:
         if isinstance(body, StepFailure | Release):
             return _engine_fields(body).get(name)
         if not isinstance(self._serializer, JsonSerializer):
-            return self._serializer.serialize(getattr(self.event(record), name, None))
+            return _comparable(to_jsonable_python(getattr(self.event(record), name, None)))
         text, fields = self._last
         if text is not body:
             fields = _fields_of(self._serializer.read_json(body))
@@ -97,7 +99,7 @@ class StoredBodies:
         """A wanted value in the form that `field` answers in: as it stands in an event that has it."""
         serializer = self._serializer
         if not isinstance(serializer, JsonSerializer):
-            return serializer.serialize(value)
+            return _comparable(to_jsonable_python(value))
         with warnings.catch_warnings():
             # The event lacks all other fields, and the value may be of another type than its field.
             warnings.simplefilter("ignore")

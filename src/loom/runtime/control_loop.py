@@ -143,12 +143,16 @@ class ControlLoop:
                     self._timers.cancel(command.seq)
             case CommandWarn():
                 self._workers.warn(command.notice.message)
-            case CommandStartChild():
-                self._workers.start_child(command)
-            case CommandCancelChild():
-                self._workers.cancel_child(command)
+            case CommandStartChild() | CommandCancelChild():
+                self._attend_child(command)
             case CommandCompleteRun() | CommandFailWorkflow() | CommandHalt():
                 return command
             case CommandPublishEvent() | CommandRunWorker() | CommandQueueEvent():
                 raise TypeError(f"{type(command).__name__} is not for here.")
         return None
+
+    def _attend_child(self, command: CommandStartChild | CommandCancelChild) -> None:
+        if isinstance(command, CommandStartChild):
+            self._workers.start_child(command)
+        else:
+            self._workers.cancel_child(command)

@@ -123,9 +123,13 @@ def _mapped(
     store: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> WorkflowTick:
     """The tick with everything changed in it that the author's code put there."""
+
+    def optional(found: EventRecord | None) -> EventRecord | None:
+        return record(found) if found is not None else None
+
     match tick:
         case TickStartRun():
-            return replace(tick, event=record(tick.event) if tick.event else None, store=store(tick.store))
+            return replace(tick, event=optional(tick.event), store=store(tick.store))
         case TickAddEvent() | TickPublishEvent():
             return replace(tick, event=record(tick.event))
         case TickStepResult():
@@ -133,16 +137,21 @@ def _mapped(
             return replace(tick, returned=tuple(map(record, tick.returned)), collects=collects)
         case TickAwaitEvent():
             requirements = tuple((name, value(wanted)) for name, wanted in tick.requirements)
-            asked = record(tick.waiter_event) if tick.waiter_event else None
-            return replace(tick, requirements=requirements, waiter_event=asked)
+            return replace(tick, requirements=requirements, waiter_event=optional(tick.waiter_event))
         case TickEditStore():
             return replace(tick, changed=store(tick.changed))
+        case TickChildEnded():
+            return replace(tick, event=optional(tick.event))
+        case _:
+            return _mapped_rarely(tick, value)
+
+
+def _mapped_rarely(tick: WorkflowTick, value: Callable[[Any], Any]) -> WorkflowTick:
+    match tick:
         case TickRecordResult():
             return replace(tick, value=value(tick.value))
         case TickStartChild():
             # A live workflow has no text form; a run that is restored starts its child anew.
             return replace(tick, start=None)
-        case TickChildEnded():
-            return replace(tick, event=record(tick.event) if tick.event else None)
         case _:
             return tick

@@ -266,9 +266,7 @@ def tell_parent(parent: LiveRun, number: int, child: BrokerState, now: float) ->
     outcome = child.outcome
     if outcome is None or outcome.status == "parked" or parent.is_done:
         return
-    tick = TickChildEnded(
-        at=now, child=number, status=outcome.status, event=outcome.event, failure=outcome.failure
-    )
+    tick = TickChildEnded(at=now, child=number, status=outcome.status, event=outcome.event, failure=outcome.failure)
     parent.on_loop(parent.tell, tick)
 
 

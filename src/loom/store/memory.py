@@ -62,6 +62,8 @@ class MemoryStore:
     else the system's.
     """
 
+    exclusive = False
+
     def __init__(self, database: MemoryDatabase | None = None, *, clock: Callable[[], float] | None = None) -> None:
         self.database = database if database is not None else MemoryDatabase()
         self.on_news: Callable[[Sequence[str]], None] = _no_news
@@ -110,6 +112,10 @@ class MemoryStore:
         database.last_alive = now
         database.leases[fence] = Lease(lease.name, now + lease_s)
         return True
+
+    async def owned(self, fence: int) -> list[str]:
+        """The runs that a member owns."""
+        return [run_id for run_id, run in self._opened().tables.runs.items() if run.row.owner == fence]
 
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
         """All of the group or nothing, and then the news of it."""

@@ -7,8 +7,9 @@ The contract, which the conformance suite checks on every store:
 2. Operations of one group, and groups of one process, take effect in their order.
 3. A run is written only by the member whose fence owns it. A fence is never given twice, so that a member that slept
    past its lease cannot write any more what another has taken over.
-4. Whoever posts mail is followed by news: after the transaction of a `PostMail`, `StartRun` or run end is durable, the
-   `on_news` of every open store on the same database is called with the run's id, in this process at once.
+4. News follow: after the transaction of a `PostMail`, of a `StartRun` without an owner, or of
+   a run's end is durable, the `on_news` of every open store on the same database is called with the run's id, in this
+   process at once. Without ids it means: look at everything.
 5. A read sees one consistent moment.
 
 May import the records and operations beside it.
@@ -31,6 +32,9 @@ class Store(Protocol):
     on_news: Callable[[Sequence[str]], None]
     """Called on the event loop with the ids of runs that got mail, were started or have ended. Set before `open`."""
 
+    exclusive: bool
+    """Whether nobody else writes runs while this store is joined, so that all their news are this process' own."""
+
     async def open(self) -> None:
         """Connect, and bring the schema up to date or refuse: `StoreTooNew`, `StoreUnavailable`."""
         ...
@@ -48,6 +52,10 @@ class Store(Protocol):
 
     async def beat(self, fence: int, lease_s: float) -> bool:
         """Prolong the lease; False if it was lost. Also takes the runs of members whose lease is over from them."""
+        ...
+
+    async def owned(self, fence: int) -> list[str]:
+        """The runs that a member owns."""
         ...
 
     async def apply(self, group: Sequence[Operation]) -> list[Result]:

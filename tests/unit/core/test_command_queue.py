@@ -6,7 +6,14 @@ import pytest
 from core_rig import START, ev
 
 from loom.core.command_queue import CommandQueue
-from loom.core.commands import CommandCancelTimer, CommandPublishEvent, CommandRunWorker, CommandStartTimer
+from loom.core.commands import (
+    CommandCancelChild,
+    CommandCancelTimer,
+    CommandPublishEvent,
+    CommandRunWorker,
+    CommandStartChild,
+    CommandStartTimer,
+)
 from loom.core.state import WorkItem
 
 
@@ -112,3 +119,22 @@ def test_byte_budget_without_a_measure_is_an_error() -> None:
     with pytest.raises(ValueError, match="measure"):
         queue.flush(max_bytes=10)
     assert len(queue) == 1
+
+
+def test_child_run_that_is_cancelled_before_it_left_was_never_asked_for() -> None:
+    queue = queue_of(CommandStartChild(1, "r:1", "pay"), note(0))
+    queue.add([CommandCancelChild(1, "r:1")])
+    assert queue.flush() == [note(0)]
+
+
+def test_cancelling_of_a_child_run_that_has_left_leaves_too() -> None:
+    queue = queue_of(CommandStartChild(1, "r:1", "pay"), CommandStartChild(2, "r:2", "pay"))
+    queue.flush(max_bytes=10)
+    queue.add([CommandCancelChild(1, "r:1")])
+    assert queue.flush() == [CommandStartChild(2, "r:2", "pay"), CommandCancelChild(1, "r:1")]
+
+
+def test_child_run_of_a_parked_parent_is_started_still() -> None:
+    queue = queue_of(CommandStartChild(1, "r:1", "pay"), work(2))
+    queue.drop_work()
+    assert queue.flush() == [CommandStartChild(1, "r:1", "pay")]

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from loom.core.invariants import violations
 from loom.core.persistent import EMPTY_FIFO, Fifo
-from loom.core.state import BrokerState, Outcome
+from loom.core.state import BrokerState, Child, Outcome
+from loom.core.ticks import TickPauseRun
 
 
 def sound() -> BrokerState:
@@ -49,6 +50,22 @@ def test_wrong_waiters_are_told() -> None:
     waiting = sound().waiting
     assert any("index of waiters" in p for p in broken(waiting=replace(waiting, index=Map())))
     assert any("kept events" in p for p in broken(waiting=replace(waiting, kept_count=1)))
+
+
+def test_wrong_child_runs_are_told() -> None:
+    unknown = Map({9: Child("r:9", "pay", "work", 1, "child:0", 0.0)})
+    assert any("nobody waits for" in p for p in broken(children=unknown))
+    waiting = sound().waiting
+    opened = waiting.open.set(1, Map({"child:0": 9}))
+    assert any("not under way" in p for p in broken(waiting=replace(waiting, open=opened)))
+    over = Outcome("cancelled")
+    assert any("a child run is under way" in p for p in broken(children=unknown, is_running=False, outcome=over))
+
+
+def test_paused_run_may_have_work_queued_although_a_worker_is_free() -> None:
+    state = Rig().start().event().tick(TickPauseRun(at=0.0)).finish(1).state
+    assert violations(state) == []
+    assert any("a worker is free" in problem for problem in violations(replace(state, paused=False)))
 
 
 def test_wrong_workers_are_told() -> None:

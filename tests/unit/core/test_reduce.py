@@ -230,3 +230,17 @@ def test_failed_transition_leaves_the_state_as_it_was() -> None:
         rig.event(A)
     assert rig.state is before
     assert advance(before, TickAddEvent(at=0.0, event=ev(A)), StepsPlanner())[0].items == 2
+
+
+def test_type_of_the_store_is_that_of_the_start_until_an_edit_names_another() -> None:
+    rig = Rig()
+    rig.tick(TickStartRun(at=0.0, run_id="r", config=rig.config, store={"a": 1}, store_type="t.State"))
+    rig.tick(TickEditStore(at=0.0, base_version=0, changed={"a": 2}))
+    assert rig.state.store_type == "t.State"
+    rig.tick(TickEditStore(at=0.0, base_version=1, changed={}, state_type="t.Other"))
+    assert rig.state.store_type == "t.Other"
+
+
+def test_number_of_the_letter_changes_nothing() -> None:
+    plain = Rig().start().event(A).state
+    assert Rig().start().event(A, mail=17).state == plain

@@ -25,6 +25,7 @@ from loom.core.ticks import (
     TickAddEvent,
     TickCancelRun,
     TickEditStore,
+    TickPauseRun,
     TickPublishEvent,
     TickResume,
     TickStartRun,
@@ -193,3 +194,17 @@ def test_tick_that_cannot_be_reduced_leaves_the_run_as_it_was_and_the_others_in_
 def test_terminal_command_of_a_run_under_way_is_an_error() -> None:
     with pytest.raises(ValueError, match="has not ended"):
         terminal_command(started().state)
+
+
+def test_look_and_is_blocked_answer_from_the_draft_without_freezing_it() -> None:
+    run = started()
+    assert run.look.run_id == "r"
+    assert (run.look.active, run.is_blocked) == (1, False)
+    run.feed(
+        TickPauseRun(at=0.0), TickAddEvent(at=0.0, event=ev(A)), TickStepResult(at=0.0, step="work", item=1, seq=1)
+    )
+    assert not run.look.paused
+    run.drain()
+    assert (run.look.paused, run.look.active, run.is_blocked) == (True, 1, True)
+    assert not isinstance(run.look, BrokerState)
+    assert run.state.is_blocked()

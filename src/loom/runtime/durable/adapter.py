@@ -5,7 +5,7 @@ May import loom.core, loom.effects and loom.store.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from typing_extensions import override
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from loom.core.adapter import InternalRunAdapter, TaskSet
+    from loom.core.commands import WorkflowCommand
     from loom.core.reports import Published
     from loom.core.run import Batch, Run
     from loom.core.state import BrokerState
@@ -36,6 +37,11 @@ if TYPE_CHECKING:
 
 SNAPSHOT_TICKS = 500
 """No snapshot for a shorter tail: replaying it costs milliseconds."""
+
+
+_FOR_CHILDREN = frozenset({CommandStartChild, CommandCancelChild})
+_STORED = _FOR_CHILDREN | {CommandStartTimer, CommandCancelTimer}
+_OF_TIMERS = frozenset({TickTimerFired, TickTimeout})
 
 
 class Fenced(Exception):
@@ -97,36 +103,26 @@ class DurableDecorator(RunAdapterDecorator):
 
     def _operation(self, batch: Batch) -> CommitRun:
         """All that the batch changes in the store."""
-        run_id, keeper = self._row.run_id, self._keeper
-        published: list[Published] = []
-        timers_set: list[TimerRow] = []
-        timers_gone = [tick.timer for tick in batch.ticks if isinstance(tick, TickTimerFired | TickTimeout)]
-        sent: list[StartRun | PostMail] = []
-        for command in batch.commands:
-            if isinstance(command, CommandPublishEvent):
-                published.append(command.event)
-            elif isinstance(command, CommandStartTimer):
-                timers_set.append(TimerRow(command.seq, command.due, command.purpose))
-            elif isinstance(command, CommandCancelTimer):
-                timers_gone.append(command.seq)
-            elif isinstance(command, CommandStartChild | CommandCancelChild):
-                sent.append(self._to_child(command))
-        now = self._core.look
+        ticks, keeper, now = batch.ticks, self._keeper, self._core.look
+        # Most batches only publish and run bodies: whatever else they ask for is looked for only if it is there.
+        published = [command.event for command in batch.commands if type(command) is CommandPublishEvent]
+        others = [command for command in batch.commands if type(command) in _STORED]
         head, waiting_changed = self._heads.head(now, self._whole, keeper.downtime)
+        sent = [self._to_child(command) for command in others if type(command) in _FOR_CHILDREN]
         if head.status != "running" and self._row.parent is not None:
             data = codec.encode_tick(child_ended(now, self._row.parent_ref))
             sent.append(PostMail(self._row.parent, data, now.at))
-        chunk = codec.encode_chunk(batch.ticks, published, self._ticks, self._events)
+        chunk = codec.encode_chunk(ticks, published, self._ticks, self._events)
         return CommitRun(
-            run_id,
+            self._row.run_id,
             keeper.fence,
             head,
             waiting_changed=waiting_changed,
             chunk=chunk,
-            timers_set=tuple(timers_set),
-            timers_gone=tuple(timers_gone),
-            mail_taken=tuple([tick.mail for tick in batch.ticks if tick.mail]),
-            snapshot=self._snapshot(len(batch.ticks), len(chunk.data)),
+            timers_set=tuple([TimerRow(c.seq, c.due, c.purpose) for c in others if type(c) is CommandStartTimer]),
+            timers_gone=_timers_gone(ticks, others),
+            mail_taken=tuple([tick.mail for tick in ticks if tick.mail]),
+            snapshot=self._snapshot(len(ticks), len(chunk.data)),
             sent=tuple(sent),
             prune=keeper.prune,
         )
@@ -134,10 +130,11 @@ class DurableDecorator(RunAdapterDecorator):
     def _whole(self) -> BrokerState:
         return self._core.state
 
-    def _to_child(self, command: CommandStartChild | CommandCancelChild) -> StartRun | PostMail:
+    def _to_child(self, command: WorkflowCommand) -> StartRun | PostMail:
         at = self._core.look.at
         if isinstance(command, CommandCancelChild):
             return PostMail(command.run_id, codec.encode_tick(TickCancelRun(at=at)), at)
+        assert isinstance(command, CommandStartChild)
         return StartRun(
             command.run_id,
             command.workflow,
@@ -172,3 +169,9 @@ class DurableDecorator(RunAdapterDecorator):
     @override
     def write_to_event_stream(self, cursor: int, event: Published) -> None:
         """Readers read what is stored: nothing is kept here."""
+
+
+def _timers_gone(ticks: list[Any], others: list[WorkflowCommand]) -> tuple[int, ...]:
+    """The timers that have fired or are not wanted any more."""
+    fired = [tick.timer for tick in ticks if type(tick) in _OF_TIMERS]
+    return tuple(fired + [command.seq for command in others if type(command) is CommandCancelTimer])

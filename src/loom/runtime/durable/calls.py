@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from loom.store.records import RunRow, RunStatus
 
 _PAGE = 200
+_POLL_S, _MAX_POLL_S = 0.05, 2.0
 _KEEP_UNCLAIMED = 1000
 
 
@@ -48,11 +49,12 @@ class StoredRuns:
         self.store = store
         self.now = clock
         self.watchers = Watchers()
+        """Who waits for whatever runs have to show."""
+        self.endings = Watchers()
+        """Who waits for ends only: a run may commit a thousand times before."""
         self.committer: Committer
         """Made when the store is opened."""
         self.codes: dict[str, Registered] = {}
-        self._poll_s: float | None = 1.0
-        """How long news may take that other processes make; None if nobody else makes any."""
 
     async def ready(self) -> None:
         """Wait until calls can be made."""
@@ -64,10 +66,10 @@ class StoredRuns:
             raise RunNotFound(run_id)
         return row
 
-    async def news(self, future: asyncio.Future[None]) -> None:
-        """Wait for news of a run, or until it is time to look anyway."""
+    async def news(self, future: asyncio.Future[None], waits: int = 0) -> None:
+        """Wait for news of a run. What other processes do is seen by looking again, less often the longer it takes."""
         try:
-            async with asyncio.timeout(self._poll_s):
+            async with asyncio.timeout(min(_POLL_S * 2**waits, _MAX_POLL_S)):
                 await future
         except TimeoutError:
             pass  # look again

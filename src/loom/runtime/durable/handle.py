@@ -156,16 +156,18 @@ class RunHandle:
 
     async def _wait_for_end(self) -> StopEvent | BaseException:
         await self._started()
+        waits = 0
         while self._ending is None:
-            news = self._runtime.watchers.subscribe(self.run_id)
+            news = self._runtime.endings.subscribe(self.run_id)
             try:
                 self._row = await self._runtime.row(self.run_id)
                 if self._row.head.status != "running":
                     self._ending = await self._read_ending(self._row)
                 else:
-                    await self._runtime.news(news)
+                    await self._runtime.news(news, waits)
+                    waits += 1
             finally:
-                self._runtime.watchers.forget(self.run_id, news)
+                self._runtime.endings.forget(self.run_id, news)
         return self._ending
 
     async def _read_ending(self, row: RunRow) -> StopEvent | BaseException:
@@ -176,7 +178,7 @@ class RunHandle:
     async def read_stream(self, after: int, internal: bool) -> AsyncIterator[tuple[int, Event]]:
         """The stream from the first event behind a cursor, until it ends."""
         await self._started()
-        position = after + 1
+        position, waits = after + 1, 0
         while True:
             news = self._runtime.watchers.subscribe(self.run_id)
             try:
@@ -186,10 +188,12 @@ class RunHandle:
                     if row.head.status != "running" and position >= row.head.events:
                         self._row = row
                         return
-                    await self._runtime.news(news)
+                    await self._runtime.news(news, waits)
+                    waits += 1
                     continue
             finally:
                 self._runtime.watchers.forget(self.run_id, news)
+            waits = 0
             for chunk in chunks:
                 published = codec.decode_published(self.run_id, chunk)
                 for entry in published[max(0, position - chunk.first_cursor) :]:

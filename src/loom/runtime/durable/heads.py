@@ -23,22 +23,25 @@ _MAX_ERROR = 500
 class HeadWriter:
     """Writes heads, and notices when what the run waits for has changed."""
 
-    __slots__ = ("_seen",)
+    __slots__ = ("_children", "_idle", "_index")
 
     def __init__(self) -> None:
-        self._seen: tuple[Any, ...] = ()
+        self._index: Any = None
+        self._children: Any = None
+        self._idle = False
 
     def head(self, now: RunFields, whole: Callable[[], BrokerState], downtime: float) -> tuple[RunHead, bool]:
         """The head after a batch, and whether its waiters are others than before. `whole` makes a state of `now`."""
         outcome = now.outcome
         running = outcome is None or outcome.status == "parked"
+        idle = now.idle_since is not None
+        index, children = (now.waiting.index, now.children) if running else (None, None)
         # The maps are immutable: the same map is the same waiters.
-        waits = (now.waiting.index, now.children, now.idle_since is not None) if running else (None,)
-        changed = not (len(waits) == len(self._seen) and all(a is b for a, b in zip(waits, self._seen, strict=True)))
+        changed = index is not self._index or children is not self._children or idle is not self._idle
         waiters = b"[]"
         waiting_for: tuple[str, ...] = ()
         if changed:
-            self._seen = waits
+            self._index, self._children, self._idle = index, children, idle
             if running:
                 waiters, waiting_for = _waiters(whole())
         return RunHead(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Resident(LiveRun):
     """A run that this process owns. Its handlers do not hold it: they read the store."""
 
-    __slots__ = ("_code", "convert", "last_mail", "names", "parked", "releasing", "row")
+    __slots__ = ("code", "convert", "last_mail", "names", "parked", "releasing", "row")
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Resident(LiveRun):
         sizes = len(stored.snapshot.data) if stored.snapshot else 0, sum(len(chunk.data) for chunk in stored.chunks)
         outer = DurableDecorator(inner, core, row, keeper, sizes)
         super().__init__(code.workflow, row.run_id, core, inner, outer, code.bindings, guard, on_end)
-        self._code = code
+        self.code = code
         self.convert = code.convert
         self._seen = True  # whoever asks for its end reads the store
         self.row: RunRow = row
@@ -89,7 +89,7 @@ class Resident(LiveRun):
         """The run's store, read from its state when somebody first asks."""
         if self._store is None:
             state = self._core.state
-            self.adopt_store(self._code.convert.store_from(state.store, state.store_type, state.store_version))
+            self.adopt_store(self.code.convert.store_from(state.store, state.store_type, state.store_version))
         assert self._store is not None
         return self._store
 

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("loom.durable")
 
+_MANY = 10_000
+"""More runs than are ever taken up at once."""
+
 
 class Residents:
     """Keeps the runs of one process. It is their `Keeper`."""
@@ -45,6 +48,7 @@ class Residents:
         self.fence, self.downtime, self.prune = member.fence, member.downtime, settings.prune
         self.submit: Callable[[Operation], asyncio.Future[Result]] = stored.committer.submit
         self.committed: Callable[[str], None] = stored.watchers.wake
+        self._endings = stored.endings
         self._store = stored.store
         self._codes = stored.codes
         self._clock = stored.now
@@ -97,17 +101,17 @@ class Residents:
             self._again.discard(run_id)
             self.wake(run_id)
 
-    def room_for(self, code: Registered) -> bool:
-        """Whether one more run of a workflow may be in memory. If need be, one that rests makes room."""
+    def room_for(self, code: Registered) -> int:
+        """How many more runs of a workflow may be in memory."""
         limit = code.workflow._num_concurrent_runs
-        if limit is not None and sum(run._code is code for run in self.runs.values()) >= limit:
-            return False
-        if self._limit is None or len(self.runs) < self._limit:
-            return True
+        own = _MANY if limit is None else limit - sum(run.code is code for run in self.runs.values())
+        return max(0, min(own, _MANY if self._limit is None else self._limit - len(self.runs)))
+
+    def make_room(self) -> None:
+        """Let the run leave memory that has rested longest."""
         resting = next(iter(self._resting), None)
-        if resting is not None:
+        if resting is not None and self._limit is not None and len(self.runs) >= self._limit:
             self._spawn(self._release(resting))
-        return False
 
     def hold_back(self, run_id: str) -> None:
         """Take a run up as soon as there is room."""
@@ -129,12 +133,15 @@ class Residents:
         code = self._codes.get(row.workflow) if row is not None else None
         if row is None or code is None or row.head.status != "running":
             return
+        if row.owner is not None and row.owner != self.fence:
+            return  # if its owner is dead, the scanner will hear of it
         if not self.room_for(code):
             self.hold_back(run_id)
+            self.make_room()
             if row.owner == self.fence:
                 await self.submit(ReleaseRun(run_id, self.fence))
             return
-        if row.owner != self.fence and not await self.submit(ClaimRun(run_id, self.fence)):
+        if row.owner is None and not await self.submit(ClaimRun(run_id, self.fence)):
             return
         stored = await self._store.load(run_id)
         if stored is not None and run_id not in self.runs and not self._closing:
@@ -212,6 +219,7 @@ class Residents:
         elif live._core.is_over and ending is not None:
             self._on_end(run_id, ending)
         self.committed(run_id)
+        self._endings.wake(run_id)
 
     async def _park(self, run_id: str, reason: str) -> None:
         try:

@@ -18,6 +18,7 @@ from weakref import WeakSet
 from typing_extensions import override
 
 from loom.runtime.durable.calls import StoredRuns
+from loom.runtime.durable.elsewhere import CodeElsewhere
 from loom.runtime.durable.handle import RunHandle
 from loom.runtime.durable.registered import Registered
 from loom.runtime.durable.residents import Residents
@@ -30,7 +31,7 @@ from loom.steps.handler import WorkflowHandler
 from loom.steps.workflow import Workflow
 from loom.store import codec
 from loom.store.committer import Committer
-from loom.store.errors import RunExists, StoreError
+from loom.store.errors import RunExists, StoreError, StoreUnavailable
 from loom.store.operations import Started, StartRun
 from loom.store.records import RunHead, RunRow, StoredRun
 
@@ -103,6 +104,7 @@ class DurableRuntime(StoredRuns):
         if self._residents is not None:
             await self._residents.close()
         self.watchers.wake_all()
+        self.endings.wake_all()
         await self.committer.close()
         await self.store.close()
 
@@ -168,10 +170,12 @@ class DurableRuntime(StoredRuns):
         """Something has come for runs, or they have ended; without ids, for any."""
         for run_id in run_ids:
             self.watchers.wake(run_id)
+            self.endings.wake(run_id)
             if self._residents is not None:
                 self._residents.wake(run_id)
         if not run_ids:
             self.watchers.wake_all()
+            self.endings.wake_all()
             if self._scanner is not None:
                 self._scanner.look_soon()
 
@@ -183,6 +187,14 @@ class DurableRuntime(StoredRuns):
         """A run has ended here."""
         for handle in self._handles.get(run_id, ()):
             handle.over(ending)
+
+    @override
+    async def news(self, future: asyncio.Future[None], waits: int = 0) -> None:
+        """See `StoredRuns`. Where nobody else writes runs, all news are this process' own."""
+        if self._residents is not None and self.store.exclusive:
+            await future
+        else:
+            await super().news(future, waits)
 
     def resident(self, run_id: str) -> Resident | None:
         """A run that is in memory here."""
@@ -243,8 +255,7 @@ class DurableRuntime(StoredRuns):
             downtime=downtime,
         )
         try:
-            started = await self.committer.submit(operation)
-            assert isinstance(started, Started)
+            started = await self._submit_start(operation)
             if started.created and here and residents is not None and code is not None:
                 row = RunRow(run_id, name, now, RunHead("running", 0, 0, now, downtime=downtime), tags=tags)
                 residents.begin(StoredRun(row, start, None, ()), code)
@@ -255,6 +266,16 @@ class DurableRuntime(StoredRuns):
             _check_same(run_id, started, name, start)
         return self._handler_for(run_id, name, None)
 
+    async def _submit_start(self, operation: StartRun) -> Started:
+        try:
+            started = await self.committer.submit(operation)
+        except StoreUnavailable as error:
+            if self._residents is not None and error.outcome_unknown:
+                self._residents.stranded.add(operation.run_id)
+            raise
+        assert isinstance(started, Started)
+        return started
+
     async def handler(self, run_id: str) -> WorkflowHandler:
         """The handler of a run, whichever process started it."""
         await self.ready()
@@ -263,7 +284,7 @@ class DurableRuntime(StoredRuns):
 
     def _handler_for(self, run_id: str, name: str, row: RunRow | None) -> WorkflowHandler:
         code = self.codes.get(name)
-        workflow = code.workflow if code is not None else Workflow(workflow_name=name)
+        workflow = code.workflow if code is not None else CodeElsewhere(workflow_name=name)
         handle = RunHandle(self, run_id, workflow, self.convert_for(name), row)
         self._keep(handle)
         context: Context[Any] = Context(workflow)

@@ -89,6 +89,11 @@ class Scanner:
         if not await self._store.beat(self._residents.fence, self._lease_s):
             self._on_lost()
             return
+        if self._is_failing:
+            # What was asked for while the store failed may have happened: nothing that is ours shall be forgotten.
+            for run_id in await self._store.owned(self._residents.fence):
+                if run_id not in self._residents.runs:
+                    self._residents.wake(run_id)
         stranded, self._residents.stranded = self._residents.stranded, set()
         for run_id in stranded:
             self._residents.wake(run_id)
@@ -97,15 +102,21 @@ class Scanner:
         await self._purge()
 
     async def _claim(self) -> None:
-        """Take up what needs a worker, workflow by workflow, as long as there is room."""
+        """Take up what needs a worker, workflow by workflow. Without room one is tried, for which others may leave."""
         for name, code in list(self._codes.items()):
-            while self._residents.room_for(code):
-                found = await self._committer.submit(ClaimRuns(self._residents.fence, (name,), self._clock(), _BATCH))
-                assert isinstance(found, list)
+            while True:
+                wanted = min(_BATCH, max(1, self._residents.room_for(code)))
+                claim = ClaimRuns(self._residents.fence, (name,), self._clock(), wanted)
+                found = await self._claimed(claim)
                 for run_id in found:
                     self._residents.wake(run_id)
-                if len(found) < _BATCH:
+                if len(found) < wanted or wanted == 1:
                     break
+
+    async def _claimed(self, claim: ClaimRuns) -> list[str]:
+        found = await self._committer.submit(claim)
+        assert isinstance(found, list)
+        return found
 
     async def retry_parked(self, name: str) -> None:
         """The code of a workflow has come: see whether it can go on with runs that are parked."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from loom.core.draft import Draft
 from loom.core.reduce import advance, transition
 from loom.core.state import BrokerState
-from loom.core.ticks import TickResume
+from loom.core.ticks import TickCancelRun, TickResume
 from loom.store import codec
 from loom.store.errors import CorruptRecord
 
@@ -69,7 +69,7 @@ def taken_up(
 def parked_again(state: BrokerState, ticks: list[WorkflowTick], code: Registered) -> bool:
     """Whether a parked run would only be parked for the same reason again."""
     before = state.outcome
-    if before is None or before.status != "parked":
+    if before is None or before.status != "parked" or any(isinstance(tick, TickCancelRun) for tick in ticks):
         return False
     after, _ = advance(state, ticks[0], code.planner, code.convert.field)
     return after.outcome == before

@@ -79,13 +79,13 @@ def decode_unknown(expected: Any, value: Any) -> Any:
     if expected is Opaque:
         return _decode_opaque(value) if type(value) is dict else value
     if get_origin(expected) is Map:
-        if not value:
+        if value == {}:
             return EMPTY_MAP
         plain = _plain_dicts.get(expected)
         if plain is None:
             key, item = get_args(expected)
             plain = _plain_dicts[expected] = dict[key, item]  # type: ignore[valid-type]
-        return Map(msgspec.convert(value, plain, str_keys=True, dec_hook=decode_unknown))
+        return Map(_convert(value, plain))
     raise NotImplementedError(f"{expected!r} has no stored form")
 
 
@@ -93,7 +93,15 @@ def _decode_opaque(value: dict[str, Any]) -> Any:
     struct = _opaque_types.get(value.get(_TAG, ""))
     if struct is None:
         raise ValueError(f"Unknown tag {value.get(_TAG)!r}")
-    return msgspec.convert(value, struct, str_keys=True, dec_hook=decode_unknown)
+    return _convert(value, struct)
+
+
+def _convert(value: Any, expected: Any) -> Any:
+    try:
+        return msgspec.convert(value, expected, str_keys=True, dec_hook=decode_unknown)
+    except msgspec.ValidationError as error:
+        # As another error it gets the rest of the path, from the whole payload down to here.
+        raise ValueError(str(error)) from error
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_encode_unknown)

@@ -35,12 +35,14 @@ class Listener:
         self._connections = connections
         self._address = connections.address
         self._on_news = on_news
+        self._connection: Connection | None = None
+        self._lost = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Listen from now on."""
-        connection, lost = await self._listen()
-        self._task = asyncio.create_task(self._stay(connection, lost), name="loom news")
+        await self._listen()
+        self._task = asyncio.create_task(self._stay(), name="loom news")
 
     async def stop(self) -> None:
         """Listen no more."""
@@ -48,31 +50,47 @@ class Listener:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+        if self._connection is not None:
+            await close_quietly(self._connection)
 
-    async def _listen(self) -> tuple[Connection, asyncio.Event]:
+    async def _listen(self) -> None:
         lost = asyncio.Event()
         with told_as_store_errors(self._address):
-            connection = await self._connections.connect()
+            connection = self._connection = await self._connections.connect()
             connection.add_termination_listener(lambda _: lost.set())
             await connection.add_listener(self._address.channel, self._hear)
-        return connection, lost
+        self._lost = lost
 
     def _hear(self, _connection: object, pid: int, _channel: str, payload: object) -> None:
         # What this store has written itself, it has told already.
         if pid not in self._connections.pids:
             self._on_news(_run_ids(str(payload)))
 
-    async def _stay(self, connection: Connection, lost: asyncio.Event) -> None:
+    async def _stay(self) -> None:
         while True:
-            try:
-                await _until_lost(connection, lost)
-            finally:
-                await close_quietly(connection)
-            connection, lost = await self._listen_again()
+            await self._until_lost()
+            await self._listen_again()
             # Nobody knows what was told meanwhile.
             self._on_news([])
 
-    async def _listen_again(self) -> tuple[Connection, asyncio.Event]:
+    async def _until_lost(self) -> None:
+        while not self._lost.is_set():
+            try:
+                await asyncio.wait_for(self._lost.wait(), _LOOK_EVERY)
+            except TimeoutError:
+                await self._look()
+
+    async def _look(self) -> None:
+        assert self._connection is not None
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._connection.execute("SELECT 1")
+        except FAILURES as error:
+            _log.warning("The connection for news does not answer: %s", error)
+            self._connection.terminate()
+            self._lost.set()
+
+    async def _listen_again(self) -> None:
         pause = _FIRST_PAUSE
         while True:
             try:
@@ -81,20 +99,3 @@ class Listener:
                 _log.warning("No news until the database is back: %s", error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-async def _until_lost(connection: Connection, lost: asyncio.Event) -> None:
-    while not lost.is_set():
-        try:
-            await asyncio.wait_for(lost.wait(), _LOOK_EVERY)
-        except TimeoutError:
-            await _look(connection)
-
-
-async def _look(connection: Connection) -> None:
-    try:
-        async with asyncio.timeout(PATIENCE):
-            await connection.execute("SELECT 1")
-    except FAILURES as error:
-        _log.warning("The connection for news does not answer: %s", error)
-        connection.terminate()

@@ -66,6 +66,7 @@ class Plan:
         self.mail_taken: Rows = []
         self.owners: Rows = []
         self.ended: list[int] = []
+        self.reopened: list[int] = []
         self._facts = facts
         self._runs = facts.runs
         self._unused = dict(facts.created)
@@ -80,7 +81,8 @@ class Plan:
         if key is None:
             return self._facts.started.get(asked.run_id) or Started(False)
         self._runs[asked.run_id] = LockedRun(key, asked.owner, "running", 0, 0, 0)
-        self.news[asked.run_id] = None
+        if asked.owner is None:
+            self.news[asked.run_id] = None
         return Started(True)
 
     def _post(self, asked: PostMail) -> Posted:
@@ -89,11 +91,14 @@ class Plan:
             return Posted("no_run")
         if asked.event_id is not None and asked.event_id in run.ids:
             return Posted("repeated")
-        if run.status != "running":
+        if run.status != ("failed" if asked.reopens else "running"):
             return Posted("finished", status=run.status)
         kept = run.kept + run.mail
         if asked.limit is not None and kept >= asked.limit:
             return Posted("full", kept=kept)
+        if asked.reopens:
+            run.status = "running"
+            self.reopened.append(run.key)
         run.mail += 1
         self.mail.append((run.key, asked.at, asked.data))
         if asked.event_id is not None:
@@ -111,23 +116,34 @@ class Plan:
             raise does_not_follow(asked)
         self.commits.append(commit_values(asked))
         run.status, run.kept = head.status, head.kept
+        if asked.snapshot is not None:
+            self.snapshots.append((run.key, *snapshot_values(asked.snapshot)))
+            if asked.prune:
+                self.pruned.append((run.key, asked.snapshot.ticks))
+        if head.status == "running":
+            self._keep_up(run, asked)
+        else:
+            self._end(run)
+            self.news[asked.run_id] = None
+        for sent in asked.sent:
+            ACTIONS[type(sent)](self, sent)
+        return True
+
+    def _keep_up(self, run: LockedRun, asked: CommitRun) -> None:
+        """The mail and the timers of a run that goes on."""
         run.mail -= len(asked.mail_taken)
         self.mail_taken += [(run.key, number) for number in asked.mail_taken]
         gone = set(asked.timers_gone)
         armed = {timer.seq: timer for timer in asked.timers_set if timer.seq not in gone}
         self.timers_set += [(run.key, timer.seq, timer.due, timer.purpose) for timer in armed.values()]
         self.timers_gone += [(run.key, seq) for seq in asked.timers_gone]
-        if asked.snapshot is not None:
-            self.snapshots.append((run.key, *snapshot_values(asked.snapshot)))
-            if asked.prune:
-                self.pruned.append((run.key, asked.snapshot.ticks))
-        if head.status != "running":
-            run.owner = None
-            self.ended.append(run.key)
-            self.news[asked.run_id] = None
-        for sent in asked.sent:
-            ACTIONS[type(sent)](self, sent)
-        return True
+
+    def _end(self, run: LockedRun) -> None:
+        """It has no owner, no timers and no mail any more, not even what came within this batch."""
+        run.owner = None
+        run.mail = 0
+        self.ended.append(run.key)
+        self.mail = [row for row in self.mail if row[0] != run.key]
 
     def _release(self, asked: ReleaseRun) -> bool:
         run = self._runs.get(asked.run_id)

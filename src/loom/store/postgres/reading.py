@@ -43,7 +43,7 @@ SELECT r.*, st.data AS start, sn.ticks AS snapshot_ticks, sn.checksum AS snapsho
         SELECT ROW (c.first_tick, c.ticks, c.first_cursor, c.events, c.checksum, c.data) FROM chunks c
         WHERE c.run = r.id AND c.first_tick + c.ticks > coalesce(sn.ticks, 0) AND c.first_tick >= coalesce((
             SELECT max(b.first_tick) FROM chunks b WHERE b.run = r.id AND b.ticks > 0 AND b.first_tick <= sn.ticks
-        ), 0) ORDER BY c.first_tick, c.first_cursor
+        ), 0) ORDER BY c.first_tick, c.id
     ) AS chunks,
     ARRAY[]::text[] AS event_ids
 FROM runs r JOIN starts st ON st.run = r.id LEFT JOIN snapshots sn ON sn.run = r.id WHERE r.run_id = $1
@@ -54,7 +54,7 @@ SELECT r.*, st.data AS start, sn.ticks AS snapshot_ticks, sn.checksum AS snapsho
     ARRAY (SELECT ROW (t.seq, t.due, t.purpose) FROM timers t WHERE t.run = r.id ORDER BY t.seq) AS timers,
     ARRAY (
         SELECT ROW (c.first_tick, c.ticks, c.first_cursor, c.events, c.checksum, c.data) FROM chunks c
-        WHERE c.run = r.id ORDER BY c.first_tick, c.first_cursor
+        WHERE c.run = r.id ORDER BY c.first_tick, c.id
     ) AS chunks,
     ARRAY (SELECT e.event_id FROM event_ids e WHERE e.run = r.id ORDER BY e.event_id) AS event_ids
 FROM runs r JOIN starts st ON st.run = r.id LEFT JOIN snapshots sn ON sn.run = r.id WHERE r.run_id = $1
@@ -67,7 +67,7 @@ _CHUNKS = """
 SELECT c.first_tick, c.ticks, c.first_cursor, c.events, c.checksum, c.data FROM runs r JOIN chunks c ON c.run = r.id
 WHERE r.run_id = $1 AND c.first_tick + c.ticks > $2 AND c.first_tick >= coalesce((
     SELECT max(b.first_tick) FROM chunks b WHERE b.run = r.id AND b.ticks > 0 AND b.first_tick <= $2
-), 0) ORDER BY c.first_tick, c.first_cursor LIMIT $3
+), 0) ORDER BY c.first_tick, c.id LIMIT $3
 """
 _STREAM = """
 SELECT c.first_tick, c.ticks, c.first_cursor, c.events, c.checksum, c.data FROM runs r JOIN chunks c ON c.run = r.id
@@ -80,6 +80,7 @@ SELECT r.run_id, min(t.due) AS due FROM timers t JOIN runs r ON r.id = t.run
 WHERE t.due < $2 AND r.workflow = ANY ($1::text[]) AND r.owner IS NULL AND r.status = 'running' AND r.parked IS NULL
 GROUP BY r.run_id ORDER BY due, r.run_id LIMIT $3
 """
+_OWNED = "SELECT run_id FROM runs WHERE owner = $1"
 _COUNTS = """
 SELECT status, count(*) AS all_of_it, count(owner) AS owned, count(idle_since) AS idle FROM runs GROUP BY status
 """
@@ -152,6 +153,11 @@ async def timers_due(
 ) -> list[tuple[str, float]]:
     """Runs that could be claimed for a timer, with the due time of their first one; earliest first."""
     return [(row[0], row[1]) for row in await connection.fetch(_TIMERS_DUE, list(workflows), before, limit)]
+
+
+async def owned(connection: Connection, fence: int) -> list[str]:
+    """The runs that a member owns."""
+    return [row[0] for row in await connection.fetch(_OWNED, fence)]
 
 
 async def counts(connection: Connection) -> dict[str, int]:

@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING
 
 from loom.store.errors import StoreOutdated
 from loom.store.migrations import available, pending
+from loom.store.postgres.connections import Connections
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loom.store.migrations import Migration
     from loom.store.postgres.address import Address
     from loom.store.postgres.driver import Connection
 

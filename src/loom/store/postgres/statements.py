@@ -124,6 +124,10 @@ WITH timers_gone AS (DELETE FROM timers WHERE run = ANY ($1::bigint[]))
 DELETE FROM inbox WHERE run = ANY ($1::bigint[])
 """
 
+REOPEN_RUNS = """
+UPDATE runs SET status = 'running', needs_worker = true, error = NULL, ended_at = NULL WHERE id = ANY ($1::bigint[])
+"""
+
 SET_OWNERS = """
 UPDATE runs r SET owner = g.owner, parked = coalesce(g.parked, r.parked)
 FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS g (run, owner, parked) WHERE r.id = g.run
@@ -178,7 +182,9 @@ WRITE_START = "INSERT INTO starts (run, data) VALUES ($1, $2)"
 
 WRITE_CHUNKS = """
 INSERT INTO chunks (run, first_tick, ticks, first_cursor, events, checksum, data)
-SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[])
+SELECT run, first_tick, ticks, first_cursor, events, checksum, data
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[])
+WITH ORDINALITY AS g (run, first_tick, ticks, first_cursor, events, checksum, data, n) ORDER BY n
 """
 
 NOTIFY = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload"

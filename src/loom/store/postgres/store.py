@@ -36,6 +36,8 @@ class PostgresStore:
     database must be in session mode.
     """
 
+    exclusive = False
+
     def __init__(self, url: str, *, upgrade: bool = True, schema: str | None = None) -> None:
         self.address = parse(url, schema)
         self.on_news: Callable[[Sequence[str]], None] = _no_news
@@ -104,6 +106,11 @@ class PostgresStore:
         if news:
             self.on_news(news)
         return results
+
+    async def owned(self, fence: int) -> list[str]:
+        """The runs that a member owns."""
+        async with self._opened().reader() as connection:
+            return await reading.owned(connection, fence)
 
     async def get(self, run_id: str) -> RunRow | None:
         """The row of a run."""

@@ -141,6 +141,10 @@ async def _write_batch(connection: Connection, batch: Batch) -> Plan:
         await connection.execute(sql.UNDO_STARTS, plan.undone)
     if plan.commits:
         await connection.fetch(sql.COMMIT_RUNS, *columns(plan.commits))
+    if plan.ended:
+        await connection.execute(sql.CLEAR_ENDED, plan.ended)
+    if plan.reopened:
+        await connection.execute(sql.REOPEN_RUNS, plan.reopened)
     for statement, rows in (
         (sql.WRITE_SNAPSHOTS, plan.snapshots),
         (sql.PRUNE, plan.pruned),
@@ -153,8 +157,6 @@ async def _write_batch(connection: Connection, batch: Batch) -> Plan:
     ):
         if rows:
             await connection.execute(statement, *columns(rows))
-    if plan.ended:
-        await connection.execute(sql.CLEAR_ENDED, plan.ended)
     return plan
 
 

@@ -16,7 +16,7 @@ from loom.store.operations import (
     StartRun,
 )
 from loom.store.sqlite import inputs, ownership
-from loom.store.sqlite.commits import commit
+from loom.store.sqlite.commits import commit, commit_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,13 +39,29 @@ _OF_MANY: dict[type, Callable[[Session, Any], Result]] = {
 }
 
 
-def apply(session: Session, group: Sequence[Operation]) -> list[Result]:
-    """Do the operations in their order. Their results, in that order too."""
-    applying = _Applying(session, len(group))
-    for place, operation in enumerate(group):
-        applying.add(place, operation)
-    applying.catch_up()
-    return applying.results
+class Group:
+    """Operations that share a transaction."""
+
+    __slots__ = ("_operations",)
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self._operations = operations
+
+    def __call__(self, session: Session) -> list[Result]:
+        """Do the operations in their order, within a transaction. Their results, in that order too."""
+        applying = _Applying(session, len(self._operations))
+        for place, operation in enumerate(self._operations):
+            applying.add(place, operation)
+        applying.catch_up()
+        return applying.results
+
+    def at_once(self, session: Session) -> list[Result] | None:
+        """Do it in one statement, without a transaction around it; None if that cannot be."""
+        if len(self._operations) == 1:
+            [operation] = self._operations
+            if isinstance(operation, CommitRun) and commit_at_once(session, operation):
+                return [True]
+        return None
 
 
 class _Applying:
@@ -66,7 +82,7 @@ class _Applying:
         """The next operation."""
         if isinstance(operation, CommitRun):
             run_id = operation.run_id
-            if run_id in self._commits or run_id in self._runs_of_others or self._session.careful:
+            if run_id in self._commits or run_id in self._runs_of_others:
                 self.catch_up()
             self._commits[run_id] = (place, operation)
             if operation.sent:

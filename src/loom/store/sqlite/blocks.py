@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
     from loom.store.sqlite.connection import Connection
 
-_MOST = 256
-"""Rows per statement: the widest has 9 columns, far below SQLite's limit of parameters."""
+MOST = 256
+"""Rows per statement: the widest has 13 columns, far below SQLite's limit of parameters."""
 
 
 class Many:
     """A statement over `(VALUES {rows})`, whose columns are column1, column2, ...
 
     The number of rows is filled up to a power of two with rows of NULL, so that few texts are prepared and kept. The
-    statement must do nothing for a row of NULL. `single` does the same for one row, at a third of the cost.
+    statement must do nothing for a row of NULL. `single` does the same for one row, more cheaply.
     """
 
     def __init__(self, text: str, width: int, *, single: str | None = None) -> None:
@@ -33,8 +33,8 @@ class Many:
     def execute(self, connection: Connection, rows: Sequence[Sequence[Any]]) -> int:
         """Run it for all rows; how many rows of the table it has changed."""
         changed = 0
-        for first in range(0, len(rows), _MOST):
-            block = rows[first : first + _MOST]
+        for first in range(0, len(rows), MOST):
+            block = rows[first : first + MOST]
             size = 1 << (len(block) - 1).bit_length()
             parameters = [value for row in block for value in row]
             parameters.extend([None] * (self._width * (size - len(block))))

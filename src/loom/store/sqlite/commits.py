@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from loom.store.errors import StoreError
-from loom.store.sqlite.blocks import Many
-from loom.store.sqlite.rows import chunk_values, snapshot_values, text_of
-from loom.store.sqlite.session import NotAllOwned, Owned
+from loom.store.sqlite.blocks import MOST, Many
+from loom.store.sqlite.connection import is_refusal
+from loom.store.sqlite.rows import snapshot_values, text_of
+from loom.store.sqlite.session import Owned
 from loom.store.sqlite.statements import (
-    ADD_CHUNKS,
     ADD_WAITING,
     DELETE_MAIL,
     DELETE_TIMERS,
@@ -24,17 +26,17 @@ if TYPE_CHECKING:
     from loom.store.operations import CommitRun
     from loom.store.sqlite.session import Session
 
-# A chunk must follow on what is stored: if nobody knew whether a commit was written, it is not written twice.
-# The plus keeps the index of owners out of it: a run is found by its key.
-_HEADS = Many(
-    """UPDATE runs SET ticks = v.column5, events = v.column6, updated_at = v.column7, kept = v.column8,
-    downtime = v.column9 FROM (VALUES {rows}) AS v
-    WHERE runs.id = v.column1 AND +runs.owner = v.column2
-    AND (v.column3 ISNULL OR (runs.ticks = v.column3 AND runs.events = v.column4))""",
-    9,
-    single="""UPDATE runs SET ticks = ?5, events = ?6, updated_at = ?7, kept = ?8, downtime = ?9
-    WHERE id = ?1 AND +owner = ?2 AND (?3 ISNULL OR (ticks = ?3 AND events = ?4))""",
+_ADD = Many(
+    """INSERT INTO commits (run, fence, ticks, events, updated_at, kept, downtime,
+    first_tick, chunk_ticks, first_cursor, chunk_events, checksum, data)
+    SELECT column1, column2, column3, column4, column5, column6, column7, column8, column9, column10, column11,
+    column12, column13 FROM (VALUES {rows}) WHERE column1 NOTNULL""",
+    13,
+    single="""INSERT INTO commits (run, fence, ticks, events, updated_at, kept, downtime,
+    first_tick, chunk_ticks, first_cursor, chunk_events, checksum, data)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
 )
+"""The view does what it says in the schema."""
 _MARKS = Many(
     """UPDATE runs SET idle_since = v.column2, needs_worker = v.column3, paused = v.column4, parked = v.column5,
     error = v.column6 FROM (VALUES {rows}) AS v WHERE runs.id = v.column1""",
@@ -65,51 +67,83 @@ _FIRST_TICK = "UPDATE runs SET first_tick = ? WHERE id = ?"
 
 
 def commit(session: Session, operations: Sequence[CommitRun]) -> list[bool]:
-    """Write commits of different runs together: which of them were allowed.
+    """Write commits of different runs together: which of them were allowed."""
+    found = ((operation, session.owned_run(operation.run_id, operation.fence)) for operation in operations)
+    owned = [(operation, known) for operation, known in found if known is not None]
+    written: list[tuple[CommitRun, Owned]] = []
+    for first in range(0, len(owned), MOST):
+        written.extend(_add(session, owned[first : first + MOST]))
+    _write_rest(session, written)
+    run_ids = {operation.run_id for operation, _ in written}
+    return [operation.run_id in run_ids for operation in operations]
 
-    `NotAllOwned` if only some were; then nobody knows which, and the transaction must be rolled back.
+
+def commit_at_once(session: Session, operation: CommitRun) -> bool:
+    """Write a commit that only goes on in one statement, which is a transaction by itself.
+
+    False if it must go the usual way: it changes more, or is refused there.
     """
-    found = [session.owned_run(operation.run_id, operation.fence) for operation in operations]
-    allowed = [(operation, known) for operation, known in zip(operations, found, strict=True) if known is not None]
-    if not _write_heads(session, allowed):
-        allowed = []
-    _write_rest(session, allowed)
-    written = {operation.run_id for operation, _ in allowed}
-    return [operation.run_id in written for operation in operations]
+    known = session.owned.get(operation.run_id)
+    if known is None or not _only_goes_on(operation, known):
+        return False
+    try:
+        _ADD.execute(session.connection, [_row(operation, known.key)])
+    except sqlite3.IntegrityError as error:
+        if not is_refusal(error):
+            raise
+        return False
+    return True
 
 
-def _write_heads(session: Session, allowed: Sequence[tuple[CommitRun, Owned]]) -> bool:
-    rows = []
-    for operation, known in allowed:
-        head, chunk = operation.head, operation.chunk
-        follows = (None, None) if chunk is None else (chunk.first_tick, chunk.first_cursor)
-        counted = (head.ticks, head.events, head.updated_at, head.kept, head.downtime)
-        rows.append((known.key, operation.fence, *follows, *counted))
-    if not rows or _HEADS.execute(session.connection, rows) == len(rows):
-        return True
-    if len(rows) > 1:
-        raise NotAllOwned
-    return _refused(session, allowed[0][0])
+def _only_goes_on(operation: CommitRun, known: Owned) -> bool:
+    return (
+        operation.head.status == "running"
+        and not (operation.timers_set or operation.timers_gone or operation.mail_taken or operation.sent)
+        and operation.snapshot is None
+        and _marks(operation) == known.marks
+        and _waits(operation, known) == known.waits
+    )
 
 
-def _refused(session: Session, operation: CommitRun) -> bool:
-    """False, because another member owns the run now; or an error, if it is the chunk that has no place."""
+def _add(session: Session, owned: Sequence[tuple[CommitRun, Owned]]) -> Sequence[tuple[CommitRun, Owned]]:
+    """Write heads and chunks: those that were allowed. A statement that is refused has changed nothing."""
+    try:
+        _ADD.execute(session.connection, [_row(operation, known.key) for operation, known in owned])
+    except sqlite3.IntegrityError as error:
+        if not is_refusal(error):
+            raise
+        if len(owned) > 1:
+            return [pair for one in owned for pair in _add(session, [one])]
+        _check_owner_gone(session, owned[0][0])
+        return []
+    return owned
+
+
+def _row(operation: CommitRun, key: int) -> tuple[Any, ...]:
+    head, chunk = operation.head, operation.chunk
+    fields = (key, operation.fence, head.ticks, head.events, head.updated_at, head.kept, head.downtime)
+    if chunk is None:
+        return (*fields, None, None, None, None, None, None)
+    data = chunk.data
+    return (*fields, chunk.first_tick, chunk.ticks, chunk.first_cursor, chunk.events, crc32(data), data)
+
+
+def _check_owner_gone(session: Session, operation: CommitRun) -> None:
+    """A commit was refused because another member owns its run, unless it is the chunk that has no place."""
     session.forget(operation.run_id)
     chunk = operation.chunk
-    [(owner, ticks, events)] = session.connection.query(_STATE, (operation.run_id,))
-    if owner == operation.fence and chunk is not None:
-        raise StoreError(
-            f"Run {operation.run_id!r}: a chunk from tick {chunk.first_tick} and cursor {chunk.first_cursor} does not "
-            f"follow its journal of {ticks} ticks and {events} events. Nothing was written."
-        )
-    return False
+    for owner, ticks, events in session.connection.query(_STATE, (operation.run_id,)):
+        if owner == operation.fence and chunk is not None:
+            raise StoreError(
+                f"Run {operation.run_id!r}: a chunk from tick {chunk.first_tick} and cursor {chunk.first_cursor} does "
+                f"not follow its journal of {ticks} ticks and {events} events. Nothing was written."
+            )
 
 
 class _Changes:
     """The rows to write, by statement, in the order in which the statements run."""
 
     def __init__(self) -> None:
-        self.chunks: list[tuple[Any, ...]] = []
         self.marks: list[tuple[Any, ...]] = []
         self.waits: list[tuple[Any, ...]] = []
         self.waiting_gone: list[tuple[int]] = []
@@ -123,7 +157,6 @@ class _Changes:
 
     def in_order(self) -> tuple[tuple[Many, Sequence[tuple[Any, ...]]], ...]:
         return (
-            (ADD_CHUNKS, self.chunks),
             (_MARKS, self.marks),
             (_WAITS, self.waits),
             (DELETE_WAITING, self.waiting_gone),
@@ -141,8 +174,6 @@ class _Changes:
 def _write_rest(session: Session, allowed: Sequence[tuple[CommitRun, Owned]]) -> None:
     changes = _Changes()
     for operation, known in allowed:
-        if operation.chunk is not None:
-            changes.chunks.append(chunk_values(known.key, operation.chunk))
         _compare_heads(session, operation, known, changes)
         _gather_rows(operation, known.key, changes)
         if operation.head.status != "running":
@@ -157,19 +188,26 @@ def _write_rest(session: Session, allowed: Sequence[tuple[CommitRun, Owned]]) ->
 
 def _compare_heads(session: Session, operation: CommitRun, known: Owned, changes: _Changes) -> None:
     """Only what differs from what is stored is written: most of it is in indexes."""
-    head = operation.head
-    marks = (head.idle_since, head.needs_worker, head.paused, head.parked, head.error)
-    waits = (head.waiters, head.waiting_for) if operation.waiting_changed else known.waits
+    marks, waits = _marks(operation), _waits(operation, known)
     if marks == known.marks and waits == known.waits:
         return
     if marks != known.marks:
         changes.marks.append((known.key, *marks))
-    if waits != known.waits and head.status == "running":
+    if waits != known.waits and operation.head.status == "running":
         changes.waits.append((known.key, waits[0], text_of(waits[1])))
         if waits[1] != known.waits[1]:
             changes.waiting_gone.append((known.key,))
             changes.waiting_set.extend((known.key, event_type, known.created_at) for event_type in waits[1])
     session.remember(operation.run_id, Owned(known.key, known.created_at, marks, waits))
+
+
+def _marks(operation: CommitRun) -> tuple[Any, ...]:
+    head = operation.head
+    return head.idle_since, head.needs_worker, head.paused, head.parked, head.error
+
+
+def _waits(operation: CommitRun, known: Owned) -> tuple[bytes, tuple[str, ...]]:
+    return (operation.head.waiters, operation.head.waiting_for) if operation.waiting_changed else known.waits
 
 
 def _gather_rows(operation: CommitRun, key: int, changes: _Changes) -> None:

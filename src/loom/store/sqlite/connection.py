@@ -132,12 +132,14 @@ def _prepared(connection: Connection, pragmas: tuple[str, ...]) -> Connection:
 
 def patiently(action: Callable[[], T], seconds: float) -> T:
     """Do something, again and again for so long, if another process has locked the database."""
-    deadline = time.monotonic() + seconds
+    deadline: float | None = None
     while True:
         try:
             return action()
         except sqlite3.OperationalError as error:
-            if primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+            now = time.monotonic()
+            deadline = now + seconds if deadline is None else deadline
+            if primary_code(error) != sqlite3.SQLITE_BUSY or now >= deadline:
                 raise
             time.sleep(_PAUSE)
 
@@ -159,6 +161,11 @@ def check_place(path: str) -> None:
 def primary_code(error: sqlite3.Error) -> int:
     """What went wrong, in SQLite's numbers without their details; 0 if SQLite did not say it."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def is_refusal(error: sqlite3.Error) -> bool:
+    """Whether a trigger of the schema has refused a row."""
+    return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_CONSTRAINT_TRIGGER
 
 
 def is_still_good(error: Exception) -> bool:

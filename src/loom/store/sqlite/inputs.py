@@ -72,7 +72,8 @@ def _insert_run(session: Session, row: RunRow, start: bytes) -> int | None:
     if row.tags:
         tags = [(key, name, value, row.created_at) for name, value in row.tags.items()]
         _TAGS.execute(session.connection, tags)
-    session.news[row.run_id] = key
+    if row.owner is None:
+        session.news[row.run_id] = key
     return key
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from loom.store.errors import StoreUnavailable
 from loom.store.sqlite.connection import explained, is_still_good
+from loom.store.sqlite.transactions import transact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -128,7 +129,7 @@ class Writer(Lanes):
         try:
             if self._session is None:
                 self._session = self._open_session()
-            results, news = self._session.transact(works)
+            results, news = transact(self._session, works)
         except Exception as error:  # noqa: BLE001 - whoever asked gets it
             answer = self._explain(error)
             if len(batch) == 1:

@@ -54,6 +54,7 @@ ORDER BY timers.due, runs.run_id LIMIT ?3"""
 
 _BY_STATUS = "SELECT status, COUNT(*) FROM runs GROUP BY status"
 _IDLE = "SELECT COUNT(*) FROM runs INDEXED BY runs_idle WHERE idle_since IS NOT NULL AND status = 'running'"
+_OWNED_BY = "SELECT run_id FROM runs INDEXED BY runs_owned WHERE owner = ?"
 _OWNED = "SELECT COUNT(*) FROM runs INDEXED BY runs_owned WHERE owner IS NOT NULL"
 
 
@@ -135,3 +136,8 @@ def counts(connection: Connection) -> dict[str, int]:
         [(found["idle"],)] = connection.query(_IDLE)
         [(found["owned"],)] = connection.query(_OWNED)
     return found
+
+
+def owned(connection: Connection, fence: int) -> list[str]:
+    """The runs that a member owns."""
+    return [run_id for (run_id,) in connection.query(_OWNED_BY, (fence,))]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loom.store.sqlite.blocks import Many
-from loom.store.sqlite.connection import patiently, primary_code
 from loom.store.sqlite.rows import types_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from loom.store.sqlite.connection import Connection
 
 _OWNED = """SELECT id, created_at, idle_since, needs_worker, paused, parked, error, waiters, waiting_for FROM runs
@@ -20,10 +16,6 @@ _NEWS = Many("INSERT INTO news (run, source) SELECT column1, column2 FROM (VALUE
 _KEPT_NEWS = 10_000
 _FORGET_NEWS = "DELETE FROM news WHERE id <= (SELECT MAX(id) FROM news) - ?"
 _MOST_OWNED = 100_000
-
-
-class NotAllOwned(Exception):
-    """Some of the commits that were written together are not allowed: they must be tried one by one."""
 
 
 class Owned(NamedTuple):
@@ -45,55 +37,18 @@ class Session:
 
     def __init__(self, connection: Connection, source: int, patience: float) -> None:
         self.connection = connection
-        self.careful = False
-        """Whether commits go one by one."""
         self.news: dict[str, int] = {}
         """The runs of which the transaction under way has news, with their keys."""
         self.owned: dict[str, Owned] = {}
         self.outcome_unknown = False
         """Whether the last transaction failed in such a way that it may be stored nevertheless."""
         self._source = source
-        self._patience = patience
+        self.patience = patience
+        """How many seconds to wait for other processes."""
         self._news_written = 0
 
-    def transact(self, works: Sequence[Callable[[Session], object]]) -> tuple[list[object], list[str]]:
-        """Do all of it in one transaction: the results, and the runs of which there are news."""
-        try:
-            return self._transact(works)
-        except NotAllOwned:
-            self.careful = True
-            try:
-                return self._transact(works)
-            finally:
-                self.careful = False
-
-    def _transact(self, works: Sequence[Callable[[Session], object]]) -> tuple[list[object], list[str]]:
-        self.news = {}
-        self.outcome_unknown = False
-        connection = self.connection
-        patiently(lambda: connection.execute("BEGIN IMMEDIATE"), self._patience)
-        try:
-            results = [work(self) for work in works]
-            if self.news:
-                self._write_news()
-            self._commit()
-        except BaseException:
-            # What was remembered in this transaction has not happened.
-            self.owned.clear()
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-        return results, list(self.news)
-
-    def _commit(self) -> None:
-        try:
-            self.connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            # The record may be in the file, though the disk did not say so.
-            self.outcome_unknown = primary_code(error) == sqlite3.SQLITE_IOERR
-            raise
-
-    def _write_news(self) -> None:
+    def write_news(self) -> None:
+        """Leave the news of this transaction for other processes."""
         _NEWS.execute(self.connection, [(key, self._source) for key in self.news.values()])
         self._news_written += len(self.news)
         if self._news_written > _KEPT_NEWS // 10:

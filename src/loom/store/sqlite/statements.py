@@ -8,8 +8,6 @@ ADD_CHUNKS = Many(
     """INSERT INTO chunks (run, first_tick, ticks, first_cursor, events, checksum, data)
     SELECT column1, column2, column3, column4, column5, column6, column7 FROM (VALUES {rows}) WHERE column1 NOTNULL""",
     7,
-    single="""INSERT INTO chunks (run, first_tick, ticks, first_cursor, events, checksum, data)
-    VALUES (?, ?, ?, ?, ?, ?, ?)""",
 )
 SET_SNAPSHOTS = Many(
     """INSERT OR REPLACE INTO snapshots (run, ticks, checksum, data)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from loom.store.errors import StoreUnavailable
 from loom.store.sqlite import finding, ownership, reads
-from loom.store.sqlite.applying import apply
+from loom.store.sqlite.applying import Group
 from loom.store.sqlite.connection import Sqlite3Connection, check_place, open_reader, open_writer, patiently
 from loom.store.sqlite.lanes import Readers, Writer
 from loom.store.sqlite.lock import EngineLock
@@ -42,6 +42,8 @@ class SqliteStore:
     other processes. `clock` tells the time in which an engine lived; without one the event loop's date, if it has one,
     else the system's.
     """
+
+    exclusive = True
 
     def __init__(
         self,
@@ -145,9 +147,13 @@ class SqliteStore:
         writer = self._opened()
         return fence == self._fence and await writer.submit(partial(ownership.beat, fence=fence, now=self._now()))
 
+    async def owned(self, fence: int) -> list[str]:
+        """The runs that a member owns."""
+        return await self._read(reads.owned, fence)
+
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
         """One transaction."""
-        return await self._opened().submit(partial(apply, group=group))
+        return await self._opened().submit(Group(group))
 
     async def get(self, run_id: str) -> RunRow | None:
         """The row of a run."""

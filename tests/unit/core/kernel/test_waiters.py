@@ -89,6 +89,13 @@ def test_kept_events_have_a_limit() -> None:
     assert rig.state.waiting.kept_count == 1
 
 
+def test_accepted_event_is_kept_whatever_the_limit_and_its_id_stays_taken() -> None:
+    rig = Rig(keep_unclaimed=1).start().event(B).event(B, accepted=True, event_id="e")
+    assert rig.published(UnhandledReport)[0].kept
+    assert rig.state.waiting.kept_count == 2
+    assert rig.event(B, accepted=True, event_id="e").state.waiting.kept_count == 2
+
+
 def test_events_that_a_body_sends_are_not_kept() -> None:
     rig = Rig().start()
     rig.tick(TickAddEvent(at=0.0, event=ev(B), source=rig.source()))

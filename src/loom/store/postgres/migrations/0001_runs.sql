@@ -53,8 +53,9 @@ CREATE TABLE starts (
     data bytea NOT NULL
 );
 
--- A chunk may have events without ticks, so that its place is a tick and a cursor.
+-- A chunk may have events without ticks, or neither: those that begin with the same tick are in the order of their ids.
 CREATE TABLE chunks (
+    id bigint GENERATED ALWAYS AS IDENTITY,
     run bigint NOT NULL,
     first_tick bigint NOT NULL,
     ticks bigint NOT NULL,
@@ -62,7 +63,7 @@ CREATE TABLE chunks (
     events bigint NOT NULL,
     checksum bigint NOT NULL,
     data bytea NOT NULL,
-    PRIMARY KEY (run, first_tick, first_cursor)
+    PRIMARY KEY (run, first_tick, id)
 );
 CREATE INDEX chunks_by_cursor ON chunks (run, first_cursor) WHERE events > 0;
 

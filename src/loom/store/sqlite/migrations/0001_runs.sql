@@ -127,3 +127,22 @@ CREATE TABLE engine (
     downtime REAL NOT NULL
 );
 INSERT INTO engine (one, fence, name, last_alive, downtime) VALUES (1, 0, '', NULL, 0.0);
+
+-- What every commit of a run writes, as one row: many commits are one statement, and a single one needs no BEGIN.
+-- It is refused if `fence` does not own the run, or if the chunk does not follow on what is stored, so that a commit
+-- whose outcome nobody knew is never written twice.
+CREATE VIEW commits (
+    run, fence, ticks, events, updated_at, kept, downtime,
+    first_tick, chunk_ticks, first_cursor, chunk_events, checksum, data
+) AS SELECT id, owner, ticks, events, updated_at, kept, downtime, NULL, NULL, NULL, NULL, NULL, NULL FROM runs;
+
+CREATE TRIGGER commit_run INSTEAD OF INSERT ON commits BEGIN
+    UPDATE runs SET ticks = NEW.ticks, events = NEW.events, updated_at = NEW.updated_at, kept = NEW.kept,
+        downtime = NEW.downtime
+    WHERE id = NEW.run AND +owner = NEW.fence
+        AND (NEW.data ISNULL OR (ticks = NEW.first_tick AND events = NEW.first_cursor));
+    SELECT RAISE(ABORT, 'not the owner, or a chunk that does not follow') WHERE changes() = 0;
+    INSERT INTO chunks (run, first_tick, ticks, first_cursor, events, checksum, data)
+    SELECT NEW.run, NEW.first_tick, NEW.chunk_ticks, NEW.first_cursor, NEW.chunk_events, NEW.checksum, NEW.data
+    WHERE NEW.data NOTNULL;
+END;

@@ -1,0 +1,25 @@
+"""Processes are killed with SIGKILL at every commit point and at random; others finish what is left. See `make kill`."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from kill_sweep import Points, Sweep, urls_for
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the sweep forks")
+
+
+def test_nothing_is_lost_or_doubled_on_sqlite() -> None:
+    points = Points({"before": 1, "inside": 1, "after": 1, "committed": 3, "statement": 17}, seed=0, count=230)
+    report = Sweep(points, urls_for("sqlite", 2)).run()
+    assert report.failures == [], "\n".join(report.failures)
+    assert report.points >= 200
+    assert set(report.places) == {"before", "inside", "after", "committed", "statement", "time"}
+
+
+def test_nothing_is_lost_or_doubled_on_postgresql() -> None:
+    points = Points({"before": 6, "after": 6}, seed=0, count=20)
+    report = Sweep(points, urls_for("postgres", 2)).run()
+    assert report.failures == [], "\n".join(report.failures)
+    assert report.points >= 20

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_rig import ORDER, data, failure, good, loom, started, until_end, until_idle
+
+pytestmark = pytest.mark.usefixtures("shop")
+
+
+def result_of(run_id: str) -> object:
+    return data("workflow", "events", run_id)[-1]["fields"]["result"]
+
+
+def test_starts_a_run_that_an_engine_takes_up() -> None:
+    good("db", "upgrade")
+    assert good("workflow", "start", "Double", '{"number": 21}', "--run-id", "d") == "Run d of Double is stored.\n"
+    until_end("d")
+    assert result_of("d") == 42
+
+
+def test_the_same_start_again_is_the_same_run_and_another_one_is_refused() -> None:
+    good("db", "upgrade")
+    first = ["workflow", "start", "Double", '{"number": 21}', "--run-id", "d"]
+    good(*first)
+    assert data(*first) == {"run_id": "d", "workflow": "Double"}
+    assert "exists already, with another input" in failure(1, *first[:3], '{"number": 1}', *first[4:])
+
+
+def test_sends_an_event_of_a_type_that_the_run_waits_for_without_its_code() -> None:
+    started("order-1")
+    sent = good("workflow", "send", "order-1", "Approval", '{"amount": 5, "note": "fine"}')
+    assert sent == "shop.Approval is stored for run order-1.\n"
+    until_end("order-1")
+    assert result_of("order-1") == {"amount": 5, "note": "fine"}
+
+
+def test_sends_an_event_with_its_code_by_its_full_name(shop: Path) -> None:
+    started("order-1")
+    (shop / "fields.json").write_text('{"amount": 6}')
+    sent = data("workflow", "send", "order-1", "shop.Approval", "@fields.json", "--target", ORDER, "--event-id", "e")
+    assert sent == {"run_id": "order-1", "sent": "shop.Approval", "event_id": "e"}
+    until_end("order-1")
+    assert result_of("order-1") == {"amount": 6, "note": ""}
+
+
+def test_fields_from_the_standard_input() -> None:
+    started("order-1")
+    good("workflow", "send", "order-1", "Approval", "@-", text='{"amount": 7}')
+    until_end("order-1")
+    assert result_of("order-1") == {"amount": 7, "note": ""}
+
+
+def test_an_event_id_makes_a_repeated_event_a_success_also_after_the_end() -> None:
+    started("order-1")
+    send = ["workflow", "send", "order-1", "Approval", '{"amount": 5}']
+    good(*send, "--event-id", "e")
+    good(*send, "--event-id", "e")
+    until_end("order-1")
+    good(*send, "--event-id", "e")
+    assert "has ended (completed): it takes no event any more" in failure(1, *send, "--event-id", "other")
+    assert sum("Approval(" in line for line in good("workflow", "history", "order-1").splitlines()) == 1
+
+
+def test_an_event_that_nobody_asked_for_is_refused_with_what_is_asked_for() -> None:
+    started("order-1")
+    message = failure(1, "workflow", "send", "order-1", "Aproval", "{}")
+    assert "neither waits for Aproval nor has a step that takes it. It waits for shop.Approval." in message
+    assert "--target" in message
+
+
+def test_fields_are_checked_where_the_code_is_at_hand() -> None:
+    started("order-1")
+    message = failure(2, "workflow", "send", "order-1", "Approval", '{"amount": "x"}', "--target", ORDER)
+    assert message.startswith("This is no Approval: amount: ")
+    until_idle("order-1")
+    assert data("workflow", "list", "--waiting-for", "Approval")
+
+
+def test_a_run_that_has_not_begun_does_not_know_its_types_yet() -> None:
+    good("db", "upgrade")
+    good("workflow", "start", "Order", "--run-id", "order-1")
+    assert "name its code with --target" in failure(1, "workflow", "send", "order-1", "Approval", "{}")
+    good("workflow", "send", "order-1", "Approval", '{"amount": 3}', "--target", ORDER)
+    until_end("order-1")
+    assert result_of("order-1") == {"amount": 3, "note": ""}
+
+
+@pytest.mark.parametrize("text", ["[1]", "{", "5", "@missing.json"])
+def test_fields_that_are_no_json_object(text: str) -> None:
+    result = loom("workflow", "send", "order-1", "Approval", text)
+    assert result.exit_code == 2
+    assert "Error: Invalid value for '[JSON]'" in result.stderr
+
+
+def test_cancel_pause_resume_and_retry() -> None:
+    started("order-1")
+    assert good("workflow", "pause", "order-1") == "Run order-1 was asked to pause.\n"
+    until_idle("order-1")
+    assert data("workflow", "status", "order-1")["paused"]
+    assert data("workflow", "resume", "order-1") == {"run_id": "order-1", "asked": "resume"}
+    good("workflow", "send", "order-1", "Approval", '{"amount": -1}')
+    until_end("order-1")
+    assert data("workflow", "status", "order-1")["status"] == "failed"
+    good("workflow", "retry", "order-1")
+    assert data("workflow", "status", "order-1")["status"] == "running"
+    good("workflow", "cancel", "order-1")
+    until_end("order-1")
+    assert data("workflow", "status", "order-1")["status"] in ("cancelled", "failed")
+
+
+@pytest.mark.parametrize("command", ["pause", "resume", "cancel", "retry"])
+def test_what_a_finished_run_cannot_do_any_more(command: str) -> None:
+    good("run", "shop.py:Double", "--run-id", "d")
+    assert "Run 'd' has ended (completed): " in failure(1, "workflow", command, "d")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["status"],
+        ["events"],
+        ["events", "--follow"],
+        ["history"],
+        ["replay"],
+        ["send", "Approval"],
+        ["cancel"],
+        ["pause"],
+        ["resume"],
+        ["retry"],
+        ["fork", "--tick", "0"],
+        ["export"],
+        ["purge"],
+    ],
+)
+def test_an_unknown_run_is_named(command: list[str]) -> None:
+    good("db", "upgrade")
+    name, *rest = command
+    assert failure(1, "workflow", name, "nobody", *rest) == "Run 'nobody' was not found."
+
+
+def test_forks_a_run() -> None:
+    started("order-1")
+    good("workflow", "send", "order-1", "Approval", '{"amount": 5}')
+    until_end("order-1")
+    made = data("workflow", "fork", "order-1", "--tick", "1", "--run-id", "order-2")
+    assert made == {"run_id": "order-2", "forked_from": "order-1", "tick": 1}
+    good("workflow", "send", "order-2", "Approval", '{"amount": 6}')
+    until_end("order-2")
+    assert result_of("order-2") == {"amount": 6, "note": ""}
+    assert "there is no tick 50" in failure(1, "workflow", "fork", "order-1", "--tick", "50")
+    again = failure(1, "workflow", "fork", "order-1", "--tick", "1", "--run-id", "order-2")
+    assert "exists already" in again
+
+
+def test_exports_and_imports_a_run(shop: Path) -> None:
+    started("order-1")
+    good("workflow", "export", "order-1", "-o", "run.json")
+    assert json.loads((shop / "run.json").read_bytes()) == json.loads(good("workflow", "export", "order-1"))
+    other = ["--store", "sqlite:///other.db"]
+    good("db", "upgrade", *other)
+    assert good("workflow", "import", "run.json", *other) == "Run order-1 is stored.\n"
+    assert good("workflow", "history", "order-1", *other) == good("workflow", "history", "order-1")
+    assert "exists already" in failure(1, "workflow", "import", "run.json")
+
+
+def test_something_else_is_not_imported(shop: Path) -> None:
+    good("db", "upgrade")
+    (shop / "run.json").write_text('{"no": "run"}')
+    assert "not an exported run" in failure(1, "workflow", "import", "run.json")
+
+
+def test_purges_ended_runs_only() -> None:
+    started("order-1")
+    good("run", "shop.py:Double", "--run-id", "d-1")
+    good("run", "shop.py:Double", "--run-id", "d-2")
+    assert "cancel it before you purge it" in failure(1, "workflow", "purge", "order-1")
+    assert good("workflow", "purge", "d-1") == "1 run was deleted.\n"
+    assert data("workflow", "purge", "--ended-before", "1d", "--yes") == {"purged": 0}
+    assert loom("workflow", "purge", "--ended-before", "0s", text="n\n").exit_code == 1
+    assert data("workflow", "purge", "--ended-before", "0s", "--yes") == {"purged": 1}
+    assert [run["run_id"] for run in data("workflow", "list")] == ["order-1"]
+
+
+def test_purge_needs_to_know_what() -> None:
+    assert "Name a RUN_ID" in loom("workflow", "purge").stderr
+    assert loom("workflow", "purge", "x", "--ended-before", "1d").exit_code == 2
