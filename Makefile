@@ -28,6 +28,10 @@ demo: $(READY) ## Run the demo
 test: $(READY) ## Run all tests
 	@$(BIN)/python -m pytest -n auto $(ARGS)
 
+.PHONY: kill
+kill: $(READY) ## Kill processes at 5,000 points and check what is left
+	@$(BIN)/python tests/kill/kill_sweep.py $(ARGS)
+
 .PHONY: lint
 lint: $(READY) ## Check style, format, types and layers
 	@$(BIN)/python -m ruff check .

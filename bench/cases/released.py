@@ -41,7 +41,7 @@ def _measured(engine: Callable[[str], AbstractAsyncContextManager[Any]]) -> Call
             runs: list[str] = []
             while len(runs) < size:
                 runs += await asyncio.gather(*(waits.start() for _ in range(min(AT_ONCE, size - len(runs)))))
-            await waits.released(size)
+                await waits.released(len(runs))
             held = resident_kb() - before
             woken = [await waits.wake(run_id) for run_id in runs[:: max(1, size // WOKEN)]]
         return {"kb": held / size, "p50": median(woken) * 1e3, "p95": quantiles(woken, n=20)[-1] * 1e3}

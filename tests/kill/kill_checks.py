@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kill_journal import Journal
-from kill_witness import testimony
+from kill_witness import words_of
 from kill_workload import Mark, Plan, Workload
 
 from loom.runtime.connect import open_store
@@ -29,7 +29,7 @@ async def check(url: str, side: Path, work: Workload) -> list[str]:
     store = open_store(url)
     await store.open()
     try:
-        problems = [problem async for problem in _all_runs(store, work, testimony(side))]
+        problems = [problem async for problem in _all_runs(store, work, words_of(side))]
     finally:
         await store.close()
     if url.startswith("sqlite"):

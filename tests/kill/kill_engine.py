@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from kill_switch import Kill, killing_store
-from kill_witness import testimony
+from kill_witness import words_of
 from kill_workload import WORKFLOWS, Mark, Plan, Workload, witness
 
 import loom
 from loom.runtime.durable import adapter
 from loom.store.errors import RunNotFound
 
-LEASE_S = 0.4
-"""So long the others of a killed process's runs wait on PostgreSQL."""
+LEASE_S = 1.0
+"""On PostgreSQL, so long the next process waits for the runs of one that was killed."""
 
 
 async def engine(url: str, side: Path, work: Workload, kill: Kill | None) -> None:
     """Work until every run of the workload has ended."""
     adapter.SNAPSHOT_TICKS = work.snapshot_ticks
-    acknowledged = testimony(side)
+    acknowledged = words_of(side)
     started = {entry["run"] for entry in acknowledged["start"]}
     sent = {entry["id"] for entry in acknowledged["event"]}
     witness.open(side)

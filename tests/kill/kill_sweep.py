@@ -124,8 +124,10 @@ class Sweep:
             while (point := self._next(max_failures)) is not None:
                 runner.stdin.write(point + "\n")
                 runner.stdin.flush()
-                self._note(point, runner.stdout.readline())
-            runner.stdin.close()
+                answer = runner.stdout.readline()
+                self._note(point, answer)
+                if not answer:
+                    return
 
     def _next(self, max_failures: int) -> str | None:
         with self._turn:

@@ -22,6 +22,12 @@ class Witness:
         """Write to this file from now on."""
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
+    def close(self) -> None:
+        """Write nothing any more."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
     def note(self, what: str, **values: Any) -> None:
         """Something has happened. Without a file nobody wants to know."""
         if self._file is not None:
@@ -34,7 +40,7 @@ class Witness:
             os.fsync(self._file)
 
 
-def testimony(path: Path) -> dict[str, list[dict[str, Any]]]:
+def words_of(path: Path) -> dict[str, list[dict[str, Any]]]:
     """All lines by what they are about, in order. A line that was cut off by a kill is nobody's word."""
     lines: dict[str, list[dict[str, Any]]] = defaultdict(list)
     if path.exists():

@@ -260,7 +260,8 @@ def workload(seed: int, prefix: str) -> Workload:
         "idle_timeout": chance.choice([0.0, 0.0, 0.005, None]) if seed else 0.0,
         "max_in_memory": chance.choice([None, None, 2]) if seed else None,
     }
-    return Workload(prefix, plans, options, bool(seed) and chance.random() < 0.4, chance.choice([4, 8, 500]))
+    beside = bool(seed) and chance.random() < 0.4
+    return Workload(prefix, plans, options, beside, chance.choice([4, 8, 500]) if seed else 8)
 
 
 def _plan(prefix: str, run_id: str, kind: str, chance: random.Random) -> Plan:

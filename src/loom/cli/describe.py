@@ -73,13 +73,13 @@ def plain(value: Any) -> Any:
             return {"type": value.kind.name, "fields": fields_of(value)}
         case EventKind():
             return value.name
+        case Fifo() | list() | tuple():
+            return [plain(item) for item in value]
         case msgspec.Struct():
             fields = {name: getattr(value, name) for name in value.__struct_fields__}
             return {name: _named(name, item) for name, item in fields.items()}
         case Map() | dict():
             return {str(key): plain(item) for key, item in sorted(value.items(), key=lambda pair: str(pair[0]))}
-        case Fifo() | list() | tuple():
-            return [plain(item) for item in value]
         case None | bool() | int() | float() | str():
             return value
         case _:

@@ -58,7 +58,7 @@ def worker(targets: Sequence[str], store: str, **settings: Any) -> None:
 @click.command()
 @click.argument("target")
 @click.option("--input", "inputs", metavar="JSON", type=json_object, help="The inputs of the run; @file reads them.")
-@click.option("--run-id", metavar="ID", help="The id of the run. If it exists already, it is gone on with.")
+@click.option("--run-id", metavar="ID", help="The id of the run; one that exists goes on.")
 @tag_option("Give the run a tag. May be repeated.")
 @store_option
 @json_option
@@ -72,11 +72,12 @@ def run(
 ) -> None:
     """Run a workflow to its end and print its result.
 
-    The run is in the store from its start on: if this process dies, the same command with the same --run-id goes on.
+    The run is in the store from its start on: if this process dies, the same command with the same --run-id goes on,
+    with the same --input or without.
     """
     import logging
 
-    from loom.cli.outcomes import result_of, tell_outcome
+    from loom.cli.outcomes import begun, result_of, tell_outcome
     from loom.cli.session import perform
     from loom.cli.targets import named_workflow
     from loom.cli.working import engine
@@ -85,7 +86,7 @@ def run(
 
     async def work() -> dict[str, Any]:
         async with engine(store, {name: workflow}, logging.WARNING) as (runtime, stopped):
-            handler = await runtime.start(name, inputs or {}, run_id=run_id, tags=dict(tags))
+            handler = await begun(runtime, name, inputs, run_id, dict(tags))
             return await result_of(runtime, handler, stopped)
 
     tell_outcome(perform(work()), as_json)

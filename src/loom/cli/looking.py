@@ -178,6 +178,7 @@ def replay(run_id: str, targets: Sequence[str], store: str, as_json: bool) -> No
         for difference in found.differences:
             print_line(difference)
         since = f" from tick {found.first_tick} on" if found.first_tick else ""
-        print_line(f"Run {run_id}: {found.ticks} ticks{since} give the {verdict} state, {found.events} events.")
+        gives = "something else than is stored" if found.differences else "what is stored"
+        print_line(f"Run {run_id}: {found.ticks} ticks{since} and {found.events} events give {gives}.")
     if found.differences:
         raise SystemExit(Problem.exit_code)

@@ -1,4 +1,4 @@
-"""How a run ended, for `loom run`: its result on stdout, or what it failed with on stderr.
+"""A run from its beginning to its end, for `loom run`: its result on stdout, or what it failed with on stderr.
 
 May import loom.runtime and loom.steps.
 """
@@ -14,10 +14,27 @@ from loom.cli.shown import clean, print_json, print_line
 from loom.steps.errors import WorkflowCancelledByUser
 from loom.steps.jsonable import NotSerialisableError
 from loom.steps.serializers import JsonSerializer
+from loom.store.errors import RunExists, RunNotFound
 
 if TYPE_CHECKING:
     from loom.runtime.durable.runtime import DurableRuntime
     from loom.steps.handler import WorkflowHandler
+
+
+async def begun(
+    runtime: DurableRuntime, name: str, inputs: dict[str, Any] | None, run_id: str | None, tags: dict[str, str]
+) -> WorkflowHandler:
+    """The run of this id if it exists, else a new one. Where inputs are given, they must be those of the run."""
+    if run_id is not None and inputs is None:
+        try:
+            info = await runtime.get(run_id)
+        except RunNotFound:
+            pass
+        else:
+            if info.workflow != name:
+                raise RunExists(run_id, f"as a run of {info.workflow!r}")
+            return await runtime.handler(run_id)
+    return await runtime.start(name, inputs or {}, run_id=run_id, tags=tags)
 
 
 async def result_of(runtime: DurableRuntime, handler: WorkflowHandler, stopped: asyncio.Event) -> dict[str, Any]:

@@ -47,11 +47,14 @@ def in_one_line(message: str) -> str:
 def told() -> Iterator[None]:
     """Turn the errors that stores and runs raise into problems. Errors of Loom itself stay what they are."""
     from loom.steps.errors import WorkflowRuntimeError
+    from loom.steps.registry import UnknownTypeError
     from loom.store.errors import StoreError, StoreOutdated, StoreTooNew, StoreUnavailable
 
     try:
         yield
     except (StoreUnavailable, StoreTooNew, StoreOutdated) as error:
         raise NoStore(str(error)) from error
+    except UnknownTypeError as error:
+        raise Problem(f"{error} Name its code with --target.") from error
     except (StoreError, WorkflowRuntimeError) as error:
         raise Problem(str(error)) from error

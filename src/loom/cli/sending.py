@@ -52,7 +52,8 @@ def _of_targets(name: str) -> type[Event] | None:
 
 def _event_classes(root: type[Event]) -> Iterator[type[Event]]:
     for cls in root.__subclasses__():
-        yield cls
+        if not issubclass(cls, _Unknown):
+            yield cls
         yield from _event_classes(cls)
 
 
@@ -117,6 +118,6 @@ class _Unknown:
         pass
 
 
-def _fields_side_by_side(event: Any) -> dict[str, Any]:
+def _fields_side_by_side(self: Any) -> dict[str, Any]:
     """All fields, as the real class stores those that it declares."""
-    return dict(event._data)
+    return dict(self._data)

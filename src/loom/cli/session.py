@@ -65,7 +65,9 @@ async def client(url: str, targets: Sequence[str] = ()) -> AsyncIterator[Durable
     named = [named_workflow(target) for target in targets]
     async with opened(store) as runtime:
         # Their code is known from here on, but `register` would make this process work for them.
-        runtime.codes.update({name: Registered(name, workflow) for name, workflow in named})
+        for name, workflow in named:
+            for known_as in (name, workflow.workflow_name):
+                runtime.codes[known_as] = Registered(known_as, workflow)
         yield runtime
 
 

@@ -104,7 +104,7 @@ def _apply(d: Draft, tick: WorkflowTick) -> None:
         d.at = tick.at
     kind = type(tick)
     if kind is not TickStartRun:
-        if d.outcome is not None and not _may_go_on(d.outcome, kind):
+        if d.outcome is not None and not may_go_on(d.outcome, kind):
             d.dropped += 1
             return
         if not d.run_id:
@@ -117,7 +117,7 @@ def _apply(d: Draft, tick: WorkflowTick) -> None:
     _REDUCERS[kind](d, tick)
 
 
-def _may_go_on(outcome: Outcome, tick: type) -> bool:
+def may_go_on(outcome: Outcome, tick: type) -> bool:
     """Whether a tick matters to a run that is over: a parked one is taken up or cancelled, a failed one is retried."""
     if outcome.status == "parked":
         return tick is TickResume or tick is TickCancelRun

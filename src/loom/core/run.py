@@ -27,7 +27,7 @@ from loom.core.commands import (
     WorkflowCommand,
 )
 from loom.core.draft import Draft
-from loom.core.reduce import no_fields, transition
+from loom.core.reduce import may_go_on, no_fields, transition
 from loom.core.state import BrokerState, is_blocked
 
 if TYPE_CHECKING:
@@ -136,6 +136,7 @@ class Run:
     def drain(self) -> None:
         """Reduce everything in the buffer. Ticks that others wait behind are marked, so that a replay knows it.
 
+        A parked run takes nothing: what comes behind the tick that parked it is neither reduced nor in the journal.
         If a tick cannot be reduced, which is a bug, the run is as it was before it and the error goes to the driver.
         """
         if not self._buffer:
@@ -145,6 +146,11 @@ class Run:
         buffer, self._buffer = self._buffer, []
         draft, last = self._draft, len(buffer) - 1
         for position, tick in enumerate(buffer):
+            outcome = draft.outcome
+            if outcome is not None and outcome.status == "parked" and not may_go_on(outcome, type(tick)):
+                # It stays as it is, for whoever takes the run up with other code.
+                self._buffer.append(tick)
+                continue
             if position < last and not tick.more:
                 tick = replace(tick, more=True)  # noqa: PLW2901 - it is the same tick, marked
             try:

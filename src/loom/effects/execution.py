@@ -148,6 +148,7 @@ class StepExecution:
             raise
         except MissingTypeError as error:
             # This process cannot do the work, another one may: it is no failure of the step, and has no result.
+            self.is_over = True
             host.report(TickParkRun(at=host.now(), reason=f"Step '{command.step}': {error}"))
             return
         except BaseException as error:  # any failure of a body is data for the reducer, a cancellation from within too

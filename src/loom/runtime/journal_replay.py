@@ -20,8 +20,10 @@ from loom.core.ticks import (
     TickEditStore,
     TickEndWait,
     TickPublishEvent,
+    TickRecordResult,
     TickResume,
     TickSleep,
+    TickStartChild,
     TickStepResult,
     TickTimeout,
     TickTimerFired,
@@ -89,7 +91,7 @@ class _Numbers:
         match tick:
             case TickStepResult() | TickEndWait():
                 return replace(tick, seq=self._execution(state, tick.step, tick.item, tick.seq))
-            case TickAwaitEvent() | TickSleep():
+            case TickAwaitEvent() | TickSleep() | TickRecordResult() | TickStartChild():
                 return replace(tick, source=self._source(state, tick.source))
             case TickAddEvent() | TickPublishEvent() | TickEditStore():
                 return replace(tick, source=self._source(state, tick.source)) if tick.source is not None else tick

@@ -115,7 +115,7 @@ class MemoryStore:
 
     async def owned(self, fence: int) -> list[str]:
         """The runs that a member owns."""
-        return [run_id for run_id, run in self._opened().tables.runs.items() if run.row.owner == fence]
+        return sorted(run_id for run_id, run in self._opened().tables.runs.items() if run.row.owner == fence)
 
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
         """All of the group or nothing, and then the news of it."""

@@ -104,7 +104,7 @@ class KeptRun(msgspec.Struct, frozen=True):
 
     def stored(self, *, whole: bool) -> StoredRun:
         """As a record: all of it, or what is needed to take it up."""
-        behind = 0 if whole or self.snapshot is None else self.snapshot.ticks
+        behind = -1 if whole or self.snapshot is None else self.snapshot.ticks
         return StoredRun(
             self.row,
             self.start,

@@ -41,7 +41,7 @@ class Transaction:
         self._runs = tables.runs
         self._last_mail = tables.last_mail
         self.news: dict[str, None] = {}
-        """The runs that got mail, were started or have ended, in order."""
+        """The runs that got mail, were started for anybody or have ended, in order."""
 
     def apply(self, group: Sequence[Operation]) -> list[Result]:
         """The results of the operations, in their order."""
@@ -82,7 +82,8 @@ class Transaction:
             owner=asked.owner,
         )
         self._keep(asked.run_id, KeptRun(row, asked.start))
-        self.news[asked.run_id] = None
+        if asked.owner is None:
+            self.news[asked.run_id] = None
         return Started(True)
 
     def _post(self, asked: PostMail) -> Posted:

@@ -65,6 +65,7 @@ class FaultyStore:
 
     def __init__(self, inner: Store, plan: FaultPlan) -> None:
         self.inner = inner
+        self.exclusive = inner.exclusive
         self.on_news: Callable[[Sequence[str]], None] = _ignore
         self.injected: Counter[str] = Counter()
         self.writes = 0
@@ -160,6 +161,10 @@ class FaultyStore:
         if self._happens("lose_lease", self._plan.lose_lease):
             await asyncio.sleep(delay)
         return await self._living().beat(fence, lease_s)
+
+    async def owned(self, fence: int) -> list[str]:
+        """See the port."""
+        return await self._living().owned(fence)
 
     async def get(self, run_id: str) -> RunRow | None:
         """See the port."""

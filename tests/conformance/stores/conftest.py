@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 # What stands beside the tests here, and `postgres_server`, which all tests share.
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from store_databases import KINDS, Database, new_database, require
 from store_samples import Owner, started

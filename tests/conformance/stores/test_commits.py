@@ -188,13 +188,14 @@ async def test_a_commit_that_is_written_again_is_not_doubled(store: Store, owner
 
 async def test_chunks_may_lack_ticks_or_events(store: Store, owner: Owner) -> None:
     """A commit whose commands did not fit is followed by one without ticks."""
+    await owner.commit(ticks=0, events=2)
     await owner.commit(ticks=2, events=1)
     await owner.commit(ticks=0, events=2)
     await owner.commit(ticks=3, events=0)
     await owner.commit(ticks=0, events=1)
     await owner.commit(ticks=1, events=1)
     spans = [(chunk.first_tick, chunk.ticks, chunk.first_cursor, chunk.events) for chunk in await _all(store)]
-    assert spans == [(0, 2, 0, 1), (2, 0, 1, 2), (2, 3, 3, 0), (5, 0, 3, 1), (5, 1, 4, 1)]
+    assert spans == [(0, 0, 0, 2), (0, 2, 2, 1), (2, 0, 3, 2), (2, 3, 5, 0), (5, 0, 5, 1), (5, 1, 6, 1)]
 
 
 async def _all(store: Store) -> tuple[Chunk, ...]:

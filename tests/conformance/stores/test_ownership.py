@@ -104,6 +104,16 @@ async def test_a_parked_run_is_taken_only_by_name(store: Store, owner: Owner, fe
     assert await ids(store, parked=True) == []
 
 
+async def test_a_member_can_ask_what_it_owns(store: Store, fence: int) -> None:
+    assert await store.owned(fence) == []
+    for run_id in ("b", "a", "released", "over"):
+        await started(store, run_id, fence)
+    await store.apply([start("free"), ReleaseRun("released", fence)])
+    await Owner(store, "over", fence).end()
+    assert sorted(await store.owned(fence)) == ["a", "b"]
+    assert await store.owned(fence + 1000) == []
+
+
 # --- many runs -------------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from store_databases import Database, Memory, new_database, require
@@ -51,8 +51,11 @@ class SideBySide(RuleBasedStateMachine):
         members = self.both(*(store.join("m", 600.0) for store in self.stores))
         self.fences = (members[0].fence, members[1].fence)
 
-    @rule()
-    def restart(self) -> None:
+    @rule(chance=st.integers(0, 4))
+    def restart(self, chance: int) -> None:
+        """Now and then, since it takes long."""
+        if chance < 4:
+            return
         self.both(*(store.close() for store in self.stores))
         self.join()
         self.look(0)
@@ -97,17 +100,19 @@ class SideBySide(RuleBasedStateMachine):
         assert theirs == ours
 
 
-@pytest.mark.parametrize(("kind", "share"), [("memory", 5), ("sqlite", 5), ("postgres", 20)])
+@pytest.mark.parametrize(("kind", "share"), [("memory", 5), ("sqlite", 5), ("postgres", 25)])
 def test_a_store_does_what_the_store_in_memory_does(kind: str, share: int) -> None:
     require(kind)
     machine = type("SideBySide", (SideBySide,), {"kind": kind})
-    examples = max(10, settings.default.max_examples // share)
+    # Making a failure smaller takes many runs, and minutes where each of them needs a server.
+    phases = [phase for phase in Phase if kind != "postgres" or phase is not Phase.shrink]
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples,
-            stateful_step_count=30,
+            max_examples=max(10, settings.default.max_examples // share),
+            stateful_step_count=20,
+            phases=phases,
             deadline=None,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+            suppress_health_check=list(HealthCheck),
         ),
     )

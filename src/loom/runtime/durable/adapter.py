@@ -112,7 +112,7 @@ class DurableDecorator(RunAdapterDecorator):
         if head.status != "running" and self._row.parent is not None:
             data = codec.encode_tick(child_ended(now, self._row.parent_ref))
             sent.append(PostMail(self._row.parent, data, now.at))
-        chunk = codec.encode_chunk(ticks, published, self._ticks, self._events)
+        chunk = codec.encode_chunk(ticks, published, self._ticks, self._events) if ticks or published else None
         return CommitRun(
             self._row.run_id,
             keeper.fence,
@@ -122,7 +122,7 @@ class DurableDecorator(RunAdapterDecorator):
             timers_set=tuple([TimerRow(c.seq, c.due, c.purpose) for c in others if type(c) is CommandStartTimer]),
             timers_gone=_timers_gone(ticks, others),
             mail_taken=tuple([tick.mail for tick in ticks if tick.mail]),
-            snapshot=self._snapshot(len(ticks), len(chunk.data)),
+            snapshot=self._snapshot(len(ticks), len(chunk.data) if chunk is not None else 0),
             sent=tuple(sent),
             prune=keeper.prune,
         )

@@ -62,10 +62,12 @@ class Registered:
     ) -> StartSpec:
         """What a run of it begins with. Input that the start event refuses is an error here: nothing was stored."""
         event = self.convert.record(self.workflow._start_event(start_event, dict(inputs or {})))
+        # The inputs are kept too: a start that is repeated where the code is not at hand has nothing but them.
+        given = self.convert.value(inputs or {}) if start_event is None else None
         if staged is None:
-            return StartSpec(event=event)
+            return StartSpec(event=event, inputs=given)
         store, store_type = self.convert.store_values(staged)
-        return StartSpec(event=event, store=store, store_type=store_type)
+        return StartSpec(event=event, inputs=given, store=store, store_type=store_type)
 
     def first_tick(self, run_id: str, spec: StartSpec, now: float) -> TickStartRun:
         """The tick that a run begins with, with the code at hand."""

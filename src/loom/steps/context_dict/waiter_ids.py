@@ -32,8 +32,8 @@ def current_waiter_id(waiter_id: str, event_type: str, saved_item: str | None, i
 
 
 def waiter_id_of(key: str) -> str:
-    """The waiter id in the key of a wait, which begins with the number of the call."""
-    return key.partition(":")[2]
+    """The waiter id in the key of a wait, `wait:<number of the call>:<id>`."""
+    return key.split(":", 2)[2]
 
 
 def _text(requirements: Mapping[str, Any]) -> str:

@@ -158,6 +158,40 @@ def check_place(path: str) -> None:
         raise StoreUnavailable(f"The database {path} cannot be used: the folder {folder} does not exist.")
 
 
+def check_present(path: str) -> None:
+    """Refuse to open a file that is not there, instead of making an empty one."""
+    if not os.path.exists(path):
+        error = sqlite3.OperationalError("the file is gone")
+        error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+        raise error
+
+
+class Place:
+    """Notes which file a connection has opened. SQLite would go on writing to one that was deleted or replaced."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file = self._now()
+
+    def is_left(self) -> bool:
+        """Whether the path is that of another file now, or of none."""
+        return self._now() != self._file
+
+    def check(self) -> None:
+        """Fail if the place is left."""
+        if self.is_left():
+            error = sqlite3.OperationalError("the file was deleted or replaced")
+            error.sqlite_errorcode = sqlite3.SQLITE_READONLY_DBMOVED
+            raise error
+
+    def _now(self) -> tuple[int, int] | None:
+        try:
+            status = os.stat(self._path)
+        except FileNotFoundError:
+            return None
+        return status.st_dev, status.st_ino
+
+
 def primary_code(error: sqlite3.Error) -> int:
     """What went wrong, in SQLite's numbers without their details; 0 if SQLite did not say it."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

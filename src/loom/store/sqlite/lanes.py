@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from loom.store.errors import StoreUnavailable
-from loom.store.sqlite.connection import explained, is_still_good
+from loom.store.sqlite.connection import Place, explained, is_still_good
 from loom.store.sqlite.transactions import transact
 
 if TYPE_CHECKING:
@@ -171,13 +171,17 @@ class Readers(Lanes):
 
     def _main(self) -> None:
         connection: Connection | None = None
+        place = Place(self._path)
         while True:
             request = self._requests.get()
             if request.work is None:
                 break
             try:
+                if connection is not None and place.is_left():
+                    connection.close()
+                    connection = None
                 if connection is None:
-                    connection = self._open_connection()
+                    connection, place = self._open_connection(), Place(self._path)
                 answer = Answer(request.answer, request.work(connection))
             except Exception as error:  # noqa: BLE001 - whoever asked gets it
                 if connection is not None and not is_still_good(error):

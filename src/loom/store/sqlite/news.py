@@ -6,6 +6,8 @@ import sqlite3
 import threading
 from typing import TYPE_CHECKING
 
+from loom.store.sqlite.connection import Place
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -28,8 +30,9 @@ class Watcher:
     """
 
     def __init__(
-        self, open_connection: Callable[[], Connection], source: int, tell: Callable[[list[str]], None]
+        self, path: str, open_connection: Callable[[], Connection], source: int, tell: Callable[[list[str]], None]
     ) -> None:
+        self._path = path
         self._open_connection = open_connection
         self._source = source
         self._tell = tell
@@ -50,11 +53,13 @@ class Watcher:
 
     def _main(self) -> None:
         connection: Connection | None = None
+        place = Place(self._path)
         while not self._stopped.wait(INTERVAL):
             try:
                 if connection is None:
-                    connection = self._open_connection()
+                    connection, place = self._open_connection(), Place(self._path)
                     self._version = -1
+                place.check()
                 self._look(connection)
             except sqlite3.Error:
                 # The same trouble meets whoever reads or writes, and they are told.
@@ -70,7 +75,7 @@ class Watcher:
             return
         latest = connection.query(_LATEST)[0][0]
         found = connection.query(_NEWS, (self._seen, latest, self._source)) if latest > self._seen else []
-        self._seen = max(self._seen, latest)
+        self._seen = latest
         self._version = version
         if found:
             self._tell([run_id for (run_id,) in found])

@@ -43,6 +43,8 @@ COALESCE((SELECT first_tick FROM chunks INDEXED BY chunks_by_cursor
     ORDER BY first_cursor DESC LIMIT 1), 0)
 ORDER BY first_tick, id LIMIT ?3"""
 _NO_LIMIT = -1
+_ALL = -1
+"""Behind this tick is every chunk, also a first one that has no tick."""
 
 _TIMERS_DUE = """SELECT runs.run_id, timers.due FROM timers INDEXED BY timers_by_due
 CROSS JOIN runs ON runs.id = timers.run
@@ -85,7 +87,7 @@ def stored(connection: Connection, run_id: str, *, whole: bool) -> StoredRun | N
         [(start,)] = connection.query(_START, (key,))
         snapshots = [snapshot_of(run_id, *row) for row in connection.query(_SNAPSHOT, (key,))]
         snapshot = snapshots[0] if snapshots else None
-        behind = 0 if whole or snapshot is None else snapshot.ticks
+        behind = _ALL if whole or snapshot is None else snapshot.ticks
         return StoredRun(
             run_row(rows[0]),
             start,

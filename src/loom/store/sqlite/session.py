@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loom.store.sqlite.blocks import Many
+from loom.store.sqlite.connection import Place
 from loom.store.sqlite.rows import types_of
 
 if TYPE_CHECKING:
@@ -35,8 +36,9 @@ class Session:
     again. `source` marks the news of this process.
     """
 
-    def __init__(self, connection: Connection, source: int, patience: float) -> None:
+    def __init__(self, connection: Connection, path: str, source: int, patience: float) -> None:
         self.connection = connection
+        self.place = Place(path)
         self.news: dict[str, int] = {}
         """The runs of which the transaction under way has news, with their keys."""
         self.owned: dict[str, Owned] = {}

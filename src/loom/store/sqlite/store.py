@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from loom.store.errors import StoreUnavailable
 from loom.store.sqlite import finding, ownership, reads
 from loom.store.sqlite.applying import Group
-from loom.store.sqlite.connection import Sqlite3Connection, check_place, open_reader, open_writer, patiently
+from loom.store.sqlite.connection import (
+    Sqlite3Connection,
+    check_place,
+    check_present,
+    open_reader,
+    open_writer,
+    patiently,
+)
 from loom.store.sqlite.lanes import Readers, Writer
 from loom.store.sqlite.lock import EngineLock
 from loom.store.sqlite.news import Watcher
@@ -77,7 +84,7 @@ class SqliteStore:
         loop = asyncio.get_running_loop()
         self._writer = Writer(self.path, loop, self._open_session, self._hear)
         self._readers = Readers(self.path, loop, self._open_reader, _READERS)
-        watcher = Watcher(self._open_reader, self._source, partial(self._tell, loop))
+        watcher = Watcher(self.path, self._open_reader, self._source, partial(self._tell, loop))
         try:
             # The writer opens its connection, which is where the schema is seen to.
             await self._writer.submit(_nothing)
@@ -88,15 +95,19 @@ class SqliteStore:
         self._watcher = watcher
 
     def _open_session(self) -> Session:
+        if self._watcher is not None:
+            # It was open before, so it must not begin anew with an empty file.
+            check_present(self.path)
         connection = patiently(partial(open_writer, self._connect, self.path), self._patience)
         try:
             patiently(partial(upgrade, connection, self.path, allowed=self._upgrade), self._patience)
         except BaseException:
             connection.close()
             raise
-        return Session(connection, self._source, self._patience)
+        return Session(connection, self.path, self._source, self._patience)
 
     def _open_reader(self) -> Connection:
+        check_present(self.path)
         return open_reader(self._connect, self.path)
 
     def _tell(self, loop: asyncio.AbstractEventLoop, run_ids: list[str]) -> None:

@@ -21,6 +21,7 @@ def transact(session: Session, works: Sequence[Callable[[Session], object]]) -> 
     """Do all of it in one transaction: the results, and the runs of which there are news."""
     session.news = {}
     session.outcome_unknown = False
+    session.place.check()
     if len(works) == 1 and isinstance(works[0], Group):
         result = patiently(partial(_committing, session, partial(works[0].at_once, session)), session.patience)
         if result is not None:

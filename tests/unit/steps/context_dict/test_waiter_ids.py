@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from loom.steps.context_dict.waiter_ids import current_waiter_id, default_waiter_id
+from loom.core.kernel.waits import wait_key
+from loom.steps.context_dict.waiter_ids import current_waiter_id, default_waiter_id, waiter_id_of
 
 
 def test_the_default_id_names_type_requirements_and_work_item() -> None:
@@ -29,3 +30,8 @@ def test_ids_of_every_age_become_the_one_that_the_body_will_ask_for(saved: str, 
 @pytest.mark.parametrize("own", ["approval", "waiter_app.Reply_mine", "waiter_other.Type_{}", "waiter_app.Reply_[]"])
 def test_an_authors_own_id_stays(own: str) -> None:
     assert current_waiter_id(own, "app.Reply", "work_item_3", 7) == own
+
+
+@pytest.mark.parametrize("own", ["approval", "a:b:c", ""])
+def test_the_id_is_found_in_the_key_of_its_wait(own: str) -> None:
+    assert waiter_id_of(wait_key(own, 3)) == own

@@ -1,0 +1,43 @@
+"""The command answers at once: what is slow to import is left to the commands that need it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import loom
+
+_SLOW = ("pydantic", "asyncio", "rich", "sqlite3", "msgspec", "loom.runtime", "loom.store", "loom.core")
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["workflow", "--help"], ["workflow", "send", "-h"]])
+def test_version_and_help_import_nothing_slow(arguments: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from loom.cli import main\n"
+        f"main({arguments!r}, standalone_mode=False)\n"
+        f"print('SLOW', [name for name in {_SLOW!r} if name in sys.modules])\n"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.endswith("SLOW []\n")
+    if arguments == ["--version"]:
+        assert loom.__version__ in printed
+
+
+def test_every_command_has_a_help_text() -> None:
+    from click import Group, Option
+
+    from loom.cli import main
+
+    def silent(group: Group) -> list[str]:
+        found = []
+        for name, command in group.commands.items():
+            if not command.help or not all(option.help for option in command.params if isinstance(option, Option)):
+                found.append(name)
+            if isinstance(command, Group):
+                found += silent(command)
+        return found
+
+    assert silent(main) == []

@@ -1,0 +1,145 @@
+"""Where a database can be, and bringing it up to date."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from loom.store.errors import StoreError, StoreOutdated, StoreTooNew, StoreUnavailable
+from loom.store.migrations import available
+from loom.store.operations import StartRun
+from loom.store.sqlite import SqliteStore, schema
+
+
+def versions(path: Path) -> list[int]:
+    with closing(sqlite3.connect(path)) as connection:
+        return [version for (version,) in connection.execute("SELECT version FROM loom_schema ORDER BY version")]
+
+
+def folder_of(path: Path) -> list[Path]:
+    return list(path.parent.iterdir())
+
+
+async def test_a_new_file_gets_the_whole_schema_and_keeps_it(open_store, path: Path) -> None:
+    store = await open_store()
+    await store.apply([StartRun("r", "w", b"", 1.0)])
+    await store.close()
+    assert versions(path) == [migration.number for migration in available(schema.MIGRATIONS)]
+    again = await open_store(upgrade=False)
+    assert (await again.get("r")).workflow == "w"
+
+
+async def test_without_leave_to_upgrade_no_file_is_made(open_store, path: Path) -> None:
+    with pytest.raises(StoreOutdated, match="loom db upgrade"):
+        await open_store(upgrade=False)
+    assert folder_of(path) == []
+
+
+async def test_without_leave_to_upgrade_an_old_file_is_refused_and_left_alone(open_store, path: Path) -> None:
+    sqlite3.connect(path).close()
+    with pytest.raises(StoreOutdated, match=r"has schema version 0.* needs \d+.*loom db upgrade"):
+        await open_store(upgrade=False)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone() == (0,)
+
+
+async def test_a_file_of_a_newer_version_is_refused(store: SqliteStore, other: sqlite3.Connection, open_store) -> None:
+    other.execute("INSERT INTO loom_schema VALUES (99, 'future', 'x', 0)")
+    with pytest.raises(StoreTooNew, match="schema version 99"):
+        await open_store()
+
+
+async def test_a_file_with_another_text_of_a_migration_is_refused(store, other: sqlite3.Connection, open_store) -> None:
+    other.execute("UPDATE loom_schema SET checksum = 'x' WHERE version = 1")
+    with pytest.raises(StoreError, match="Migration 1"):
+        await open_store()
+
+
+async def test_a_migration_that_fails_leaves_the_version_before_it(
+    open_store, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "failing_migrations"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "0001_good.sql").write_text("CREATE TABLE good (a);")
+    (package / "0002_bad.sql").write_text("CREATE TABLE half (a);\nCREATE TABLE good (a);")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(schema, "MIGRATIONS", package.name)
+    with pytest.raises(StoreUnavailable, match="already exists"):
+        await open_store()
+    assert versions(path) == [1]
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'half'").fetchone() is None
+
+
+def test_many_may_open_a_new_file_at_the_same_time(path: Path) -> None:
+    together = threading.Barrier(6)
+    failures: list[Exception] = []
+
+    async def open_and_close() -> None:
+        store = SqliteStore(path)
+        await asyncio.to_thread(together.wait)
+        await store.open()
+        await store.close()
+
+    def one() -> None:
+        try:
+            asyncio.run(open_and_close())
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            failures.append(error)
+
+    threads = [threading.Thread(target=one) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert versions(path) == [migration.number for migration in available(schema.MIGRATIONS)]
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        (":memory:", "memory://"),
+        ("", "memory://"),
+        ("{folder}/nowhere/runs.db", "nowhere does not exist"),
+        ("{folder}", "it is a folder"),
+        ("{folder}/text.db", "not an SQLite database"),
+    ],
+)
+async def test_a_place_where_no_database_can_be_is_refused(tmp_path: Path, place: str, message: str) -> None:
+    (tmp_path / "text.db").write_text("This is a text, and not a database. " * 100)
+    with pytest.raises(StoreError, match=message):
+        await SqliteStore(place.format(folder=tmp_path)).open()
+
+
+async def test_a_store_that_could_not_be_opened_can_be_tried_again(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "later" / "runs.db")
+    with pytest.raises(StoreUnavailable):
+        await store.open()
+    (tmp_path / "later").mkdir()
+    await store.open()
+    await store.close()
+
+
+async def test_a_closed_store_says_so(store: SqliteStore) -> None:
+    await store.close()
+    await store.close()
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.apply([StartRun("r", "w", b"", 1.0)])
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.get("r")
+
+
+async def test_what_was_accepted_is_finished_by_close(open_store) -> None:
+    store = await open_store()
+    writes = [asyncio.ensure_future(store.apply([StartRun(f"r{n}", "w", b"", 1.0)])) for n in range(20)]
+    await asyncio.sleep(0)
+    await store.close()
+    assert all([(await write)[0].created for write in writes])
+    assert (await (await open_store()).counts())["running"] == 20

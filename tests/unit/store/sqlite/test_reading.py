@@ -1,0 +1,94 @@
+"""Reads that are particular to this store: which indexes serve them, and long streams."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+
+import pytest
+
+from loom.store.operations import CommitRun, StartRun
+from loom.store.records import Chunk, RunHead, RunQuery
+from loom.store.sqlite import SqliteStore
+from loom.store.sqlite.finding import _lookups, statement
+
+QUERIES = [
+    RunQuery(),
+    RunQuery(status="failed"),
+    RunQuery(workflow="w", status="failed"),
+    RunQuery(idle=True, status="running"),
+    RunQuery(idle=False),
+    RunQuery(idle_before=5.0, workflow="w"),
+    RunQuery(waiting_for="A", status="running"),
+    RunQuery(tags={"a": "b"}),
+    RunQuery(tags={"a": "b", "c": "d"}, waiting_for="A"),
+    RunQuery(parent="p", status="running"),
+    RunQuery(paused=True, idle=True),
+    RunQuery(paused=False, parked=False),
+    RunQuery(parked=True),
+]
+
+
+@pytest.mark.parametrize("after", [None, (5.0, "r")])
+@pytest.mark.parametrize("query", QUERIES)
+async def test_a_list_is_read_in_the_order_of_an_index(store: SqliteStore, other, query: RunQuery, after) -> None:
+    """So the first page of a hundred thousand runs costs as much as that of a hundred."""
+    query = RunQuery(**{name: getattr(query, name) for name in query.__struct_fields__} | {"after": after})
+
+    class Plain:
+        def query(self, sql, parameters):
+            return other.execute(sql, parameters).fetchall()
+
+    sql, parameters = statement(query, _lookups(Plain(), query))
+    plan = [detail for *_, detail in other.execute("EXPLAIN QUERY PLAN " + sql, parameters)]
+    assert not [detail for detail in plan if "TEMP B-TREE FOR ORDER BY" in detail], plan
+    assert not [detail for detail in plan if detail.startswith("SCAN") and "INDEX" not in detail], plan
+
+
+async def test_a_search_begins_with_what_the_fewest_runs_have(store: SqliteStore, other: sqlite3.Connection) -> None:
+    await store.apply([StartRun(f"r{n}", "w", b"", float(n), tags={"all": "yes", "one": str(n)}) for n in range(50)])
+    for tags in ({"all": "yes", "one": "7"}, {"one": "7", "all": "yes"}):
+        assert [row.run_id for row in await store.find(RunQuery(tags=tags))] == ["r7"]
+        lookups = await store._readers.submit(lambda connection, tags=tags: _lookups(connection, RunQuery(tags=tags)))
+        assert lookups[0][1] == ("one", "7")
+
+
+async def test_a_long_stream_is_found_at_every_cursor(store: SqliteStore) -> None:
+    """Chunks with many events, with one and with none; with many ticks and with none."""
+    fence = (await store.join("engine", 10.0)).fence
+    await store.apply([StartRun("r", "w", b"", 1.0, owner=fence)])
+    ticks = events = 0
+    chunks: list[Chunk] = []
+    for number in range(200):
+        chunk = Chunk(ticks, number % 3, events, (number * 7) % 5 * (number % 11), b"%d" % number)
+        ticks, events = ticks + chunk.ticks, events + chunk.events
+        chunks.append(chunk)
+        await store.apply([CommitRun("r", fence, RunHead("running", ticks, events, 2.0), chunk=chunk)])
+    for cursor in range(events + 2):
+        rest = [one for one in chunks if one.events and one.first_cursor + one.events > cursor]
+        assert await store.stream("r", cursor, 3) == rest[:3]
+    for tick in range(ticks + 2):
+        rest = [one for one in chunks if one.first_tick + one.ticks > tick]
+        assert await store.chunks("r", tick, 3) == rest[:3]
+    assert (await store.export("r")).chunks == tuple(chunks)
+
+
+async def test_a_read_is_of_one_moment(store: SqliteStore) -> None:
+    """A commit adds to the row and to the chunks at once; no reader may see one without the other."""
+    fence = (await store.join("engine", 10.0)).fence
+    await store.apply([StartRun("r", "w", b"", 1.0, owner=fence)])
+    done = False
+
+    async def write() -> None:
+        nonlocal done
+        for tick in range(150):
+            chunk = Chunk(tick, 1, 0, 0, b"x")
+            await store.apply([CommitRun("r", fence, RunHead("running", tick + 1, 0, 2.0), chunk=chunk)])
+        done = True
+
+    async def read() -> None:
+        while not done:
+            stored = await store.load("r")
+            assert len(stored.chunks) == stored.row.head.ticks
+
+    await asyncio.gather(write(), read(), read(), read())
