@@ -60,7 +60,13 @@ def _sample(case: Case, series: Series, settings: Settings, environment: dict[st
     command = [sys.executable, "-m", "bench.child", case.name, series.peer, str(series.size)]
     try:
         done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=settings.limit, check=False
+            command,
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=settings.limit + case.preparation_s,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         _shrink(series, settings, label)

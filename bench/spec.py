@@ -56,6 +56,8 @@ class Case:
     """Sizes of the peers that take another one than `size`."""
     warm_up: int = 50
     """The size of a first run in the same process, which is not measured; 0 for none."""
+    preparation_s: float = 0.0
+    """Seconds that a sample may need beside what it measures: to start a server, or to make a long history."""
 
 
 def absolute(

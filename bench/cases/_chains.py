@@ -1,5 +1,5 @@
 # Steps and nodes take what their engine hands them, used or not.
-# ruff: noqa: ARG001, ARG002
+# ruff: noqa: ARG002
 """Chains of durable steps, alike for Loom and its peers: each step gets a number and a text and hands both on.
 
 Every function runs so many chains at once in the database of a URL, each of so many steps, and returns the seconds that

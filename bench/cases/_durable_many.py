@@ -44,4 +44,5 @@ def many_runs(
         peers={**peers, "bare group commit": bare_group},
         targets=(absolute(f"at least {at_least:,} steps/s", "steps", at_least=at_least),),
         warm_up=5 * RUNS,
+        preparation_s=20,
     )

@@ -1,5 +1,5 @@
 # Steps and nodes take what their engine hands them, used or not.
-# ruff: noqa: ARG002
+# ruff: noqa: ARG002, ASYNC110
 """Stored runs that wait for an event and have left memory, alike for Loom and its peers.
 
 A run makes so many steps and then waits. Waking it is timed from the moment at which the event is sent until the body

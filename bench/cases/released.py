@@ -92,4 +92,5 @@ CASE = Case(
         absolute("at most 2 s from restart to serving", "restart", at_most=2),
     ),
     warm_up=20,
+    preparation_s=60,
 )

@@ -45,6 +45,19 @@ class TaggedSerializer(JsonSerializer):
     """JSON that brings values of untyped places back as what they were. It reads what `JsonSerializer` wrote."""
 
     @override
+    def serialize(self, value: Any) -> str:
+        """The value as JSON text; `ValueError` with the path of what cannot be stored."""
+        shape = _shapes.get(type(value))
+        if shape is not None and shape.is_typed_throughout(value):
+            try:
+                text = type(value).__pydantic_serializer__.to_json(value).decode()
+            except ValueError:
+                pass  # the longer way tells where it is wrong, or has a form for it
+            else:
+                return f'{{"{MODEL_MARK}":true,"value":{text},"qualified_name":"{shape.name}"}}'
+        return super().serialize(value)
+
+    @override
     def serialize_value(self, value: Any) -> Any:
         """The value as JSON has it, with tags."""
         return self._encode(value, 0)
@@ -202,6 +215,12 @@ class _Shape(NamedTuple):
     has_extras: bool
     has_result: bool
     any_fields: tuple[str, ...]
+    is_typed: bool
+    """Whether the types of its fields bring all of it back, and pydantic may write it in one go."""
+
+    def is_typed_throughout(self, model: Any) -> bool:
+        """Whether nothing in a model needs a tag."""
+        return self.is_typed and not (self.has_extras and model._data)
 
     def loose_parts(self, model: Any) -> list[tuple[str, Any]]:
         """The parts of a model that no type brings back."""
@@ -228,16 +247,20 @@ def _shape_of(cls: type[BaseModel]) -> _Shape:
         has_own = {name for decorator in own for name in decorator.info.fields}
         # A class that writes itself in its own way reads itself in that way too.
         dumps_itself = not _OUR_DUMPS.issuperset(_dumps_of(cls))
+        component = is_component(cls)
+        has_result = issubclass(cls, StopEvent) and _RESULT not in fields and not dumps_itself
+        any_fields = tuple(
+            name
+            for name, field in fields.items()
+            if field.annotation is Any and not field.metadata and not {name, "*"} & has_own and not dumps_itself
+        )
         shape = _shapes[cls] = _Shape(
             wire_name(cls),
-            is_component(cls),
+            component,
             issubclass(cls, DictLikeModel) and not dumps_itself,
-            issubclass(cls, StopEvent) and _RESULT not in fields and not dumps_itself,
-            tuple(
-                name
-                for name, field in fields.items()
-                if field.annotation is Any and not field.metadata and not {name, "*"} & has_own and not dumps_itself
-            ),
+            has_result,
+            any_fields,
+            not (component or has_result or any_fields) and cls.model_dump is BaseModel.model_dump,
         )
     return shape
 

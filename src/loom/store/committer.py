@@ -1,8 +1,9 @@
 """Group commit: what many runs have to write shares one transaction. May import the standard library and loom.store.
 
 One task writes for as long as the committer lives. It wakes at the end of the turn of the event loop in which something
-was submitted, so that all runs of that turn share a group. Starting within `submit` itself would save 4 of the 8 us
-that the way through here costs, but would send the first run of every turn alone: twice the transactions.
+was submitted, so that all runs of that turn share a group. Starting within `submit` itself would save 4 of the 10 us
+that the way through here costs, but would send the first run of every turn alone: 200 transactions instead of 100 where
+100 runs commit 100 times each.
 """
 
 from __future__ import annotations

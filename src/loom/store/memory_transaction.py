@@ -117,8 +117,8 @@ class Transaction:
             _check_follows(run.row, asked.chunk)
             journal = journal.append(asked.chunk)
         row = replace(run.row, head=head)
-        if asked.prune and asked.snapshot is not None:
-            pruned = journal.pruned(asked.snapshot.ticks)
+        if asked.prune:
+            pruned = journal.pruned(asked.prune)
             if pruned.first > journal.first:
                 row = replace(row, first_tick=tick_after(journal.chunks[pruned.first - 1]))
             journal = pruned

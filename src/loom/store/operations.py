@@ -76,8 +76,8 @@ class CommitRun(msgspec.Struct, frozen=True):
     """Replaces the run's snapshot."""
     sent: tuple[StartRun | PostMail, ...] = ()
     """What the run does to other runs, in the same transaction. Refusals of it are ignored."""
-    prune: bool = False
-    """Delete the chunks that the given snapshot covers wholly."""
+    prune: int = 0
+    """With a snapshot: delete the chunks that lie wholly within so many of the first ticks that it covers."""
 
 
 class ReleaseRun(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@
 
 Whatever it does could happen with a real database: a write that fails, a write that takes place although its caller is
 told that it failed, a slow disk, news that come late, twice, in another order or not at all, a member that sleeps past
-its lease, a process that dies between two writes.
+its lease, a process that stands still, a process that dies between two writes.
 """
 
 from __future__ import annotations
@@ -42,6 +42,11 @@ class FaultPlan(msgspec.Struct, frozen=True, kw_only=True):
     slow: float = 0.0
     """A write takes up to `slow_s` seconds."""
     slow_s: float = 1.0
+    fail_read: float = 0.0
+    """A read fails."""
+    slow_read: float = 0.0
+    """A read takes up to `slow_read_s` seconds."""
+    slow_read_s: float = 0.05
     drop_news: float = 0.0
     repeat_news: float = 0.0
     delay_news: float = 0.0
@@ -51,6 +56,10 @@ class FaultPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The ids of one call come in another order."""
     lose_lease: float = 0.0
     """A beat is late by a lease and up to one more."""
+    stall: float = 0.0
+    """With a write the process stands still for a lease and up to two more, and goes on as if nothing had been."""
+    crash: float = 0.0
+    """The process dies at a write: before it or when it has taken place, one as often as the other."""
     crash_at: int | None = None
     """The number of the write, from 1, at which the process dies."""
     crash_after: bool = False
@@ -71,9 +80,13 @@ class FaultyStore:
         self.writes = 0
         """How many groups were given to it."""
         self.crashed = False
+        self.on_crash: Callable[[], None] = _nothing
+        """Called once, at the moment of the crash."""
         self._plan = plan
         self._chance = Random(plan.seed)  # noqa: S311 - chance that can be repeated
         self._turn = asyncio.Lock()
+        self._lease_s = 0.0
+        self._stalled_until = float("-inf")
         inner.on_news = self._hear
 
     def calm(self) -> None:
@@ -82,8 +95,10 @@ class FaultyStore:
 
     def crash(self) -> None:
         """The process dies now: nothing is read, written or heard any more."""
-        self.crashed = True
-        self.inner.on_news = _ignore
+        if not self.crashed:
+            self.crashed = True
+            self.inner.on_news = _ignore
+            self.on_crash()
 
     def _happens(self, what: str, probability: float) -> bool:
         # A number is drawn in any case, so that one probability does not change what another one brings.
@@ -100,22 +115,49 @@ class FaultyStore:
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
         """One transaction, which may be slow, fail, seem to fail, or be the last one."""
         async with self._turn:
-            self._living()
+            await self._awake()
             plan, number = self._plan, self.writes + 1
             self.writes = number
             delay = self._chance.uniform(0.0, plan.slow_s)
             if self._happens("slow", plan.slow):
                 await asyncio.sleep(delay)
-            self._crash_if(number == plan.crash_at and not plan.crash_after)
+            dies, late = self._chance.random() < plan.crash, self._chance.random() < 0.5  # noqa: PLR2004 - a coin
+            dies, late = dies or number == plan.crash_at, plan.crash_after if number == plan.crash_at else late
+            self._crash_if(dies and not late)
             fails, seems_to = self._happens("fail_before", plan.fail_before), self._chance.random() < plan.fail_after
             if fails:
                 raise StoreUnavailable(f"Write {number} failed on purpose. Nothing was written.")
             results = await self._living().apply(group)
-            self._crash_if(number == plan.crash_at)
+            self._crash_if(dies)
+            self._stall()
             if seems_to:
                 self.injected["fail_after"] += 1
                 raise StoreUnavailable(f"Write {number} was lost from sight on purpose.", outcome_unknown=True)
             return results
+
+    def _stall(self) -> None:
+        length = self._lease_s * (1.0 + 2.0 * self._chance.random())
+        if self._happens("stall", self._plan.stall):
+            self._stalled_until = asyncio.get_running_loop().time() + length
+
+    async def _awake(self) -> Store:
+        """The store within, when the process does not stand still any more."""
+        left = self._stalled_until - asyncio.get_running_loop().time()
+        if left > 0:
+            await asyncio.sleep(left)
+        return self._living()
+
+    async def _reading(self) -> Store:
+        """The store within, for a read that may be slow or fail."""
+        await self._awake()
+        plan = self._plan
+        if plan.slow_read:
+            delay = self._chance.uniform(0.0, plan.slow_read_s)
+            if self._happens("slow_read", plan.slow_read):
+                await asyncio.sleep(delay)
+        if plan.fail_read and self._happens("fail_read", plan.fail_read):
+            raise StoreUnavailable("A read failed on purpose.")
+        return self._living()
 
     def _crash_if(self, is_time: bool) -> None:
         if is_time:
@@ -153,55 +195,60 @@ class FaultyStore:
 
     async def join(self, name: str, lease_s: float) -> Member:
         """See the port."""
-        return await self._living().join(name, lease_s)
+        self._lease_s = lease_s
+        return await (await self._awake()).join(name, lease_s)
 
     async def beat(self, fence: int, lease_s: float) -> bool:
         """See the port. Now and then the member sleeps past its lease before."""
         delay = lease_s * (1.0 + self._chance.random())
         if self._happens("lose_lease", self._plan.lose_lease):
             await asyncio.sleep(delay)
-        return await self._living().beat(fence, lease_s)
+        return await (await self._awake()).beat(fence, lease_s)
 
     async def owned(self, fence: int) -> list[str]:
         """See the port."""
-        return await self._living().owned(fence)
+        return await (await self._reading()).owned(fence)
 
     async def get(self, run_id: str) -> RunRow | None:
         """See the port."""
-        return await self._living().get(run_id)
+        return await (await self._reading()).get(run_id)
 
     async def find(self, query: RunQuery) -> list[RunRow]:
         """See the port."""
-        return await self._living().find(query)
+        return await (await self._reading()).find(query)
 
     async def load(self, run_id: str) -> StoredRun | None:
         """See the port."""
-        return await self._living().load(run_id)
+        return await (await self._reading()).load(run_id)
 
     async def export(self, run_id: str) -> StoredRun | None:
         """See the port."""
-        return await self._living().export(run_id)
+        return await (await self._reading()).export(run_id)
 
     async def mail(self, run_id: str, after: int) -> list[Mail]:
         """See the port."""
-        return await self._living().mail(run_id, after)
+        return await (await self._reading()).mail(run_id, after)
 
     async def chunks(self, run_id: str, first_tick: int, limit: int) -> list[Chunk]:
         """See the port."""
-        return await self._living().chunks(run_id, first_tick, limit)
+        return await (await self._reading()).chunks(run_id, first_tick, limit)
 
     async def stream(self, run_id: str, cursor: int, limit: int) -> list[Chunk]:
         """See the port."""
-        return await self._living().stream(run_id, cursor, limit)
+        return await (await self._reading()).stream(run_id, cursor, limit)
 
     async def timers_due(self, workflows: tuple[str, ...], before: float, limit: int) -> list[tuple[str, float]]:
         """See the port."""
-        return await self._living().timers_due(workflows, before, limit)
+        return await (await self._reading()).timers_due(workflows, before, limit)
 
     async def counts(self) -> dict[str, int]:
         """See the port."""
-        return await self._living().counts()
+        return await (await self._reading()).counts()
 
 
 def _ignore(_run_ids: Sequence[str]) -> None:
     """Nobody listens."""
+
+
+def _nothing() -> None:
+    """Nobody asked."""

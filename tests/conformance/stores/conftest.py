@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from store_databases import KINDS, Database, new_database, require
+from store_databases import KINDS, Database, new_database
 from store_samples import Owner, started
 
 from loom.store.ports import Store
@@ -21,7 +21,6 @@ from loom.store.ports import Store
 @pytest.fixture(params=KINDS)
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     """A new database, on which any number of stores can be opened."""
-    require(request.param)
     database = new_database(request.param, tmp_path)
     try:
         yield database

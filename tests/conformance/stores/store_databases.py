@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Protocol
-
-import pytest
 
 from loom.store.memory import MemoryDatabase, MemoryStore
 from loom.store.ports import Store
@@ -99,13 +96,3 @@ def new_database(kind: str, folder: Path) -> Database:
     if kind == "memory":
         return Memory()
     return Sqlite(folder) if kind == "sqlite" else Postgres()
-
-
-def require(kind: str) -> None:
-    """Skip a kind whose store does not exist yet."""
-    try:
-        import_module(f"loom.store.{kind}")
-        if kind == "postgres":
-            import_module("postgres_server")
-    except ModuleNotFoundError as error:
-        pytest.skip(f"{error.name} does not exist yet")

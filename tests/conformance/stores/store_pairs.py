@@ -94,7 +94,7 @@ class Maker:
             timers_gone=tuple(draw(st.sets(st.integers(1, 3), max_size=2))),
             snapshot=snapshot,
             sent=tuple(draw(st.lists(self._sent(), max_size=2))),
-            prune=draw(st.booleans()),
+            prune=draw(st.integers(0, snapshot.ticks)) if snapshot is not None else 0,
         )
         return lambda side: replace(
             commit, fence=side.fence + stranger, mail_taken=tuple(side.mail.get(run_id, ())[:taken])

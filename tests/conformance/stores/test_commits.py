@@ -138,7 +138,7 @@ async def test_a_fenced_commit_writes_nothing(store: Store, owner: Owner, owned_
         mail_taken=(mail.id,),
         snapshot=Snapshot(3, b"late"),
         sent=(start("child"), post("friend")),
-        prune=True,
+        prune=3,
     )
     assert done is False
     assert await exported(store) == before
@@ -202,23 +202,27 @@ async def _all(store: Store) -> tuple[Chunk, ...]:
     return (await exported(store)).chunks
 
 
-async def test_pruning_deletes_what_the_snapshot_covers_wholly(store: Store, owner: Owner) -> None:
+async def test_pruning_deletes_what_lies_wholly_within_the_first_ticks(store: Store, owner: Owner) -> None:
     await owner.commit(ticks=2)
     await owner.commit(ticks=3)
-    await owner.commit(ticks=2, snapshot=Snapshot(6, b"six"), prune=True)
+    await owner.commit(ticks=2, snapshot=Snapshot(6, b"six"), prune=6)
     stored = await exported(store)
     assert [chunk.first_tick for chunk in stored.chunks] == [5]
     assert stored.row.first_tick == 5
     assert stored.row.head.ticks == 7
-    await owner.commit(ticks=1, snapshot=Snapshot(8, b"eight"), prune=True)
+    await owner.commit(ticks=1, snapshot=Snapshot(8, b"eight"), prune=6)
     stored = await exported(store)
-    assert stored.chunks == ()
+    assert [chunk.first_tick for chunk in stored.chunks] == [5, 7]
+    assert stored.row.first_tick == 5
+    await owner.commit(ticks=1, snapshot=Snapshot(9, b"nine"), prune=8)
+    stored = await exported(store)
+    assert [chunk.first_tick for chunk in stored.chunks] == [8]
     assert stored.row.first_tick == 8
 
 
-async def test_without_a_snapshot_nothing_is_pruned(store: Store, owner: Owner) -> None:
+async def test_nothing_is_pruned_by_itself(store: Store, owner: Owner) -> None:
     await owner.commit(snapshot=Snapshot(1, b"one"))
-    await owner.commit(prune=True)
+    await owner.commit()
     await owner.commit(snapshot=Snapshot(3, b"three"))
     stored = await exported(store)
     assert [chunk.first_tick for chunk in stored.chunks] == [0, 1, 2]

@@ -88,7 +88,7 @@ async def test_what_was_exported_can_be_imported(store: Store, owner: Owner) -> 
 
 async def test_an_import_takes_ended_and_pruned_runs(store: Store, owner: Owner) -> None:
     await owner.commit(ticks=4, events=4)
-    await owner.commit(ticks=2, events=2, snapshot=Snapshot(4, b"four"), prune=True)
+    await owner.commit(ticks=2, events=2, snapshot=Snapshot(4, b"four"), prune=4)
     await owner.end("failed")
     stored = await exported(store)
     assert stored.row.first_tick == 4
@@ -131,7 +131,7 @@ async def test_chunks_are_read_from_any_tick(store: Store, owner: Owner) -> None
 async def test_what_was_pruned_is_not_read(store: Store, owner: Owner) -> None:
     await owner.commit(ticks=3, events=1)
     await owner.commit(ticks=2, events=1)
-    await owner.commit(ticks=2, events=1, snapshot=Snapshot(5, b"five"), prune=True)
+    await owner.commit(ticks=2, events=1, snapshot=Snapshot(5, b"five"), prune=5)
     assert [chunk.first_tick for chunk in await store.chunks("r", 0, 10)] == [5]
     assert [chunk.first_cursor for chunk in await store.stream("r", 0, 10)] == [2]
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
-from store_databases import Database, Memory, new_database, require
+from store_databases import Database, Memory, new_database
 from store_pairs import RUN_IDS, WORKFLOWS, Maker, Side, everything, plain_result, plain_row, some_query
 
 from loom.store.memory import MemoryStore
@@ -100,9 +100,8 @@ class SideBySide(RuleBasedStateMachine):
         assert theirs == ours
 
 
-@pytest.mark.parametrize(("kind", "share"), [("memory", 5), ("sqlite", 5), ("postgres", 25)])
+@pytest.mark.parametrize(("kind", "share"), [("memory", 10), ("sqlite", 10), ("postgres", 50)])
 def test_a_store_does_what_the_store_in_memory_does(kind: str, share: int) -> None:
-    require(kind)
     machine = type("SideBySide", (SideBySide,), {"kind": kind})
     # Making a failure smaller takes many runs, and minutes where each of them needs a server.
     phases = [phase for phase in Phase if kind != "postgres" or phase is not Phase.shrink]

@@ -343,3 +343,27 @@ def test_every_value_comes_back(value: Any) -> None:
     assert repr(TAGGED.deserialize(text)) == repr(value) or isinstance(value, set | frozenset | dict | list | tuple)
     box = Box(loose=value, note=value)
     assert again(box) == box
+
+
+def test_models_of_typed_fields_are_written_alike_the_first_time_and_later() -> None:
+    class Fresh(Event):
+        number: float = math.nan
+        text: str = 'ü\u2028"\\'
+        moment: datetime | None = None
+        names: frozenset[str] = frozenset({"a"})
+        big: int = 2**70
+
+    fresh = Fresh(moment=datetime(2024, 2, 29, 12, tzinfo=UTC))
+    first, later = TaggedSerializer().serialize(fresh), TaggedSerializer().serialize(fresh)
+    assert repr(json.loads(first)) == repr(json.loads(later))
+    assert repr(TAGGED.deserialize(later)) == repr(TAGGED.deserialize(first)) == repr(fresh)
+
+
+def test_undeclared_values_of_typed_models_keep_their_types_too() -> None:
+    TAGGED.serialize(Typed())
+    assert again(Typed(text="x", extra=(1, 2))).extra == (1, 2)
+
+
+def test_typed_text_that_utf_8_has_no_form_for_is_kept() -> None:
+    TAGGED.serialize(Typed())
+    assert again(Typed(text="\ud800")).text == "\ud800"

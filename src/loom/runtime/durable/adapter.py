@@ -87,6 +87,8 @@ class DurableDecorator(RunAdapterDecorator):
         self._events = row.head.events
         self._snapshot_bytes, self._tail_bytes = tail
         self._tail_ticks = 0
+        self._covered = 0
+        """How many ticks the last snapshot covers. Pruning leaves what came after it, for readers of the stream."""
 
     @override
     async def commit(self, batch: Batch) -> None:
@@ -113,6 +115,8 @@ class DurableDecorator(RunAdapterDecorator):
             data = codec.encode_tick(child_ended(now, self._row.parent_ref))
             sent.append(PostMail(self._row.parent, data, now.at))
         chunk = codec.encode_chunk(ticks, published, self._ticks, self._events) if ticks or published else None
+        covered = self._covered
+        snapshot = self._snapshot(len(ticks), len(chunk.data) if chunk is not None else 0)
         return CommitRun(
             self._row.run_id,
             keeper.fence,
@@ -122,9 +126,9 @@ class DurableDecorator(RunAdapterDecorator):
             timers_set=tuple([TimerRow(c.seq, c.due, c.purpose) for c in others if type(c) is CommandStartTimer]),
             timers_gone=_timers_gone(ticks, others),
             mail_taken=tuple([tick.mail for tick in ticks if tick.mail]),
-            snapshot=self._snapshot(len(ticks), len(chunk.data) if chunk is not None else 0),
+            snapshot=snapshot,
             sent=tuple(sent),
-            prune=keeper.prune,
+            prune=covered if keeper.prune and snapshot is not None else 0,
         )
 
     def _whole(self) -> BrokerState:
@@ -153,8 +157,8 @@ class DurableDecorator(RunAdapterDecorator):
             return None
         data = codec.encode_state(self._core.state)
         self._tail_ticks = self._tail_bytes = 0
-        self._snapshot_bytes = len(data)
-        return Snapshot(self._ticks + ticks, data)
+        self._snapshot_bytes, self._covered = len(data), self._ticks + ticks
+        return Snapshot(self._covered, data)
 
     @override
     async def wait_for_next_task(self, tasks: TaskSet, until: float | None) -> list[WorkflowTick]:

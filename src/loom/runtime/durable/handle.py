@@ -160,15 +160,21 @@ class RunHandle:
         while self._ending is None:
             news = self._runtime.endings.subscribe(self.run_id)
             try:
-                self._row = await self._runtime.row(self.run_id)
-                if self._row.head.status != "running":
-                    self._ending = await self._read_ending(self._row)
-                else:
+                if not await self._has_ended():
                     await self._runtime.news(news, waits)
                     waits += 1
             finally:
                 self._runtime.endings.forget(self.run_id, news)
         return self._ending
+
+    async def _has_ended(self) -> bool:
+        """Whether the run is over, by what is stored. One that is in memory here says so by itself."""
+        if self._runtime.resident(self.run_id) is not None:
+            return False
+        self._row = await self._runtime.row(self.run_id)
+        if self._row.head.status != "running":
+            self._ending = await self._read_ending(self._row)
+        return self._ending is not None
 
     async def _read_ending(self, row: RunRow) -> StopEvent | BaseException:
         chunks = await self._runtime.store.stream(self.run_id, max(0, row.head.events - 1), 1)

@@ -49,7 +49,9 @@ async def history(store: Store, run_id: str, start: int = 0) -> AsyncIterator[Hi
 async def state_at(store: Store, row: RunRow, read_field: FieldReader, tick: int | None) -> BrokerState:
     """The state after the tick of a number, or now."""
     last = row.head.ticks - 1 if tick is None else tick
-    if not 0 <= last < max(row.head.ticks, 1):
+    if tick is None and not row.head.ticks:
+        return BrokerState()  # nobody has taken it up yet
+    if not 0 <= last < row.head.ticks:
         raise ValueError(f"Run {row.run_id!r} has the ticks 0 to {row.head.ticks - 1}: there is no tick {last}.")
     stored = await store.load(row.run_id)
     assert stored is not None

@@ -70,8 +70,8 @@ class Listener:
         while True:
             await self._until_lost()
             await self._listen_again()
-            # Nobody knows what was told meanwhile.
-            self._on_news([])
+            # Nobody knows what was told meanwhile. A listener that raises must not end this task.
+            asyncio.get_running_loop().call_soon(self._on_news, [])
 
     async def _until_lost(self) -> None:
         while not self._lost.is_set():

@@ -55,7 +55,7 @@ WITH RECURSIVE owners AS (
 ), locked AS MATERIALIZED (
     SELECT r.id FROM runs r JOIN dead ON r.owner = dead.owner ORDER BY r.id FOR UPDATE OF r
 )
-UPDATE runs SET owner = NULL FROM locked WHERE runs.id = locked.id
+UPDATE runs SET owner = NULL, free_since = updated_at FROM locked WHERE runs.id = locked.id
 """
 
 _LEAVE = """

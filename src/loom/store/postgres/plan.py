@@ -118,8 +118,8 @@ class Plan:
         run.status, run.kept = head.status, head.kept
         if asked.snapshot is not None:
             self.snapshots.append((run.key, *snapshot_values(asked.snapshot)))
-            if asked.prune:
-                self.pruned.append((run.key, asked.snapshot.ticks))
+        if asked.prune:
+            self.pruned.append((run.key, asked.prune))
         if head.status == "running":
             self._keep_up(run, asked)
         else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loom.store.postgres.rows import chunk, run_row, stored_run, tags_value
+from loom.store.postgres.rows import chunk, run_row, stored_run, tags_values
 from loom.store.records import Mail
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _SWITCHES = {
     "paused": ("NOT r.paused", "r.paused"),
     "parked": ("r.parked IS NULL", "r.parked IS NOT NULL"),
 }
-_TAGGED = "r.tags <> '{{}}' AND r.tags @> ${0}::jsonb"
+_TAGGED = "cardinality(r.tags) > 0 AND r.tags @> ${0}::text[]"
 _FIND = "SELECT * FROM runs r"
 _NEWEST = "ORDER BY r.created_at DESC, r.run_id DESC LIMIT ${0}"
 _AFTER = "(r.created_at, r.run_id) < (${0}::float8, ${1}::text)"
@@ -61,24 +61,29 @@ FROM runs r JOIN starts st ON st.run = r.id LEFT JOIN snapshots sn ON sn.run = r
 """
 
 _MAIL = """
-SELECT m.id, m.data FROM inbox m JOIN runs r ON m.run = r.id WHERE r.run_id = $1 AND m.id > $2 ORDER BY m.id
+SELECT id, data FROM inbox WHERE run = (SELECT id FROM runs WHERE run_id = $1) AND id > $2 ORDER BY id
 """
 _CHUNKS = """
-SELECT c.first_tick, c.ticks, c.first_cursor, c.events, c.checksum, c.data FROM runs r JOIN chunks c ON c.run = r.id
-WHERE r.run_id = $1 AND c.first_tick + c.ticks > $2 AND c.first_tick >= coalesce((
-    SELECT max(b.first_tick) FROM chunks b WHERE b.run = r.id AND b.ticks > 0 AND b.first_tick <= $2
-), 0) ORDER BY c.first_tick, c.id LIMIT $3
+SELECT first_tick, ticks, first_cursor, events, checksum, data FROM chunks
+WHERE run = (SELECT id FROM runs WHERE run_id = $1) AND first_tick + ticks > $2 AND first_tick >= coalesce((
+    SELECT max(b.first_tick) FROM chunks b
+    WHERE b.run = (SELECT id FROM runs WHERE run_id = $1) AND b.ticks > 0 AND b.first_tick <= $2
+), 0) ORDER BY first_tick, id LIMIT $3
 """
 _STREAM = """
-SELECT c.first_tick, c.ticks, c.first_cursor, c.events, c.checksum, c.data FROM runs r JOIN chunks c ON c.run = r.id
-WHERE r.run_id = $1 AND c.events > 0 AND c.first_cursor + c.events > $2 AND c.first_cursor >= coalesce((
-    SELECT max(b.first_cursor) FROM chunks b WHERE b.run = r.id AND b.events > 0 AND b.first_cursor <= $2
-), 0) ORDER BY c.first_cursor LIMIT $3
+SELECT first_tick, ticks, first_cursor, events, checksum, data FROM chunks
+WHERE run = (SELECT id FROM runs WHERE run_id = $1) AND events > 0 AND first_cursor + events > $2
+AND first_cursor >= coalesce((
+    SELECT max(b.first_cursor) FROM chunks b
+    WHERE b.run = (SELECT id FROM runs WHERE run_id = $1) AND b.events > 0 AND b.first_cursor <= $2
+), 0) ORDER BY first_cursor LIMIT $3
 """
+# Few timers are due: each looks its run up, which the OFFSET ensures, also before the tables have statistics.
 _TIMERS_DUE = """
-SELECT r.run_id, min(t.due) AS due FROM timers t JOIN runs r ON r.id = t.run
-WHERE t.due < $2 AND r.workflow = ANY ($1::text[]) AND r.owner IS NULL AND r.status = 'running' AND r.parked IS NULL
-GROUP BY r.run_id ORDER BY due, r.run_id LIMIT $3
+SELECT r.run_id, min(t.due) AS due FROM timers t CROSS JOIN LATERAL (
+    SELECT run_id FROM runs WHERE id = t.run AND workflow = ANY ($1::text[]) AND owner IS NULL
+    AND status = 'running' AND parked IS NULL OFFSET 0
+) r WHERE t.due < $2 GROUP BY r.run_id ORDER BY due, r.run_id LIMIT $3
 """
 _OWNED = "SELECT run_id FROM runs WHERE owner = $1"
 _COUNTS = """
@@ -116,7 +121,7 @@ def _found_by(query: RunQuery) -> tuple[str, list[Any]]:
         if switch is not None:
             require(forms[switch])
     if query.tags:
-        require(_TAGGED, tags_value(query.tags))
+        require(_TAGGED, tags_values(query.tags))
     if query.after is not None:
         require(_AFTER, *query.after)
     text = [_FIND]

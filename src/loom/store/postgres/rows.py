@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from loom.store.operations import CommitRun, StartRun
 
 _to_json = msgspec.json.Encoder().encode
-_tags = msgspec.json.Decoder(dict[str, str]).decode
+_tag = msgspec.json.Decoder(tuple[str, str]).decode
 
 
 def words(text: str | None) -> bytes | None:
@@ -38,7 +38,7 @@ def start_values(start: StartRun) -> tuple[Any, ...]:
         start.workflow,
         start.start,
         start.created_at,
-        tags_value(start.tags),
+        _to_json(tags_values(start.tags)).decode(),
         start.parent,
         start.parent_ref,
         start.owner,
@@ -46,9 +46,9 @@ def start_values(start: StartRun) -> tuple[Any, ...]:
     )
 
 
-def tags_value(tags: Mapping[str, str]) -> str:
-    """Tags as JSON."""
-    return _to_json(dict(tags)).decode() if tags else "{}"
+def tags_values(tags: Mapping[str, str]) -> list[str]:
+    """Tags as an array of JSON."""
+    return [_to_json(tag).decode() for tag in tags.items()]
 
 
 _NO_CHUNK = (None,) * 6
@@ -118,7 +118,7 @@ def import_values(row: RunRow) -> tuple[Any, ...]:
         row.parent,
         row.parent_ref,
         row.forked_from,
-        tags_value(row.tags),
+        tags_values(row.tags),
         head.waiters,
         list(head.waiting_for),
     )
@@ -149,7 +149,7 @@ def run_row(row: Mapping[str, Any]) -> RunRow:
         row["workflow"],
         row["created_at"],
         head,
-        tags=_tags(row["tags"]),
+        tags=dict(map(_tag, row["tags"])),
         ended_at=row["ended_at"],
         parent=row["parent"],
         parent_ref=row["parent_ref"],

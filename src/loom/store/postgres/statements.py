@@ -13,8 +13,9 @@ WITH given AS MATERIALIZED (
         $9::float8[]
     ) AS g (run_id, workflow, start, created_at, tags, parent, parent_ref, owner, downtime)
 ), new AS (
-    INSERT INTO runs (run_id, workflow, created_at, updated_at, tags, parent, parent_ref, owner, downtime)
-    SELECT run_id, workflow, created_at, created_at, tags::jsonb, parent, parent_ref, owner, downtime
+    INSERT INTO runs (run_id, workflow, created_at, updated_at, free_since, tags, parent, parent_ref, owner, downtime)
+    SELECT run_id, workflow, created_at, created_at, created_at,
+        ARRAY (SELECT jsonb_array_elements_text(tags::jsonb)), parent, parent_ref, owner, downtime
     FROM given ORDER BY run_id COLLATE "C"
     ON CONFLICT (run_id) DO NOTHING
     RETURNING id, run_id
@@ -125,24 +126,28 @@ DELETE FROM inbox WHERE run = ANY ($1::bigint[])
 """
 
 REOPEN_RUNS = """
-UPDATE runs SET status = 'running', needs_worker = true, error = NULL, ended_at = NULL WHERE id = ANY ($1::bigint[])
+UPDATE runs SET status = 'running', needs_worker = true, error = NULL, ended_at = NULL, free_since = updated_at
+WHERE id = ANY ($1::bigint[])
 """
 
 SET_OWNERS = """
-UPDATE runs r SET owner = g.owner, parked = coalesce(g.parked, r.parked)
+UPDATE runs r SET owner = g.owner, parked = coalesce(g.parked, r.parked), free_since = r.updated_at
 FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS g (run, owner, parked) WHERE r.id = g.run
 """
 
 CLAIM_RUNS = """
-WITH ready AS (
+WITH needing AS MATERIALIZED (
     SELECT id FROM runs
     WHERE owner IS NULL AND status = 'running' AND needs_worker AND parked IS NULL AND workflow = ANY ($2::text[])
+    ORDER BY free_since, run_id LIMIT $4::bigint FOR UPDATE SKIP LOCKED
+), ready AS (
+    SELECT id FROM needing
     UNION SELECT run FROM inbox
     UNION SELECT run FROM timers WHERE due <= $3::float8
 ), chosen AS (
-    SELECT r.id, r.run_id, r.updated_at FROM runs r JOIN ready USING (id)
-    WHERE r.owner IS NULL AND r.status = 'running' AND r.parked IS NULL AND r.workflow = ANY ($2::text[])
-    ORDER BY r.updated_at, r.run_id LIMIT $4::bigint FOR UPDATE OF r SKIP LOCKED
+    SELECT id, run_id, updated_at FROM runs WHERE id = ANY (ARRAY (SELECT id FROM ready))
+    AND owner IS NULL AND status = 'running' AND parked IS NULL AND workflow = ANY ($2::text[])
+    ORDER BY updated_at, run_id LIMIT $4::bigint FOR UPDATE SKIP LOCKED
 ), claimed AS (
     UPDATE runs SET owner = $1::bigint FROM chosen WHERE runs.id = chosen.id
 )
@@ -170,10 +175,10 @@ DELETE FROM runs WHERE id = ANY ($1::bigint[])
 
 IMPORT_RUN = """
 INSERT INTO runs (
-    run_id, workflow, status, created_at, updated_at, ended_at, idle_since, needs_worker, paused, parked, error,
-    ticks, events, kept, downtime, first_tick, parent, parent_ref, forked_from, tags, waiters, waiting_for
+    run_id, workflow, status, created_at, updated_at, free_since, ended_at, idle_since, needs_worker, paused, parked,
+    error, ticks, events, kept, downtime, first_tick, parent, parent_ref, forked_from, tags, waiters, waiting_for
 ) VALUES (
-    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22
+    $1, $2, $3, $4, $5, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22
 )
 ON CONFLICT (run_id) DO NOTHING RETURNING id
 """

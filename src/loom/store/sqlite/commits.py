@@ -100,6 +100,7 @@ def _only_goes_on(operation: CommitRun, known: Owned) -> bool:
         operation.head.status == "running"
         and not (operation.timers_set or operation.timers_gone or operation.mail_taken or operation.sent)
         and operation.snapshot is None
+        and True
         and _marks(operation) == known.marks
         and _waits(operation, known) == known.waits
     )
@@ -182,8 +183,8 @@ def _write_rest(session: Session, allowed: Sequence[tuple[CommitRun, Owned]]) ->
         if rows:
             statement.execute(session.connection, rows)
     for operation, known in allowed:
-        if operation.prune and operation.snapshot is not None:
-            _prune(session, known.key, operation.snapshot.ticks)
+        if operation.prune:
+            _prune(session, known.key, operation.prune)
 
 
 def _compare_heads(session: Session, operation: CommitRun, known: Owned, changes: _Changes) -> None:
@@ -230,7 +231,7 @@ def _gather_end(session: Session, operation: CommitRun, key: int, changes: _Chan
 
 
 def _prune(session: Session, key: int, ticks: int) -> None:
-    """Delete the chunks that a snapshot covers wholly."""
+    """Delete the chunks that lie wholly within the first ticks."""
     [(first_tick,)] = session.connection.query(_COVERED, (key, ticks))
     if first_tick is not None:
         session.connection.execute(_PRUNE, (key, ticks))

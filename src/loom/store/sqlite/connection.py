@@ -31,7 +31,7 @@ _WRITER = (
     "PRAGMA temp_store = memory",
     "PRAGMA journal_mode = wal",
     "PRAGMA synchronous = full",
-    "PRAGMA wal_autocheckpoint = 4000",
+    "PRAGMA wal_autocheckpoint = 1000",
     "PRAGMA journal_size_limit = 67108864",
 )
 _READER = ("PRAGMA busy_timeout = 5000", "PRAGMA temp_store = memory", "PRAGMA query_only = 1")

@@ -6,6 +6,7 @@ import asyncio
 import os
 import secrets
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -151,6 +152,9 @@ class SqliteStore:
             self._lock.release()
             raise
         self._fence = member.fence
+        # This only makes commits faster: if the disk has no room for it, they will go without.
+        with suppress(StoreUnavailable):
+            await writer.submit(ownership.stretch)
         return member
 
     async def beat(self, fence: int, lease_s: float) -> bool:  # noqa: ARG002 - the lock is the lease

@@ -110,6 +110,20 @@ async def test_a_clock_that_was_set_back_makes_no_negative_downtime(open_store) 
     assert (await second.join("second", 10.0)).downtime == 0.0
 
 
+def sizes(path: Path) -> tuple[int, int]:
+    return path.stat().st_size, Path(f"{path}-wal").stat().st_size
+
+
+async def test_commits_do_not_lengthen_the_log(store: SqliteStore, path: Path) -> None:
+    """Each would cost the file system a second write."""
+    await store.join("engine", 10.0)
+    before = sizes(path)
+    assert before[1] > 4_000_000
+    for number in range(30):
+        await store.apply([StartRun(f"r{number}", "w", b"x" * 2000, 1.0)])
+    assert sizes(path) == before
+
+
 async def test_a_foreign_fence_does_not_beat(store: SqliteStore) -> None:
     fence = (await store.join("engine", 10.0)).fence
     assert not await store.beat(fence - 1, 10.0)

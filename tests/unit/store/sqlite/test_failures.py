@@ -61,8 +61,9 @@ async def test_a_full_disk_refuses_what_does_not_fit_and_nothing_more(open_store
     assert str(store.path) in str(caught.value)
     assert not caught.value.outcome_unknown
     assert [row.run_id for row in await store.find(RunQuery())] == ["before"]
-    # What fits is written, and when there is room again, all is.
+    # What fits is written, an engine can join, and when there is room again, all is.
     assert (await store.apply([StartRun("small", "w", b"", 1.0)]))[0].created
+    assert (await store.join("engine", 10.0)).fence == 1
     await store._writer.submit(lambda session: session.connection.query("PRAGMA max_page_count = 100000"))
     assert (await store.apply([StartRun("big", "w", BIG, 1.0)]))[0].created
 

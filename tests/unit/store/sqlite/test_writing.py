@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import msgspec
 import pytest
 
 from loom.store.errors import StoreError, StoreUnavailable
 from loom.store.operations import CommitRun, PostMail, StartRun
-from loom.store.records import Chunk, RunHead
+from loom.store.records import Chunk, RunHead, Snapshot, TimerRow
 from loom.store.sqlite import SqliteStore
 from loom.store.sqlite.blocks import MOST, Many
 from loom.store.sqlite.connection import Sqlite3Connection
@@ -56,6 +57,48 @@ async def test_a_commit_that_only_goes_on_is_one_statement(open_store) -> None:
     assert await store.apply([going_on(fence, 1)]) == [True]
     assert writer.executed == ["INSERT"]
     assert len((await store.load("r")).chunks) == 2
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"timers_set": (TimerRow(1, 5.0, "sleep"),)},
+        {"timers_gone": (7,)},
+        {"mail_taken": (1,)},
+        {"snapshot": Snapshot(1, b"state")},
+        {"sent": (StartRun("child", "w", b"", 1.0),)},
+        {"prune": 1},
+        {"head": {"idle_since": 5.0}},
+        {"head": {"needs_worker": False}},
+        {"head": {"paused": True}},
+        {"head": {"waiters": b"[1]", "waiting_for": ("A",)}},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+async def test_a_commit_that_does_more_is_written_wholly(store: SqliteStore, more) -> None:
+    """The same as in a group with others, where no short way is taken."""
+    fence = (await store.join("engine", 10.0)).fence
+    group = [StartRun(name, "w", b"", 1.0, owner=fence) for name in ("alone", "r")]
+    first = TimerRow(7, 9.0, "old")
+    await store.apply(group)
+    for name in ("alone", "r"):
+        await store.apply([msgspec.structs.replace(going_on(fence, 0, name), timers_set=(first,))])
+        await store.apply([PostMail(name, b"letter", 1.0)])
+    number = {name: (await store.mail(name, 0))[0].id for name in ("alone", "r")}
+
+    def commit(name: str) -> CommitRun:
+        options = dict(more)
+        head = options.pop("head", {})
+        if "mail_taken" in options:
+            options["mail_taken"] = (number[name],)
+        return msgspec.structs.replace(going_on(fence, 1, name, **head), **options)
+
+    assert await store.apply([commit("alone")]) == [True]
+    assert (await store.apply([StartRun("other", "w", b"", 1.0), commit("r")]))[1] is True
+    alone, grouped = await store.export("alone"), await store.export("r")
+    assert msgspec.structs.replace(alone.row, run_id="r") == grouped.row
+    assert (alone.chunks, alone.timers, alone.snapshot) == (grouped.chunks, grouped.timers, grouped.snapshot)
+    assert [mail.data for mail in alone.mail] == [mail.data for mail in grouped.mail]
 
 
 async def test_the_commits_of_many_runs_are_few_statements(open_store) -> None:

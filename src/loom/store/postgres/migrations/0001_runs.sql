@@ -9,6 +9,8 @@ CREATE TABLE runs (
     workflow text NOT NULL,
     status text NOT NULL DEFAULT 'running',
     owner bigint,
+    -- What `updated_at` was when nobody owned it any more, for the index of those that wait for a worker.
+    free_since float8 NOT NULL,
     created_at float8 NOT NULL,
     updated_at float8 NOT NULL,
     ended_at float8,
@@ -26,7 +28,8 @@ CREATE TABLE runs (
     parent text,
     parent_ref bigint NOT NULL DEFAULT 0,
     forked_from text,
-    tags jsonb NOT NULL DEFAULT '{}',
+    -- Each a JSON list of its name and its value.
+    tags text[] NOT NULL DEFAULT '{}',
     waiters bytea NOT NULL DEFAULT '[]',
     waiting_for text[] NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 70);
@@ -36,15 +39,15 @@ CREATE INDEX runs_by_time ON runs (created_at, run_id);
 CREATE INDEX runs_by_status ON runs (status, created_at, run_id);
 CREATE INDEX runs_by_workflow ON runs (workflow, created_at, run_id);
 CREATE INDEX runs_by_parent ON runs (parent, created_at, run_id) WHERE parent IS NOT NULL;
-CREATE INDEX runs_idle ON runs (created_at, run_id) WHERE idle_since IS NOT NULL;
+CREATE INDEX runs_idle ON runs (created_at, run_id, idle_since) WHERE idle_since IS NOT NULL;
 CREATE INDEX runs_paused ON runs (created_at, run_id) WHERE paused;
 CREATE INDEX runs_parked ON runs (created_at, run_id) WHERE parked IS NOT NULL;
 CREATE INDEX runs_waiting ON runs USING gin (waiting_for) WITH (fastupdate = off) WHERE cardinality(waiting_for) > 0;
-CREATE INDEX runs_tagged ON runs USING gin (tags jsonb_path_ops) WITH (fastupdate = off) WHERE tags <> '{}';
+CREATE INDEX runs_tagged ON runs USING gin (tags) WITH (fastupdate = off) WHERE cardinality(tags) > 0;
 
 -- For workers: what is owned, what must be taken up, what may be purged.
 CREATE INDEX runs_owned ON runs (owner) WHERE owner IS NOT NULL;
-CREATE INDEX runs_unattended ON runs (workflow)
+CREATE INDEX runs_unattended ON runs (free_since, run_id, workflow)
     WHERE owner IS NULL AND status = 'running' AND needs_worker AND parked IS NULL;
 CREATE INDEX runs_ended ON runs (ended_at) WHERE ended_at IS NOT NULL;
 

@@ -1,0 +1,185 @@
+"""The checkers of a simulation: they stand outside and look at every write, and at everything when it is over.
+
+May import loom.core, loom.runtime and loom.store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from loom.core.replay import replay
+from loom.runtime.durable.takeup import restored
+from loom.store import codec
+from loom.store.memory import MemoryStore
+from loom.store.operations import CommitRun, Posted, PostMail, Started, StartRun
+from loom.testing.simulation_mirror import PLANNER, READ_FIELD, RunMirror, differences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.store.memory import MemoryDatabase
+    from loom.store.memory_tables import Tables
+    from loom.store.operations import Operation, Result
+
+_TRACE = 60
+_LOOK_EVERY = 8
+
+
+class Checker:
+    """Looks at every write of all workers. What breaks a promise is in `problems`."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.runs: dict[str, RunMirror] = {}
+        self.ticks = self.writes = 0
+        self.counts: Counter[str] = Counter()
+        self.problems: list[str] = []
+        self.trace: deque[str] = deque(maxlen=_TRACE)
+        """The last writes, for people."""
+        self._clock = clock
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._event_ids: set[tuple[str, str]] = set()
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of everything that was written, and when."""
+        return self._digest.hexdigest()
+
+    def problem(self, text: str) -> None:
+        """Something is not as promised."""
+        self.problems.append(f"at {self._clock():.3f}, write {self.writes}: {text}")
+
+    def wrote(
+        self, worker: WorkerStore, group: Sequence[Operation], results: list[Result], before: Tables, after: Tables
+    ) -> None:
+        """A worker has written."""
+        self.writes += 1
+        lines: list[str] = []
+        for operation, result in zip(group, results, strict=True):
+            self.counts[type(operation).__name__] += 1
+            lines.append(_line(operation, result))
+            self._look(worker, operation, result, before, after)
+        line = f"{self._clock():.6f} {worker.name} {' | '.join(lines)}"
+        self.trace.append(line)
+        self._digest.update(line.encode())
+
+    def _look(
+        self, worker: WorkerStore, operation: Operation, result: Result, before: Tables, after: Tables
+    ) -> None:
+        if isinstance(operation, StartRun):
+            if isinstance(result, Started) and result.created:
+                self.runs[operation.run_id] = RunMirror(operation.run_id)
+        elif isinstance(operation, PostMail):
+            self._posted(operation, result)
+        elif isinstance(operation, CommitRun):
+            if result:
+                self._committed(worker, operation, before, after)
+            elif (owner := before.runs[operation.run_id].row.owner) == operation.fence:
+                self.problem(f"run {operation.run_id}: a commit of its owner {owner} was refused")
+
+    def _posted(self, operation: PostMail, result: Result) -> None:
+        assert isinstance(result, Posted)
+        if operation.event_id is None:
+            return
+        known = (operation.run_id, operation.event_id) in self._event_ids
+        if result.outcome == "posted":
+            self._event_ids.add((operation.run_id, operation.event_id))
+        if known != (result.outcome == "repeated"):
+            self.problem(f"run {operation.run_id}: event {operation.event_id} was {result.outcome}, known: {known}")
+
+    def _committed(self, worker: WorkerStore, operation: CommitRun, before: Tables, after: Tables) -> None:
+        run_id = operation.run_id
+        mirror = self.runs[run_id]
+        was, now = before.runs.get(run_id), after.runs[run_id]
+        assert was is not None  # a run is started in a group before its commits
+        if operation.chunk is not None:
+            self.ticks += operation.chunk.ticks
+            self._digest.update(operation.chunk.data)
+        for text in mirror.committed(operation, was, now):
+            self.problem(f"run {run_id}: {text}")
+        for sent in operation.sent:
+            self.counts[f"sent {type(sent).__name__}"] += 1
+            if isinstance(sent, StartRun) and sent.run_id not in before.runs:
+                self.runs.setdefault(sent.run_id, RunMirror(sent.run_id))
+        if operation.snapshot is not None:
+            self.counts["snapshot"] += 1
+        if self.counts["CommitRun"] % _LOOK_EVERY == 0 or operation.head.status != "running":
+            self._compare(worker, mirror)
+
+    def _compare(self, worker: WorkerStore, mirror: RunMirror) -> None:
+        """The run in its owner's memory is the run in the journal."""
+        resident = worker.runtime.resident(mirror.run_id) if worker.runtime is not None else None
+        if resident is not None and resident.state.ticks == mirror.state.ticks and resident.state != mirror.state:
+            self.problem(f"run {mirror.run_id}: replay is not live: {differences(mirror.state, resident.state)}")
+
+    # -- at the end ---------------------------------------------------------------------------------------------------
+
+    def finish(self, tables: Tables) -> None:
+        """Look at everything that is stored."""
+        for run_id, mirror in self.runs.items():
+            kept = tables.runs.get(run_id)
+            if kept is None:
+                self.problem(f"run {run_id} was accepted, but is not there any more")
+                continue
+            for text in self._stored(mirror, tables):
+                self.problem(f"run {run_id}: {text}")
+
+    def _stored(self, mirror: RunMirror, tables: Tables) -> Iterator[str]:
+        kept, run_id = tables.runs[mirror.run_id], mirror.run_id
+        row = kept.row
+        if row.head.status == "running":
+            yield f"it has not ended: {row}, timers {kept.timers}, mail {kept.mail}"
+        if row.first_tick == 0:
+            ticks = [tick for chunk in kept.journal.from_tick(-1) for tick in codec.decode_ticks(run_id, chunk)]
+            again = replay(ticks, PLANNER, None, READ_FIELD)
+            if again != mirror.state:
+                yield f"the journal from its start gives another state: {differences(again, mirror.state)}"
+            stream = [entry for chunk in kept.journal.from_cursor(0, len(ticks) + 1) for entry in _entries(run_id, chunk)]
+            if stream != mirror.published:
+                yield "the stream that is stored is not the one that was written"
+        part = kept.stored(whole=False)
+        short = restored(run_id, part.snapshot, part.chunks, PLANNER, READ_FIELD)
+        if short != mirror.state:
+            yield f"the snapshot and the ticks behind it give another state: {differences(short, mirror.state)}"
+
+
+def _entries(run_id: str, chunk: Any) -> list[Any]:
+    return codec.decode_published(run_id, chunk)
+
+
+def _line(operation: Operation, result: Result) -> str:
+    """One operation, for people."""
+    name, run_id = type(operation).__name__, getattr(operation, "run_id", "")
+    if isinstance(operation, CommitRun):
+        chunk = operation.chunk
+        ticks = [type(tick).__name__[4:] for tick in codec.decode_ticks(run_id, chunk)] if chunk is not None else []
+        at = chunk.first_tick if chunk is not None else "-"
+        refused = "" if result else " REFUSED"
+        return f"commit {run_id} {at}: {' '.join(ticks)} [{operation.head.status}]{refused}"
+    shown = {True: "yes", False: "no"}.get(result) if isinstance(result, bool) else result  # type: ignore[call-overload]
+    if isinstance(result, Started | Posted):
+        shown = getattr(result, "outcome", None) or ("created" if getattr(result, "created", False) else "known")
+    return f"{name} {run_id} -> {shown}"
+
+
+class WorkerStore(MemoryStore):
+    """The store of one worker, watched."""
+
+    def __init__(self, name: str, database: MemoryDatabase, checker: Checker, clock: Callable[[], float]) -> None:
+        super().__init__(database, clock=clock)
+        self.name = name
+        self.runtime: DurableRuntime | None = None
+        """Who writes here."""
+        self._checker = checker
+
+    @override
+    async def apply(self, group: Sequence[Operation]) -> list[Result]:
+        """As every store, before the eyes of the checker."""
+        before = self.database.tables
+        results = await super().apply(group)
+        self._checker.wrote(self, group, results, before, self.database.tables)
+        return results

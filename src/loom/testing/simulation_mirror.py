@@ -1,0 +1,169 @@
+"""A run as a simulation sees it from outside: what was written of it, reduced a second time.
+
+It is fed with the bytes that were committed, never with what the runtime has in memory, and says what breaks a promise.
+May import loom.core, loom.runtime and loom.store.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loom.core.commands import CommandPublishEvent, CommandRunWorker
+from loom.core.draft import Draft
+from loom.core.invariants import violations
+from loom.core.reduce import transition
+from loom.core.state import BrokerState
+from loom.core.ticks import TickEditStore, TickPublishEvent, TickRetryRun, TickStepResult, TickTimeout, TickTimerFired
+from loom.runtime.durable.heads import status_of
+from loom.runtime.durable.registered import anybody
+from loom.steps.planner import StepsPlanner
+from loom.store import codec
+from loom.store.records import TimerRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loom.core.reports import Published
+    from loom.core.ticks import WorkflowTick
+    from loom.store.memory_tables import KeptRun
+    from loom.store.operations import CommitRun
+
+PLANNER = StepsPlanner()
+READ_FIELD = anybody().field
+
+_EFFECTS = (TickEditStore, TickPublishEvent)
+
+
+class RunMirror:
+    """One run, rebuilt from its commits."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.published: list[Published] = []
+        """Its whole stream."""
+        self.taken: set[int] = set()
+        """The mail that came into its journal."""
+        self.endings = self.retries = 0
+        self._draft = Draft(BrokerState(), PLANNER, READ_FIELD)
+        self._state: BrokerState | None = None
+        self._fired: set[int] = set()
+        self._executions: dict[int, int] = {}
+        """Which execution a command to run a body belongs to."""
+        self._effects: dict[int, set[tuple[int, int]]] = {}
+        """What executions did to the run, by item: (execution, ordinal)."""
+
+    @property
+    def state(self) -> BrokerState:
+        """The run after all its commits."""
+        if self._state is None:
+            self._state = self._draft.freeze()
+        return self._state
+
+    def committed(self, operation: CommitRun, before: KeptRun, after: KeptRun) -> Iterator[str]:
+        """Take a commit in, and tell what is wrong with it."""
+        ticks: list[WorkflowTick] = []
+        published: list[Published] = []
+        chunk = operation.chunk
+        if chunk is not None:
+            ticks = codec.decode_ticks(self.run_id, chunk)
+            published = codec.decode_published(self.run_id, chunk)
+            if (chunk.first_tick, chunk.first_cursor) != (self._draft.ticks, self._draft.published):
+                yield f"a chunk begins at {chunk.first_tick} / {chunk.first_cursor}, not at the end of the journal"
+        yield from self._mail(operation, ticks, before)
+        yield from self._timers(ticks, before)
+        led_to: list[Published] = []
+        for tick in ticks:
+            yield from self._reduce(tick, led_to)
+        if led_to != published:
+            yield f"the ticks publish {led_to}, but {published} was stored"
+        self.published += published
+        self._state = None
+        yield from self._row(operation, after)
+
+    def _mail(self, operation: CommitRun, ticks: list[WorkflowTick], before: KeptRun) -> Iterator[str]:
+        """What leaves the inbox is in the journal, and comes there once."""
+        by_mail = [tick.mail for tick in ticks if tick.mail]
+        if sorted(by_mail) != sorted(operation.mail_taken):
+            yield f"the mail {by_mail} is in the journal, but {operation.mail_taken} left the inbox"
+        for tick in ticks:
+            if not tick.mail:
+                continue
+            if tick.mail in self.taken:
+                yield f"mail {tick.mail} came twice"
+            self.taken.add(tick.mail)
+            data = before.mail.get(tick.mail)
+            if data is None or type(codec.decode_tick(data, self.run_id)) is not type(tick):
+                yield f"mail {tick.mail} became {type(tick).__name__}, but it was {data!r}"
+
+    def _timers(self, ticks: list[WorkflowTick], before: KeptRun) -> Iterator[str]:
+        """Timers fire once, and not before the time that was stored."""
+        for tick in ticks:
+            if not isinstance(tick, TickTimerFired | TickTimeout):
+                continue
+            stored = before.timers.get(tick.timer)
+            if stored is None:
+                yield f"timer {tick.timer} fired, but was not stored"
+            elif tick.at < stored.due:
+                yield f"timer {tick.timer} fired {stored.due - tick.at} s early"
+            if tick.timer in self._fired:
+                yield f"timer {tick.timer} fired twice"
+            self._fired.add(tick.timer)
+
+    def _reduce(self, tick: WorkflowTick, led_to: list[Published]) -> Iterator[str]:
+        draft = self._draft
+        marks = draft.store_version, draft.published
+        transition(draft, tick)
+        for command in draft.commands:
+            if isinstance(command, CommandPublishEvent):
+                led_to.append(command.event)
+            elif isinstance(command, CommandRunWorker):
+                self._executions[command.seq] = command.execution
+        draft.commands = []
+        if isinstance(tick, TickRetryRun):
+            self.retries += 1
+        elif isinstance(tick, TickStepResult):
+            # The work is done, or a wrong answer to a collect call lets the same execution have its effects again.
+            self._effects.pop(tick.item, None)
+        elif isinstance(tick, _EFFECTS) and tick.source is not None:
+            changed = draft.store_version > marks[0] if isinstance(tick, TickEditStore) else draft.published > marks[1]
+            execution = self._executions.get(tick.source.seq)
+            if changed and execution is not None:
+                done = self._effects.setdefault(tick.source.item, set())
+                if (execution, tick.source.ordinal) in done:
+                    yield f"effect {tick.source.ordinal} of execution {execution} was applied twice"
+                done.add((execution, tick.source.ordinal))
+
+    def _row(self, operation: CommitRun, after: KeptRun) -> Iterator[str]:
+        """The row says what the state says."""
+        state, head = self.state, after.row.head
+        status = status_of(state.outcome)
+        for name, shown, real in (
+            ("status", head.status, status),
+            ("ticks", head.ticks, state.ticks),
+            ("events", head.events, state.published),
+            ("idle_since", head.idle_since, state.idle_since),
+            ("paused", head.paused, state.paused),
+            ("kept", head.kept, state.waiting.kept_count),
+        ):
+            if shown != real:
+                yield f"the row says {name} {shown}, but it is {real}"
+        if state.is_idle() != (state.idle_since is not None):
+            yield f"idle is {state.is_idle()}, but idle_since is {state.idle_since}"
+        if status == "running":
+            timers: dict[int, TimerRow] = {s: TimerRow(s, t.due, t.purpose) for s, t in state.timers.items()}
+        else:
+            timers = {}
+            self.endings += 1
+            if self.endings > 1 + self.retries:
+                yield f"it has ended {self.endings} times, and was retried {self.retries} times"
+        if dict(after.timers.items()) != timers and not (state.outcome and status == "running"):
+            yield f"the timers {sorted(after.timers)} are stored, but {sorted(timers)} are armed"
+        yield from violations(state)
+        if operation.snapshot is not None and codec.decode_state(self.run_id, operation.snapshot.data) != state:
+            yield "the snapshot is not the state"
+
+
+def differences(one: Any, other: Any) -> str:
+    """The fields in which two states differ, for people."""
+    names = [name for name in BrokerState.__struct_fields__ if getattr(one, name) != getattr(other, name)]
+    return "; ".join(f"{name}: {getattr(one, name)!r} / {getattr(other, name)!r}"[:400] for name in names)

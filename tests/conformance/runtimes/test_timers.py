@@ -1,0 +1,205 @@
+"""Timers fire once and never early, whether their run is in memory, released, or nobody is alive."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from runtime_deployments import Deployment
+from runtime_watching import Watched, Witness, failure, result, soon, until_idle, until_info, until_released
+
+from loom import Context, HumanResponseEvent, StartEvent, StopEvent, step
+from loom.core.ticks import TickSleep, TickTimeout, TickTimerFired
+from loom.runtime.durable.runtime import DurableRuntime
+from loom.steps.errors import WorkflowTimeoutError
+
+
+class Word(HumanResponseEvent):
+    text: str = ""
+
+
+class Sleeper(Watched):
+    @step
+    async def rest(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        self.witness.saw("begin")
+        await ctx.sleep(ev.seconds)
+        self.witness.saw("woke")
+        return StopEvent(result="rested")
+
+
+class Asker(Watched):
+    @step
+    async def ask(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        try:
+            word = await ctx.wait_for_event(Word, timeout=ev.seconds)
+        except TimeoutError:
+            self.witness.saw("no answer")
+            return StopEvent(result="no answer")
+        return StopEvent(result=word.text)
+
+
+class Endless(Watched):
+    @step
+    async def work(self, ev: StartEvent) -> StopEvent:
+        await self.witness.at("work")
+        await asyncio.Event().wait()
+        return StopEvent()
+
+
+async def fired(runtime: DurableRuntime, run_id: str) -> list[float]:
+    """When the run's timers fired."""
+    return [at async for _, at, tick in runtime.history(run_id) if isinstance(tick, TickTimerFired | TickTimeout)]
+
+
+async def slept(runtime: DurableRuntime, run_id: str) -> float:
+    """How long the run's first sleep was, by its journal."""
+    began = [at async for _, at, tick in runtime.history(run_id) if isinstance(tick, TickSleep)]
+    [ended] = await fired(runtime, run_id)
+    return ended - began[0]
+
+
+@pytest.mark.parametrize("idle_timeout", [None, 0], ids=["in memory", "released"])
+async def test_a_sleep_ends_in_time(deployment: Deployment, witness: Witness, idle_timeout: float | None) -> None:
+    runtime = await deployment.open({"sleeper": Sleeper(witness)}, idle_timeout=idle_timeout)
+    assert await result(await runtime.start("sleeper", {"seconds": 0.2}, run_id="a")) == "rested"
+    assert await slept(runtime, "a") >= 0.2
+    assert witness.count("woke") == 1
+    assert witness.count("begin") == (1 if idle_timeout is None else 2)
+
+
+async def test_a_sleep_that_ended_while_nobody_was_alive(deployment: Deployment, witness: Witness) -> None:
+    first = await deployment.open({"sleeper": Sleeper(witness, timeout=None)})
+    await first.start("sleeper", {"seconds": 3600}, run_id="a")
+    await until_info(first, "a", lambda info: info.ticks >= 2)
+    await deployment.crash(first)
+    await deployment.pass_time(3601)
+    second = await deployment.open({"sleeper": Sleeper(witness, timeout=None)})
+    assert await result(await second.handler("a")) == "rested"
+    assert await slept(second, "a") >= 3600
+
+
+async def test_what_is_left_of_a_sleep_is_slept_after_a_crash(deployment: Deployment, witness: Witness) -> None:
+    first = await deployment.open({"sleeper": Sleeper(witness)})
+    await first.start("sleeper", {"seconds": 0.4}, run_id="a")
+    await until_info(first, "a", lambda info: info.ticks >= 2)
+    await deployment.crash(first)
+    second = await deployment.open({"sleeper": Sleeper(witness)})
+    assert await result(await second.handler("a")) == "rested"
+    assert await slept(second, "a") >= 0.4
+    assert witness.count("woke") == 1
+
+
+async def test_a_sleep_goes_on_after_its_time_was_reached_and_the_process_crashed(
+    deployment: Deployment, witness: Witness
+) -> None:
+    """A timer that has fired does not fire again."""
+    witness.hold("between")
+    runtime = await deployment.open({"naps": Naps(witness)})
+    await runtime.start("naps", run_id="a")
+    await witness.came("between")
+    assert len(await fired(runtime, "a")) == 1
+    await deployment.crash(runtime)
+    witness.let("between")
+    runtime = await deployment.open({"naps": Naps(witness)})
+    assert await result(await runtime.handler("a")) == "rested"
+    assert len(await fired(runtime, "a")) == 2
+
+
+class Naps(Watched):
+    @step
+    async def rest(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        await ctx.sleep(0.05)
+        await self.witness.at("between")
+        await ctx.sleep(0.05)
+        return StopEvent(result="rested")
+
+
+@pytest.mark.parametrize("idle_timeout", [None, 0], ids=["in memory", "released"])
+async def test_a_wait_has_an_end(deployment: Deployment, witness: Witness, idle_timeout: float | None) -> None:
+    runtime = await deployment.open({"asker": Asker(witness)}, idle_timeout=idle_timeout)
+    assert await result(await runtime.start("asker", {"seconds": 0.1}, run_id="a")) == "no answer"
+    assert witness.count("no answer") == 1
+    assert len(await fired(runtime, "a")) == 1
+
+
+async def test_the_end_of_a_wait_outlives_the_process(deployment: Deployment) -> None:
+    first = await deployment.open({"asker": Asker(timeout=None)})
+    for run_id in ("answered", "forgotten"):
+        await first.start("asker", {"seconds": 3600}, run_id=run_id)
+        await until_idle(first, run_id)
+    await deployment.crash(first)
+    await deployment.pass_time(1800)
+    second = await deployment.open({"asker": Asker(timeout=None)})
+    await second.send_event("answered", Word(text="here"))
+    assert await result(await second.handler("answered")) == "here"
+    assert (await second.get("forgotten")).status == "running"
+    await deployment.crash(second)
+    await deployment.pass_time(1801)
+    third = await deployment.open({"asker": Asker(timeout=None)})
+    assert await result(await third.handler("forgotten")) == "no answer"
+    assert await fired(third, "answered") == []
+
+
+async def test_a_runs_timeout_outlives_the_process(deployment: Deployment, witness: Witness) -> None:
+    first = await deployment.open({"endless": Endless(witness, timeout=0.5)})
+    await first.start("endless", run_id="a")
+    await witness.came("work")
+    await deployment.crash(first)
+    second = await deployment.open({"endless": Endless(witness, timeout=0.5)})
+    assert isinstance(await failure(await second.handler("a")), WorkflowTimeoutError)
+    assert len(await fired(second, "a")) == 1
+
+
+async def test_a_runs_timeout_ends_a_released_run(deployment: Deployment) -> None:
+    runtime = await deployment.open({"asker": Asker(timeout=0.5)}, idle_timeout=0)
+    handler = await runtime.start("asker", {"seconds": None}, run_id="a")
+    await until_released(runtime, "a")
+    assert isinstance(await failure(handler), WorkflowTimeoutError)
+
+
+@pytest.mark.parametrize("crashes", [False, True], ids=["close", "crash"])
+async def test_a_runs_timeout_counts_the_time_it_is_alive(
+    deployment: Deployment, witness: Witness, crashes: bool
+) -> None:
+    """Nobody lived for an hour, so that a run that may take ten minutes has as good as all of them left."""
+    first = await deployment.open({"asker": Asker(timeout=600)})
+    await first.start("asker", {"seconds": None}, run_id="a")
+    await until_idle(first, "a")
+    await (deployment.crash(first) if crashes else deployment.close(first))
+    await deployment.pass_time(3600)
+    second = await deployment.open({"asker": Asker(timeout=600)})
+    await second.send_event("a", Word(text="still here"))
+    assert await result(await second.handler("a")) == "still here"
+
+
+async def test_time_in_which_a_released_run_waits_counts(deployment: Deployment) -> None:
+    """Somebody is alive: a run that is not in memory has a timeout all the same."""
+    runtime = await deployment.open({"asker": Asker(timeout=600)}, idle_timeout=0, lease=10_000)
+    handler = await runtime.start("asker", {"seconds": None}, run_id="a")
+    await until_idle(runtime, "a")
+    await until_released(runtime, "a")
+    deployment.clock.ahead_s += 601
+    assert isinstance(await failure(handler), WorkflowTimeoutError)
+
+
+async def test_time_never_goes_back_within_a_run(deployment: Deployment) -> None:
+    first = await deployment.open({"asker": Asker()})
+    await first.start("asker", {"seconds": None}, run_id="a")
+    await until_idle(first, "a")
+    await deployment.crash(first)
+    deployment.clock.ahead_s -= 5000
+    second = await deployment.open({"asker": Asker()})
+    await second.send_event("a", Word(text="x"))
+    assert await result(await second.handler("a")) == "x"
+    state = await second.state_at("a")
+    times = [(await second.state_at("a", tick=number)).at for number in range(state.ticks)]
+    assert times == sorted(times)
+
+
+async def test_many_sleeping_runs_wake_each_at_its_time(deployment: Deployment, witness: Witness) -> None:
+    runtime = await deployment.open({"sleeper": Sleeper(witness)}, idle_timeout=0)
+    handlers = [await runtime.start("sleeper", {"seconds": 0.01 * number}, run_id=str(number)) for number in range(20)]
+    assert await soon(asyncio.gather(*handlers)) == ["rested"] * 20
+    for number in range(1, 20):
+        assert await slept(runtime, str(number)) >= 0.01 * number
+    assert witness.count("woke") == 20
