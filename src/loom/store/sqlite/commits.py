@@ -100,7 +100,7 @@ def _only_goes_on(operation: CommitRun, known: Owned) -> bool:
         operation.head.status == "running"
         and not (operation.timers_set or operation.timers_gone or operation.mail_taken or operation.sent)
         and operation.snapshot is None
-        and True
+        and not operation.prune
         and _marks(operation) == known.marks
         and _waits(operation, known) == known.waits
     )

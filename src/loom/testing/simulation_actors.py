@@ -1,0 +1,171 @@
+"""Who acts in a simulation: those who start runs and answer them, and those who make trouble.
+
+May import loom.runtime and loom.store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from loom.runtime.durable.handle import RunHandle
+from loom.store.errors import RunBusy, RunFinished, RunNotFound
+from loom.testing.faults import Crash
+from loom.testing.simulation_programs import Ended
+
+if TYPE_CHECKING:
+    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.steps.events import Event
+    from loom.testing.simulation_world import World
+
+_STEP_S = 0.5
+_RETRIES = 3
+
+
+class Shepherd:
+    """Reads the stream of one run from any worker, answers its questions, and looks at its end."""
+
+    def __init__(self, world: World, run_id: str) -> None:
+        self._world = world
+        self.run_id = run_id
+        self._events: list[Event] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._retries = 0
+
+    async def start(self, number: int) -> None:
+        """Start the run of a number, some time."""
+        world = self._world
+        await asyncio.sleep(world.chance.choice([0.0, 1.0, 20.0]) * world.chance.random())
+        name, inputs = world.program.start(number)
+        await world.call(lambda runtime: runtime.start(name, inputs, run_id=self.run_id))
+        if self.run_id not in world.database.tables.runs:
+            world.checker.problem(f"run {self.run_id} was accepted, but is not stored")
+        await self.follow()
+
+    async def follow(self) -> None:
+        """From the beginning of its stream to its end."""
+        world = self._world
+        while True:
+            await world.call(self._read)
+            info = await world.call(lambda runtime: runtime.get(self.run_id))
+            if info.status == "failed" and self._retries < _RETRIES:
+                await self._retry()
+            elif info.status != "running":
+                break
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._check(info.status)
+
+    async def _read(self, runtime: DurableRuntime) -> None:
+        """Read on, until the stream ends or the reader has had enough."""
+        world = self._world
+        handle = (await runtime.handler(self.run_id))._run
+        assert isinstance(handle, RunHandle)
+        patience = world.chance.randint(1, 200)
+        async with aclosing(handle.read_stream(len(self._events) - 1, True)) as stream:  # type: ignore[type-var]
+            async for cursor, event in stream:
+                if cursor != len(self._events):
+                    world.checker.problem(f"run {self.run_id}: event {cursor} was read after {len(self._events) - 1}")
+                self._events.append(event)
+                answer = world.program.answer(self.run_id, event)
+                if answer is not None:
+                    self._spawn(self._send(answer, f"{self.run_id} {cursor}"))
+                patience -= 1
+                if not patience:
+                    return
+
+    def _spawn(self, coroutine: Any) -> None:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, event: Event, event_id: str | None) -> None:
+        """Send an event until somebody has accepted it; now and then without an id, or once more."""
+        chance, world = self._world.chance, self._world
+        await asyncio.sleep(chance.choice([0.0, 0.0, 0.1, 5.0]) * chance.random())
+        if chance.random() < 0.2:
+            event_id = None
+        for _ in range(1 if event_id is None else chance.choice([1, 1, 2])):
+            try:
+                await world.call(lambda runtime: _done(runtime.send_event(self.run_id, event, event_id=event_id)))
+            except (RunFinished, RunBusy):
+                return
+
+    async def _retry(self) -> None:
+        self._world.program.heal(self.run_id)
+        self._retries += 1
+        try:
+            await self._world.call(lambda runtime: _done(runtime.retry(self.run_id)))
+        except RunFinished:
+            return  # an earlier call, whose answer was lost, has had it
+
+    async def _check(self, status: str) -> None:
+        world = self._world
+        result = None
+        if status == "completed":
+            result = await world.call(lambda runtime: _result(runtime, self.run_id))
+        mirror = world.checker.runs[self.run_id]
+        if len(self._events) != len(mirror.published):
+            world.checker.problem(
+                f"run {self.run_id}: {len(self._events)} events were read, {len(mirror.published)} were published"
+            )
+        ended = Ended(self.run_id, status, result, self._events, self._retries > 0)
+        for text in world.program.check(ended):
+            world.checker.problem(f"run {self.run_id}: {text}")
+
+
+async def _done(call: Any) -> bool:
+    await call
+    return True
+
+
+async def _result(runtime: DurableRuntime, run_id: str) -> Any:
+    return await (await runtime.handler(run_id))
+
+
+async def follow_children(world: World) -> None:
+    """Whatever run there is, somebody follows it."""
+    async with asyncio.TaskGroup() as group:
+        while True:
+            for run_id in [run_id for run_id in world.checker.runs if run_id not in world.followed]:
+                world.followed.add(run_id)
+                group.create_task(Shepherd(world, run_id).follow())
+            await asyncio.sleep(_STEP_S)
+
+
+async def make_trouble(world: World) -> None:
+    """Let things go wrong from time to time, until the world is calm."""
+    chance, faults = world.chance, world.faults
+    while not world.is_calm:
+        await asyncio.sleep(_STEP_S * 2 * chance.random())
+        worker = chance.choice(world.workers)
+        run_id = f"run-{chance.randrange(6)}"
+        if chance.random() < faults.kill * _STEP_S and worker.store is not None and worker.runtime is not None:
+            world.count("kill")
+            worker.store.crash()
+        if chance.random() < faults.leave * _STEP_S and worker.runtime is not None:
+            worker.leave()
+        if chance.random() < faults.jump * _STEP_S:
+            world.count("jump")
+            worker.jump()
+        if chance.random() < faults.noise * _STEP_S:
+            event = world.program.noise(chance)
+            if event is not None:
+                await _tell(world, lambda runtime, e=event, r=run_id: _done(runtime.send_event(r, e)))
+        if chance.random() < faults.cancel * _STEP_S:
+            world.count("cancel")
+            await _tell(world, lambda runtime, r=run_id: _done(runtime.cancel(r)))
+        if chance.random() < faults.pause * _STEP_S:
+            world.count("pause")
+            await _tell(world, lambda runtime, r=run_id: _done(runtime.pause(r)))
+            await asyncio.sleep(10 * chance.random())
+            await _tell(world, lambda runtime, r=run_id: _done(runtime.resume(r)))
+
+
+async def _tell(world: World, make: Any) -> None:
+    try:
+        await world.call(make)
+    except (RunFinished, RunNotFound, RunBusy):
+        pass
