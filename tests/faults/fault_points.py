@@ -121,24 +121,21 @@ async def _until_struck(path: Path, disk: Disk, caller: Caller, point: Point) ->
     """The process ends a little after the fault, while it still lasts. The place where the file is that is left."""
     store = SqliteStore(path, connect=disk.connect)
     left = path
-    try:
-        async with loom.connect(store, **_OPTIONS, **caller.work.options) as runtime:
-            register_all(runtime, caller.work)
-            await runtime.ready()
-            disk.fail(point.fault)
-            seeing = asyncio.create_task(caller.see_to_all(runtime))
-            while not disk.struck and not seeing.done():
-                await asyncio.sleep(0.005)
-            await asyncio.sleep(random.Random(str(point)).uniform(0.0, _OUTAGE_S))
-            if point.ending == "power":
-                left = path.with_name("left.db")
-                disk.cut_power(path, left, random.Random(point.seed) if point.seed % 2 else None)
-                # What is told from now on is told by nobody: the process is dead.
-                witness.close()
-            seeing.cancel()
-            await asyncio.gather(seeing, return_exceptions=True)
-    except StoreUnavailable as error:
-        caller.refusals.append(error)
+    async with loom.connect(store, **_OPTIONS, **caller.work.options) as runtime:
+        register_all(runtime, caller.work)
+        await runtime.ready()
+        disk.fail(point.fault)
+        seeing = asyncio.create_task(caller.see_to_all(runtime))
+        while not disk.struck and not seeing.done():
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(random.Random(str(point)).uniform(0.0, _OUTAGE_S))
+        if point.ending == "power":
+            left = path.with_name("left.db")
+            disk.cut_power(path, left, random.Random(point.seed) if point.seed % 2 else None)
+            # What is told from now on is told by nobody: the process is dead.
+            witness.close()
+        seeing.cancel()
+        await asyncio.gather(seeing, return_exceptions=True)
     return left
 
 

@@ -153,7 +153,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Fifo):
         return [_plain(item) for item in value]
     if isinstance(value, msgspec.Struct):
-        named = {name: _plain(item) for name, default in _fields(type(value)) if (item := getattr(value, name)) != default}
+        items = [(name, getattr(value, name), default) for name, default in _fields(type(value))]
+        named = {name: _plain(item) for name, item, default in items if not item == default}  # noqa: SIM201
         tag = value.__struct_config__.tag
         return named if tag is None else {"": tag, **named}
     if isinstance(value, Map | dict):

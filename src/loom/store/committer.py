@@ -126,3 +126,5 @@ def _fail(entries: Iterable[_Entry], error: BaseException) -> None:
     for entry in entries:
         if not entry.answer.done():
             entry.answer.set_exception(error)
+            # Who was to get it may have been dropped meanwhile; then nobody has to hear of it.
+            entry.answer.exception()

@@ -30,7 +30,7 @@ class Shepherd:
         self._world = world
         self.run_id = run_id
         self._events: list[Event] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._retries = 0
 
     async def start(self, number: int) -> None:
@@ -47,7 +47,8 @@ class Shepherd:
         """From the beginning of its stream to its end."""
         world = self._world
         while True:
-            await world.call(self._read)
+            if not await world.call(self._read):
+                continue
             info = await world.call(lambda runtime: runtime.get(self.run_id))
             if info.status == "failed" and self._retries < _RETRIES:
                 await self._retry()
@@ -58,8 +59,8 @@ class Shepherd:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._check(info.status)
 
-    async def _read(self, runtime: DurableRuntime) -> None:
-        """Read on, until the stream ends or the reader has had enough."""
+    async def _read(self, runtime: DurableRuntime) -> bool:
+        """Read on, until the stream ends (True) or the reader has had enough."""
         world = self._world
         handle = (await runtime.handler(self.run_id))._run
         assert isinstance(handle, RunHandle)
@@ -74,12 +75,13 @@ class Shepherd:
                     self._spawn(self._send(answer, f"{self.run_id} {cursor}"))
                 patience -= 1
                 if not patience:
-                    return
+                    return False
+        return True
 
     def _spawn(self, coroutine: Any) -> None:
         task = asyncio.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     async def _send(self, event: Event, event_id: str | None) -> None:
         """Send an event until somebody has accepted it; now and then without an id, or once more."""

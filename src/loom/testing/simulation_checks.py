@@ -15,6 +15,7 @@ from loom.core.replay import replay
 from loom.runtime.durable.takeup import restored
 from loom.store import codec
 from loom.store.memory import MemoryStore
+from loom.store.memory_transaction import Transaction
 from loom.store.operations import ClaimRuns, CommitRun, Posted, PostMail, Started, StartRun
 from loom.testing.simulation_mirror import PLANNER, READ_FIELD, RunMirror, differences
 
@@ -62,7 +63,9 @@ class Checker:
         for operation, result in zip(group, results, strict=True):
             self.counts[type(operation).__name__] += 1
             lines.append(_line(operation, result))
-            self._look(worker, operation, result, before, after)
+            now = after if len(group) == 1 else _after(operation, before)
+            self._look(worker, operation, result, before, now)
+            before = now
         line = f"{self._clock():.6f} {worker.name} {' | '.join(lines)}"
         if not all(isinstance(operation, ClaimRuns) and not result for operation, result in zip(group, results)):
             self.trace.append(line)
@@ -146,6 +149,13 @@ class Checker:
         short = restored(run_id, part.snapshot, part.chunks, PLANNER, READ_FIELD)
         if short != mirror.state:
             yield f"the snapshot and the ticks behind it give another state: {differences(short, mirror.state)}"
+
+
+def _after(operation: Operation, before: Tables) -> Tables:
+    """The tables between two operations of a group, which nobody else ever sees."""
+    single = Transaction(before)
+    single.apply([operation])
+    return single.finish()
 
 
 def _entries(run_id: str, chunk: Any) -> list[Any]:

@@ -76,10 +76,18 @@ class DurableDecorator(RunAdapterDecorator):
     """Commits every batch to the store before anything of it happens."""
 
     def __init__(
-        self, inner: InternalRunAdapter, core: Run, row: RunRow, keeper: Keeper, tail: tuple[int, int]
+        self,
+        inner: InternalRunAdapter,
+        core: Run,
+        row: RunRow,
+        keeper: Keeper,
+        tail: tuple[int, int],
+        timers: tuple[int, ...] = (),
     ) -> None:
         super().__init__(inner)
         self._core = core
+        self._found = timers
+        """The timers that were stored when the run was taken up, until its first commit."""
         self._row = row
         self._keeper = keeper
         self._heads = HeadWriter()
@@ -124,12 +132,23 @@ class DurableDecorator(RunAdapterDecorator):
             waiting_changed=waiting_changed,
             chunk=chunk,
             timers_set=tuple([TimerRow(c.seq, c.due, c.purpose) for c in others if type(c) is CommandStartTimer]),
-            timers_gone=_timers_gone(ticks, others),
+            timers_gone=(*_timers_gone(ticks, others), *self._timers_left()),
             mail_taken=tuple([tick.mail for tick in ticks if tick.mail]),
             snapshot=snapshot,
             sent=tuple(sent),
             prune=covered if keeper.prune and snapshot is not None else 0,
         )
+
+    def _timers_left(self) -> tuple[int, ...]:
+        """Timers that were stored before the run was taken up, and are not armed any more.
+
+        A take-up asks for all of them again. One that is cancelled by the next tick of the same batch leaves the queue
+        without a word, as if it had never been asked for; but its row is there.
+        """
+        if not self._found:
+            return ()
+        found, self._found = self._found, ()
+        return tuple(seq for seq in found if seq not in self._core.look.timers)
 
     def _whole(self) -> BrokerState:
         return self._core.state

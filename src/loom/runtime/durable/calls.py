@@ -50,7 +50,7 @@ class StoredRuns:
         self.store = store
         self.now = clock
         self.watchers = Watchers()
-        """Who waits for whatever runs have to show."""
+        """Who wants to know of every commit of a run."""
         self.endings = Watchers()
         """Who waits for ends only: a run may commit a thousand times before."""
         self.committer: Committer
@@ -70,7 +70,7 @@ class StoredRuns:
     async def news(self, future: asyncio.Future[None], waits: int = 0) -> None:
         """Wait for news of a run. What other processes do is seen by looking again, less often the longer it takes."""
         try:
-            async with asyncio.timeout(min(_POLL_S * 2**waits, _MAX_POLL_S)):
+            async with asyncio.timeout(min(_POLL_S * 2 ** min(waits, 10), _MAX_POLL_S)):
                 await future
         except TimeoutError:
             pass  # look again

@@ -47,7 +47,7 @@ class Resident(LiveRun):
         inner = MemoryAdapter(guard.loop, clock)
         core = Run(code.planner, state, code.convert.field)
         sizes = len(stored.snapshot.data) if stored.snapshot else 0, sum(len(chunk.data) for chunk in stored.chunks)
-        outer = DurableDecorator(inner, core, row, keeper, sizes)
+        outer = DurableDecorator(inner, core, row, keeper, sizes, tuple(timer.seq for timer in stored.timers))
         super().__init__(code.workflow, row.run_id, core, inner, outer, code.bindings, guard, on_end)
         self.code = code
         self.convert = code.convert

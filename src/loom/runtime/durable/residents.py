@@ -61,6 +61,8 @@ class Residents:
         self.runs: dict[str, Resident] = {}
         self.stranded: set[str] = set()
         """Runs that this process owns but had to drop, because the store failed them."""
+        self.complained_of: set[str] = set()
+        """Those of them that the log has told of, until a look at the store finds none."""
         self.released = self.resumed = 0
         self._resting: dict[str, float] = {}
         """Runs that could be released, by the loop's time since when; oldest first."""
@@ -69,9 +71,12 @@ class Residents:
         """Runs that wait for room, in order."""
         self._coming: dict[str, asyncio.Task[None] | None] = {}
         """Runs that are being taken up, or started by whoever began them here."""
+        self._promised: dict[str, Registered] = {}
+        """Those of them that have a place in memory, with their code."""
         self._again: set[str] = set()
         """Those of them that something has come for meanwhile."""
-        self._background: set[asyncio.Task[None]] = set()
+        self._background: dict[asyncio.Task[None], None] = {}
+        """Tasks, oldest first: what happens to them all shall happen in an order that can be repeated."""
         self._closing = False
 
     # -- taking up ----------------------------------------------------------------------------------------------------
@@ -90,13 +95,22 @@ class Residents:
             self._coming[run_id] = task
             task.add_done_callback(lambda _done: self.arrived(run_id))
 
-    def expect(self, run_id: str) -> bool:
-        """Whoever starts a run here sets it in motion itself: `begin`, then `arrived`. False if it is on its way."""
-        return run_id not in self.runs and self._coming.setdefault(run_id, None) is None
+    def expect(self, run_id: str, code: Registered) -> bool:
+        """Whoever starts a run here sets it in motion itself: `begin`, then `arrived`.
+
+        False if there is no room for it, or if it is on its way already.
+        """
+        if run_id in self.runs or run_id in self._coming or not self.room_for(code):
+            return False
+        self._coming[run_id] = None
+        self._promised[run_id] = code
+        return True
 
     def arrived(self, run_id: str) -> None:
         """A run is in memory, or will not be. What has come for it meanwhile is brought to it."""
         self._coming.pop(run_id, None)
+        if self._promised.pop(run_id, None) is not None:
+            self._let_in()  # it has not taken its place
         if run_id in self._again:
             self._again.discard(run_id)
             self.wake(run_id)
@@ -104,14 +118,23 @@ class Residents:
     def room_for(self, code: Registered) -> int:
         """How many more runs of a workflow may be in memory."""
         limit = code.workflow._num_concurrent_runs
-        own = _MANY if limit is None else limit - sum(run.code is code for run in self.runs.values())
-        return max(0, min(own, _MANY if self._limit is None else self._limit - len(self.runs)))
+        own = every = _MANY
+        if limit is not None:
+            own = limit - sum(run.code is code for run in self.runs.values())
+            own -= sum(promised is code for promised in self._promised.values())
+        if self._limit is not None:
+            every = self._limit - len(self.runs) - len(self._promised)
+        return max(0, min(own, every))
 
     def make_room(self) -> None:
         """Let the run leave memory that has rested longest."""
         resting = next(iter(self._resting), None)
-        if resting is not None and self._limit is not None and len(self.runs) >= self._limit:
+        if resting is not None and self._is_full:
             self._spawn(self._release(resting))
+
+    @property
+    def _is_full(self) -> bool:
+        return self._limit is not None and len(self.runs) + len(self._promised) >= self._limit
 
     def hold_back(self, run_id: str) -> None:
         """Take a run up as soon as there is room."""
@@ -122,8 +145,7 @@ class Residents:
             await self._try_to_take_up(run_id)
         except StoreUnavailable as error:
             # It may be ours by now: whoever looks after the stranded tries again.
-            self.stranded.add(run_id)
-            _log.warning("Run %s could not be taken up: %s", run_id, error)
+            self._strand(run_id, "Run %s could not be taken up: %s", error)
         except CorruptRecord as error:
             _log.error("Run %s is parked: %s", run_id, error)
             await self._park(run_id, str(error))
@@ -141,6 +163,7 @@ class Residents:
             if row.owner == self.fence:
                 await self.submit(ReleaseRun(run_id, self.fence))
             return
+        self._promised[run_id] = code
         if row.owner is None and not await self.submit(ClaimRun(run_id, self.fence)):
             return
         stored = await self._store.load(run_id)
@@ -159,6 +182,7 @@ class Residents:
         resident = Resident(stored, state, code, self, self._guard, self._clock, self._ended)
         resident.names = self._codes
         self.runs[run_id] = resident
+        self._promised.pop(run_id, None)
         self._guard.add(resident)
         self.resumed += stored.row.head.ticks > 0
         try:
@@ -174,8 +198,23 @@ class Residents:
             if not resident.is_done:
                 resident.deliver(mail)
         except StoreUnavailable as error:
-            self.stranded.add(resident.run_id)
-            _log.warning("The mail of run %s could not be read: %s", resident.run_id, error)
+            self._strand(resident.run_id, "The mail of run %s could not be read: %s", error)
+        except CorruptRecord as error:
+            await self._park_resident(resident, str(error))
+
+    async def _park_resident(self, resident: Resident, reason: str) -> None:
+        """Something is stored that the run cannot be told: it leaves memory, and nothing is deleted."""
+        if self.runs.get(resident.run_id) is resident:
+            _log.error("Run %s is parked: %s", resident.run_id, reason)
+            self._forget(resident)
+            resident.abort()
+            await self._park(resident.run_id, reason)
+
+    def _strand(self, run_id: str, message: str, error: StoreUnavailable) -> None:
+        """The store has failed a run: it is tried again with every look at the store, but complained of once."""
+        self.stranded.add(run_id)
+        _log.log(logging.DEBUG if run_id in self.complained_of else logging.ERROR, message, run_id, error)
+        self.complained_of.add(run_id)
 
     # -- ends ---------------------------------------------------------------------------------------------------------
 
@@ -206,10 +245,7 @@ class Residents:
             _log.warning("Run %s is parked: %s", run_id, resident.parked)
             self._spawn(self._park(run_id, resident.parked))
         elif isinstance(ending, StoreUnavailable):
-            self.stranded.add(run_id)
-            _log.error(
-                "Run %s was stopped, because its commit failed: %s. It goes on when the store is back.", run_id, ending
-            )
+            self._strand(run_id, "Run %s was stopped until the store is back, because its commit failed: %s", ending)
         elif isinstance(ending, Fenced):
             _log.warning("Run %s was given up: another process owns it now.", run_id)
             self.wake(run_id)
@@ -225,7 +261,7 @@ class Residents:
         try:
             await self.submit(ParkRun(run_id, self.fence, reason))
         except StoreUnavailable as error:
-            _log.warning("Run %s could not be marked as parked: %s", run_id, error)
+            self._strand(run_id, "Run %s could not be marked as parked: %s", error)
 
     # -- releasing ----------------------------------------------------------------------------------------------------
 
@@ -234,7 +270,7 @@ class Residents:
         if self._idle_timeout is None and self._limit is None:
             return
         self._resting[run_id] = self._loop.time()
-        if self._held_back and self._limit is not None and len(self.runs) >= self._limit:
+        if self._held_back and self._is_full:
             self._spawn(self._release(run_id))
         elif self._alarm is None and self._idle_timeout is not None:
             self._alarm = self._loop.call_later(self._idle_timeout, self._release_rested)
@@ -297,5 +333,5 @@ class Residents:
 
     def _spawn(self, coroutine: object) -> None:
         task: asyncio.Task[None] = self._loop.create_task(coroutine)  # type: ignore[arg-type]
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        self._background[task] = None
+        task.add_done_callback(lambda done: self._background.pop(done, None))

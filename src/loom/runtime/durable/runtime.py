@@ -247,7 +247,7 @@ class DurableRuntime(StoredRuns):
     async def _start(self, name: str, run_id: str, spec: codec.StartSpec, tags: dict[str, str]) -> WorkflowHandler:
         residents, code, now = self._residents, self.codes.get(name), self.now()
         start = codec.encode_start(spec)
-        here = code is not None and residents is not None and residents.room_for(code) and residents.expect(run_id)
+        here = code is not None and residents is not None and residents.expect(run_id, code)
         downtime = await self._downtime()
         operation = StartRun(
             run_id,

@@ -74,7 +74,7 @@ class Scanner:
                 self._is_failing = False
             except StoreUnavailable as error:
                 if not self._is_failing:
-                    _log.error("The store does not answer: %s. Trying again every %s s.", error, self._interval_s)
+                    _log.error("The store fails, and is tried again every %s s: %s", self._interval_s, error)
                 self._is_failing = True
             try:
                 async with asyncio.timeout(self._interval_s):
@@ -95,7 +95,9 @@ class Scanner:
                 if run_id not in self._residents.runs:
                     self._residents.wake(run_id)
         stranded, self._residents.stranded = self._residents.stranded, set()
-        for run_id in stranded:
+        if not stranded:
+            self._residents.complained_of.clear()
+        for run_id in sorted(stranded):
             self._residents.wake(run_id)
         await self._claim()
         await self._set_alarms()

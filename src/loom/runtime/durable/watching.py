@@ -11,19 +11,20 @@ class Watchers:
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, dict[asyncio.Future[None], None]] = {}
+        """By run, in the order in which they came."""
 
     def subscribe(self, run_id: str) -> asyncio.Future[None]:
         """A future that is done at the next news of the run."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(run_id, set()).add(future)
+        self._waiting.setdefault(run_id, {})[future] = None
         return future
 
     def forget(self, run_id: str, future: asyncio.Future[None]) -> None:
         """Nobody awaits it any more."""
         futures = self._waiting.get(run_id)
         if futures is not None:
-            futures.discard(future)
+            futures.pop(future, None)
             if not futures:
                 del self._waiting[run_id]
 

@@ -109,7 +109,8 @@ def _unknown_if_lost(address: Address) -> Iterator[None]:
     try:
         yield
     except LOST as error:
-        raise StoreUnavailable(f"{address.place}: {cause(error)}{OUTCOME_UNKNOWN}") from error
+        message = f"{address.place}: {cause(error)}{OUTCOME_UNKNOWN}"
+        raise StoreUnavailable(message, outcome_unknown=True) from error
 
 
 def payloads(run_ids: Iterable[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 import time
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from loom.store.sqlite.connection import Connection
 
 T = TypeVar("T")
+
+_log = logging.getLogger("loom.store")
 
 _READERS = 2
 
@@ -140,7 +143,11 @@ class SqliteStore:
             self._writer = self._readers = self._watcher = None
             self._lock.release()
         if leaving is not None:
-            await leaving
+            try:
+                await leaving
+            except StoreUnavailable as error:
+                # Whoever joins next frees what this engine owned.
+                _log.warning("The end of this engine could not be noted: %s", error)
 
     async def join(self, name: str, lease_s: float) -> Member:  # noqa: ARG002 - the lock is the lease
         """Become the engine of this file, or `StoreLocked`. The place is kept until `close` or the process ends."""

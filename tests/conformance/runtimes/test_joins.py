@@ -1,0 +1,170 @@
+"""What several events come together for, and limits on workers: the same after a restart in the middle."""
+
+from __future__ import annotations
+
+import pytest
+from runtime_deployments import Deployment
+from runtime_watching import Watched, Witness, result, until_info
+
+from loom import Context, Event, StartEvent, StopEvent, catch_error, step
+from loom.steps.events import StepFailedEvent
+from loom.steps.retry import retry_policy, stop_after_attempt, wait_none
+
+
+class Item(Event):
+    n: int
+
+
+class Left(Event):
+    n: int
+
+
+class Right(Event):
+    n: int
+
+
+class Piece(Event):
+    n: int
+
+
+class Collects(Watched):
+    """Puts two kinds of events together, which come from outside."""
+
+    @step
+    async def begin(self, ev: StartEvent) -> Left | Right | None:
+        return None
+
+    @step
+    async def gather(self, ctx: Context, ev: Left | Right) -> StopEvent | None:
+        self.witness.saw(f"{type(ev).__name__} {ev.n}")
+        found = ctx.collect_events(ev, [Left, Left, Right])
+        return StopEvent(result=[event.n for event in found]) if found is not None else None
+
+
+class FanOut(Watched):
+    @step
+    async def split(self, ev: StartEvent) -> list[Item]:
+        self.witness.saw("split")
+        return [Item(n=number) for number in range(4)]
+
+    @step(num_workers=2)
+    async def work(self, ev: Item) -> Piece:
+        self.witness.saw(f"begin {ev.n}")
+        await self.witness.at(f"item {ev.n}")
+        self.witness.saw(f"end {ev.n}")
+        return Piece(n=ev.n * 10)
+
+    @step
+    async def join(self, pieces: list[Piece]) -> StopEvent:
+        self.witness.saw("join")
+        return StopEvent(result=sorted(piece.n for piece in pieces))
+
+
+class Rescued(Watched):
+    @step(retry_policy=retry_policy(wait=wait_none(), stop=stop_after_attempt(2)))
+    async def work(self, ev: StartEvent) -> StopEvent:
+        self.witness.saw("work")
+        raise ConnectionError("gone")
+
+    @catch_error
+    async def rescue(self, ctx: Context, ev: StepFailedEvent) -> StopEvent:
+        await self.witness.at("rescue")
+        return StopEvent(result=[ev.step_name, str(ev.exception), ev.attempts])
+
+
+@pytest.mark.parametrize("crashes", [False, True], ids=["close", "crash"])
+async def test_collected_events_are_kept(deployment: Deployment, witness: Witness, crashes: bool) -> None:
+    runtime = await deployment.open({"collects": Collects(witness)})
+    await runtime.start("collects", run_id="a")
+    for number, event in enumerate((Left(n=1), Right(n=2), Left(n=3))):
+        await runtime.send_event("a", event)
+        await until_info(runtime, "a", lambda info: info.status != "running" or info.idle_since)
+        await witness.came(f"{type(event).__name__} {event.n}")
+        if number < 2:
+            await until_info(runtime, "a", lambda info, least=3 + 2 * number: info.ticks >= least)
+            await (deployment.crash(runtime) if crashes else deployment.close(runtime))
+            runtime = await deployment.open({"collects": Collects(witness)})
+    assert await result(await runtime.handler("a")) == [1, 3, 2]
+
+
+async def test_a_set_is_not_collected_twice_when_its_step_crashes(deployment: Deployment, witness: Witness) -> None:
+    witness.hold("held")
+    first = await deployment.open({"holds": Holds(witness)})
+    await first.start("holds", run_id="a")
+    await witness.came("held")
+    await deployment.crash(first)
+    witness.let("held")
+    second = await deployment.open({"holds": Holds(witness)})
+    assert await result(await second.handler("a")) == [0, 1]
+
+
+class Holds(Watched):
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> Left | None:
+        ctx.send_event(Left(n=0))
+        ctx.send_event(Left(n=1))
+        return None
+
+    @step
+    async def gather(self, ctx: Context, ev: Left) -> StopEvent | None:
+        found = ctx.collect_events(ev, [Left, Left])
+        if found is None:
+            return None
+        await self.witness.at("held")
+        return StopEvent(result=sorted(event.n for event in found))
+
+
+async def test_a_fan_out_is_joined_once_across_crashes(deployment: Deployment, witness: Witness) -> None:
+    for number in range(4):
+        witness.hold(f"item {number}")
+    runtime = await deployment.open({"fan": FanOut(witness)})
+    await runtime.start("fan", run_id="a")
+    await witness.came("item 0")
+    await witness.came("item 1")
+    witness.let("item 0")
+    await witness.came("item 2")
+    # Two at a time, so that the fourth has not begun.
+    assert witness.count("begin 3") == 0
+    await deployment.crash(runtime)
+    runtime = await deployment.open({"fan": FanOut(witness)})
+    await witness.came("item 1", 2)
+    await witness.came("item 2", 2)
+    assert witness.count("begin 3") == 0
+    for number in range(1, 4):
+        witness.let(f"item {number}")
+    assert await result(await runtime.handler("a")) == [0, 10, 20, 30]
+    assert [witness.count(f"end {number}") for number in range(4)] == [1, 1, 1, 1]
+    assert [witness.count(what) for what in ("split", "begin 0", "join")] == [1, 1, 1]
+
+
+async def test_other_code_may_have_more_workers(deployment: Deployment, witness: Witness) -> None:
+    for number in range(4):
+        witness.hold(f"item {number}")
+    first = await deployment.open({"fan": FanOut(witness)})
+    await first.start("fan", run_id="a")
+    await witness.came("item 1")
+    await deployment.crash(first)
+    second = await deployment.open({"fan": Wider(witness)})
+    await witness.came("item 3")
+    for number in range(4):
+        witness.let(f"item {number}")
+    assert await result(await second.handler("a")) == [0, 10, 20, 30]
+
+
+class Wider(FanOut):
+    @step(num_workers=4)
+    async def work(self, ev: Item) -> Piece:
+        await self.witness.at(f"item {ev.n}")
+        return Piece(n=ev.n * 10)
+
+
+async def test_a_caught_failure_stays_caught(deployment: Deployment, witness: Witness) -> None:
+    witness.hold("rescue")
+    first = await deployment.open({"rescued": Rescued(witness)})
+    await first.start("rescued", run_id="a")
+    await witness.came("rescue")
+    await deployment.crash(first)
+    witness.let("rescue")
+    second = await deployment.open({"rescued": Rescued(witness)})
+    assert await result(await second.handler("a")) == ["work", "gone", 2]
+    assert witness.calls == ["work", "work", "rescue", "rescue"]

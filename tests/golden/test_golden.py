@@ -1,0 +1,85 @@
+"""Histories that were recorded by this version and by earlier ones replay to the same states and commands."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import golden_check
+import golden_history
+import golden_record
+import pytest
+from golden_cases import CASES, Stage
+from golden_workflows import Patient
+
+from loom.core.ticks import TickResume
+from loom.store import codec
+from loom.testing import run_virtual
+
+FOLDERS = golden_history.folders()
+
+
+def _id(folder: Path) -> str:
+    return f"{folder.parent.name}/{folder.name}"
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=_id)
+def test_a_recorded_history_gives_the_same_states_commands_and_stream(folder: Path) -> None:
+    assert golden_check.problems(folder) == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=_id)
+def test_what_else_was_stored_can_be_read(folder: Path) -> None:
+    history, _ = golden_history.read(folder)
+    start = codec.decode_start(history.run_id, history.start)
+    assert start.event is not None or start.inputs is not None
+    for _, state, _ in golden_history.steps(history):
+        again = codec.decode_state(history.run_id, codec.encode_state(state))
+        assert golden_history.digest(again) == golden_history.digest(state)
+
+
+@pytest.mark.parametrize("seed", ["1", "4711"])
+def test_no_digest_follows_the_order_of_hashes(seed: str) -> None:
+    done = subprocess.run(
+        [sys.executable, golden_check.__file__],
+        env={**os.environ, "PYTHONHASHSEED": seed},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, f"{len(FOLDERS)} histories\n"), done.stderr
+
+
+def test_every_case_is_recorded() -> None:
+    assert set(CASES) <= {folder.name for folder in FOLDERS if folder.parent.name == "0.1"}
+
+
+def test_a_change_of_the_engine_would_be_noticed(tmp_path: Path) -> None:
+    [folder] = [folder for folder in FOLDERS if _id(folder) == "0.1/retries"]
+    other = tmp_path / "retries"
+    shutil.copytree(folder, other)
+    chunks = (other / "chunks.jsonl").read_text()
+    (other / "chunks.jsonl").write_text(chunks.replace('"retry_delay_s":30.0', '"retry_delay_s":31.0', 1))
+    assert golden_check.problems(other)[0].startswith("retries: tick")
+
+
+async def test_recording_gives_a_history_that_can_be_checked(tmp_path: Path) -> None:
+    [folder] = await golden_record.record("multi_slot_join", tmp_path)
+    assert golden_check.problems(folder) == []
+
+
+def test_an_unfinished_run_of_an_earlier_version_goes_on() -> None:
+    assert run_virtual(_go_on((golden_history.GOLDEN / "0.1" / "unfinished" / "export.json").read_bytes())) == "late"
+
+
+async def _go_on(exported: bytes) -> object:
+    async with Stage().process(Patient(timeout=None)) as runtime:
+        run_id = await runtime.import_run(exported)
+        # Its first wait runs into its timeout, and the second one finds what was sent to it while nobody worked.
+        result = await (await runtime.handler(run_id))
+        assert any([isinstance(tick, TickResume) async for _, _, tick in runtime.history(run_id)])
+        return result
