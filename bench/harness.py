@@ -15,6 +15,7 @@ from bench.spec import Case, Figures
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALLEST = 10
+GRACE_S = 10.0
 
 
 @dataclass
@@ -58,27 +59,32 @@ def measure(case: Case, peers: Sequence[str], settings: Settings) -> list[Series
 def _sample(case: Case, series: Series, settings: Settings, environment: dict[str, str]) -> None:
     label = f"{case.name} / {series.peer}"
     command = [sys.executable, "-m", "bench.child", case.name, series.peer, str(series.size)]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=settings.limit + case.preparation_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        _shrink(series, settings, label)
-        return
-    if done.returncode != 0:
-        series.error = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=settings.limit + case.preparation_s)
+        except subprocess.TimeoutExpired:
+            _stop(process)
+            _shrink(series, settings, label)
+            return
+    if process.returncode != 0:
+        series.error = (errors.strip().splitlines() or [f"exit status {process.returncode}"])[-1]
         settings.say(f"{label}: {series.error}")
         return
-    figures: Figures = json.loads(done.stdout.strip().splitlines()[-1])
+    figures: Figures = json.loads(output.strip().splitlines()[-1])
     series.samples.append(figures)
     shown = ", ".join(f"{key} {value:.4g}" for key, value in figures.items())
     settings.say(f"{label} {len(series.samples)}/{settings.repeat}: {shown}")
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    """End a sample in such a way that it can stop the servers which it has started."""
+    process.terminate()
+    try:
+        process.communicate(timeout=GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def _shrink(series: Series, settings: Settings, label: str) -> None:

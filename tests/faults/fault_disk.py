@@ -27,11 +27,11 @@ _CODES = {
     "write": apsw.SQLITE_IOERR_WRITE,
     "short": apsw.SQLITE_IOERR_WRITE,
     "full": apsw.SQLITE_FULL,
+    "readonly": apsw.SQLITE_READONLY,
     "sync": apsw.SQLITE_IOERR_FSYNC,
     "truncate": apsw.SQLITE_IOERR_TRUNCATE,
 }
-_COUNTED_AS = {"short": "write", "full": "write"}
-KINDS = tuple(_CODES)
+_COUNTED_AS = {"short": "write", "full": "write", "readonly": "write"}
 
 
 class Fault(NamedTuple):
@@ -271,7 +271,11 @@ class Connection:
             self._disk.failed_checkpoints += 1
 
 
-_TEXTS = {apsw.SQLITE_IOERR: "disk I/O error", apsw.SQLITE_FULL: "database or disk is full"}
+_TEXTS = {
+    apsw.SQLITE_IOERR: "disk I/O error",
+    apsw.SQLITE_FULL: "database or disk is full",
+    apsw.SQLITE_READONLY: "attempt to write a readonly database",
+}
 """What SQLite says itself; errors that are made here have no text."""
 
 

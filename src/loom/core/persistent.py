@@ -105,6 +105,10 @@ class Fifo(msgspec.Struct, Generic[T], frozen=True, eq=False, array_like=True):
         return isinstance(other, Fifo) and self.size == other.size and tuple(self) == tuple(other)
 
     @override
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    @override
     def __hash__(self) -> int:
         return hash(tuple(self))
 

@@ -9,6 +9,7 @@ import base64
 import math
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -32,6 +33,18 @@ def _write_bytes(value: Any) -> str:
     return base64.b64encode(value).decode()
 
 
+_FOLD = "!"
+"""Marks the second of two moments that a clock shows alike, in the hour in which it is set back."""
+
+
+def _write_moment(value: datetime | time) -> str:
+    return value.isoformat() + (_FOLD if value.fold else "")
+
+
+def _read_moment(cls: type[datetime] | type[time], data: str) -> datetime | time:
+    return cls.fromisoformat(data.removesuffix(_FOLD)).replace(fold=int(data.endswith(_FOLD)))
+
+
 def _write_timedelta(value: timedelta) -> list[int]:
     return [value.days, value.seconds, value.microseconds]
 
@@ -42,9 +55,9 @@ WRITERS: dict[type[Any], tuple[str, Callable[[Any], Any]]] = {
     complex: ("complex", lambda value: [repr(value.real), repr(value.imag)]),
     bytes: ("bytes", _write_bytes),
     bytearray: ("bytearray", _write_bytes),
-    datetime: ("datetime", datetime.isoformat),
+    datetime: ("datetime", _write_moment),
     date: ("date", date.isoformat),
-    time: ("time", time.isoformat),
+    time: ("time", _write_moment),
     timedelta: ("timedelta", _write_timedelta),
     Decimal: ("decimal", str),
     UUID: ("uuid", str),
@@ -59,9 +72,9 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "complex": lambda data: complex(float(data[0]), float(data[1])),
     "bytes": lambda data: base64.b64decode(data, validate=True),
     "bytearray": lambda data: bytearray(base64.b64decode(data, validate=True)),
-    "datetime": datetime.fromisoformat,
+    "datetime": partial(_read_moment, datetime),
     "date": date.fromisoformat,
-    "time": time.fromisoformat,
+    "time": partial(_read_moment, time),
     "timedelta": lambda data: timedelta(*data),
     "decimal": Decimal,
     "uuid": UUID,

@@ -113,9 +113,10 @@ class MemoryStore:
         database.leases[fence] = Lease(lease.name, now + lease_s)
         return True
 
-    async def owned(self, fence: int) -> list[str]:
+    async def owned(self, fence: int, *, with_mail: bool = False) -> list[str]:
         """The runs that a member owns."""
-        return sorted(run_id for run_id, run in self._opened().tables.runs.items() if run.row.owner == fence)
+        runs = self._opened().tables.runs.items()
+        return sorted(run_id for run_id, run in runs if run.row.owner == fence and (run.mail or not with_mail))
 
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
         """All of the group or nothing, and then the news of it."""

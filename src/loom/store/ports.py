@@ -54,8 +54,8 @@ class Store(Protocol):
         """Prolong the lease; False if it was lost. Also takes the runs of members whose lease is over from them."""
         ...
 
-    async def owned(self, fence: int) -> list[str]:
-        """The runs that a member owns."""
+    async def owned(self, fence: int, *, with_mail: bool = False) -> list[str]:
+        """The runs that a member owns, or only those of them that have mail."""
         ...
 
     async def apply(self, group: Sequence[Operation]) -> list[Result]:

@@ -205,9 +205,9 @@ class FaultyStore:
             await asyncio.sleep(delay)
         return await (await self._awake()).beat(fence, lease_s)
 
-    async def owned(self, fence: int) -> list[str]:
+    async def owned(self, fence: int, *, with_mail: bool = False) -> list[str]:
         """See the port."""
-        return await (await self._reading()).owned(fence)
+        return await (await self._reading()).owned(fence, with_mail=with_mail)
 
     async def get(self, run_id: str) -> RunRow | None:
         """See the port."""

@@ -29,7 +29,7 @@ from loom.store.errors import RunFinished, StoreError
 from loom.testing.faults import Crash
 from loom.testing.simulation_actors import Shepherd, follow_children, make_trouble
 from loom.testing.simulation_programs import ScriptedProgram
-from loom.testing.simulation_world import Faults, ShuffledLoop, World, listening
+from loom.testing.simulation_world import Faults, ShuffledLoop, World, listening, snapshots_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +81,7 @@ async def _simulate(program: Program, chance: Random, seed: int, runs: int, faul
     )
     world = World(program, chance, faults, settings, chance.randint(1, 3))
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: _unhandled(world, context))
-    with listening(world.checker):
+    with listening(world.checker), snapshots_after(chance.choice([1, 10, 50, 50])):
         background = [asyncio.create_task(worker.live()) for worker in world.workers]
         background += [asyncio.create_task(make_trouble(world)), asyncio.create_task(follow_children(world))]
         world.followed.update(f"run-{number}" for number in range(runs))
@@ -90,12 +90,11 @@ async def _simulate(program: Program, chance: Random, seed: int, runs: int, faul
         world.calm()
         _, left = await asyncio.wait(tasks, timeout=PATIENCE_S) if left else (None, left)
         await _settled(world)
-        for task in [*background, *left]:
+        for task in [*tasks, *background]:
+            if task.done() and (task.cancelled() or task.exception() is not None):
+                world.checker.problem(f"{task!r} ended")
             task.cancel()
-        results = await asyncio.gather(*tasks, *background, return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError | Crash):
-                world.checker.problem(f"{result!r}")
+        await asyncio.gather(*tasks, *background, return_exceptions=True)
         world.checker.finish(world.database.tables)
         for worker in world.workers:
             if worker.runtime is not None:

@@ -16,7 +16,7 @@ from loom.runtime.durable.takeup import restored
 from loom.store import codec
 from loom.store.memory import MemoryStore
 from loom.store.memory_transaction import Transaction
-from loom.store.operations import ClaimRuns, CommitRun, Posted, PostMail, Started, StartRun
+from loom.store.operations import CommitRun, Posted, PostMail, Started, StartRun
 from loom.testing.simulation_mirror import PLANNER, READ_FIELD, RunMirror, differences
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ class Checker:
         self.ticks = self.writes = 0
         self.counts: Counter[str] = Counter()
         self.problems: list[str] = []
-        self.trace: deque[str] = deque(maxlen=_TRACE)
-        """The last writes, for people."""
+        self._trace: deque[tuple[float, str, Operation, Result]] = deque(maxlen=_TRACE)
         self._clock = clock
         self._digest = hashlib.blake2b(digest_size=16)
         self._event_ids: set[tuple[str, str]] = set()
@@ -49,6 +48,11 @@ class Checker:
     def digest(self) -> str:
         """A fingerprint of everything that was written, and when."""
         return self._digest.hexdigest()
+
+    @property
+    def trace(self) -> list[str]:
+        """The last writes, for people."""
+        return [f"{at:.6f} {worker} {_line(operation, result)}" for at, worker, operation, result in self._trace]
 
     def problem(self, text: str) -> None:
         """Something is not as promised."""
@@ -59,17 +63,16 @@ class Checker:
     ) -> None:
         """A worker has written."""
         self.writes += 1
-        lines: list[str] = []
+        at = self._clock()
+        self._digest.update(f"{at} {worker.name}".encode())
         for operation, result in zip(group, results, strict=True):
             self.counts[type(operation).__name__] += 1
-            lines.append(_line(operation, result))
+            self._digest.update(f"{type(operation).__name__} {getattr(operation, 'run_id', '')} {result}".encode())
+            if result != []:
+                self._trace.append((at, worker.name, operation, result))
             now = after if len(group) == 1 else _after(operation, before)
             self._look(worker, operation, result, before, now)
             before = now
-        line = f"{self._clock():.6f} {worker.name} {' | '.join(lines)}"
-        if not all(isinstance(operation, ClaimRuns) and not result for operation, result in zip(group, results)):
-            self.trace.append(line)
-        self._digest.update(line.encode())
 
     def _look(
         self, worker: WorkerStore, operation: Operation, result: Result, before: Tables, after: Tables

@@ -137,7 +137,7 @@ def script_of(name: str, path: str, is_child: bool) -> Script:
     chance = Random(f"{name}|{path}")  # noqa: S311 - chance that can be repeated
     acts: list[Act] = []
     for _ in range(chance.randint(0, 6)):
-        acts += [Act(chance.choice(_CHEAP)) for _ in range(chance.randint(0, 10))]
+        acts += [Act(chance.choice(_CHEAP)) for _ in range(chance.choice([0, 2, 10, 40]))]
         acts.append(Act(chance.choice(_DEAR), chance.choice([0.0, 0.01, 0.5, 3.0, 20.0]) * chance.random()))
     acts = [act for act in acts if not (is_child and act.kind == "child")]
     fails = chance.choice([0, 0, 0, 0, 1, 2])

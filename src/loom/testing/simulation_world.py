@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from typing_extensions import override
 
+from loom.runtime.durable import adapter
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.runtime.durable.settings import Settings
 from loom.store.errors import StoreError
@@ -236,6 +237,16 @@ def _is_fault(error: BaseException) -> bool:
     from loom.store.errors import StoreUnavailable
 
     return isinstance(error, StoreUnavailable)
+
+
+@contextmanager
+def snapshots_after(ticks: int) -> Iterator[None]:
+    """Let runs be stored as a whole more often than usual, so that short ones are too."""
+    before, adapter.SNAPSHOT_TICKS = adapter.SNAPSHOT_TICKS, ticks
+    try:
+        yield
+    finally:
+        adapter.SNAPSHOT_TICKS = before
 
 
 class _Ear(logging.Handler):

@@ -119,12 +119,13 @@ async def result(handler: WorkflowHandler) -> Any:
 
 async def failure(handler: WorkflowHandler) -> BaseException:
     """What a run ended with instead of a result."""
-    try:
-        found = await soon(handler)
-    except TimeoutError:
-        raise
-    except Exception as error:
-        return error
+    async with asyncio.timeout(PATIENCE_S) as patience:
+        try:
+            found = await handler
+        except Exception as error:
+            if patience.expired():
+                raise
+            return error
     raise AssertionError(f"The run completed with {found!r}.")
 
 

@@ -190,3 +190,17 @@ class Top(Watched):
     @step
     async def begin(self, ctx: Context, ev: StartEvent) -> StopEvent:
         return StopEvent(result=await ctx.run_child("parent", inputs={"waits": True}))
+
+
+async def test_a_child_needs_a_name_that_can_be_stored(deployment: Deployment) -> None:
+    runtime = await deployment.open({"misnamed": Misnamed()})
+    for name in ("", "a\0b", "\ud800", "x" * 501):
+        error = await failure(await runtime.start("misnamed", {"name": name}))
+        assert isinstance(error, ValueError)
+        assert "The name of a workflow" in str(error)
+
+
+class Misnamed(Watched):
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        return StopEvent(result=await ctx.run_child(ev.name))

@@ -13,6 +13,7 @@ from loom.core.invariants import violations
 from loom.core.replay import replay
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.steps.planner import StepsPlanner
+from loom.store.errors import StoreError
 
 
 class Word(HumanResponseEvent):
@@ -111,7 +112,7 @@ async def test_a_long_run_is_the_same_by_its_snapshot(deployment: Deployment, wi
     """More ticks than a snapshot waits for: a fresh process reads the snapshot and the tail behind it."""
     witness.hold("end")
     first = await deployment.open({"long": Long(witness)})
-    await first.start("long", run_id="a")
+    await first.start("long", {"times": 700}, run_id="a")
     await witness.came("end")
     await until_info(first, "a", lambda info: info.ticks > 600)
     resident = first.resident("a")
@@ -138,13 +139,35 @@ async def test_a_long_run_is_the_same_by_its_snapshot(deployment: Deployment, wi
 class Long(Watched):
     @step
     async def count(self, ctx: Context, ev: StartEvent) -> StopEvent:
-        for number in range(700):
+        for number in range(ev.times):
             await ctx.store.set("count", number + 1)
             if number % 50 == 0:
                 await ctx.once(f"commit {number}", lambda: None)
         await ctx.once("all", lambda: None)
         await self.witness.at("end")
         return StopEvent(result=await ctx.store.get("count"))
+
+
+async def test_a_pruned_run_goes_on_without_its_past(deployment: Deployment, witness: Witness) -> None:
+    witness.hold("end")
+    first = await deployment.open({"long": Long(witness)}, prune=True)
+    await first.start("long", {"times": 1500}, run_id="a")
+    await witness.came("end")
+    ticks = (await until_info(first, "a", lambda info: info.ticks > 1500)).ticks
+    await deployment.crash(first)
+    second = await deployment.open(prune=True)
+    entries = [entry async for entry in second.history("a")]
+    assert entries[0].seq > 0
+    assert [entry.seq for entry in entries] == list(range(entries[0].seq, ticks))
+    assert (await second.state_at("a")).ticks == ticks
+    with pytest.raises(StoreError, match="were pruned"):
+        await second.state_at("a", tick=0)
+    with pytest.raises(StoreError, match="were pruned"):
+        await second.fork("a", tick=ticks - 1)
+    witness.let("end")
+    third = await deployment.open({"long": Long(witness)}, prune=True)
+    assert await result(await third.handler("a")) == 1500
+    assert await stored(third, "a") == {"count": 1500}
 
 
 async def test_a_fork_goes_on_differently(deployment: Deployment, witness: Witness) -> None:

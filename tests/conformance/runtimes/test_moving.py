@@ -139,7 +139,7 @@ async def test_ended_runs_are_purged_without_a_trace(deployment: Deployment, wit
 
 
 async def test_runs_are_purged_by_their_age(deployment: Deployment) -> None:
-    runtime = await deployment.open({"talk": Talk()}, lease=10_000)
+    runtime = await deployment.open({"talk": Talk(timeout=None)}, lease=10_000)
     for run_id in ("old", "young", "running"):
         await runtime.start("talk", run_id=run_id)
         if run_id != "running":

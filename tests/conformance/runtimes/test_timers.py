@@ -203,3 +203,22 @@ async def test_many_sleeping_runs_wake_each_at_its_time(deployment: Deployment, 
     for number in range(1, 20):
         assert await slept(runtime, str(number)) >= 0.01 * number
     assert witness.count("woke") == 20
+
+
+async def test_one_execution_of_a_step_may_be_bounded(deployment: Deployment, witness: Witness) -> None:
+    witness.hold("work")
+    first = await deployment.open({"bounded": Bounded(witness)})
+    await first.start("bounded", run_id="a")
+    await witness.came("work")
+    await deployment.crash(first)
+    second = await deployment.open({"bounded": Bounded(witness)})
+    assert isinstance(await failure(await second.handler("a")), TimeoutError)
+    assert (await second.get("a")).status == "failed"
+    assert witness.count("work") == 2, "each execution has all of its time"
+
+
+class Bounded(Watched):
+    @step(timeout=0.3)
+    async def work(self, ev: StartEvent) -> StopEvent:
+        await self.witness.at("work")
+        return StopEvent()

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from runtime_deployments import Deployment
 from runtime_watching import Watched, Witness, failure, result, soon, stored, until_idle
 
-from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, step
+from loom import Context, Event, HumanResponseEvent, RunNotFound, StartEvent, StopEvent, step
 
 VALUES: dict[str, Any] = {
     "none": None,
@@ -99,16 +99,34 @@ async def test_what_is_not_a_number(deployment: Deployment, witness: Witness) ->
 
 
 async def test_lone_surrogates(deployment: Deployment, witness: Witness) -> None:
-    """Text that no encoding can write is stored with one policy, the same in all stores; nothing breaks by it."""
-    runtime = await deployment.open({"echo": Echo(witness)})
-    handler = await runtime.start("echo", {"value": "a\ud800b"}, run_id="a")
-    await runtime.send_event("a", Answer(value={"\udfff": "\ud83e\udde0"}))
-    *found, answer = await result(handler)
-    assert {value.encode("utf-8", "surrogatepass") for value in found} in (
-        {"a\ud800b".encode("utf-8", "surrogatepass")},
-        {"a\ufffdb".encode()},
-    )
-    assert list(answer) in (["\udfff"], ["\ufffd"])
+    """Text that no encoding can write comes back as it was; two halves that belong together become one character."""
+    first = await deployment.open({"echo": Echo(witness)})
+    await first.start("echo", {"value": "a\ud800b"}, run_id="a")
+    await until_idle(first, "a")
+    await deployment.crash(first)
+    second = await deployment.open({"echo": Echo(witness)})
+    await second.send_event("a", Answer(value={"\udfff": "\ud83e" + "\udde0"}))
+    assert await result(await second.handler("a")) == ["a\ud800b"] * 3 + [{"\udfff": "\U0001f9e0"}]
+    assert await stored(second, "a") == {"value": "a\ud800b"}
+
+
+async def test_a_failure_with_a_message_that_is_hard_to_store(deployment: Deployment) -> None:
+    runtime = await deployment.open({"fails": Fails()})
+    client = await deployment.open()
+    await runtime.start("fails", run_id="a")
+    for each in (runtime, client):
+        error = await failure(await each.handler("a"))
+        assert type(error) is LookupError
+        assert str(error).startswith("a\0b")
+    info = await client.get("a")
+    assert info.error is not None
+    assert info.error.startswith("work: LookupError: a\0b")
+
+
+class Fails(Watched):
+    @step
+    async def work(self, ev: StartEvent) -> StopEvent:
+        raise LookupError("a\0b\ud800")
 
 
 async def test_models_in_a_store(deployment: Deployment, witness: Witness) -> None:
@@ -194,6 +212,41 @@ async def test_names_of_any_kind(deployment: Deployment, witness: Witness) -> No
     for name in names:
         assert await result(await runtime.handler(name)) == [name, name, name, 1]
         assert [info.run_id async for info in runtime.list(tags={name: name})] == [name]
+
+
+BAD_NAMES = ["", "a\0b", "\ud800", "x" * 501]
+
+
+async def test_names_that_no_store_could_keep_are_refused(deployment: Deployment, witness: Witness) -> None:
+    runtime = await deployment.open({"echo": Echo(witness)})
+    await runtime.start("echo", {"value": 1}, run_id="a")
+    for name in BAD_NAMES:
+        with pytest.raises(ValueError, match="A run_id"):
+            await runtime.start("echo", {"value": 1}, run_id=name)
+        with pytest.raises(ValueError, match="The key of a tag"):
+            await runtime.start("echo", {"value": 1}, tags={name: "x"})
+        with pytest.raises(ValueError, match="An event_id"):
+            await runtime.send_event("a", Answer(value=1), event_id=name)
+        with pytest.raises(ValueError, match="The name of a workflow"):
+            await runtime.start(name, {"value": 1})
+    assert [info.run_id async for info in runtime.list()] == ["a"]
+
+
+async def test_nobody_has_a_name_that_no_store_could_keep(deployment: Deployment) -> None:
+    runtime = await deployment.open({"fails": Fails()})
+    await failure(await runtime.start("fails", run_id="a"))
+    for name in BAD_NAMES:
+        with pytest.raises(RunNotFound):
+            await runtime.get(name)
+        with pytest.raises(RunNotFound):
+            await runtime.send_event(name, Answer(value=1))
+        with pytest.raises(RunNotFound):
+            await runtime.cancel(name)
+        assert [info async for info in runtime.list(workflow=name)] == []
+        assert [info async for info in runtime.list(waiting_for=name)] == []
+        assert [info async for info in runtime.list(parent_id=name)] == []
+        assert [info async for info in runtime.list(tags={name: name})] == []
+    assert [info.run_id async for info in runtime.list()] == ["a"]
 
 
 async def test_a_large_event(deployment: Deployment, witness: Witness) -> None:

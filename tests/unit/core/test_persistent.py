@@ -65,3 +65,8 @@ def test_long_queue_keeps_its_order() -> None:
         value, queue = queue.pop_front()
         values.append(value)
     assert values == list(range(1000))
+
+
+def test_queues_differ_only_if_their_values_do() -> None:
+    assert not Fifo.of([1, 2]) != Fifo.of([1, 2])  # noqa: SIM202 - both operators are asked
+    assert Fifo.of([1, 2]) != Fifo.of([2, 1])

@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import CollectionReleaseEvent, Event, StartEvent, StopEvent
-from loom.steps.registry import AmbiguousTypeError, UnknownTypeError
+from loom.steps.registry import AmbiguousTypeError, UnknownTypeError, wire_name
 from loom.steps.serializers import BaseSerializer, JsonPickleSerializer, JsonSerializer, PickleSerializer
 
 
@@ -170,7 +171,7 @@ def test_a_name_from_data_is_never_imported_or_called(name: str, mark: str) -> N
     "text",
     [
         '{"__is_pydantic": true, "qualified_name": "workflows.events.StartEvent"}',
-        envelope("workflows.errors.WorkflowRuntimeError", "m"),
+        envelope(wire_name(WorkflowRuntimeError), "m"),
         envelope("workflows.events.StartEvent", {}, "__is_component"),
     ],
 )

@@ -16,7 +16,7 @@ from loom.core.ticks import TickAddEvent, TickCancelRun, TickContinueRun, TickPa
 from loom.effects.convert import waiter_dict
 from loom.runtime.durable import looking
 from loom.runtime.durable.info import RunInfo, info_of
-from loom.runtime.durable.names import check_name
+from loom.runtime.durable.names import can_be_kept, check_name
 from loom.runtime.durable.registered import anybody
 from loom.runtime.durable.watching import Watchers
 from loom.steps.errors import WorkflowRuntimeError
@@ -62,7 +62,7 @@ class StoredRuns:
 
     async def row(self, run_id: str) -> RunRow:
         """What is stored about a run in one row."""
-        row = await self.store.get(run_id)
+        row = await self.store.get(run_id) if can_be_kept(run_id) else None
         if row is None:
             raise RunNotFound(run_id)
         return row
@@ -116,6 +116,9 @@ class StoredRuns:
             parked=parked,
             limit=_PAGE,
         )
+        named = (workflow, waited, parent_id, *query.tags, *filter(None, query.tags.values()))
+        if not all(can_be_kept(name) for name in named if name is not None):
+            return
         left = limit
         while left is None or left > 0:
             rows = await self.store.find(query)
@@ -207,6 +210,8 @@ class StoredRuns:
 
     async def _post(self, mail: PostMail, what: str, too_late: str = "it takes no event any more") -> None:
         await self.ready()
+        if not can_be_kept(mail.run_id):
+            raise RunNotFound(mail.run_id)
         posted = await self.committer.submit(mail)
         assert isinstance(posted, Posted)
         if posted.outcome == "no_run":
@@ -248,7 +253,7 @@ class StoredRuns:
     async def export_run(self, run_id: str) -> bytes:
         """Everything that is stored of a run, as JSON: `import_run` brings it back, here or in another store."""
         await self.ready()
-        stored = await self.store.export(run_id)
+        stored = await self.store.export(run_id) if can_be_kept(run_id) else None
         if stored is None:
             raise RunNotFound(run_id)
         return msgspec.json.encode({"loom_run": codec.FORMAT_VERSION, "run": stored})

@@ -9,6 +9,7 @@ from typing_extensions import override
 from loom.core.commands import CommandHalt
 from loom.core.run import Run
 from loom.runtime.durable.adapter import DurableDecorator
+from loom.runtime.durable.names import check_name
 from loom.runtime.durable.takeup import read_mail
 from loom.runtime.live import LiveRun
 from loom.runtime.memory_adapter import MemoryAdapter
@@ -103,6 +104,7 @@ class Resident(LiveRun):
     def start_of(self, workflow: Any, inputs: dict[str, Any], start_event: StartEvent | None) -> tuple[str, Any]:
         """What a child run begins with: it is stored, so that any process may take it up."""
         name = workflow if isinstance(workflow, str) else workflow.workflow_name
+        check_name("The name of a workflow", name)
         code = self.names.get(name)
         if code is not None:
             spec = code.start_spec(inputs, start_event)

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("loom.durable")
 
+_PAUSE_S = 1.0
+"""How long a store that failed is left alone, at least."""
+
 _MANY = 10_000
 """More runs than are ever taken up at once."""
 
@@ -149,6 +152,9 @@ class Residents:
         except CorruptRecord as error:
             _log.error("Run %s is parked: %s", run_id, error)
             await self._park(run_id, str(error))
+        except Exception as error:  # noqa: BLE001 - what is stored and the code at hand do not fit; other runs go on
+            _log.error("Run %s is parked: it could not be taken up.", run_id, exc_info=error)
+            await self._park(run_id, f"It could not be taken up: {type(error).__name__}: {error}")
 
     async def _try_to_take_up(self, run_id: str) -> None:
         row = await self._store.get(run_id)
@@ -301,9 +307,10 @@ class Residents:
         try:
             gone = await self.submit(ReleaseRun(run_id, self.fence))
         except StoreUnavailable as error:
-            _log.warning("Run %s could not be released: %s", run_id, error)
-            gone = False
-        resident.releasing = False
+            self._not_released(resident, error)
+            return
+        finally:
+            resident.releasing = False
         if not gone:
             await self._fetch(resident)
         elif self.runs.get(run_id) is resident:
@@ -315,6 +322,22 @@ class Residents:
                 self.wake(run_id)  # something of its own came in between: it finds that again in the store
             elif due is not None:
                 self._on_release(run_id, due)
+
+    def _not_released(self, resident: Resident, error: StoreUnavailable) -> None:
+        """The store failed. If nobody knows whose the run is now, it leaves memory here, and is looked for again."""
+        run_id = resident.run_id
+        if self.runs.get(run_id) is not resident:
+            return
+        if error.outcome_unknown:
+            self._forget(resident)
+            resident.abort()
+            self._strand(run_id, "Run %s may have been released: %s", error)
+            return
+        _log.warning("Run %s could not be released: %s", run_id, error)
+        if resident.is_at_rest:
+            self._resting[run_id] = self._loop.time()
+            if self._alarm is None and self._idle_timeout is not None:
+                self._alarm = self._loop.call_later(max(self._idle_timeout, _PAUSE_S), self._release_rested)
 
     async def close(self) -> None:
         """Let all runs leave memory; they stay in the store as they are."""

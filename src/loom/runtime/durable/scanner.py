@@ -85,7 +85,7 @@ class Scanner:
                 self._look.clear()
 
     async def scan(self) -> None:
-        """Look once: the lease, what was stranded, what needs a worker, what is due soon, what is old."""
+        """Look once: the lease, what was stranded, missed mail, what needs a worker, what is due soon, what is old."""
         if not await self._store.beat(self._residents.fence, self._lease_s):
             self._on_lost()
             return
@@ -99,6 +99,8 @@ class Scanner:
             self._residents.complained_of.clear()
         for run_id in sorted(stranded):
             self._residents.wake(run_id)
+        for run_id in await self._store.owned(self._residents.fence, with_mail=True):
+            self._residents.wake(run_id)  # the news of it may have been lost
         await self._claim()
         await self._set_alarms()
         await self._purge()

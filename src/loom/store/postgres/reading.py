@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loom.store.postgres.rows import chunk, run_row, stored_run, tags_values
+from loom.store.postgres.rows import chunk, listed_row, run_row, stored_run, tags_values
 from loom.store.records import Mail
 
 if TYPE_CHECKING:
@@ -86,6 +86,12 @@ SELECT r.run_id, min(t.due) AS due FROM timers t CROSS JOIN LATERAL (
 ) r WHERE t.due < $2 GROUP BY r.run_id ORDER BY due, r.run_id LIMIT $3
 """
 _OWNED = "SELECT run_id FROM runs WHERE owner = $1"
+# Few runs have mail: each looks itself up.
+_OWNED_WITH_MAIL = """
+SELECT r.run_id FROM (SELECT DISTINCT run FROM inbox) asking CROSS JOIN LATERAL (
+    SELECT run_id FROM runs WHERE id = asking.run AND owner = $1 OFFSET 0
+) r
+"""
 _COUNTS = """
 SELECT status, count(*) AS all_of_it, count(owner) AS owned, count(idle_since) AS idle FROM runs GROUP BY status
 """
@@ -100,7 +106,7 @@ async def get(connection: Connection, run_id: str) -> RunRow | None:
 async def find(connection: Connection, query: RunQuery) -> list[RunRow]:
     """The rows that match, newest first."""
     text, values = _found_by(query)
-    return [run_row(row) for row in await connection.fetch(text, *values)]
+    return [listed_row(row) for row in await connection.fetch(text, *values)]
 
 
 def _found_by(query: RunQuery) -> tuple[str, list[Any]]:
@@ -160,9 +166,9 @@ async def timers_due(
     return [(row[0], row[1]) for row in await connection.fetch(_TIMERS_DUE, list(workflows), before, limit)]
 
 
-async def owned(connection: Connection, fence: int) -> list[str]:
+async def owned(connection: Connection, fence: int, with_mail: bool) -> list[str]:
     """The runs that a member owns."""
-    return [row[0] for row in await connection.fetch(_OWNED, fence)]
+    return [row[0] for row in await connection.fetch(_OWNED_WITH_MAIL if with_mail else _OWNED, fence)]
 
 
 async def counts(connection: Connection) -> dict[str, int]:

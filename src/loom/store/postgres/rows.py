@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _to_json = msgspec.json.Encoder().encode
 _tag = msgspec.json.Decoder(tuple[str, str]).decode
+_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def words(text: str | None) -> bytes | None:
@@ -127,8 +128,21 @@ def import_values(row: RunRow) -> tuple[Any, ...]:
 # --- from columns ----------------------------------------------------------------------------------------------------
 
 
+def listed_row(row: Mapping[str, Any]) -> RunRow:
+    """A run from the columns of `runs`. Where its row is damaged, it is shown as parked: a list has other runs too."""
+    try:
+        return run_row(row)
+    except CorruptRecord as error:
+        return run_row({**row, "tags": [], "waiters": b"[]", "parked": words(str(error))})
+
+
 def run_row(row: Mapping[str, Any]) -> RunRow:
-    """A run from the columns of `runs`."""
+    """A run from the columns of `runs`; `CorruptRecord` if one of them holds nonsense."""
+    try:
+        tags = dict(map(_tag, row["tags"]))
+        _list(row["waiters"])
+    except msgspec.DecodeError as error:
+        raise CorruptRecord(row["run_id"], "its row", str(error)) from error
     head = RunHead(
         row["status"],
         row["ticks"],
@@ -149,7 +163,7 @@ def run_row(row: Mapping[str, Any]) -> RunRow:
         row["workflow"],
         row["created_at"],
         head,
-        tags=dict(map(_tag, row["tags"])),
+        tags=tags,
         ended_at=row["ended_at"],
         parent=row["parent"],
         parent_ref=row["parent_ref"],

@@ -107,10 +107,10 @@ class PostgresStore:
             self.on_news(news)
         return results
 
-    async def owned(self, fence: int) -> list[str]:
+    async def owned(self, fence: int, *, with_mail: bool = False) -> list[str]:
         """The runs that a member owns."""
         async with self._opened().reader() as connection:
-            return await reading.owned(connection, fence)
+            return await reading.owned(connection, fence, with_mail)
 
     async def get(self, run_id: str) -> RunRow | None:
         """The row of a run."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loom.store.sqlite.reads import moment
-from loom.store.sqlite.rows import RUN_COLUMNS, run_row
+from loom.store.sqlite.rows import RUN_COLUMNS, listed_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,7 @@ def find(connection: Connection, query: RunQuery) -> list[RunRow]:
     """The runs that match, newest first."""
     with moment(connection):
         sql, parameters = statement(query, _lookups(connection, query))
-        return [run_row(values) for values in connection.query(sql, parameters)]
+        return [listed_row(values) for values in connection.query(sql, parameters)]
 
 
 def _lookups(connection: Connection, query: RunQuery) -> list[tuple[_Lookup, tuple[str, ...]]]:

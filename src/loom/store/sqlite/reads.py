@@ -57,6 +57,8 @@ ORDER BY timers.due, runs.run_id LIMIT ?3"""
 _BY_STATUS = "SELECT status, COUNT(*) FROM runs GROUP BY status"
 _IDLE = "SELECT COUNT(*) FROM runs INDEXED BY runs_idle WHERE idle_since IS NOT NULL AND status = 'running'"
 _OWNED_BY = "SELECT run_id FROM runs INDEXED BY runs_owned WHERE owner = ?"
+_OWNED_WITH_MAIL = """SELECT runs.run_id FROM (SELECT DISTINCT run FROM inbox) AS asking
+CROSS JOIN runs ON runs.id = asking.run WHERE runs.owner = ?"""
 _OWNED = "SELECT COUNT(*) FROM runs INDEXED BY runs_owned WHERE owner IS NOT NULL"
 
 
@@ -140,6 +142,6 @@ def counts(connection: Connection) -> dict[str, int]:
     return found
 
 
-def owned(connection: Connection, fence: int) -> list[str]:
+def owned(connection: Connection, fence: int, with_mail: bool) -> list[str]:
     """The runs that a member owns."""
-    return [run_id for (run_id,) in connection.query(_OWNED_BY, (fence,))]
+    return [run_id for (run_id,) in connection.query(_OWNED_WITH_MAIL if with_mail else _OWNED_BY, (fence,))]

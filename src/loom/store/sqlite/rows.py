@@ -20,14 +20,26 @@ runs.needs_worker, runs.waiters, runs.waiting_for, runs.kept, runs.paused, runs.
 
 _TAGS = msgspec.json.Decoder(dict[str, str])
 _TYPES = msgspec.json.Decoder(tuple[str, ...])
+_LIST = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def listed_row(values: Sequence[Any]) -> RunRow:
+    """A run from `RUN_COLUMNS`. Where its row is damaged, it is shown as parked: a list has other runs too."""
+    try:
+        return run_row(values)
+    except CorruptRecord as error:
+        sound = list(values)
+        sound[3], sound[16], sound[17], sound[20] = "{}", b"[]", "[]", str(error)
+        return run_row(sound)
 
 
 def run_row(values: Sequence[Any]) -> RunRow:
-    """A run from `RUN_COLUMNS`."""
+    """A run from `RUN_COLUMNS`; `CorruptRecord` if one of them holds nonsense."""
     head = values[10:]
     try:
         tags, waiting_for = _TAGS.decode(values[3]), _TYPES.decode(head[7])
-    except msgspec.DecodeError as error:
+        _LIST.decode(head[6])
+    except (msgspec.DecodeError, TypeError) as error:
         raise CorruptRecord(values[0], "its row", str(error)) from error
     return RunRow(
         run_id=values[0],

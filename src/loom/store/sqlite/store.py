@@ -169,9 +169,9 @@ class SqliteStore:
         writer = self._opened()
         return fence == self._fence and await writer.submit(partial(ownership.beat, fence=fence, now=self._now()))
 
-    async def owned(self, fence: int) -> list[str]:
+    async def owned(self, fence: int, *, with_mail: bool = False) -> list[str]:
         """The runs that a member owns."""
-        return await self._read(reads.owned, fence)
+        return await self._read(reads.owned, fence, with_mail)
 
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
         """One transaction."""
