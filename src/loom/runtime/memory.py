@@ -235,6 +235,7 @@ class MemoryRuntime:
             del self._runs[live.run_id]
         parent, number = self._parents.pop(live, (None, 0))
         if parent is not None:
+            live.ending()  # whatever it is, the parent is told
             tell_parent(parent, number, live.state, parent.now())
         if live.guard.remove(live) and self._guards.get(live.loop) is live.guard:
             del self._guards[live.loop]

@@ -93,6 +93,8 @@ async def _simulate(program: Program, chance: Random, seed: int, runs: int, faul
         for task in [*tasks, *background]:
             if task.done() and (task.cancelled() or task.exception() is not None):
                 world.checker.problem(f"{task!r} ended")
+            elif task in left:
+                world.checker.problem(f"{task!r} did not end, although nothing has gone wrong for {PATIENCE_S} s")
             task.cancel()
         await asyncio.gather(*tasks, *background, return_exceptions=True)
         world.checker.finish(world.database.tables)

@@ -205,8 +205,8 @@ class RunHandle:
                 for entry in published[max(0, position - chunk.first_cursor) :]:
                     if internal or not is_internal(entry):
                         yield position, published_event(entry, self._convert)
-                    if is_ending(entry):
-                        return
+                    if is_ending(entry) and not isinstance(entry, FailedReport | TimedOutReport):
+                        return  # a failed run may have been retried: its stream goes on behind the failure
                     position += 1
 
 

@@ -78,7 +78,9 @@ class Resident(LiveRun):
     @property
     def is_at_rest(self) -> bool:
         """Whether it could be released: nothing executes, and nothing is on its way to it."""
-        return self._core.is_blocked and not self._lane and not self._adapter.undelivered and not self._done
+        adapter = self._adapter
+        # While nobody waits for news, a commit is under way.
+        return self._core.is_blocked and adapter.waiter is not None and not (self._lane or adapter.undelivered)
 
     def next_due(self) -> float | None:
         """When the first of its timers is due."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loom.runtime.durable.adapter import Fenced
 from loom.runtime.durable.resident import Resident
@@ -18,7 +18,7 @@ from loom.store.errors import CorruptRecord, StoreUnavailable
 from loom.store.operations import ClaimRun, ParkRun, ReleaseRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from loom.runtime.durable.calls import StoredRuns
     from loom.runtime.durable.registered import Registered
@@ -47,6 +47,7 @@ class Residents:
         member: Member,
         on_end: Callable[[str, StopEvent | BaseException], None],
         on_release: Callable[[str, float], None],
+        on_room: Callable[[], None],
     ) -> None:
         self.fence, self.downtime, self.prune = member.fence, member.downtime, settings.prune
         self.submit: Callable[[Operation], asyncio.Future[Result]] = stored.committer.submit
@@ -59,6 +60,7 @@ class Residents:
         self._limit = settings.max_in_memory
         self._on_end = on_end
         self._on_release = on_release
+        self._on_room = on_room
         self._loop = asyncio.get_running_loop()
         self._guard: Guard | None = None
         self.runs: dict[str, Resident] = {}
@@ -70,8 +72,8 @@ class Residents:
         self._resting: dict[str, float] = {}
         """Runs that could be released, by the loop's time since when; oldest first."""
         self._alarm: asyncio.TimerHandle | None = None
-        self._held_back: dict[str, None] = {}
-        """Runs that wait for room, in order."""
+        self._held_back: dict[Registered, dict[str, None]] = {}
+        """Runs that wait for room, in order, by their code."""
         self._coming: dict[str, asyncio.Task[None] | None] = {}
         """Runs that are being taken up, or started by whoever began them here."""
         self._promised: dict[str, Registered] = {}
@@ -94,9 +96,13 @@ class Residents:
         elif run_id in self._coming:
             self._again.add(run_id)
         else:
-            task = self._loop.create_task(self._take_up(run_id))
-            self._coming[run_id] = task
-            task.add_done_callback(lambda _done: self.arrived(run_id))
+            self._come(run_id, self._take_up(run_id))
+
+    def _come(self, run_id: str, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Do something with a run that is not in memory; what comes for it meanwhile waits until that is done."""
+        task = self._loop.create_task(coroutine)
+        self._coming[run_id] = task
+        task.add_done_callback(lambda _done: self.arrived(run_id))
 
     def expect(self, run_id: str, code: Registered) -> bool:
         """Whoever starts a run here sets it in motion itself: `begin`, then `arrived`.
@@ -112,7 +118,8 @@ class Residents:
     def arrived(self, run_id: str) -> None:
         """A run is in memory, or will not be. What has come for it meanwhile is brought to it."""
         self._coming.pop(run_id, None)
-        if self._promised.pop(run_id, None) is not None:
+        self._promised.pop(run_id, None)
+        if run_id not in self.runs:
             self._let_in()  # it has not taken its place
         if run_id in self._again:
             self._again.discard(run_id)
@@ -131,17 +138,29 @@ class Residents:
 
     def make_room(self) -> None:
         """Let the run leave memory that has rested longest."""
-        resting = next(iter(self._resting), None)
-        if resting is not None and self._is_full:
+        if self.can_make_room:
+            resting = next(iter(self._resting))
+            del self._resting[resting]  # whoever asks next gets another one
             self._spawn(self._release(resting))
+
+    @property
+    def can_make_room(self) -> bool:
+        """Whether memory is full, but not with runs that have something to do."""
+        return self._is_full and bool(self._resting)
 
     @property
     def _is_full(self) -> bool:
         return self._limit is not None and len(self.runs) + len(self._promised) >= self._limit
 
-    def hold_back(self, run_id: str) -> None:
+    def hold_back(self, run_id: str, code: Registered) -> None:
         """Take a run up as soon as there is room."""
-        self._held_back[run_id] = None
+        self._held_back.setdefault(code, {})[run_id] = None
+
+    def _hold_back_no_more(self, run_id: str, code: Registered) -> None:
+        waiting = self._held_back.pop(code, {})
+        waiting.pop(run_id, None)
+        if waiting:
+            self._held_back[code] = waiting  # the runs of other workflows are first now
 
     async def _take_up(self, run_id: str) -> None:
         try:
@@ -164,7 +183,7 @@ class Residents:
         if row.owner is not None and row.owner != self.fence:
             return  # if its owner is dead, the scanner will hear of it
         if not self.room_for(code):
-            self.hold_back(run_id)
+            self.hold_back(run_id, code)
             self.make_room()
             if row.owner == self.fence:
                 await self.submit(ReleaseRun(run_id, self.fence))
@@ -173,22 +192,25 @@ class Residents:
         if row.owner is None and not await self.submit(ClaimRun(run_id, self.fence)):
             return
         stored = await self._store.load(run_id)
-        if stored is not None and run_id not in self.runs and not self._closing:
-            self.begin(stored, code)
+        if stored is not None and run_id not in self.runs and not self.begin(stored, code):
+            await self._park(run_id, stored.row.head.parked or "")
 
-    def begin(self, stored: StoredRun, code: Registered) -> None:
-        """Set an owned run in motion."""
+    def begin(self, stored: StoredRun, code: Registered) -> bool:
+        """Set an owned run in motion. False if it is parked and would only be parked again."""
         run_id = stored.row.run_id
+        if self._closing:
+            return True  # whoever works for it next finds it in the store
         state, ticks = taken_up(stored, code, self._clock(), self.downtime)
         if parked_again(state, ticks, code):
-            self._spawn(self._park(run_id, stored.row.head.parked or ""))
-            return
+            return False
         if self._guard is None or self._guard.loop_ends:
             self._guard = Guard(self._loop)
         resident = Resident(stored, state, code, self, self._guard, self._clock, self._ended)
         resident.names = self._codes
         self.runs[run_id] = resident
         self._promised.pop(run_id, None)
+        if self._held_back:
+            self._hold_back_no_more(run_id, code)
         self._guard.add(resident)
         self.resumed += stored.row.head.ticks > 0
         try:
@@ -196,15 +218,22 @@ class Residents:
         except BaseException:
             self._forget(resident)
             raise
+        return True
 
     async def _fetch(self, resident: Resident) -> None:
         """Bring a run its mail."""
+        run_id = resident.run_id
         try:
-            mail = await self._store.mail(resident.run_id, resident.last_mail)
-            if not resident.is_done:
-                resident.deliver(mail)
+            mail = await self._store.mail(run_id, resident.last_mail)
+            if self.runs.get(run_id) is not resident:
+                if mail:
+                    self.wake(run_id)  # it has left memory meanwhile, and must come back
+                return
+            resident.deliver(mail)
+            if resident.is_at_rest and run_id not in self._resting:
+                self.at_rest(run_id)  # it could not leave when its turn had come
         except StoreUnavailable as error:
-            self._strand(resident.run_id, "The mail of run %s could not be read: %s", error)
+            self._strand(run_id, "The mail of run %s could not be read: %s", error)
         except CorruptRecord as error:
             await self._park_resident(resident, str(error))
 
@@ -234,11 +263,14 @@ class Residents:
         self._let_in()
 
     def _let_in(self) -> None:
-        """There is room: take up one that was held back."""
-        if self._held_back:
-            run_id = next(iter(self._held_back))
-            del self._held_back[run_id]
-            self.wake(run_id)
+        """There may be room: take up one that was held back, else see whether the store has one."""
+        for code, waiting in self._held_back.items():
+            if self.room_for(code):
+                run_id = next(iter(waiting))
+                self._hold_back_no_more(run_id, code)
+                self.wake(run_id)
+                return
+        self._on_room()
 
     def _ended(self, live: LiveRun) -> None:
         """A run has left memory: it is over, was released, or something went wrong."""
@@ -249,7 +281,7 @@ class Residents:
         run_id, ending = live.run_id, live.ending()
         if resident.parked is not None:
             _log.warning("Run %s is parked: %s", run_id, resident.parked)
-            self._spawn(self._park(run_id, resident.parked))
+            self._come(run_id, self._park(run_id, resident.parked))
         elif isinstance(ending, StoreUnavailable):
             self._strand(run_id, "Run %s was stopped until the store is back, because its commit failed: %s", ending)
         elif isinstance(ending, Fenced):
@@ -275,11 +307,19 @@ class Residents:
         """A run can only be moved from outside, or by a timer: after a while it leaves memory."""
         if self._idle_timeout is None and self._limit is None:
             return
+        self._resting.pop(run_id, None)
         self._resting[run_id] = self._loop.time()
-        if self._held_back and self._is_full:
-            self._spawn(self._release(run_id))
-        elif self._alarm is None and self._idle_timeout is not None:
+        if self._is_full:
+            self._make_way()
+        if self._alarm is None and self._idle_timeout is not None:
             self._alarm = self._loop.call_later(self._idle_timeout, self._release_rested)
+
+    def _make_way(self) -> None:
+        """A run could leave: it does if another one waits for its place, here or in the store."""
+        if self._held_back:
+            self.make_room()
+        else:
+            self._on_room()
 
     def stirred(self, run_id: str) -> None:
         """A run has something to do."""
@@ -357,4 +397,9 @@ class Residents:
     def _spawn(self, coroutine: object) -> None:
         task: asyncio.Task[None] = self._loop.create_task(coroutine)  # type: ignore[arg-type]
         self._background[task] = None
-        task.add_done_callback(lambda done: self._background.pop(done, None))
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        del self._background[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("Something went wrong in the background.", exc_info=error)

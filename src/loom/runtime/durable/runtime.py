@@ -82,6 +82,7 @@ class DurableRuntime(StoredRuns):
     async def __aenter__(self) -> Self:
         await self.store.open()
         self.committer = Committer(self.store)
+        self._residents = self._scanner = self._working = None
         self._open = True
         if self.codes:
             self._begin_to_work()
@@ -115,6 +116,8 @@ class DurableRuntime(StoredRuns):
         if not self._open:
             raise StoreError("The runtime is closed: use it inside of `async with loom.connect(...) as runtime:`.")
         if self._working is not None:
+            if _has_failed(self._working):
+                self._begin_to_work()  # what was in the way may be gone
             await asyncio.shield(self._working)
 
     # -- working ------------------------------------------------------------------------------------------------------
@@ -138,7 +141,8 @@ class DurableRuntime(StoredRuns):
 
     async def _work(self, previous: asyncio.Task[None] | None, code: Registered | None) -> None:
         if previous is not None:
-            await previous
+            await asyncio.wait([previous])
+            code = None if _has_failed(previous) else code
         if self._residents is None:
             await self._join()
         assert self._scanner is not None
@@ -148,7 +152,9 @@ class DurableRuntime(StoredRuns):
 
     async def _join(self) -> None:
         self._member = await self.store.join(self._name, self._settings.lease)
-        self._residents = Residents(self, self._settings, self._member, self._on_end, self._on_release)
+        self._residents = Residents(
+            self, self._settings, self._member, self._on_end, self._on_release, self._on_room
+        )
         self._scanner = Scanner(self, self._residents, self._settings, self._lease_lost)
         self._scanner.start()
 
@@ -161,11 +167,18 @@ class DurableRuntime(StoredRuns):
         self._working.add_done_callback(_log_failure)
 
     async def _rejoin(self, residents: Residents | None, scanner: Scanner | None) -> None:
-        if residents is not None:
-            await residents.close()
         if scanner is not None:
             await scanner.close()
-        await self._work(None, None)
+        if residents is not None:
+            await residents.close()
+        while True:
+            try:
+                await self._work(None, None)
+            except StoreUnavailable as error:
+                _log.error("Joining again has failed, and is tried again: %s", error)
+                await asyncio.sleep(self._settings.poll_interval)
+            else:
+                return
 
     def _on_news(self, run_ids: Sequence[str]) -> None:
         """Something has come for runs, or they have ended; without ids, for any."""
@@ -184,6 +197,10 @@ class DurableRuntime(StoredRuns):
         if self._scanner is not None:
             self._scanner.expect(run_id, due)
 
+    def _on_room(self) -> None:
+        if self._scanner is not None:
+            self._scanner.on_room()
+
     def _on_end(self, run_id: str, ending: StopEvent | BaseException) -> None:
         """A run has ended here."""
         for handle in self._handles.get(run_id, ()):
@@ -192,6 +209,8 @@ class DurableRuntime(StoredRuns):
     @override
     async def news(self, future: asyncio.Future[None], waits: int = 0) -> None:
         """See `StoredRuns`. Where nobody else writes runs, all news are this process' own."""
+        if not self._open:
+            raise StoreError("The runtime was closed: what becomes of the run can be asked where it is open.")
         if self._residents is not None and self.store.exclusive:
             await future
         else:
@@ -271,8 +290,14 @@ class DurableRuntime(StoredRuns):
         return self._handler_for(run_id, name, None)
 
     async def _submit_start(self, operation: StartRun) -> Started:
+        answer = self.committer.submit(operation)
         try:
-            started = await self.committer.submit(operation)
+            started = await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            # Whoever asked has left, but the run will be there, and perhaps ours.
+            if (residents := self._residents) is not None and operation.owner is not None:
+                answer.add_done_callback(lambda _done: residents.wake(operation.run_id))
+            raise
         except StoreUnavailable as error:
             if self._residents is not None and error.outcome_unknown:
                 self._residents.stranded.add(operation.run_id)
@@ -353,6 +378,10 @@ def _check_same(run_id: str, found: Started, name: str, start: bytes) -> None:
         before, now = codec.decode_start(run_id, found.start), codec.decode_start(run_id, start)
         if before.inputs is None or before.inputs != now.inputs:
             raise RunExists(run_id, "with another input")
+
+
+def _has_failed(task: asyncio.Task[None]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -38,7 +38,8 @@ class Scanner:
         self._residents = residents
         self._codes = stored.codes
         self._clock = stored.now
-        self._interval_s = settings.poll_interval
+        # The lease is prolonged with every look: one may fail, and the next one be late.
+        self._interval_s = min(settings.poll_interval, settings.lease / 3)
         self._lease_s = settings.lease
         self._retention_s = settings.retention
         self._on_lost = on_lost
@@ -49,6 +50,8 @@ class Scanner:
         self._alarm: asyncio.TimerHandle | None = None
         self._purged_at = float("-inf")
         self._is_failing = False
+        self._has_more = False
+        """Whether there may be runs in the store that had no room here."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -67,14 +70,25 @@ class Scanner:
         """Look at everything, soon."""
         self._look.set()
 
+    def on_room(self) -> None:
+        """Another run has a place now."""
+        if self._has_more:
+            self._look.set()
+
     async def _run(self) -> None:
         while True:
             try:
-                await self.scan()
+                if not await self.scan():
+                    self._on_lost()
+                    return
                 self._is_failing = False
             except StoreUnavailable as error:
                 if not self._is_failing:
                     _log.error("The store fails, and is tried again every %s s: %s", self._interval_s, error)
+                self._is_failing = True
+            except Exception:
+                # Without this task the process would lose its lease, and nobody would know why.
+                _log.exception("Looking at the store went wrong, and is tried again in %s s.", self._interval_s)
                 self._is_failing = True
             try:
                 async with asyncio.timeout(self._interval_s):
@@ -84,11 +98,13 @@ class Scanner:
             finally:
                 self._look.clear()
 
-    async def scan(self) -> None:
-        """Look once: the lease, what was stranded, missed mail, what needs a worker, what is due soon, what is old."""
+    async def scan(self) -> bool:
+        """Look once: the lease, what was stranded, missed mail, what needs a worker, what is due soon, what is old.
+
+        False if the lease is lost: then nothing here is this process' own any more.
+        """
         if not await self._store.beat(self._residents.fence, self._lease_s):
-            self._on_lost()
-            return
+            return False
         if self._is_failing:
             # What was asked for while the store failed may have happened: nothing that is ours shall be forgotten.
             for run_id in await self._store.owned(self._residents.fence):
@@ -104,17 +120,25 @@ class Scanner:
         await self._claim()
         await self._set_alarms()
         await self._purge()
+        return True
 
     async def _claim(self) -> None:
-        """Take up what needs a worker, workflow by workflow. Without room one is tried, for which others may leave."""
+        """Take up what needs a worker, workflow by workflow. Without room one is tried, if others may leave for it."""
+        self._has_more = False
         for name, code in list(self._codes.items()):
             while True:
-                wanted = min(_BATCH, max(1, self._residents.room_for(code)))
+                wanted = min(_BATCH, self._residents.room_for(code) or int(self._residents.can_make_room))
+                if not wanted:
+                    self._has_more = True
+                    break
                 claim = ClaimRuns(self._residents.fence, (name,), self._clock(), wanted)
                 found = await self._claimed(claim)
                 for run_id in found:
                     self._residents.wake(run_id)
-                if len(found) < wanted or wanted == 1:
+                if len(found) < wanted:
+                    break
+                if wanted < _BATCH:
+                    self._has_more = True
                     break
 
     async def _claimed(self, claim: ClaimRuns) -> list[str]:

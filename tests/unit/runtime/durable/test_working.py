@@ -157,17 +157,18 @@ async def test_runtime_that_was_closed_can_be_opened_again() -> None:
             assert await (await runtime.start("quick")) == "done"
 
 
-def test_event_loop_that_ends_without_close_leaves_the_run_for_the_next(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/runs.db"
+def test_event_loop_that_ends_without_close_leaves_the_run_for_the_next() -> None:
+    database = MemoryDatabase()
 
     async def leave() -> None:
-        runtime = await loom.connect(url).__aenter__()
+        runtime = await loom.connect(MemoryStore(database), lease=0.2).__aenter__()
         runtime.register(Ask(timeout=None), name="ask")
         await runtime.start("ask", run_id="a")
         await runtime.send_event("a", Word(text="kept"))
+        database.stores.clear()  # it dies with the loop
 
     async def come_back() -> object:
-        async with loom.connect(url) as runtime:
+        async with loom.connect(MemoryStore(database), poll_interval=0.05) as runtime:
             runtime.register(Ask(timeout=None), name="ask")
             return await (await runtime.handler("a"))
 
