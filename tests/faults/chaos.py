@@ -24,18 +24,21 @@ if __name__ == "__main__":
     TESTS = Path(__file__).parents[1]
     sys.path[:0] = [str(TESTS), str(TESTS / "kill")]
 
+from fault_waiting import until
 from fault_work import Caller
 from kill_checks import check
 from kill_workload import WORKFLOWS, Plan, Workload, _plan, witness
 from postgres_server import OwnServer, own_server
 
 import loom
+from loom.store.postgres import driver
 
 WORKER = Path(__file__).with_name("chaos_worker.py")
 LEASE_S = 2.0
 PREFIX = "c-"
 OPTIONS = {"name": "worker", "lease": LEASE_S, "poll_interval": 0.2, "idle_timeout": 0.05}
 """Both workers have the same name, as copies of one program in containers may."""
+_ALIVE = "SELECT count(*) FROM members WHERE lease_until > clock_timestamp()"
 
 
 @dataclass
@@ -89,6 +92,7 @@ class Chaos:
                     for _ in range(self._at_once):
                         group.create_task(self._keep_busy(client, caller, trouble))
                 await trouble
+                await self._see_both_workers()
         except* TimeoutError as error:
             missing = sorted({plan.run_id for plan in self._plans} - set(caller.results))
             self.report.problems.append(f"stranded ({error.exceptions[0]}): {missing}")
@@ -129,6 +133,19 @@ class Chaos:
             seeing = asyncio.create_task(caller.see_to(client, plan, reads=len(self._plans) % 5 == 0))
             await asyncio.wait([seeing, trouble], return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait_for(seeing, None if not trouble.done() else 90)
+
+    async def _see_both_workers(self) -> None:
+        """Whatever has happened to them, both are members again."""
+        connection = await driver.connect(self._server.url, {"search_path": "loom"})
+        try:
+            await until(lambda: self._are_all_alive(connection), 30.0)
+        except TimeoutError:
+            self.report.problems.append("a worker does not work any more")
+        finally:
+            await connection.close()
+
+    async def _are_all_alive(self, connection: driver.Connection) -> bool:
+        return bool(await connection.fetchval(_ALIVE) == len(self._workers))
 
     def _new_plan(self) -> Plan:
         number = len(self._plans)

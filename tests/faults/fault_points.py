@@ -20,9 +20,10 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1] / "kill"))
 
 from fault_disk import Disk, Fault
+from fault_waiting import until
 from fault_work import Caller, register_all
 from kill_checks import check
-from kill_workload import Workload, witness, workload
+from kill_workload import witness, workload
 
 import loom
 from loom.runtime.durable import adapter
@@ -111,8 +112,7 @@ async def _until_healed(path: Path, disk: Disk, caller: Caller, fault: Fault) ->
 
 
 async def _heal(disk: Disk) -> None:
-    while not disk.struck:
-        await asyncio.sleep(0.01)
+    await until(lambda: disk.struck, LIMIT_S)
     await asyncio.sleep(_OUTAGE_S)
     disk.fault = None
 
@@ -126,8 +126,7 @@ async def _until_struck(path: Path, disk: Disk, caller: Caller, point: Point) ->
         await runtime.ready()
         disk.fail(point.fault)
         seeing = asyncio.create_task(caller.see_to_all(runtime))
-        while not disk.struck and not seeing.done():
-            await asyncio.sleep(0.005)
+        await until(lambda: disk.struck or seeing.done(), LIMIT_S)
         await asyncio.sleep(random.Random(str(point)).uniform(0.0, _OUTAGE_S))
         if point.ending == "power":
             left = path.with_name("left.db")

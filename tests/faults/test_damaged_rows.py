@@ -3,7 +3,6 @@ other runs go on."""
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -12,11 +11,15 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+from fault_waiting import result_of, until, until_idle, until_parked
 
 import loom
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
+from loom.core.ticks import TickAddEvent
 from loom.runtime.durable import adapter
+from loom.store import codec
 from loom.store.errors import CorruptRecord, RunFinished
+from loom.store.operations import PostMail
 
 TABLES = ("runs", "starts", "chunks", "snapshots", "inbox", "timers", "event_ids")
 
@@ -58,13 +61,13 @@ class Place:
 
     def execute(self, sql: str, *values: Any) -> list[Any]:
         with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
-            return connection.execute(sql.replace("SICK", "(SELECT id FROM runs WHERE run_id = 'sick')"), values).fetchall()
+            return connection.execute(
+                sql.replace("SICK", "(SELECT id FROM runs WHERE run_id = 'sick')"), values
+            ).fetchall()
 
     def contents(self) -> dict[str, list[Any]]:
         """Everything of the sick run, but for its owner and why it is parked."""
-        found = {
-            name: self.execute(f"SELECT * FROM {name} WHERE run = SICK") for name in TABLES if name != "runs"
-        }
+        found = {name: self.execute(f"SELECT * FROM {name} WHERE run = SICK") for name in TABLES if name != "runs"}
         columns = "run_id, workflow, status, created_at, ticks, events, tags, waiters, waiting_for"
         return found | {"runs": self.execute(f"SELECT {columns} FROM runs WHERE run_id = 'sick'")}
 
@@ -76,23 +79,8 @@ async def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     async with place.connect() as runtime:
         for run_id in ("sick", "sound"):
             await runtime.start("listens", run_id=run_id)
-            while (await runtime.get(run_id)).idle_since is None:
-                await asyncio.sleep(0.01)
+            await until_idle(runtime, run_id)
     return place
-
-
-async def parked(runtime: Any, run_id: str = "sick") -> str:
-    """The reason, once a run is parked."""
-    async with asyncio.timeout(20):
-        while (info := await runtime.get(run_id)).parked is None:
-            await asyncio.sleep(0.01)
-    assert info.status == "running"
-    return str(info.parked)
-
-
-async def result(runtime: Any, run_id: str) -> Any:
-    async with asyncio.timeout(20):
-        return await (await runtime.handler(run_id))
 
 
 def flipped(place: Place, table: str, where: str = "run = SICK") -> None:
@@ -100,7 +88,9 @@ def flipped(place: Place, table: str, where: str = "run = SICK") -> None:
     [(key, data)] = place.execute(f"SELECT rowid, data FROM {table} WHERE {where} ORDER BY rowid LIMIT 1")
     middle = len(data) // 2
     place.execute(
-        f"UPDATE {table} SET data = ? WHERE rowid = ?", data[:middle] + bytes([data[middle] ^ 64]) + data[middle + 1 :], key
+        f"UPDATE {table} SET data = ? WHERE rowid = ?",
+        data[:middle] + bytes([data[middle] ^ 64]) + data[middle + 1 :],
+        key,
     )
 
 
@@ -153,11 +143,9 @@ async def test_a_damaged_run_is_parked_when_it_is_taken_up(
     async with place.connect() as runtime:
         for run_id in ("sick", "sound"):
             await send_without_reading(runtime, run_id)
-        async with asyncio.timeout(20):
-            while "Run sick is parked: Run 'sick': " not in caplog.text:
-                await asyncio.sleep(0.01)
+        await until(lambda: "Run sick is parked: Run 'sick': " in caplog.text)
         assert words in caplog.text
-        assert await result(runtime, "sound") == "hello"
+        assert await result_of(runtime, "sound") == "hello"
     harmed["inbox"] = place.contents()["inbox"]
     harmed["event_ids"] = place.contents()["event_ids"]
     assert len(harmed["inbox"]) == 1
@@ -166,10 +154,6 @@ async def test_a_damaged_run_is_parked_when_it_is_taken_up(
 
 async def send_without_reading(runtime: Any, run_id: str) -> None:
     """As somebody sends who does not look at the run's row first."""
-    from loom.core.ticks import TickAddEvent
-    from loom.store import codec
-    from loom.store.operations import PostMail
-
     record = runtime.convert_for("listens").record(Word(text="hello"))
     tick = TickAddEvent(at=runtime.now(), event=record, accepted=True)
     await runtime.ready()
@@ -181,7 +165,7 @@ async def test_a_parked_run_goes_on_when_the_damage_is_repaired(place: Place) ->
     flipped(place, "chunks", LAST_CHUNK)
     async with place.connect() as runtime:
         await runtime.send_event("sick", Word(text="hello"))
-        reason = await parked(runtime)
+        reason = await until_parked(runtime, "sick")
         for reading in (runtime.state_at("sick"), runtime.read_store("sick")):
             with pytest.raises(CorruptRecord) as refused:
                 await reading
@@ -193,7 +177,7 @@ async def test_a_parked_run_goes_on_when_the_damage_is_repaired(place: Place) ->
         await runtime.resume("sick")
         place.execute("UPDATE chunks SET data = ? WHERE rowid = ?", data, key)
         await runtime.resume("sick")
-        assert await result(runtime, "sick") == "hello"
+        assert await result_of(runtime, "sick") == "hello"
 
 
 async def test_parked_runs_are_tried_again_by_the_next_process(place: Place) -> None:
@@ -204,11 +188,11 @@ async def test_parked_runs_are_tried_again_by_the_next_process(place: Place) -> 
             if attempt == 0:
                 await runtime.send_event("sick", Word(text="hello"))
                 await runtime.send_event("sound", Word(text="hello"))
-            assert "the snapshot after" in await parked(runtime)
-            assert await result(runtime, "sound") == "hello"
+            assert "the snapshot after" in await until_parked(runtime, "sick")
+            assert await result_of(runtime, "sound") == "hello"
     place.execute("UPDATE snapshots SET data = ? WHERE rowid = ?", data, key)
     async with place.connect() as runtime:
-        assert await result(runtime, "sick") == "hello"
+        assert await result_of(runtime, "sick") == "hello"
 
 
 @pytest.mark.parametrize("change", [cut, newer, lambda _: b"", lambda _: b"\x00\xff"])
@@ -219,18 +203,14 @@ async def test_damaged_mail_parks_its_run_in_memory_and_out_of_it(
     async with place.connect(idle_timeout=idle_timeout) as runtime:
         if idle_timeout is None:
             await runtime.resume("sick")
-            async with asyncio.timeout(20):
-                while runtime.resident("sick") is None:
-                    await asyncio.sleep(0.01)
-        from loom.store.operations import PostMail
-
+            await until(lambda: runtime.resident("sick"))
         await runtime.committer.submit(PostMail("sick", change(b"[1,x]"), 1.0))
         await runtime.committer.submit(PostMail("sick", b"[1,y]", 1.0))
-        reason = await parked(runtime)
+        reason = await until_parked(runtime, "sick")
         assert reason.startswith("Run 'sick': a tick of its mail cannot be read: ")
         assert runtime.resident("sick") is None
         await runtime.send_event("sound", Word(text="hello"))
-        assert await result(runtime, "sound") == "hello"
+        assert await result_of(runtime, "sound") == "hello"
     [(left,)] = place.execute("SELECT COUNT(*) FROM inbox WHERE run = SICK")
     assert left == 2
 
@@ -238,11 +218,13 @@ async def test_damaged_mail_parks_its_run_in_memory_and_out_of_it(
 async def test_a_damaged_start_parks_its_run(place: Place) -> None:
     async with loom.connect(f"sqlite:///{place.path}") as client:
         await client.start("listens", run_id="never-begun")
-    place.execute("UPDATE starts SET data = substr(data, 4) WHERE run = (SELECT id FROM runs WHERE run_id = 'never-begun')")
+    place.execute(
+        "UPDATE starts SET data = substr(data, 4) WHERE run = (SELECT id FROM runs WHERE run_id = 'never-begun')"
+    )
     async with place.connect() as runtime:
-        assert (await parked(runtime, "never-begun")).startswith("Run 'never-begun': its start cannot be read: ")
+        assert (await until_parked(runtime, "never-begun")).startswith("Run 'never-begun': its start cannot be read: ")
         await runtime.send_event("sound", Word(text="hello"))
-        assert await result(runtime, "sound") == "hello"
+        assert await result_of(runtime, "sound") == "hello"
 
 
 async def test_an_input_that_the_code_refuses_parks_its_run(place: Place) -> None:
@@ -260,7 +242,7 @@ async def test_an_input_that_the_code_refuses_parks_its_run(place: Place) -> Non
         await client.start("shop", {"amount": "many"}, run_id="wrong")
     async with place.connect() as runtime:
         runtime.register(Shop(), name="shop")
-        assert "amount" in await parked(runtime, "wrong")
+        assert "amount" in await until_parked(runtime, "wrong")
 
 
 @pytest.mark.parametrize("column", ["tags", "waiting_for", "waiters"])
@@ -276,6 +258,6 @@ async def test_a_row_that_cannot_be_read_does_not_spoil_lists_and_beginnings(pla
                 await runtime.get("sick")
     async with place.connect() as runtime:
         await runtime.send_event("sound", Word(text="hello"))
-        assert await result(runtime, "sound") == "hello"
+        assert await result_of(runtime, "sound") == "hello"
         with pytest.raises(RunFinished):
             await runtime.send_event("sound", Word(text="again"))

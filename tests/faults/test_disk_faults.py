@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from fault_disk import Disk, Fault
 from fault_points import Point, random_point, run_point
+from fault_waiting import until
 from fault_work import Caller, register_all
 from kill_checks import check
-from kill_workload import workload
+from kill_workload import Workload, workload
 
 import loom
 from loom import StartEvent, StopEvent, Workflow, step
@@ -135,8 +136,7 @@ async def test_callers_and_the_log_are_told_what_failed_and_what_came_of_it(
         assert (await runtime.get("g")).status == "running"
         disk.fail(Fault("sync", "wal", 1, lasts=True))
         gate.opened.set()
-        while "Run g was stopped" not in caplog.text:
-            await asyncio.sleep(0.01)
+        await until(lambda: "Run g was stopped" in caplog.text)
         disk.fail(None)
         assert await handler == "through"
         with pytest.raises(loom.RunNotFound):
@@ -174,9 +174,7 @@ class _Limited(Sqlite3Connection):
         return super().execute(sql, parameters)
 
 
-async def test_a_full_disk_under_the_runtime(
-    tmp_path: Path, side: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_full_disk_under_the_runtime(tmp_path: Path, side: Path, caplog: pytest.LogCaptureFixture) -> None:
     room, work = Room(), workload(0, "f-")
     caller = Caller(work)
     path = tmp_path / "runs.db"
@@ -187,8 +185,7 @@ async def test_a_full_disk_under_the_runtime(
         room.pages = 1
         seeing = asyncio.create_task(caller.see_to_all(runtime))
         full = f"The database {path} cannot be used: the disk is full (database or disk is full). Nothing was written."
-        while full not in caplog.text:
-            await asyncio.sleep(0.01)
+        await until(lambda: full in caplog.text)
         await asyncio.sleep(0.2)
         assert not seeing.done()
         # It is tried again all the time, but each run is complained of once.
@@ -200,6 +197,12 @@ async def test_a_full_disk_under_the_runtime(
     assert await check(f"sqlite:///{path}", side, work) == []
 
 
+async def _open_and_close(store: SqliteStore, work: Workload) -> None:
+    async with loom.connect(store) as runtime:
+        register_all(runtime, work)
+        await runtime.ready()
+
+
 async def test_a_disk_that_cannot_be_read_when_the_store_is_opened(tmp_path: Path, side: Path) -> None:
     disk, work = Disk(), workload(0, "o-")
     path = tmp_path / "runs.db"
@@ -209,9 +212,7 @@ async def test_a_disk_that_cannot_be_read_when_the_store_is_opened(tmp_path: Pat
     for fault in (Fault("read", "db", 1, lasts=True), Fault("write", "wal", 1, lasts=True)):
         disk.fail(fault)
         with pytest.raises(StoreUnavailable, match="the disk failed"):
-            async with loom.connect(SqliteStore(path, connect=disk.connect)) as runtime:
-                register_all(runtime, work)
-                await runtime.ready()
+            await _open_and_close(SqliteStore(path, connect=disk.connect), work)
     disk.fail(None)
     async with loom.connect(SqliteStore(path, connect=disk.connect)) as runtime:
         register_all(runtime, work)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from fault_disk import Disk, Fault
+from fault_waiting import result_of, until, until_idle
 from postgres_server import own_server, with_fresh_schema
 
 import loom
@@ -37,17 +38,6 @@ def connect(store: Any, **options: Any) -> Any:
     return runtime
 
 
-async def until_idle(runtime: Any, run_id: str) -> None:
-    async with asyncio.timeout(20):
-        while (await runtime.get(run_id)).idle_since is None:
-            await asyncio.sleep(0.01)
-
-
-async def result(runtime: Any, run_id: str) -> Any:
-    async with asyncio.timeout(20):
-        return await (await runtime.handler(run_id))
-
-
 async def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("Milk, bread, cheese. " * 60)
@@ -59,7 +49,7 @@ async def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
         "Nothing was written."
     )
     assert path.read_text() == "Milk, bread, cheese. " * 60
-    assert not Path(f"{path}-wal").exists()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["notes.txt"]
 
 
 async def test_a_damaged_file_says_so(tmp_path: Path) -> None:
@@ -94,7 +84,7 @@ async def test_a_database_of_a_newer_version_is_refused_and_left_alone(tmp_path:
         connection.execute("DELETE FROM loom_schema WHERE name = 'later'")
     async with connect(f"sqlite:///{path}") as runtime:
         await runtime.send_event("r", Word(text="hello"))
-        assert await result(runtime, "r") == "hello"
+        assert await result_of(runtime, "r") == "hello"
 
 
 async def test_a_file_that_is_taken_away_and_brought_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -105,23 +95,23 @@ async def test_a_file_that_is_taken_away_and_brought_back(tmp_path: Path, caplog
         await runtime.start("listens", run_id="r")
         await until_idle(runtime, "r")
         folder.rename(tmp_path / "elsewhere")
-        gone = re.escape(f"The database {path} cannot be used: ") + r"it (cannot be opened|may not be written) \(the file"
+        gone = (
+            re.escape(f"The database {path} cannot be used: ") + r"it (cannot be opened|may not be written) \(the file"
+        )
         for _ in range(2):
             for call in (
                 runtime.start("listens", run_id="s"),
                 runtime.send_event("r", Word(text="hello")),
                 runtime.get("r"),
-                result(runtime, "r"),
+                result_of(runtime, "r"),
             ):
                 with pytest.raises(StoreUnavailable, match=gone):
                     await call
-        async with asyncio.timeout(20):
-            while f"The store fails, and is tried again every 0.05 s: The database {path}" not in caplog.text:
-                await asyncio.sleep(0.01)
+        await until(lambda: f"The store fails, and is tried again every 0.05 s: The database {path}" in caplog.text)
         assert not folder.exists()
         (tmp_path / "elsewhere").rename(folder)
         await runtime.send_event("r", Word(text="hello"))
-        assert await result(runtime, "r") == "hello"
+        assert await result_of(runtime, "r") == "hello"
         with pytest.raises(loom.RunNotFound):
             await runtime.get("s")
 
@@ -151,7 +141,7 @@ async def test_a_file_system_that_becomes_read_only(tmp_path: Path) -> None:
         assert (await runtime.get("r")).status == "running"
         disk.fail(None)
         await runtime.send_event("r", Word(text="hello"))
-        assert await result(runtime, "r") == "hello"
+        assert await result_of(runtime, "r") == "hello"
 
 
 async def test_postgresql_that_is_stopped_and_started(caplog: pytest.LogCaptureFixture) -> None:
@@ -165,20 +155,18 @@ async def test_postgresql_that_is_stopped_and_started(caplog: pytest.LogCaptureF
                 runtime.start("listens", run_id="s"),
                 runtime.send_event("r", Word(text="hello")),
                 runtime.get("r"),
-                result(runtime, "r"),
+                result_of(runtime, "r"),
             ):
                 with pytest.raises(StoreUnavailable, match="PostgreSQL at "):
                     await call
             with pytest.raises(StoreUnavailable, match="Nothing was written"):
                 await runtime.start("listens", run_id="s")
-            async with asyncio.timeout(20):
-                while "The store fails, and is tried again every 0.05 s: PostgreSQL at " not in caplog.text:
-                    await asyncio.sleep(0.01)
+            await until(lambda: "The store fails, and is tried again every 0.05 s: PostgreSQL at " in caplog.text)
             with pytest.raises(StoreUnavailable, match="PostgreSQL at "):
                 async with connect(url):
                     pass
             await asyncio.to_thread(server.start)
             await runtime.send_event("r", Word(text="hello"))
-            assert await result(runtime, "r") == "hello"
+            assert await result_of(runtime, "r") == "hello"
             with pytest.raises(loom.RunNotFound):
                 await runtime.get("s")

@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL that is lost in the commit: nobody knows, so nothing is repeated behind a caller's back."""
+"""A connection to PostgreSQL that is lost in the commit: nobody knows what came of it, so nothing is repeated."""
 
 from __future__ import annotations
 

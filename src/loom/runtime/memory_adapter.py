@@ -118,6 +118,12 @@ class MemoryAdapter:
         if until is not None:
             self._alarm = self._loop.call_later(max(0.0, until - self.get_now()), self._ring)
 
+    def clock_changed(self) -> None:
+        """The clock was set, or the machine slept: the alarm was set by another time."""
+        until = self._alarm_at
+        if until is not None:
+            self._set_alarm(until)
+
     def _ring(self) -> None:
         self._alarm = self._alarm_at = None
         self.wake()

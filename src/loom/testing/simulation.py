@@ -1,23 +1,23 @@
-"""Simulates workflows on the real durable runtime: from one seed, with everything that can go wrong.
+"""Simulates workflows on the real durable runtime, with everything that can go wrong, from one seed.
 
     from loom.testing import simulate
 
-    report = simulate(MyWorkflow, seed=7, inputs={"topic": "x"}, answer=lambda run_id, event: ...)
+    simulate(MyWorkflow, seed=7, inputs={"topic": "x"}, answer=lambda event: ...)
 
-Workers, clocks, disk and news are virtual; crashes, lost leases, clock jumps, slow and failing writes, and late, lost and
-repeated news come from the seed. Checkers look at every write. A promise that does not hold is a `SimulationFailure`, and
-its text has the seed that repeats it. May import loom.runtime, loom.steps and loom.store.
+The workers, their clocks, the disk and the news are virtual, so days pass at once. Crashes, lost leases, clock jumps,
+slow and failing writes, and news that are late, lost or repeated come from the seed. Checkers look at every write. If a
+promise does not hold, that is a `SimulationFailure`, whose text has the seed that shows it again.
 
-    python -m loom.testing.simulation --sim-seed 7             # one seed
+    python -m loom.testing.simulation --sim-seed 7             # one seed of a made-up program
     python -m loom.testing.simulation --ticks 10000000         # as many seeds as it takes
+
+May import loom.runtime, loom.steps and loom.store.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
-import time
 from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -25,25 +25,27 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from loom.runtime.durable.settings import Settings
-from loom.store.errors import RunFinished, StoreError
 from loom.testing.faults import Crash
 from loom.testing.simulation_actors import Shepherd, follow_children, make_trouble
-from loom.testing.simulation_programs import ScriptedProgram
+from loom.testing.simulation_programs import OwnProgram
+from loom.testing.simulation_scripts import ScriptedProgram
 from loom.testing.simulation_world import Faults, ShuffledLoop, World, listening, snapshots_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loom.steps.events import Event
+    from loom.steps.events import Event, StartEvent
     from loom.steps.workflow import Workflow
     from loom.testing.simulation_programs import Ended, Program
 
 PATIENCE_S = 3600.0
 """So much virtual time may pass when nothing goes wrong any more, until everything has ended."""
 
+_CHILDREN_S = 600
+
 
 class SimulationFailure(AssertionError):
-    """A promise did not hold. The text says which, and how to see it again."""
+    """A promise did not hold. The text says which one, and how to see it again."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,71 +56,100 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """How many ticks the journals have."""
     writes: int
     runs: int
+    """How many runs there were, children among them."""
     seconds: float
     """How much virtual time passed."""
+    statuses: dict[str, int]
+    """How the runs ended."""
     counts: dict[str, int]
     """What was written, and what went wrong, how often."""
-    statuses: dict[str, int]
     digest: str
-    """A fingerprint of all writes: the same seed gives the same one."""
+    """A fingerprint of all writes: the same seed gives the same one, on any machine."""
 
 
-def simulate(program: Program, *, seed: int, runs: int = 6, faults: Faults | None = None) -> Report:
-    chance = Random(f"world {seed}")
-    loop = ShuffledLoop(Random(f"schedule {seed}"))
+def simulate(  # noqa: PLR0913 - all but the first by name
+    workflow: Callable[[], Workflow] | Program | None = None,
+    *,
+    seed: int,
+    runs: int = 6,
+    inputs: dict[str, Any] | Callable[[int], dict[str, Any] | StartEvent] | None = None,
+    answer: Callable[[Event], Event | None] | None = None,
+    check: Callable[[Ended], None] | None = None,
+    faults: Faults | None = None,
+    settings: Settings | None = None,
+    workers: int | None = None,
+) -> Report:
+    """Run a workflow a few times through all that can go wrong, and check every promise.
+
+    `workflow` makes the workflow, for each worker anew: its class will do. Without one, a program is made up from the
+    seed. `inputs` are the same for all runs, or a function of the run's number. `answer` is given each event of the
+    streams, and may return an event to send to that run. `check` is given each run at its end; what it asserts must
+    hold. What goes wrong, how workers are set up and how many there are is drawn from the seed, unless it is given.
+    """
+    program: Any = workflow
+    if workflow is None:
+        program = ScriptedProgram(seed)
+    elif callable(workflow):
+        program = OwnProgram(workflow, inputs, answer, check)
+    again = f"python -m loom.testing.simulation --sim-seed {seed}" if workflow is None else f"simulate(..., {seed=})"
+    chance = Random(f"world {seed}")  # noqa: S311 - chance that can be repeated
+    loop = ShuffledLoop(Random(f"schedule {seed}"))  # noqa: S311 - as above
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        return runner.run(_simulate(program, chance, seed, runs, faults))
+        world = runner.run(_simulated(program, chance, runs, faults, settings, workers))
+    if world.checker.problems:
+        raise SimulationFailure(_failure(world, seed, again))
+    return _report(world, seed)
 
 
-async def _simulate(program: Program, chance: Random, seed: int, runs: int, faults: Faults | None) -> Report:
-    faults = faults if faults is not None else Faults.drawn(chance)
-    settings = Settings(
-        idle_timeout=chance.choice([0.0, 0.0, 0.5, 5.0, None]),
-        max_in_memory=chance.choice([None, None, 2, 4]),
-        lease=chance.choice([3.0, 10.0]),
-        poll_interval=chance.choice([0.5, 2.0]),
-        name="simulated",
-    )
-    world = World(program, chance, faults, settings, chance.randint(1, 3))
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: _unhandled(world, context))
+async def _simulated(
+    program: Program,
+    chance: Random,
+    runs: int,
+    faults: Faults | None,
+    settings: Settings | None,
+    workers: int | None,
+) -> World:
+    """The world when everything has ended."""
+    drawn, drawn_settings, drawn_workers = Faults.drawn(chance), _settings(chance), chance.randint(1, 3)
+    world = World(program, chance, faults or drawn, settings or drawn_settings, workers or drawn_workers)
+    world.loop.set_exception_handler(lambda _loop, context: _unhandled(world, context))
     with listening(world.checker), snapshots_after(chance.choice([1, 10, 50, 50])):
         background = [asyncio.create_task(worker.live()) for worker in world.workers]
         background += [asyncio.create_task(make_trouble(world)), asyncio.create_task(follow_children(world))]
-        world.followed.update(f"run-{number}" for number in range(runs))
-        tasks = [asyncio.create_task(Shepherd(world, f"run-{number}").start(number)) for number in range(runs)]
-        _, left = await asyncio.wait(tasks, timeout=faults.lasts_s)
+        shepherds = [Shepherd(world, f"run-{number}") for number in range(runs)]
+        tasks = [asyncio.create_task(shepherd.start(number)) for number, shepherd in enumerate(shepherds)]
+        _, left = await asyncio.wait(tasks, timeout=world.faults.lasts_s)
         world.calm()
-        _, left = await asyncio.wait(tasks, timeout=PATIENCE_S) if left else (None, left)
-        await _settled(world)
+        if left:
+            _, left = await asyncio.wait(tasks, timeout=PATIENCE_S)
+        await _children_ended(world)
         for task in [*tasks, *background]:
             if task.done() and (task.cancelled() or task.exception() is not None):
-                world.checker.problem(f"{task!r} ended")
+                world.checker.problem(f"somebody had to give up: {task!r}")
             elif task in left:
-                world.checker.problem(f"{task!r} did not end, although nothing has gone wrong for {PATIENCE_S} s")
+                world.checker.problem(f"nothing has gone wrong for {PATIENCE_S} s, but this goes on: {task!r}")
             task.cancel()
         await asyncio.gather(*tasks, *background, return_exceptions=True)
         world.checker.finish(world.database.tables)
         for worker in world.workers:
             if worker.runtime is not None:
                 await worker.runtime.close()
-    if world.checker.problems:
-        raise SimulationFailure(_failure(world, seed))
-    statuses = Counter(run.row.head.status for run in world.database.tables.runs.values())
-    return Report(
-        seed=seed,
-        ticks=world.checker.ticks,
-        writes=world.checker.writes,
-        runs=len(world.checker.runs),
-        seconds=world.loop.time() - world.began_at,
-        counts=dict(world.checker.counts),
-        statuses=dict(statuses),
-        digest=world.checker.digest,
+    return world
+
+
+def _settings(chance: Random) -> Settings:
+    return Settings(
+        idle_timeout=chance.choice([0.0, 0.0, 0.5, 5.0, None]),
+        max_in_memory=chance.choice([None, None, 2, 4]),
+        lease=chance.choice([3.0, 10.0]),
+        poll_interval=chance.choice([0.5, 2.0]),
+        name="simulated",
     )
 
 
-async def _settled(world: World) -> None:
-    """Wait for the runs that nobody follows: children."""
-    for _ in range(600):
+async def _children_ended(world: World) -> None:
+    """Runs that somebody else's run has started may end later."""
+    for _ in range(_CHILDREN_S):
         if all(run.row.head.status != "running" for run in world.database.tables.runs.values()):
             return
         await asyncio.sleep(1.0)
@@ -130,12 +161,30 @@ def _unhandled(world: World, context: dict[str, Any]) -> None:
         world.checker.problem(f"{context.get('message')}: {error!r}")
 
 
-def _failure(world: World, seed: int) -> str:
+def _failure(world: World, seed: int, again: str) -> str:
     checker = world.checker
-    problems = "\n  ".join(checker.problems[:10])
-    trace = "\n  ".join(checker.trace)
+    problems, trace = "\n  ".join(checker.problems[:10]), "\n  ".join(checker.trace)
     return (
-        f"{len(checker.problems)} promises were broken in the simulation with seed {seed}:\n  {problems}\n"
-        f"The last writes:\n  {trace}\n"
-        f"To see it again: python -m loom.testing.simulation --sim-seed {seed}"
+        f"The simulation with seed {seed} has found {len(checker.problems)} problems:\n  {problems}\n"
+        f"The last writes (time, worker, what):\n  {trace}\nTo see it again: {again}"
     )
+
+
+def _report(world: World, seed: int) -> Report:
+    checker = world.checker
+    return Report(
+        seed=seed,
+        ticks=checker.ticks,
+        writes=checker.writes,
+        runs=len(checker.runs),
+        seconds=world.loop.time() - world.began_at,
+        statuses=dict(Counter(run.row.head.status for run in world.database.tables.runs.values())),
+        counts=dict(checker.counts),
+        digest=checker.digest,
+    )
+
+
+if __name__ == "__main__":
+    from loom.testing.simulation_sweep import main
+
+    sys.exit(main(sys.argv[1:]))

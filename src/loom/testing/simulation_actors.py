@@ -6,20 +6,23 @@ May import loom.runtime and loom.store.
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
 from loom.runtime.durable.handle import RunHandle
 from loom.store.errors import RunBusy, RunFinished, RunNotFound
-from loom.testing.faults import Crash
 from loom.testing.simulation_programs import Ended
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
     from loom.runtime.durable.runtime import DurableRuntime
     from loom.steps.events import Event
     from loom.testing.simulation_world import World
 
-_STEP_S = 0.5
+_STEP_S, _PAUSE_S = 0.5, 10.0
+_NO_ID = 0.2
+"""How many events are sent without an id."""
 _RETRIES = 3
 
 
@@ -29,6 +32,7 @@ class Shepherd:
     def __init__(self, world: World, run_id: str) -> None:
         self._world = world
         self.run_id = run_id
+        world.followed[run_id] = None
         self._events: list[Event] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._retries = 0
@@ -50,7 +54,7 @@ class Shepherd:
             if not await world.call(self._read):
                 continue
             info = await world.call(lambda runtime: runtime.get(self.run_id))
-            if info.status == "failed" and self._retries < _RETRIES:
+            if info.status == "failed" and self._retries < _RETRIES and world.program.heal(self.run_id):
                 await self._retry()
             elif info.status != "running":
                 break
@@ -78,7 +82,7 @@ class Shepherd:
                     return False
         return True
 
-    def _spawn(self, coroutine: Any) -> None:
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(coroutine)
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
@@ -87,19 +91,18 @@ class Shepherd:
         """Send an event until somebody has accepted it; now and then without an id, or once more."""
         chance, world = self._world.chance, self._world
         await asyncio.sleep(chance.choice([0.0, 0.0, 0.1, 5.0]) * chance.random())
-        if chance.random() < 0.2:
+        if chance.random() < _NO_ID:
             event_id = None
         for _ in range(1 if event_id is None else chance.choice([1, 1, 2])):
             try:
-                await world.call(lambda runtime: _done(runtime.send_event(self.run_id, event, event_id=event_id)))
+                await world.call(lambda runtime: runtime.send_event(self.run_id, event, event_id=event_id))
             except (RunFinished, RunBusy):
                 return
 
     async def _retry(self) -> None:
-        self._world.program.heal(self.run_id)
         self._retries += 1
         try:
-            await self._world.call(lambda runtime: _done(runtime.retry(self.run_id)))
+            await self._world.call(lambda runtime: runtime.retry(self.run_id))
         except RunFinished:
             return  # an earlier call, whose answer was lost, has had it
 
@@ -118,11 +121,6 @@ class Shepherd:
             world.checker.problem(f"run {self.run_id}: {text}")
 
 
-async def _done(call: Any) -> bool:
-    await call
-    return True
-
-
 async def _result(runtime: DurableRuntime, run_id: str) -> Any:
     return await (await runtime.handler(run_id))
 
@@ -132,7 +130,6 @@ async def follow_children(world: World) -> None:
     async with asyncio.TaskGroup() as group:
         while True:
             for run_id in [run_id for run_id in world.checker.runs if run_id not in world.followed]:
-                world.followed.add(run_id)
                 group.create_task(Shepherd(world, run_id).follow())
             await asyncio.sleep(_STEP_S)
 
@@ -140,34 +137,57 @@ async def follow_children(world: World) -> None:
 async def make_trouble(world: World) -> None:
     """Let things go wrong from time to time, until the world is calm."""
     chance, faults = world.chance, world.faults
+    trouble: list[tuple[float, Callable[[World], Awaitable[None]]]] = [
+        (faults.kill, _kill),
+        (faults.leave, _leave),
+        (faults.jump, _jump),
+        (faults.noise, _noise),
+        (faults.cancel, _cancel),
+        (faults.pause, _pause),
+    ]
     while not world.is_calm:
         await asyncio.sleep(_STEP_S * 2 * chance.random())
-        worker = chance.choice(world.workers)
-        run_id = f"run-{chance.randrange(6)}"
-        if chance.random() < faults.kill * _STEP_S and worker.store is not None and worker.runtime is not None:
-            world.count("kill")
-            worker.store.crash()
-        if chance.random() < faults.leave * _STEP_S and worker.runtime is not None:
-            worker.leave()
-        if chance.random() < faults.jump * _STEP_S:
-            world.count("jump")
-            worker.jump()
-        if chance.random() < faults.noise * _STEP_S:
-            event = world.program.noise(chance)
-            if event is not None:
-                await _tell(world, lambda runtime, e=event, r=run_id: _done(runtime.send_event(r, e)))
-        if chance.random() < faults.cancel * _STEP_S:
-            world.count("cancel")
-            await _tell(world, lambda runtime, r=run_id: _done(runtime.cancel(r)))
-        if chance.random() < faults.pause * _STEP_S:
-            world.count("pause")
-            await _tell(world, lambda runtime, r=run_id: _done(runtime.pause(r)))
-            await asyncio.sleep(10 * chance.random())
-            await _tell(world, lambda runtime, r=run_id: _done(runtime.resume(r)))
+        for often, happen in trouble:
+            if chance.random() < often * _STEP_S:
+                world.count(happen.__name__.strip("_"))
+                await happen(world)
 
 
-async def _tell(world: World, make: Any) -> None:
-    try:
-        await world.call(make)
-    except (RunFinished, RunNotFound, RunBusy):
-        pass
+async def _kill(world: World) -> None:
+    worker = world.chance.choice(world.workers)
+    if worker.runtime is not None and worker.store is not None:
+        worker.store.crash()
+
+
+async def _leave(world: World) -> None:
+    world.chance.choice(world.workers).leave()
+
+
+async def _jump(world: World) -> None:
+    world.chance.choice(world.workers).jump()
+
+
+async def _noise(world: World) -> None:
+    event = world.program.noise(world.chance)
+    if event is not None:
+        await _tell(world, lambda runtime, run_id: runtime.send_event(run_id, event))
+
+
+async def _cancel(world: World) -> None:
+    await _tell(world, lambda runtime, run_id: runtime.cancel(run_id))
+
+
+async def _pause(world: World) -> None:
+    run_id = world.chance.choice(list(world.followed))
+    await _tell(world, lambda runtime, run_id: runtime.pause(run_id), run_id)
+    await asyncio.sleep(_PAUSE_S * world.chance.random())
+    await _tell(world, lambda runtime, run_id: runtime.resume(run_id), run_id)
+
+
+async def _tell(
+    world: World, tell: Callable[[DurableRuntime, str], Awaitable[None]], run_id: str | None = None
+) -> None:
+    """Tell some run something, unless it is over or was never started."""
+    told = run_id or world.chance.choice(list(world.followed))
+    with suppress(RunFinished, RunNotFound, RunBusy):
+        await world.call(lambda runtime: tell(runtime, told))

@@ -74,9 +74,7 @@ class Checker:
             self._look(worker, operation, result, before, now)
             before = now
 
-    def _look(
-        self, worker: WorkerStore, operation: Operation, result: Result, before: Tables, after: Tables
-    ) -> None:
+    def _look(self, worker: WorkerStore, operation: Operation, result: Result, before: Tables, after: Tables) -> None:
         if isinstance(operation, StartRun):
             if isinstance(result, Started) and result.created:
                 self.runs[operation.run_id] = RunMirror(operation.run_id)
@@ -145,7 +143,9 @@ class Checker:
             again = replay(ticks, PLANNER, None, READ_FIELD)
             if again != mirror.state:
                 yield f"the journal from its start gives another state: {differences(again, mirror.state)}"
-            stream = [entry for chunk in kept.journal.from_cursor(0, len(ticks) + 1) for entry in _entries(run_id, chunk)]
+            stream = [
+                entry for chunk in kept.journal.from_cursor(0, len(ticks) + 1) for entry in _entries(run_id, chunk)
+            ]
             if stream != mirror.published:
                 yield "the stream that is stored is not the one that was written"
         part = kept.stored(whole=False)
@@ -174,9 +174,11 @@ def _line(operation: Operation, result: Result) -> str:
         at = chunk.first_tick if chunk is not None else "-"
         refused = "" if result else " REFUSED"
         return f"commit {run_id} {at}: {' '.join(ticks)} [{operation.head.status}]{refused}"
-    shown = {True: "yes", False: "no"}.get(result) if isinstance(result, bool) else result  # type: ignore[call-overload]
-    if isinstance(result, Started | Posted):
-        shown = getattr(result, "outcome", None) or ("created" if getattr(result, "created", False) else "known")
+    shown: Any = result
+    if isinstance(result, Started):
+        shown = "created" if result.created else "known"
+    elif isinstance(result, Posted):
+        shown = result.outcome
     return f"{name} {run_id} -> {shown}"
 
 

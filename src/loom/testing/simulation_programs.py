@@ -1,28 +1,18 @@
-"""What a simulation runs: a program of one's own, or one that is made up from a seed.
+"""What a simulation runs: a program says which workflows there are, who answers them, and what must come out.
 
-The made-up one is a workflow whose bodies follow scripts: each work item has a name, and the name and the seed tell what
-its body does. So a body that runs again does the same, and what must be left of it can be told without running it.
 May import loom.steps.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter, defaultdict
-from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from typing_extensions import override
-
-from loom.steps.context import Context
-from loom.steps.decorators import step
-from loom.steps.errors import ChildRunFailed
-from loom.steps.events import Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent
-from loom.steps.retry import retry_policy, stop_after_attempt, wait_fixed
-from loom.steps.workflow import Workflow
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from random import Random
+
+    from loom.steps.events import Event, StartEvent
+    from loom.steps.workflow import Workflow
 
 
 class Ended(NamedTuple):
@@ -33,8 +23,9 @@ class Ended(NamedTuple):
     result: Any
     """What it ended with, if it completed."""
     events: list[Event]
-    """Its whole stream."""
+    """Its whole stream, the engine's own reports among them."""
     retried: bool
+    """Whether it had failed before, and was let go on."""
 
 
 class Program(Protocol):
@@ -56,8 +47,8 @@ class Program(Protocol):
         """An event that comes by itself, if there are such."""
         ...
 
-    def heal(self, run_id: str) -> None:
-        """Whatever a run failed for has been put right: it will be retried."""
+    def heal(self, run_id: str) -> bool:
+        """A run has failed: put right what it failed for, so that it can be retried; False to leave it so."""
         ...
 
     def check(self, ended: Ended) -> Iterator[str]:
@@ -65,284 +56,49 @@ class Program(Protocol):
         ...
 
 
-# -- the made-up program: events ----------------------------------------------------------------------------------------
+class OwnProgram:
+    """A user's workflow as a program."""
 
-
-class Begin(StartEvent):
-    """The input: the name of the script."""
-
-    script: str
-    is_child: bool = False
-
-
-class Piece(Event):
-    """A work item."""
-
-    path: str
-
-
-class Extra(HumanResponseEvent):
-    """A work item that nobody waits for, from a body or from outside."""
-
-    path: str
-
-
-class Done(Event):
-    """A work item is done."""
-
-    path: str
-
-
-class Mark(Event):
-    """A line on the stream."""
-
-    token: str
-
-
-class Ask(InputRequiredEvent):
-    """A body waits for an answer."""
-
-    to: str
-
-
-class Answer(HumanResponseEvent):
-    """What it waits for."""
-
-    to: str
-    token: str
-
-
-class Act(NamedTuple):
-    """One act of a body."""
-
-    kind: str
-    amount: float = 0.0
-
-
-class Script(NamedTuple):
-    """What the body of one work item does, and in how many attempts."""
-
-    acts: list[Act]
-    fails: int
-    fails_at: int
-    is_fatal: bool
-
-
-NOISE = "extra noise"
-"""The mark of events without an id: whoever sends them may send them twice."""
-
-_CHEAP = ("publish", "publish", "publish", "edit", "edit", "send")
-_DEAR = ("sleep", "sleep", "wait", "wait", "wait_briefly", "once", "once", "await", "sleep_in_task", "child")
-
-
-def script_of(name: str, path: str, is_child: bool) -> Script:
-    """The script of a work item, the same for the same name."""
-    chance = Random(f"{name}|{path}")  # noqa: S311 - chance that can be repeated
-    acts: list[Act] = []
-    for _ in range(chance.randint(0, 6)):
-        acts += [Act(chance.choice(_CHEAP)) for _ in range(chance.choice([0, 2, 10, 40]))]
-        acts.append(Act(chance.choice(_DEAR), chance.choice([0.0, 0.01, 0.5, 3.0, 20.0]) * chance.random()))
-    acts = [act for act in acts if not (is_child and act.kind == "child")]
-    fails = chance.choice([0, 0, 0, 0, 1, 2])
-    return Script(acts, fails, chance.randint(0, len(acts)), not is_child and chance.random() < 0.01)
-
-
-def pieces_of(name: str) -> list[str]:
-    """The work items of a run."""
-    return [str(number) for number in range(Random(name).randint(1, 5))]  # noqa: S311 - as above
-
-
-class Scripted(Workflow):
-    """A workflow whose bodies follow scripts."""
-
-    def __init__(self, witness: ScriptedProgram, **options: Any) -> None:
-        super().__init__(**options)
-        self.witness = witness
-
-    @step
-    async def begin(self, ctx: Context, ev: Begin) -> list[Piece]:
-        """Lay out the work."""
-        await ctx.store.set("script", [ev.script, ev.is_child])
-        return [Piece(path=path) for path in pieces_of(ev.script)]
-
-    @step(num_workers=3, retry_policy=retry_policy(wait=wait_fixed(0.7), stop=stop_after_attempt(4)))
-    async def work(self, ctx: Context, ev: Piece) -> Done:
-        """Follow the script."""
-        name, is_child = await ctx.store.get("script")
-        await _Body(self.witness, ctx, ev.path).perform(script_of(name, ev.path, is_child))
-        return Done(path=ev.path)
-
-    @step(num_workers=2)
-    async def extra(self, ctx: Context, ev: Extra) -> None:
-        """Leave a mark."""
-        ctx.write_event_to_stream(Mark(token=f"extra {ev.path}"))
-
-
-class Joined(Scripted):
-    """Ends when the stream of work items is through."""
-
-    @step
-    async def finish(self, ctx: Context, done: list[Done]) -> StopEvent:
-        """Tell what was done."""
-        return StopEvent(result=await _summary(ctx, [one.path for one in done]))
-
-
-class Collected(Scripted):
-    """Ends when all work items are collected."""
-
-    @step(num_workers=2)
-    async def finish(self, ctx: Context, ev: Done) -> StopEvent | None:
-        """Tell what was done, with the last of them."""
-        name, _ = await ctx.store.get("script")
-        found = ctx.collect_events(ev, [Done] * len(pieces_of(name)))
-        return StopEvent(result=await _summary(ctx, [one.path for one in found])) if found else None
-
-
-async def _summary(ctx: Context, paths: list[str]) -> dict[str, Any]:
-    edits = {path: await ctx.store.get(f"edits {path}", 0) for path in sorted(paths)}
-    return {"script": await ctx.store.get("script"), "edits": edits}
-
-
-class _Body:
-    """One execution of a script."""
-
-    def __init__(self, witness: ScriptedProgram, ctx: Context, path: str) -> None:
-        self._witness = witness
-        self._ctx = ctx
-        self._path = path
-        self._attempt = ctx.retry_info().retry_number
-        self._run_id = ctx.idempotency_key.rpartition(":work:")[0]
-        witness.keys[self._run_id, path].add(ctx.idempotency_key)
-
-    async def perform(self, script: Script) -> None:
-        for number, act in enumerate(script.acts):
-            if self._attempt < script.fails and number == script.fails_at:
-                raise RuntimeError(f"attempt {self._attempt} fails, as the script says")
-            await self._act(act, f"{self._path}/{self._attempt}/{number}", number)
-        if self._attempt < script.fails and script.fails_at == len(script.acts):
-            raise RuntimeError(f"attempt {self._attempt} fails at its end, as the script says")
-        if script.is_fatal and self._run_id not in self._witness.healed:
-            raise RuntimeError("nothing helps but somebody who puts it right")
-
-    async def _act(self, act: Act, token: str, number: int) -> None:
-        ctx = self._ctx
-        match act.kind:
-            case "publish":
-                ctx.write_event_to_stream(Mark(token=token))
-            case "edit":
-                key = f"edits {self._path}"
-                await ctx.store.set(key, await ctx.store.get(key, 0) + 1)
-            case "send":
-                ctx.send_event(Extra(path=token))
-            case "sleep":
-                await ctx.sleep(act.amount)
-            case "sleep_in_task":
-                await asyncio.ensure_future(ctx.sleep(act.amount))
-            case "await":
-                await asyncio.sleep(act.amount)
-            case "wait" | "wait_briefly":
-                await self._wait(token, act.amount if act.kind == "wait_briefly" else None)
-            case "once":
-                await self._once(f"once {number}")
-            case "child":
-                await self._child(token)
-            case _:
-                raise ValueError(f"No body knows how to {act.kind}.")
-
-    async def _wait(self, token: str, limit: float | None) -> None:
-        try:
-            await self._ctx.wait_for_event(
-                Answer, waiter_event=Ask(to=token), requirements={"to": token}, timeout=limit
-            )
-        except TimeoutError:
-            if limit is None:
-                raise
-
-    async def _once(self, name: str) -> None:
-        key = self._run_id, self._path, name
-        value = await self._ctx.once(name, lambda: self._witness.work_out(key))
-        self._witness.recorded[key].add(value)
-
-    async def _child(self, token: str) -> None:
-        try:
-            await self._ctx.run_child("leaf", script=f"{self._run_id}>{token}", is_child=True)
-        except ChildRunFailed:
-            self._witness.orphaned += 1  # somebody cancelled it
-
-
-class ScriptedProgram:
-    """The made-up program. It also witnesses what bodies see, from outside of all workers."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self.keys: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-        """The idempotency keys of each work item."""
-        self.recorded: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
-        """The values of `ctx.once` that bodies went on with."""
-        self.worked_out: Counter[tuple[str, str, str]] = Counter()
-        self.healed: set[str] = set()
-        self.orphaned = 0
-        self._tokens = 0
+    def __init__(
+        self,
+        make: Callable[[], Workflow],
+        inputs: dict[str, Any] | Callable[[int], dict[str, Any] | StartEvent] | None,
+        answer: Callable[[Event], Event | None] | None,
+        check: Callable[[Ended], None] | None,
+    ) -> None:
+        self._make = make
+        self._inputs = inputs
+        self._answer = answer
+        self._check = check
 
     def workflows(self) -> dict[str, Workflow]:
-        """Two that are started, and one for children."""
-        return {"joined": Joined(self, timeout=None), "collected": Collected(self, timeout=None), "leaf": Joined(self, timeout=None)}
+        """The one workflow, made anew."""
+        return {"simulated": self._make()}
 
     def start(self, number: int) -> tuple[str, dict[str, Any] | StartEvent]:
-        """Every other run is of the other one."""
-        return ("joined", "collected")[number % 2], {"script": f"{self._seed}/{number}"}
+        """The same input for all, or one by the number."""
+        inputs = self._inputs
+        return "simulated", inputs(number) if callable(inputs) else dict(inputs or {})
 
     def answer(self, run_id: str, event: Event) -> Event | None:
-        """Whoever asks is answered."""
-        if not isinstance(event, Ask):
-            return None
-        self._tokens += 1
-        return Answer(to=event.to, token=f"{run_id} {self._tokens}")
+        """What the user's function says."""
+        del run_id
+        return self._answer(event) if self._answer is not None else None
 
     def noise(self, chance: Random) -> Event | None:
-        """An answer that nobody asked for, or a piece of extra work."""
-        if chance.random() < 0.5:  # noqa: PLR2004 - a coin
-            return Answer(to="nobody", token="")
-        return Extra(path="noise")
+        """Nothing comes by itself."""
+        del chance
+        return None
 
-    def heal(self, run_id: str) -> None:
-        """From now on nothing is fatal to the run."""
-        self.healed.add(run_id)
-
-    def work_out(self, key: tuple[str, str, str]) -> str:
-        """A value that is another one each time."""
-        self.worked_out[key] += 1
-        return f"{key} {self.worked_out[key]}"
+    def heal(self, run_id: str) -> bool:
+        """A failed run is a result like others."""
+        del run_id
+        return False
 
     def check(self, ended: Ended) -> Iterator[str]:
-        """Every act once, every key the same, every recorded value the same."""
-        run_id = ended.run_id
-        for (owner, path), keys in self.keys.items():
-            if owner == run_id and len(keys) > 1:
-                yield f"work item {path} had the idempotency keys {sorted(keys)}"
-        for key, values in self.recorded.items():
-            if key[0] == run_id and len(values) > 1:
-                yield f"{key[2]} of work item {key[1]} had the values {sorted(values)}"
-        tokens = Counter(event.token for event in ended.events if isinstance(event, Mark) and event.token != NOISE)
-        if not ended.retried and tokens and max(tokens.values()) > 1:
-            yield f"published twice: {[token for token, times in tokens.items() if times > 1]}"
-        if ended.status == "completed" and not ended.retried:
-            yield from _check_completed(ended, tokens)
-
-    @override
-    def __repr__(self) -> str:
-        return "the made-up program"
-
-
-def _check_completed(ended: Ended, tokens: Counter[str]) -> Iterator[str]:
-    (name, is_child), counted = ended.result["script"], ended.result["edits"]
-    for path in pieces_of(name):
-        script = script_of(name, path, is_child)
-        reached = [(a, n) for a in range(script.fails) for n in range(script.fails_at)]
-        reached += [(script.fails, n) for n in range(len(script.acts))]
-        wanted = {f"{path}/{a}/{n}" for a, n in reached if script.acts[n].kind == "publish"}
-        if missing := wanted - tokens.keys():
-            yield f"never published: {sorted(missing)}"
-        edits = sum(script.acts[n].kind == "edit" for _, n in reached)
-        if counted.get(path) != edits:
-            yield f"work item {path} has {counted.get(path)} edits, not {edits}"
+        """What the user's function asserts."""
+        if self._check is not None:
+            try:
+                self._check(ended)
+            except AssertionError as error:
+                yield f"check: {error}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import contextmanager, suppress
-from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -16,8 +15,7 @@ from typing_extensions import override
 
 from loom.runtime.durable import adapter
 from loom.runtime.durable.runtime import DurableRuntime
-from loom.runtime.durable.settings import Settings
-from loom.store.errors import StoreError
+from loom.store.errors import StoreError, StoreUnavailable
 from loom.store.memory import MemoryDatabase
 from loom.testing.clock import VirtualLoop
 from loom.testing.faults import Crash, FaultPlan, FaultyStore
@@ -26,7 +24,9 @@ from loom.testing.simulation_checks import Checker, WorkerStore
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Awaitable, Callable, Iterator
+    from random import Random
 
+    from loom.runtime.durable.settings import Settings
     from loom.testing.simulation_programs import Program
 
 T = TypeVar("T")
@@ -78,7 +78,6 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
         def now_and_then(limit: float) -> float:
             return limit * chance.random() if chance.random() < 0.5 else 0.0  # noqa: PLR2004 - a coin
 
-        news = {name: now_and_then(0.5) for name in ("drop_news", "repeat_news", "delay_news", "shuffle_news")}
         store = FaultPlan(
             fail_before=now_and_then(0.05),
             fail_after=now_and_then(0.05),
@@ -89,7 +88,10 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
             lose_lease=now_and_then(0.03),
             stall=now_and_then(0.005),
             crash=now_and_then(0.02),
-            **news,
+            drop_news=now_and_then(0.5),
+            repeat_news=now_and_then(0.5),
+            delay_news=now_and_then(0.5),
+            shuffle_news=now_and_then(0.5),
         )
         return Faults(
             store=store,
@@ -184,7 +186,7 @@ class World:
         self.injected: Counter[str] = self.checker.counts
         self.began_at = loop.time()
         self.is_calm = False
-        self.followed: set[str] = set()
+        self.followed: dict[str, None] = {}
         """The runs that somebody looks after."""
         self.workers = [Worker(self, number) for number in range(workers)]
 
@@ -219,8 +221,8 @@ class World:
         error = task.exception()
         if error is None:
             return (task.result(),)
-        if type(error) is StoreError or not isinstance(error, Exception) or _is_fault(error):
-            return None
+        if isinstance(error, StoreUnavailable) or type(error) is StoreError or not isinstance(error, Exception):
+            return None  # the store has failed, or the runtime is closed
         raise error
 
     def calm(self) -> None:
@@ -231,12 +233,6 @@ class World:
             worker.skew_s = max(worker.skew_s, 0.0)
             if worker.store is not None:
                 worker.store.calm()
-
-
-def _is_fault(error: BaseException) -> bool:
-    from loom.store.errors import StoreUnavailable
-
-    return isinstance(error, StoreUnavailable)
 
 
 @contextmanager

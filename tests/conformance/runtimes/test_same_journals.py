@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 from runtime_deployments import KINDS, Deployment, new_deployment
-from runtime_watching import Watched, Witness, result, until, until_idle, until_released
+from runtime_watching import Watched, Witness, result, tick_names, until, until_released
 
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, catch_error, step
-from loom.core.ticks import TickAddEvent
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.steps.events import StepFailedEvent
 from loom.steps.retry import retry_policy, stop_after_attempt, wait_none
@@ -22,6 +21,8 @@ from loom.store.codec import encode_tick
 _TIMES = {"at", "due", "since", "deadline", "deadline_s", "first_at", "last_failed_at", "failed_at", "away_s"}
 _CHANCE = {"more", "mail"}
 """Which ticks came together is up to the event loop, and letters are numbered by the store."""
+
+NAP_S = 3600
 
 
 class Word(HumanResponseEvent):
@@ -62,7 +63,7 @@ class Script(Watched):
             words.append(word.text)
             async with ctx.store.edit_state() as state:
                 state["words"] = [*state.get("words", []), word.text]
-        await ctx.sleep(0.01)
+        await ctx.sleep(NAP_S)
         child = await ctx.run_child("child", n=len(words))
         return StopEvent(result=[words, [piece.n for piece in pieces], child])
 
@@ -70,6 +71,7 @@ class Script(Watched):
 class Child(Watched):
     @step
     async def work(self, ev: StartEvent) -> StopEvent:
+        await self.witness.at("child")
         return StopEvent(result=ev.n + 1)
 
 
@@ -82,41 +84,59 @@ def timeless(value: Any) -> Any:
     return value
 
 
-async def play(deployment: Deployment, how: str) -> tuple[list[Any], list[Any], Any]:
-    """Run the script. What is sent is sent when nothing else can happen, so that there is one order of ticks."""
-    witness = Witness()
+class Player:
+    """Runs the script. What happens from outside happens when nothing else can, so that there is one order of ticks."""
 
-    async def open_again() -> DurableRuntime:
-        options = {"idle_timeout": 0 if how == "released" else None}
-        return await deployment.open({"script": Script(witness), "child": Child(witness)}, **options)
+    def __init__(self, deployment: Deployment, how: str) -> None:
+        self.deployment = deployment
+        self.how = how
+        self.witness = Witness()
+        self.runtime: DurableRuntime
 
-    runtime = await open_again()
-    await runtime.start("script", {"value": ("x", 1.5)}, run_id="run")
-    for word in ("one", "two"):
-        await until_idle(runtime, "run")
-        if how == "released":
-            await until_released(runtime, "run")
-        elif how == "crashed":
-            await deployment.crash(runtime)
-            runtime = await open_again()
-        await runtime.send_event("run", Word(text=word), event_id=word)
-        await until(partial(_took, runtime, word), word)
-    assert await result(await runtime.handler("run")) == [["one", "two"], [1, -2], 3]
-    ticks = [json.loads(encode_tick(tick)) async for _, _, tick in runtime.history("run")]
-    handler = await runtime.handler("run")
-    published = [repr(event) async for event in handler.stream_events(after=-1)]
-    state = await runtime.state_at("run")
-    return timeless(ticks), published, timeless(json.loads(msgspec.json.encode(_plain(state.outcome))))
+    async def open(self) -> None:
+        code = {"script": Script(self.witness, timeout=None), "child": Child(self.witness)}
+        self.runtime = await self.deployment.open(code, idle_timeout=0 if self.how == "released" else None)
 
+    async def rest(self, last_tick: str, ticks: int) -> None:
+        """Wait until the run can only be moved from outside, then let the process end as it is to end here."""
+        await until(partial(self._ends_with, last_tick, ticks), f"{last_tick} as the last of more than {ticks} ticks")
+        if self.how == "released":
+            await until_released(self.runtime, "run")
+        elif self.how == "crashed":
+            await self.deployment.crash(self.runtime)
+            await self.open()
 
-async def _took(runtime: DurableRuntime, word: str) -> bool:
-    """Whether an event with this word is in the journal."""
-    events = [tick.event async for _, _, tick in runtime.history("run") if isinstance(tick, TickAddEvent)]
-    return any(f'"{word}"' in str(event.body) for event in events)
+    async def _ends_with(self, last_tick: str, ticks: int) -> bool:
+        names, state = await tick_names(self.runtime, "run"), await self.runtime.state_at("run")
+        return len(names) > ticks and names[-1] == last_tick and state.ticks == len(names) and state.is_blocked()
 
+    async def play(self) -> tuple[list[Any], list[Any], Any]:
+        """The ticks, the stream and the end."""
+        self.witness.hold("child")
+        await self.open()
+        await self.runtime.start("script", {"value": ("x", 1.5)}, run_id="run")
+        ticks = 0
+        for word in ("one", "two"):
+            await self.rest("TickAwaitEvent", ticks)
+            ticks = (await self.runtime.get("run")).ticks + 2
+            await self.runtime.send_event("run", Word(text=word), event_id=word)
+        await self.rest("TickSleep", 0)
+        await self.deployment.close(self.runtime)
+        await self.deployment.pass_time(NAP_S)
+        await self.open()
+        await self.rest("TickStartChild", 0)
+        await self.witness.came("child")
+        self.witness.let("child")
+        return await self.played()
 
-def _plain(outcome: Any) -> Any:
-    return {"status": outcome.status, "event": msgspec.to_builtins(outcome.event)}
+    async def played(self) -> tuple[list[Any], list[Any], Any]:
+        handler = await self.runtime.handler("run")
+        assert await result(handler) == [["one", "two"], [1, -2], 3]
+        ticks = [json.loads(encode_tick(tick)) async for _, _, tick in self.runtime.history("run")]
+        published = [repr(event) async for event in handler.stream_events(after=-1)]
+        outcome = (await self.runtime.state_at("run")).outcome
+        assert outcome is not None
+        return timeless(ticks), published, [outcome.status, msgspec.to_builtins(outcome.event)]
 
 
 @pytest.mark.parametrize("how", ["at once", "released", "crashed"])
@@ -127,7 +147,7 @@ async def test_all_stores_hold_the_same_journal(tmp_path: Path, how: str) -> Non
         folder.mkdir()
         deployment = new_deployment(kind, folder)
         try:
-            played[kind] = await play(deployment, how)
+            played[kind] = await Player(deployment, how).play()
         finally:
             await deployment.dispose()
     ticks, published, outcome = played["memory"]

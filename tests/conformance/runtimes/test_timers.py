@@ -8,7 +8,7 @@ import pytest
 from runtime_deployments import Deployment
 from runtime_watching import Watched, Witness, failure, result, soon, until_idle, until_info, until_released
 
-from loom import Context, HumanResponseEvent, StartEvent, StopEvent, step
+from loom import Context, HumanResponseEvent, RunInfo, StartEvent, StopEvent, step
 from loom.core.ticks import TickSleep, TickTimeout, TickTimerFired
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.steps.errors import WorkflowTimeoutError
@@ -60,11 +60,75 @@ async def slept(runtime: DurableRuntime, run_id: str) -> float:
 
 @pytest.mark.parametrize("idle_timeout", [None, 0], ids=["in memory", "released"])
 async def test_a_sleep_ends_in_time(deployment: Deployment, witness: Witness, idle_timeout: float | None) -> None:
-    runtime = await deployment.open({"sleeper": Sleeper(witness)}, idle_timeout=idle_timeout)
+    # The safety net does not come in time: it is the run's own alarm that wakes it.
+    runtime = await deployment.open({"sleeper": Sleeper(witness)}, idle_timeout=idle_timeout, poll_interval=600)
     assert await result(await runtime.start("sleeper", {"seconds": 0.2}, run_id="a")) == "rested"
     assert await slept(runtime, "a") >= 0.2
     assert witness.count("woke") == 1
     assert witness.count("begin") == (1 if idle_timeout is None else 2)
+
+
+async def test_nothing_that_happens_meanwhile_ends_a_sleep_early(deployment: Deployment, witness: Witness) -> None:
+    runtime = await deployment.open({"sleeper": Sleeper(witness)})
+    handler = await runtime.start("sleeper", {"seconds": 0.4}, run_id="a")
+    for number in range(3):
+        await until_info(runtime, "a", lambda info, least=number: info.kept_events >= least and info.ticks > 1)
+        await runtime.send_event("a", Word())
+    assert await result(handler) == "rested"
+    assert await slept(runtime, "a") >= 0.4
+
+
+@pytest.mark.parametrize("idle_timeout", [None, 0], ids=["in memory", "released"])
+async def test_the_end_of_one_sleep_ends_no_other(deployment: Deployment, idle_timeout: float | None) -> None:
+    runtime = await deployment.open({"two": TwoSleeps()}, idle_timeout=idle_timeout)
+    await result(await runtime.start("two", run_id="a"))
+    began = [at async for _, at, tick in runtime.history("a") if isinstance(tick, TickSleep)]
+    first, second = await fired(runtime, "a")
+    assert first - began[0] >= 0.05
+    assert second - began[1] >= 0.3
+
+
+class TwoSleeps(Watched):
+    @step
+    async def rest(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        await asyncio.gather(ctx.sleep(0.05), ctx.sleep(0.3))
+        return StopEvent()
+
+
+@pytest.mark.parametrize("idle_timeout", [None, 0], ids=["in memory", "released"])
+async def test_only_timers_that_are_armed_are_stored(deployment: Deployment, idle_timeout: float | None) -> None:
+    """One that was left behind would bring the run back for nothing."""
+    runtime = await deployment.open({"timers": Timers()}, idle_timeout=idle_timeout)
+    handler = await runtime.start("timers", run_id="a")
+    before: float | None = None
+    for number in range(3):
+        info = await until_info(runtime, "a", lambda info, last=before: _waits_anew(info, last))
+        before = info.active_waiters[0]["since"]
+        exported, state = await runtime.store.export("a"), await runtime.state_at("a")
+        assert exported is not None
+        assert {timer.seq: timer.due for timer in exported.timers} == {
+            number: timer.due for number, timer in state.timers.items()
+        }
+        assert len(exported.timers) == 2, "the run's timeout and the wait's"
+        await runtime.send_event("a", Word(text=str(number)))
+    assert await result(handler) == ["0", "1", "2"]
+    exported = await runtime.store.export("a")
+    assert exported is not None
+    assert exported.timers == ()
+
+
+def _waits_anew(info: RunInfo, last: float | None) -> bool:
+    return info.idle_since is not None and info.active_waiters[0]["since"] != last
+
+
+class Timers(Watched):
+    @step
+    async def wait(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        words = []
+        for _ in range(3):
+            await ctx.sleep(0.01)
+            words.append((await ctx.wait_for_event(Word, timeout=3600)).text)
+        return StopEvent(result=words)
 
 
 async def test_a_sleep_that_ended_while_nobody_was_alive(deployment: Deployment, witness: Witness) -> None:

@@ -7,7 +7,6 @@ of loom.runtime.
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -203,7 +202,12 @@ class StoredRuns:
         """Let a failed run go on from its failed step."""
         at = self.now()
         mail = PostMail(run_id, codec.encode_tick(TickRetryRun(at=at)), at, reopens=True)
-        await self._post(mail, "", "only a failed run can be retried")
+        try:
+            await self._post(mail, "", "only a failed run can be retried")
+        except RunFinished as error:
+            if error.status == "running":
+                raise StoreError(f"Run {run_id!r} is running: only a failed run can be retried.") from None
+            raise
 
     async def _tell(self, run_id: str, tick: WorkflowTick, too_late: str) -> None:
         await self._post(PostMail(run_id, codec.encode_tick(tick), tick.at), "", too_late)
@@ -226,7 +230,8 @@ class StoredRuns:
     async def _store_fork(self, source_id: str, tick: int, run_id: str) -> RunRow:
         row = await self.row(source_id)
         read_field = self.convert_for(row.workflow).field
-        downtime = await self._downtime()
+        # Who has not joined does not know better than what the other run was told last.
+        downtime = max(await self._downtime(), row.head.downtime)
         stored = await looking.forked(self.store, row, read_field, tick, run_id, self.now(), downtime)
         if not await self.committer.submit(ImportRun(stored)):
             raise RunExists(run_id, "so it cannot be the name of a fork")
@@ -236,13 +241,17 @@ class StoredRuns:
         return 0.0
 
     async def purge(self, run_id: str | None = None, *, ended_before: float | None = None) -> int:
-        """Delete an ended run with all its traces, or all that ended before a time. Returns how many."""
+        """Delete an ended run with its child runs, or all that ended before a time. Returns how many."""
         await self.ready()
         if run_id is None and ended_before is None:
             raise ValueError("purge() needs a run_id, or ended_before=... as a time in seconds since the epoch.")
         if run_id is not None and (await self.row(run_id)).head.status == "running":
             raise StoreError(f"Run {run_id!r} is running: cancel it before you purge it.")
         total = 0
+        if run_id is not None:
+            # A run that begins again under this id will have children of the same ids.
+            async for child in self.list(parent_id=run_id):
+                total += await self.purge(child.run_id)
         while True:
             gone = await self.committer.submit(PurgeRuns(run_id=run_id, ended_before=ended_before, limit=_PAGE))
             assert isinstance(gone, int)
@@ -256,20 +265,12 @@ class StoredRuns:
         stored = await self.store.export(run_id) if can_be_kept(run_id) else None
         if stored is None:
             raise RunNotFound(run_id)
-        return msgspec.json.encode({"loom_run": codec.FORMAT_VERSION, "run": stored})
+        return looking.packed(stored, self.now(), await self._downtime())
 
     async def import_run(self, data: bytes) -> str:
         """Store a run that was exported, and return its id. If it is not over, it goes on here."""
         await self.ready()
-        try:
-            entry = json.loads(data)
-            version, stored = entry["loom_run"], msgspec.convert(entry["run"], StoredRun)
-        except (ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"This is not an exported run: {error}") from error
-        if version > codec.FORMAT_VERSION:
-            raise StoreError(
-                f"The run was exported in format {version}; this version reads up to {codec.FORMAT_VERSION}."
-            )
+        stored = looking.unpacked(data, self.now(), await self._downtime())
         if not await self.committer.submit(ImportRun(stored)):
             raise RunExists(stored.row.run_id, "so the exported one cannot take its place")
         return stored.row.run_id

@@ -202,7 +202,8 @@ class RunHandle:
             waits = 0
             for chunk in chunks:
                 published = codec.decode_published(self.run_id, chunk)
-                for entry in published[max(0, position - chunk.first_cursor) :]:
+                position = max(position, chunk.first_cursor)  # what lies before it may have been pruned
+                for entry in published[position - chunk.first_cursor :]:
                     if internal or not is_internal(entry):
                         yield position, published_event(entry, self._convert)
                     if is_ending(entry) and not isinstance(entry, FailedReport | TimedOutReport):

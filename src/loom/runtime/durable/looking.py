@@ -5,8 +5,10 @@ May import loom.core, loom.effects, loom.store and the rest of loom.runtime.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from loom.core.commands import CommandPublishEvent
@@ -51,8 +53,7 @@ async def state_at(store: Store, row: RunRow, read_field: FieldReader, tick: int
     last = row.head.ticks - 1 if tick is None else tick
     if tick is None and not row.head.ticks:
         return BrokerState()  # nobody has taken it up yet
-    if not 0 <= last < row.head.ticks:
-        raise ValueError(f"Run {row.run_id!r} has the ticks 0 to {row.head.ticks - 1}: there is no tick {last}.")
+    _check_tick(row, last)
     stored = await store.load(row.run_id)
     assert stored is not None
     if stored.snapshot is not None and stored.snapshot.ticks <= last + 1:
@@ -69,14 +70,19 @@ async def state_at(store: Store, row: RunRow, read_field: FieldReader, tick: int
     return restored(row.run_id, None, chunks, StepsPlanner(), read_field, last + 1)
 
 
+def _check_tick(row: RunRow, tick: int) -> None:
+    if not 0 <= tick < row.head.ticks:
+        known = f"the ticks 0 to {row.head.ticks - 1}" if row.head.ticks else "no ticks yet"
+        raise ValueError(f"Run {row.run_id!r} has {known}: there is no tick {tick}.")
+
+
 async def forked(
     store: Store, row: RunRow, read_field: FieldReader, tick: int, run_id: str, now: float, downtime: float
 ) -> StoredRun:
     """A new run with the history of another one up to a tick. Child runs that were open stay with the other one."""
     if row.first_tick > 0:
         raise StoreError(f"Run {row.run_id!r} cannot be forked: its ticks before {row.first_tick} were pruned.")
-    if not 0 <= tick < row.head.ticks:
-        raise ValueError(f"Run {row.run_id!r} has the ticks 0 to {row.head.ticks - 1}: there is no tick {tick}.")
+    _check_tick(row, tick)
     ticks: list[WorkflowTick] = []
     async for entry in history(store, row.run_id):
         if entry.seq > tick:
@@ -103,6 +109,34 @@ async def forked(
         chunks=tuple(chunks),
         timers=tuple(TimerRow(number, timer.due, timer.purpose) for number, timer in sorted(state.timers.items())),
     )
+
+
+def packed(stored: StoredRun, now: float, downtime: float) -> bytes:
+    """A run as JSON, for another store. Each store counts downtime for itself, so only what is not told yet goes along.
+
+    `downtime` is that of the store the run comes from, as far as it is known.
+    """
+    untold = max(0.0, downtime - stored.row.head.downtime)
+    return msgspec.json.encode({"loom_run": codec.FORMAT_VERSION, "at": now, "run": _with_downtime(stored, -untold)})
+
+
+def unpacked(data: bytes, now: float, downtime: float) -> StoredRun:
+    """A run that was packed. The time on the way counts as time in which nobody was alive."""
+    try:
+        entry = json.loads(data)
+        version, packed_at = int(entry["loom_run"]), float(entry.get("at", now))
+        if version > codec.FORMAT_VERSION:
+            raise StoreError(
+                f"The run was exported in format {version}; this version reads up to {codec.FORMAT_VERSION}."
+            )
+        stored = msgspec.convert(entry["run"], StoredRun)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"This is not an exported run: {error}") from error
+    return _with_downtime(stored, downtime + min(0.0, stored.row.head.downtime) - max(0.0, now - packed_at))
+
+
+def _with_downtime(stored: StoredRun, downtime: float) -> StoredRun:
+    return replace(stored, row=replace(stored.row, head=replace(stored.row.head, downtime=downtime)))
 
 
 def _written(ticks: list[WorkflowTick], state: BrokerState, read_field: FieldReader) -> tuple[BrokerState, list[Chunk]]:

@@ -82,6 +82,10 @@ class Resident(LiveRun):
         # While nobody waits for news, a commit is under way.
         return self._core.is_blocked and adapter.waiter is not None and not (self._lane or adapter.undelivered)
 
+    def clock_changed(self) -> None:
+        """The clock was set, or the machine slept."""
+        self._adapter.clock_changed()
+
     def next_due(self) -> float | None:
         """When the first of its timers is due."""
         return min((timer.due for timer in self._core.look.timers.values()), default=None)

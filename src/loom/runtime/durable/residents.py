@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("loom.durable")
 
-_PAUSE_S = 1.0
-"""How long a store that failed is left alone, at least."""
-
 _MANY = 10_000
 """More runs than are ever taken up at once."""
 
@@ -371,13 +368,8 @@ class Residents:
         if error.outcome_unknown:
             self._forget(resident)
             resident.abort()
-            self._strand(run_id, "Run %s may have been released: %s", error)
-            return
-        _log.warning("Run %s could not be released: %s", run_id, error)
-        if resident.is_at_rest:
-            self._resting[run_id] = self._loop.time()
-            if self._alarm is None and self._idle_timeout is not None:
-                self._alarm = self._loop.call_later(max(self._idle_timeout, _PAUSE_S), self._release_rested)
+        # If it is here still, it is brought its mail when the store is back, and rests again.
+        self._strand(run_id, "Run %s could not be released: %s", error)
 
     async def close(self) -> None:
         """Let all runs leave memory; they stay in the store as they are."""

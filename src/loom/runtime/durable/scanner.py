@@ -25,6 +25,8 @@ _log = logging.getLogger("loom.durable")
 
 _BATCH = 200
 _PURGE_EVERY_S = 60.0
+_JUMP_S = 1.0
+"""If the clock and the event loop's time differ by so much more between two looks, the clock has jumped."""
 
 
 class Scanner:
@@ -49,6 +51,8 @@ class Scanner:
         """Runs that are not in memory and have a timer due soon."""
         self._alarm: asyncio.TimerHandle | None = None
         self._purged_at = float("-inf")
+        self._ahead = self._clock() - self._loop.time()
+        """How far the clock was ahead of the event loop's time, which stands still while a machine sleeps."""
         self._is_failing = False
         self._has_more = False
         """Whether there may be runs in the store that had no room here."""
@@ -77,6 +81,7 @@ class Scanner:
 
     async def _run(self) -> None:
         while True:
+            self._look_at_clock()
             try:
                 if not await self.scan():
                     self._on_lost()
@@ -86,7 +91,7 @@ class Scanner:
                 if not self._is_failing:
                     _log.error("The store fails, and is tried again every %s s: %s", self._interval_s, error)
                 self._is_failing = True
-            except Exception:
+            except Exception:  # noqa: BLE001 - whatever it is, the log tells it
                 # Without this task the process would lose its lease, and nobody would know why.
                 _log.exception("Looking at the store went wrong, and is tried again in %s s.", self._interval_s)
                 self._is_failing = True
@@ -97,6 +102,13 @@ class Scanner:
                 continue
             finally:
                 self._look.clear()
+
+    def _look_at_clock(self) -> None:
+        """If the clock was set, or the machine slept, runs in memory set their alarms by the new time."""
+        before, self._ahead = self._ahead, self._clock() - self._loop.time()
+        if abs(self._ahead - before) > _JUMP_S:
+            for resident in self._residents.runs.values():
+                resident.clock_changed()
 
     async def scan(self) -> bool:
         """Look once: the lease, what was stranded, missed mail, what needs a worker, what is due soon, what is old.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from loom.core.draft import FieldReader
     from loom.core.planner import Planner
-    from loom.core.ticks import WorkflowTick
+    from loom.core.ticks import TickStartRun, WorkflowTick
     from loom.runtime.durable.registered import Registered
     from loom.store.records import Chunk, Mail, Snapshot, StoredRun
 
@@ -55,8 +55,7 @@ def taken_up(
     row = stored.row
     mail = [read_mail(row.run_id, item, now) for item in stored.mail]
     if not row.head.ticks:
-        spec = codec.decode_start(row.run_id, stored.start)
-        return BrokerState(), [code.first_tick(row.run_id, spec, now), *mail]
+        return BrokerState(), [_first_tick(stored, code, now, mail), *mail]
     state = restored(row.run_id, stored.snapshot, stored.chunks, code.planner, code.convert.field)
     if state.ticks != row.head.ticks:
         raise CorruptRecord(row.run_id, f"tick {state.ticks}", f"the journal should have {row.head.ticks} ticks")
@@ -64,6 +63,17 @@ def taken_up(
     config = code.config
     resume = TickResume(at=max(now, state.at), away_s=away, config=config if config != state.config else None)
     return state, [resume, *mail]
+
+
+def _first_tick(stored: StoredRun, code: Registered, now: float, mail: list[WorkflowTick]) -> TickStartRun:
+    """What the run begins with. One that cannot begin with its input can be cancelled nevertheless."""
+    run_id = stored.row.run_id
+    try:
+        return code.first_tick(run_id, codec.decode_start(run_id, stored.start), now)
+    except Exception:
+        if not any(isinstance(tick, TickCancelRun) for tick in mail):
+            raise
+    return code.first_tick(run_id, codec.StartSpec(), now)
 
 
 def parked_again(state: BrokerState, ticks: list[WorkflowTick], code: Registered) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from durable_looking import until
+
 import loom
 from loom import Context, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
 from loom.store.memory import MemoryDatabase, MemoryStore
@@ -108,8 +110,7 @@ async def _mail_while_the_run_leaves(store: MemoryStore) -> object:
     async with loom.connect(store, poll_interval=RARELY, idle_timeout=10.0) as runtime:
         runtime.register(Ask(timeout=None), name="ask")
         handler = await runtime.start("ask", run_id="a")
-        while (await runtime.get("a")).idle_since is None:
-            await asyncio.sleep(0)
+        await until(runtime, "a", lambda info: info.idle_since)
         runtime._residents._spawn(runtime._residents._release("a"))  # type: ignore[union-attr]
         await runtime.send_event("a", Word(text="late"))
         async with asyncio.timeout(60):
@@ -127,8 +128,7 @@ async def _retried_as_it_ends() -> object:
     async with loom.connect(store, poll_interval=RARELY) as runtime:
         runtime.register(workflow, name="broken")
         await runtime.start("broken", run_id="a")
-        while (await runtime.get("a")).status != "failed":
-            await asyncio.sleep(0)
+        await until(runtime, "a", lambda info: info.status == "failed")
         workflow.mended = True
         await runtime.retry("a")
         async with asyncio.timeout(60):
@@ -144,7 +144,7 @@ async def _started_twice_at_once() -> None:
         runtime.register(Double(), name="double")
         handlers = await asyncio.gather(*(runtime.start("double", {"number": 4}, run_id="a") for _ in range(5)))
         assert [await handler for handler in handlers] == [8] * 5
-        assert [tick async for tick in runtime.history("a")][0].seq == 0
+        assert (await runtime.get("a")).ticks == 2
         assert runtime.figures["in_memory"] == 0
 
 

@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 import pytest
+from durable_looking import until
 
 import loom
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
@@ -119,11 +120,10 @@ async def test_whoever_awaits_a_run_hears_that_the_runtime_was_closed(tmp_path: 
             handler = await runtime.start("ask")
             result = asyncio.ensure_future(_result(handler))
             stream = asyncio.ensure_future(_read(handler))
-            while (await runtime.get(handler.run_id)).idle_since is None:
-                await asyncio.sleep(0)
+            await until(runtime, handler.run_id, lambda info: info.idle_since)
             await asyncio.sleep(0.01)
         for waiting in (result, stream):
-            with pytest.raises(StoreError, match="closed|not open"):
+            with pytest.raises(StoreError, match=r"closed|not open"):
                 await asyncio.wait_for(waiting, 5)
 
 
@@ -142,7 +142,7 @@ async def test_second_engine_on_a_file_is_told_who_has_it(tmp_path: Path) -> Non
         await first.ready()
         async with loom.connect(url) as second:
             second.register(Quick(), name="quick")
-            with pytest.raises(StoreLocked, match="runs.db"):
+            with pytest.raises(StoreLocked, match=r"runs\.db"):
                 await second.start("quick")
             await first.close()
             assert await (await second.start("quick")) == "done"
