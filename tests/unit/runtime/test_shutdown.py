@@ -63,6 +63,7 @@ workflow = globals()[sys.argv[1]](timeout=None, num_concurrent_runs=int(sys.argv
 
 
 async def main(seconds):
+    asyncio.get_running_loop().slow_callback_duration = 60  # the machine may be busy: that is no warning
     for number in range(6):
         workflow.run(run_id=str(number))
     await asyncio.sleep(seconds)
@@ -116,6 +117,7 @@ async def beside():
 
 
 async def main():
+    asyncio.get_running_loop().slow_callback_duration = 60
     task = asyncio.create_task(beside())
     Long().run()
     await asyncio.sleep(0.01)

@@ -23,7 +23,7 @@ from loom.steps.events import Event
 from loom.store import codec
 from loom.store.errors import RunBusy, RunExists, RunFinished, RunNotFound, StoreError
 from loom.store.operations import ImportRun, Posted, PostMail, PurgeRuns
-from loom.store.records import RunQuery, StoredRun
+from loom.store.records import RunQuery
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
