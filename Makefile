@@ -32,6 +32,14 @@ test: $(READY) ## Run all tests
 kill: $(READY) ## Kill processes at 5,000 points and check what is left
 	@$(BIN)/python tests/kill/kill_sweep.py $(ARGS)
 
+.PHONY: faults
+faults: $(READY) ## Let the disk fail at 1,000 points and check what is left
+	@$(BIN)/python tests/faults/fault_points.py $(ARGS)
+
+.PHONY: chaos
+chaos: $(READY) ## Stop PostgreSQL hard under load for ten minutes and check what is left
+	@$(BIN)/python tests/faults/chaos.py $(ARGS)
+
 .PHONY: lint
 lint: $(READY) ## Check style, format, types and layers
 	@$(BIN)/python -m ruff check .

@@ -128,7 +128,8 @@ class Scanner:
         for run_id in sorted(stranded):
             self._residents.wake(run_id)
         for run_id in await self._store.owned(self._residents.fence, with_mail=True):
-            self._residents.wake(run_id)  # the news of it may have been lost
+            if run_id in self._residents.runs:
+                self._residents.wake(run_id)  # the news of it may have been lost
         await self._claim()
         await self._set_alarms()
         await self._purge()

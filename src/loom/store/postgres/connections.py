@@ -38,16 +38,21 @@ def told_as_store_errors(address: Address, outcome: str = "") -> Iterator[None]:
     try:
         yield
     except driver.UNSUITABLE as error:
-        raise StoreError(f"{address.place}: this cannot be stored: {error}{outcome}") from error
+        raise StoreError(f"{address.place}: this cannot be stored: {_sentence(error)}{outcome}") from error
     except driver.REPEATED as error:
-        raise StoreError(f"{address.place}: this is stored already: {error}{outcome}") from error
+        raise StoreError(f"{address.place}: this is stored already: {_sentence(error)}{outcome}") from error
     except driver.FAILURES as error:
         raise StoreUnavailable(f"{address.place}: {cause(error)}{outcome}") from error
 
 
 def cause(error: BaseException) -> str:
-    """An error in one line."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    """An error as a sentence."""
+    return f"{type(error).__name__}: {_sentence(error)}" if str(error) else f"{type(error).__name__}."
+
+
+def _sentence(error: BaseException) -> str:
+    text = str(error)
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 class Connections:
