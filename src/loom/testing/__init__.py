@@ -1,8 +1,9 @@
 """Tools for testing workflows, for Loom's own tests and for yours.
 
 `WorkflowTestRunner` runs a workflow and collects its events. `run_virtual` runs a coroutine under a virtual clock, on
-which days pass at once. `run_transcript` drives the engine alone by a readable script. Names are loaded when they are
-first used. May import everything below: runtimes, steps, core.
+which days pass at once. `simulate` runs a workflow through crashes and all else that can go wrong, from a seed.
+`run_transcript` drives the engine alone by a readable script. Names are loaded when they are first used. May import
+everything below: runtimes, stores, steps, core.
 """
 
 from __future__ import annotations
@@ -12,27 +13,47 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from loom.testing.clock import VIRTUAL_EPOCH, StalledError, VirtualLoop, run_virtual
+    from loom.testing.faults import FaultPlan, FaultyStore
     from loom.testing.runner import WorkflowTestResult, WorkflowTestRunner
+    from loom.testing.simulation import Report, SimulationFailure, simulate
+    from loom.testing.simulation_programs import Ended, Program
+    from loom.testing.simulation_world import Faults
     from loom.testing.transcripts import run_transcript
 
 _HOMES = {
     "VIRTUAL_EPOCH": "loom.testing.clock",
+    "Ended": "loom.testing.simulation_programs",
+    "FaultPlan": "loom.testing.faults",
+    "Faults": "loom.testing.simulation_world",
+    "FaultyStore": "loom.testing.faults",
+    "Program": "loom.testing.simulation_programs",
+    "Report": "loom.testing.simulation",
+    "SimulationFailure": "loom.testing.simulation",
     "StalledError": "loom.testing.clock",
     "VirtualLoop": "loom.testing.clock",
     "WorkflowTestResult": "loom.testing.runner",
     "WorkflowTestRunner": "loom.testing.runner",
     "run_transcript": "loom.testing.transcripts",
     "run_virtual": "loom.testing.clock",
+    "simulate": "loom.testing.simulation",
 }
 
 __all__ = [
     "VIRTUAL_EPOCH",
+    "Ended",
+    "FaultPlan",
+    "Faults",
+    "FaultyStore",
+    "Program",
+    "Report",
+    "SimulationFailure",
     "StalledError",
     "VirtualLoop",
     "WorkflowTestResult",
     "WorkflowTestRunner",
     "run_transcript",
     "run_virtual",
+    "simulate",
 ]
 
 

@@ -29,7 +29,7 @@ from loom.testing.faults import Crash
 from loom.testing.simulation_actors import Shepherd, follow_children, make_trouble
 from loom.testing.simulation_programs import OwnProgram
 from loom.testing.simulation_scripts import ScriptedProgram
-from loom.testing.simulation_world import Faults, ShuffledLoop, World, listening, snapshots_after
+from loom.testing.simulation_world import Faults, ShuffledLoop, StandstillError, World, listening, snapshots_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,25 +95,28 @@ def simulate(  # noqa: PLR0913 - all but the first by name
     chance = Random(f"world {seed}")  # noqa: S311 - chance that can be repeated
     loop = ShuffledLoop(Random(f"schedule {seed}"))  # noqa: S311 - as above
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        world = runner.run(_simulated(program, chance, runs, faults, settings, workers))
+        world = runner.run(_made(program, chance, faults, settings, workers))
+        try:
+            runner.run(_live_through(world, runs))
+        except StandstillError as error:
+            world.checker.problem(str(error))
     if world.checker.problems:
         raise SimulationFailure(_failure(world, seed, again))
     return _report(world, seed)
 
 
-async def _simulated(
-    program: Program,
-    chance: Random,
-    runs: int,
-    faults: Faults | None,
-    settings: Settings | None,
-    workers: int | None,
+async def _made(
+    program: Program, chance: Random, faults: Faults | None, settings: Settings | None, workers: int | None
 ) -> World:
-    """The world when everything has ended."""
     drawn, drawn_settings, drawn_workers = Faults.drawn(chance), _settings(chance), chance.randint(1, 3)
     world = World(program, chance, faults or drawn, settings or drawn_settings, workers or drawn_workers)
     world.loop.set_exception_handler(lambda _loop, context: _unhandled(world, context))
-    with listening(world.checker), snapshots_after(chance.choice([1, 10, 50, 50])):
+    return world
+
+
+async def _live_through(world: World, runs: int) -> None:
+    """Let everything happen, and look at what is left."""
+    with listening(world.checker), snapshots_after(world.chance.choice([1, 10, 50, 50])):
         background = [asyncio.create_task(worker.live()) for worker in world.workers]
         background += [asyncio.create_task(make_trouble(world)), asyncio.create_task(follow_children(world))]
         shepherds = [Shepherd(world, f"run-{number}") for number in range(runs)]
@@ -134,7 +137,6 @@ async def _simulated(
         for worker in world.workers:
             if worker.runtime is not None:
                 await worker.runtime.close()
-    return world
 
 
 def _settings(chance: Random) -> Settings:

@@ -89,6 +89,8 @@ class Script(NamedTuple):
 _FATAL = 0.01
 """How many scripts fail until somebody puts right what they fail for."""
 
+_HASTE_S = 30.0
+
 NOISE = "extra noise"
 """The mark of events without an id: whoever sends them may send them twice."""
 
@@ -246,16 +248,17 @@ class ScriptedProgram:
         self._tokens = 0
 
     def workflows(self) -> dict[str, Workflow]:
-        """Two that are started, and one for children."""
+        """Three that are started, one of them with little time, and one for children."""
         return {
             "joined": Joined(self, timeout=None),
             "collected": Collected(self, timeout=None),
+            "hasty": Joined(self, timeout=_HASTE_S),
             "leaf": Joined(self, timeout=None),
         }
 
     def start(self, number: int) -> tuple[str, dict[str, Any] | StartEvent]:
-        """Every other run is of the other one."""
-        return ("joined", "collected")[number % 2], {"script": f"{self._seed}/{number}"}
+        """Of each in turn."""
+        return ("joined", "collected", "hasty")[number % 3], {"script": f"{self._seed}/{number}"}
 
     def answer(self, run_id: str, event: Event) -> Event | None:
         """Whoever asks is answered."""

@@ -35,15 +35,31 @@ _MAX_SKEW_S = 90.0
 _JUMPS = (-60.0, -5.0, -0.5, -0.01, 0.01, 0.5, 5.0, 60.0)
 
 
+_TURNS = 100_000
+"""After so many turns of the event loop at one and the same moment, something is going round in circles."""
+
+
+class StandstillError(RuntimeError):
+    """Something is always ready to run, so that time cannot pass."""
+
+
 class ShuffledLoop(VirtualLoop):
     """A virtual loop that runs what is ready in an order by its seed, so that every seed is another schedule."""
 
     def __init__(self, chance: Random) -> None:
         super().__init__()
         self._chance = chance
+        self._moment, self._turns = 0.0, 0
 
     def _run_once(self) -> None:
         ready: Any = self._ready  # type: ignore[attr-defined]
+        if self._moment != self.time():
+            self._moment, self._turns = self.time(), 0
+        self._turns += 1
+        if self._turns > _TURNS:
+            self._turns = 0
+            busy = [task for task in asyncio.all_tasks(self) if getattr(task, "_fut_waiter", None) is None]
+            raise StandstillError(f"Time does not pass, because of {busy or list(ready)}")
         if len(ready) > 1:
             handles = list(ready)
             self._chance.shuffle(handles)

@@ -115,8 +115,7 @@ class Residents:
     def arrived(self, run_id: str) -> None:
         """A run is in memory, or will not be. What has come for it meanwhile is brought to it."""
         self._coming.pop(run_id, None)
-        self._promised.pop(run_id, None)
-        if run_id not in self.runs:
+        if self._promised.pop(run_id, None) is not None and run_id not in self.runs:
             self._let_in()  # it has not taken its place
         if run_id in self._again:
             self._again.discard(run_id)
