@@ -40,6 +40,14 @@ faults: $(READY) ## Let the disk fail at 1,000 points and check what is left
 chaos: $(READY) ## Stop PostgreSQL hard under load for ten minutes and check what is left
 	@$(BIN)/python tests/faults/chaos.py $(ARGS)
 
+.PHONY: sim
+sim: $(READY) ## Simulate crashes, faults and clocks for 10 million ticks
+	@$(BIN)/python -m loom.testing.simulation_sweep --ticks 10000000 $(ARGS)
+
+.PHONY: golden
+golden: $(READY) ## Record the golden histories of this version: make golden ARGS=0.2
+	@$(BIN)/python tests/golden/golden_record.py $(ARGS)
+
 .PHONY: lint
 lint: $(READY) ## Check style, format, types and layers
 	@$(BIN)/python -m ruff check .

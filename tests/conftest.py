@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -28,3 +29,12 @@ def until_idle() -> Callable[[Any], Awaitable[None]]:
                 return
 
     return wait
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Show what tests have counted (`record_property` with a number), summed up over all of them."""
+    totals: Counter[str] = Counter()
+    for report in terminalreporter.getreports("passed"):
+        totals.update({name: value for name, value in report.user_properties if isinstance(value, int)})
+    for name, total in totals.items():
+        terminalreporter.write_line(f"{name}: {total:,}")

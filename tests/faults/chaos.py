@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,11 +27,14 @@ if __name__ == "__main__":
 
 from fault_waiting import until
 from fault_work import Caller
-from kill_checks import check
+from kill_checks import Words
+from kill_checks import _all_runs as all_runs
+from kill_witness import words_of
 from kill_workload import WORKFLOWS, Plan, Workload, _plan, witness
 from postgres_server import OwnServer, own_server
 
 import loom
+from loom.runtime.connect import open_store
 from loom.store.postgres import driver
 
 WORKER = Path(__file__).with_name("chaos_worker.py")
@@ -101,8 +105,7 @@ class Chaos:
             witness.close()
         self.report.runs = len(self._plans)
         self.report.refusals = len(caller.refusals)
-        work = Workload(PREFIX, tuple(self._plans), {}, False, 8)
-        self.report.problems += await check(self._server.url, self._side, work)
+        self.report.problems += await _problems_of(self._plans, self._server.url, self._side)
         log = self._log.read_text()
         self.report.lost_leases = log.count("The lease of ")
         self.report.problems += _unexpected(log)
@@ -197,6 +200,22 @@ class Chaos:
         worker.wait()
         self._workers.remove(worker)
         self._workers.append(self._worker())
+
+
+async def _problems_of(plans: list[Plan], url: str, side: Path) -> list[str]:
+    """The checks of the kill sweep, run by run, each with what was witnessed of it: there may be thousands."""
+    words: dict[str, Words] = defaultdict(lambda: defaultdict(list))
+    for what, entries in words_of(side).items():
+        for entry in entries:
+            run_id = entry["run"] if "run" in entry else entry["key"]
+            words[run_id.partition(":")[0]][what].append(entry)
+    store = open_store(url)
+    await store.open()
+    try:
+        works = [Workload(PREFIX, (plan,), {}, False, 8) for plan in plans]
+        return [problem for work in works async for problem in all_runs(store, work, words[work.plans[0].run_id])]
+    finally:
+        await store.close()
 
 
 def _unexpected(log: str) -> list[str]:

@@ -5,52 +5,53 @@ from __future__ import annotations
 import pytest
 
 from loom import Context, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
+from loom.runtime.durable.settings import Settings
 from loom.testing import Ended, Faults, SimulationFailure, simulate
 from loom.testing.faults import FaultPlan
 
 
 class Question(InputRequiredEvent):
-    day: int
+    number: int
 
 
 class Reply(HumanResponseEvent):
-    day: int
+    number: int
     good: bool
 
 
-class Diary(Workflow):
-    """Asks every day for a week."""
+class Rounds(Workflow):
+    """Asks every few minutes."""
 
     @step
     async def ask(self, ctx: Context, ev: StartEvent) -> StopEvent:
         good = 0
-        for day in range(ev.days):
-            await ctx.sleep(24 * 3600)
+        for number in range(ev.rounds):
+            await ctx.sleep(300)
             reply = await ctx.wait_for_event(
-                Reply, waiter_event=Question(day=day), requirements={"day": day}, timeout=None
+                Reply, waiter_event=Question(number=number), requirements={"number": number}, timeout=None
             )
             good += reply.good
         return StopEvent(result=good)
 
 
 def reply(event: object) -> Reply | None:
-    return Reply(day=event.day, good=event.day % 2 == 0) if isinstance(event, Question) else None
+    return Reply(number=event.number, good=event.number % 2 == 0) if isinstance(event, Question) else None
 
 
-CRASHES = Faults(store=FaultPlan(crash=0.05, slow=0.5, drop_news=0.3), lasts_s=7 * 24 * 3600.0)
+CRASHES = Faults(store=FaultPlan(crash=0.05, slow=0.5, drop_news=0.3), lasts_s=1800.0)
 
 
-def make_diary() -> Diary:
-    return Diary(timeout=None)
+def make_rounds() -> Rounds:
+    return Rounds(timeout=None)
 
 
-def test_a_week_passes_at_once_with_crashes() -> None:
+def test_half_an_hour_passes_at_once_with_crashes() -> None:
     ended: list[Ended] = []
     report = simulate(
-        make_diary, seed=7, runs=3, inputs={"days": 7}, answer=reply, check=ended.append, faults=CRASHES, workers=2
+        make_rounds, seed=7, runs=3, inputs={"rounds": 7}, answer=reply, check=ended.append, faults=CRASHES, workers=2
     )
     assert report.statuses == {"completed": 3}
-    assert report.seconds >= 7 * 24 * 3600
+    assert report.seconds >= 7 * 300
     assert report.counts["crash"] > 0
     assert [run.result for run in ended] == [4, 4, 4]
 
@@ -58,10 +59,10 @@ def test_a_week_passes_at_once_with_crashes() -> None:
 def test_inputs_may_depend_on_the_run() -> None:
     ended: dict[str, Ended] = {}
     simulate(
-        make_diary,
+        make_rounds,
         seed=1,
         runs=3,
-        inputs=lambda number: {"days": number},
+        inputs=lambda number: {"rounds": number},
         answer=reply,
         check=lambda run: ended.update({run.run_id: run}),
         faults=Faults(),
@@ -71,51 +72,43 @@ def test_inputs_may_depend_on_the_run() -> None:
 
 def test_what_a_check_asserts_must_hold() -> None:
     def check(run: Ended) -> None:
-        assert run.result == 5, "it was a better week"
+        assert run.result == 5, "they were better rounds"
 
-    with pytest.raises(SimulationFailure, match=r"(?s)seed 7.*it was a better week.*simulate\(\.\.\., seed=7\)"):
-        simulate(make_diary, seed=7, runs=1, inputs={"days": 7}, answer=reply, check=check, faults=Faults())
+    with pytest.raises(SimulationFailure, match=r"(?s)seed 7.*they were better rounds.*simulate\(\.\.\., seed=7\)"):
+        simulate(make_rounds, seed=7, runs=1, inputs={"rounds": 7}, answer=reply, check=check, faults=Faults())
 
 
 def test_a_run_that_nobody_answers_does_not_end() -> None:
     with pytest.raises(SimulationFailure, match=r"(?s)nothing has gone wrong for.*it has not ended"):
-        simulate(make_diary, seed=7, runs=1, inputs={"days": 1}, faults=Faults(lasts_s=1.0))
+        simulate(make_rounds, seed=7, runs=1, inputs={"rounds": 1}, faults=Faults(lasts_s=1.0))
 
 
-class Forgetful(Workflow):
-    """Keeps what it has done where a crash does not leave it."""
+billed: list[str] = []
 
-    def __init__(self) -> None:
-        super().__init__(timeout=None)
-        self.seen = 0
+
+class Spendthrift(Workflow):
+    """Calls something that costs money, without `ctx.once`."""
 
     @step
-    async def count(self, ctx: Context, ev: StartEvent) -> StopEvent:
-        for _ in range(5):
-            self.seen += 1
-            await ctx.sleep(60)
-        return StopEvent(result=self.seen)
+    async def buy(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        billed.append(ctx.idempotency_key)
+        await ctx.sleep(600)
+        return StopEvent()
+
+
+def make_spendthrift() -> Spendthrift:
+    return Spendthrift(timeout=None)
 
 
 def test_a_workflow_that_does_not_survive_a_crash_is_found() -> None:
     def check(run: Ended) -> None:
-        assert run.result == 5
+        assert len(billed) == 1, f"it was billed {len(billed)} times"
 
-    calm = simulate(Forgetful, seed=1, runs=1, check=check, faults=Faults(), settings=_in_memory(), workers=1)
-    assert calm.statuses == {"completed": 1}
-    with pytest.raises(SimulationFailure, match="check"):
-        simulate(
-            Forgetful,
-            seed=1,
-            runs=1,
-            check=check,
-            faults=Faults(kill=0.05, lasts_s=300),
-            settings=_in_memory(),
-            workers=1,
-        )
+    def simulated(faults: Faults) -> None:
+        billed.clear()
+        settings = Settings(idle_timeout=None)
+        simulate(make_spendthrift, seed=1, runs=1, check=check, faults=faults, settings=settings, workers=1)
 
-
-def _in_memory() -> object:
-    from loom.runtime.durable.settings import Settings
-
-    return Settings(idle_timeout=None)
+    simulated(Faults())
+    with pytest.raises(SimulationFailure, match="it was billed"):
+        simulated(Faults(kill=0.05, lasts_s=300))

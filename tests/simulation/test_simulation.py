@@ -1,6 +1,6 @@
 """The real runtime in a simulated world, seed by seed: every promise holds, whatever goes wrong.
 
-One seed alone: `pytest tests/simulation --sim-seed N`, or `python -m loom.testing.simulation --sim-seed N`.
+One seed alone: `pytest tests/simulation --sim-seed N`, or `python -m loom.testing.simulation_sweep --sim-seed N`.
 """
 
 from __future__ import annotations

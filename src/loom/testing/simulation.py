@@ -8,8 +8,8 @@ The workers, their clocks, the disk and the news are virtual, so days pass at on
 slow and failing writes, and news that are late, lost or repeated come from the seed. Checkers look at every write. If a
 promise does not hold, that is a `SimulationFailure`, whose text has the seed that shows it again.
 
-    python -m loom.testing.simulation --sim-seed 7             # one seed of a made-up program
-    python -m loom.testing.simulation --ticks 10000000         # as many seeds as it takes
+    python -m loom.testing.simulation_sweep --sim-seed 7             # one seed of a made-up program
+    python -m loom.testing.simulation_sweep --ticks 10000000         # as many seeds as it takes
 
 May import loom.runtime, loom.steps and loom.store.
 """
@@ -17,7 +17,6 @@ May import loom.runtime, loom.steps and loom.store.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -91,7 +90,9 @@ def simulate(  # noqa: PLR0913 - all but the first by name
         program = ScriptedProgram(seed)
     elif callable(workflow):
         program = OwnProgram(workflow, inputs, answer, check)
-    again = f"python -m loom.testing.simulation --sim-seed {seed}" if workflow is None else f"simulate(..., {seed=})"
+    again = (
+        f"python -m loom.testing.simulation_sweep --sim-seed {seed}" if workflow is None else f"simulate(..., {seed=})"
+    )
     chance = Random(f"world {seed}")  # noqa: S311 - chance that can be repeated
     loop = ShuffledLoop(Random(f"schedule {seed}"))  # noqa: S311 - as above
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
@@ -184,9 +185,3 @@ def _report(world: World, seed: int) -> Report:
         counts=dict(checker.counts),
         digest=checker.digest,
     )
-
-
-if __name__ == "__main__":
-    from loom.testing.simulation_sweep import main
-
-    sys.exit(main(sys.argv[1:]))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from loom.steps.events import Event
     from loom.testing.simulation_world import World
 
-_STEP_S, _PAUSE_S = 0.5, 10.0
+_STEP_S, _STEPS, _PAUSE_S = 0.5, 1000, 10.0
 _NO_ID = 0.2
 """How many events are sent without an id."""
 _RETRIES = 3
@@ -145,10 +145,11 @@ async def make_trouble(world: World) -> None:
         (faults.cancel, _cancel),
         (faults.pause, _pause),
     ]
+    step_s = max(_STEP_S, faults.lasts_s / _STEPS)
     while not world.is_calm:
-        await asyncio.sleep(_STEP_S * 2 * chance.random())
+        await asyncio.sleep(step_s * 2 * chance.random())
         for often, happen in trouble:
-            if chance.random() < often * _STEP_S:
+            if chance.random() < often * step_s:
                 world.count(happen.__name__.strip("_"))
                 await happen(world)
 

@@ -197,5 +197,8 @@ class WorkerStore(MemoryStore):
         """As every store, before the eyes of the checker."""
         before = self.database.tables
         results = await super().apply(group)
-        self._checker.wrote(self, group, results, before, self.database.tables)
+        try:
+            self._checker.wrote(self, group, results, before, self.database.tables)
+        except Exception as error:  # noqa: BLE001 - whoever writes shall not be disturbed by whoever looks
+            self._checker.problem(f"what was written cannot be read: {error!r}")
         return results

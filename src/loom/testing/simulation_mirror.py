@@ -13,7 +13,15 @@ from loom.core.draft import Draft
 from loom.core.invariants import violations
 from loom.core.reduce import transition
 from loom.core.state import BrokerState
-from loom.core.ticks import TickEditStore, TickPublishEvent, TickRetryRun, TickStepResult, TickTimeout, TickTimerFired
+from loom.core.ticks import (
+    Source,
+    TickEditStore,
+    TickPublishEvent,
+    TickRetryRun,
+    TickStepResult,
+    TickTimeout,
+    TickTimerFired,
+)
 from loom.runtime.durable.heads import status_of
 from loom.runtime.durable.registered import anybody
 from loom.steps.planner import StepsPlanner
@@ -30,8 +38,6 @@ if TYPE_CHECKING:
 
 PLANNER = StepsPlanner()
 READ_FIELD = anybody().field
-
-_EFFECTS = (TickEditStore, TickPublishEvent)
 
 
 class RunMirror:
@@ -105,13 +111,10 @@ class RunMirror:
                 yield f"timer {tick.timer} fired, but was not stored"
             elif tick.at < stored.due:
                 yield f"timer {tick.timer} fired {stored.due - tick.at} s early"
-            if tick.timer in self._fired:
-                yield f"timer {tick.timer} fired twice"
-            self._fired.add(tick.timer)
 
     def _reduce(self, tick: WorkflowTick, led_to: list[Published]) -> Iterator[str]:
         draft = self._draft
-        marks = draft.store_version, draft.published
+        version, timers, shown = draft.store_version, draft.timers, len(led_to)
         transition(draft, tick)
         for command in draft.commands:
             if isinstance(command, CommandPublishEvent):
@@ -119,19 +122,32 @@ class RunMirror:
             elif isinstance(command, CommandRunWorker):
                 self._executions[command.seq] = command.execution
         draft.commands = []
-        if isinstance(tick, TickRetryRun):
-            self.retries += 1
-        elif isinstance(tick, TickStepResult):
-            # The work is done, or a wrong answer to a collect call lets the same execution have its effects again.
-            self._effects.pop(tick.item, None)
-        elif isinstance(tick, _EFFECTS) and tick.source is not None:
-            changed = draft.store_version > marks[0] if isinstance(tick, TickEditStore) else draft.published > marks[1]
-            execution = self._executions.get(tick.source.seq)
-            if changed and execution is not None:
-                done = self._effects.setdefault(tick.source.item, set())
-                if (execution, tick.source.ordinal) in done:
-                    yield f"effect {tick.source.ordinal} of execution {execution} was applied twice"
-                done.add((execution, tick.source.ordinal))
+        match tick:
+            case TickRetryRun():
+                self.retries += 1
+                self._fired.difference_update(draft.timers)  # those that were still to fire when the run had failed
+            case TickTimerFired() | TickTimeout() if tick.timer in timers and tick.timer not in draft.timers:
+                if tick.timer in self._fired:
+                    yield f"timer {tick.timer} fired twice"
+                self._fired.add(tick.timer)
+            case TickStepResult():
+                # The work is done, or a wrong answer to a collect call lets the same execution have its effects again.
+                self._effects.pop(tick.item, None)
+            case TickEditStore(source=Source() as source) if draft.store_version > version:
+                yield from self._effect(source)
+            case TickPublishEvent(source=Source() as source) if tick.event in led_to[shown:]:
+                yield from self._effect(source)
+            case _:
+                pass
+
+    def _effect(self, source: Source) -> Iterator[str]:
+        """What an execution does to its run, it does once."""
+        execution = self._executions.get(source.seq)
+        done = self._effects.setdefault(source.item, set())
+        if execution is not None and (execution, source.ordinal) in done:
+            yield f"effect {source.ordinal} of execution {execution} was applied twice"
+        elif execution is not None:
+            done.add((execution, source.ordinal))
 
     def _row(self, operation: CommitRun, after: KeptRun) -> Iterator[str]:
         """The row says what the state says."""

@@ -1,4 +1,4 @@
-"""Many simulations, one after the other and side by side: `python -m loom.testing.simulation`.
+"""Many simulations, one after the other and side by side: `python -m loom.testing.simulation_sweep`.
 
 May import the standard library and loom.testing.
 """
@@ -27,7 +27,7 @@ _FEWER_COLLECTIONS = 50_000
 def main(arguments: Sequence[str]) -> int:
     """Simulate one seed, or as many as it takes. Returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m loom.testing.simulation", description="Simulate a made-up program."
+        prog="python -m loom.testing.simulation_sweep", description="Simulate a made-up program."
     )
     parser.add_argument("--sim-seed", type=int, default=None, metavar="N", help="this seed, or the first one")
     parser.add_argument("--ticks", type=int, default=None, metavar="N", help="as many seeds as N ticks take")
@@ -88,3 +88,7 @@ def _one(seed: int) -> Report:
 def _say(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

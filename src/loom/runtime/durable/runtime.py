@@ -145,10 +145,11 @@ class DurableRuntime(StoredRuns):
             code = None if _has_failed(previous) else code
         if self._residents is None:
             await self._join()
-        assert self._scanner is not None
+        scanner = self._scanner  # if the lease is lost meanwhile, another one begins anew
+        assert scanner is not None
         for name in [code.name] if code is not None else list(self.codes):
-            await self._scanner.retry_parked(name)
-        self._scanner.look_soon()
+            await scanner.retry_parked(name)
+        scanner.look_soon()
 
     async def _join(self) -> None:
         self._member = await self.store.join(self._name, self._settings.lease)
