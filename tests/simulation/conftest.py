@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,6 +14,15 @@ CI_TICKS, DEV_TICKS = 500_000, 60_000
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sim-seed", type=int, default=None, help="simulate this seed alone")
     parser.addoption("--sim-ticks", type=int, default=None, help="how many ticks to simulate in all")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _less_garbage_collection() -> Iterator[None]:
+    """Simulations leave little for it: looking less often saves a tenth of the time."""
+    before = gc.get_threshold()
+    gc.set_threshold(50_000, 20, 50)
+    yield
+    gc.set_threshold(*before)
 
 
 @pytest.fixture(scope="session")

@@ -45,7 +45,7 @@ def test_mail_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
         return True
 
     write_as(monkeypatch, ReleaseRun, release)
-    assert "it has not ended" in found(CRASHES)
+    assert "but has mail" in found(CRASHES)
 
 
 def test_mail_that_comes_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import pytest
 from loom.testing import Faults, simulate
 from loom.testing.faults import FaultPlan
 
-PARTS = 20
+PARTS = 10
 """The work is divided into so many tests, for processes that run side by side."""
 
 Recorder = Callable[[str, Any], None]

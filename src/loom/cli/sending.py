@@ -27,7 +27,7 @@ _OWN_FORM = "The workflow of run {run!r} stores its events in a form of its own:
 async def event_for(runtime: DurableRuntime, run_id: str, name: str, fields: dict[str, Any]) -> Event:
     """The event that a person means: of a class that a target has brought, else of a type that the run asks for."""
     row = await runtime.row(run_id)
-    cls = _of_targets(name) if runtime.codes else None
+    cls = _of_targets(runtime, name) if runtime.codes else None
     if cls is None:
         # A run that has ended asks for nothing any more; the store says so, or knows the event by its id.
         ended = row.head.status != "running"
@@ -42,9 +42,12 @@ async def event_for(runtime: DurableRuntime, run_id: str, name: str, fields: dic
         raise WrongUse(f"This is no {cls.__name__}: {found}.") from error
 
 
-def _of_targets(name: str) -> type[Event] | None:
-    """An event class of this process, by its wire name or its short name."""
+def _of_targets(runtime: DurableRuntime, name: str) -> type[Event] | None:
+    """An event class of this process, by its wire name or its short name; those beside the targets come first."""
     found = {wire_name(cls): cls for cls in _event_classes(Event) if name in (cls.__name__, wire_name(cls))}
+    if len(found) > 1:
+        modules = {type(code.workflow).__module__ for code in runtime.codes.values()}
+        found = {full: cls for full, cls in found.items() if cls.__module__ in modules} or found
     if len(found) > 1:
         raise WrongUse(f"{name} could be any of {_listed(found)}: use its full name.")
     return next(iter(found.values()), None)

@@ -37,10 +37,7 @@ if TYPE_CHECKING:
     from loom.steps.workflow import Workflow
     from loom.testing.simulation_programs import Ended, Program
 
-PATIENCE_S = 3600.0
-"""So much virtual time may pass when nothing goes wrong any more, until everything has ended."""
-
-_CHILDREN_S = 600
+_CHILDREN_S, _LOOK_S = 600, 10.0
 
 
 class SimulationFailure(AssertionError):
@@ -77,6 +74,7 @@ def simulate(  # noqa: PLR0913 - all but the first by name
     faults: Faults | None = None,
     settings: Settings | None = None,
     workers: int | None = None,
+    patience_s: float = 3600.0,
 ) -> Report:
     """Run a workflow a few times through all that can go wrong, and check every promise.
 
@@ -84,6 +82,7 @@ def simulate(  # noqa: PLR0913 - all but the first by name
     seed. `inputs` are the same for all runs, or a function of the run's number. `answer` is given each event of the
     streams, and may return an event to send to that run. `check` is given each run at its end; what it asserts must
     hold. What goes wrong, how workers are set up and how many there are is drawn from the seed, unless it is given.
+    `patience_s` is how much virtual time may pass until all has ended, when nothing goes wrong any more.
     """
     program: Any = workflow
     if workflow is None:
@@ -98,7 +97,7 @@ def simulate(  # noqa: PLR0913 - all but the first by name
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         world = runner.run(_made(program, chance, faults, settings, workers))
         try:
-            runner.run(_live_through(world, runs))
+            runner.run(_live_through(world, runs, patience_s))
         except StandstillError as error:
             world.checker.problem(str(error))
     if world.checker.problems:
@@ -115,26 +114,22 @@ async def _made(
     return world
 
 
-async def _live_through(world: World, runs: int) -> None:
+async def _live_through(world: World, runs: int, patience_s: float) -> None:
     """Let everything happen, and look at what is left."""
     with listening(world.checker), snapshots_after(world.chance.choice([1, 10, 50, 50])):
         background = [asyncio.create_task(worker.live()) for worker in world.workers]
         background += [asyncio.create_task(make_trouble(world)), asyncio.create_task(follow_children(world))]
         shepherds = [Shepherd(world, f"run-{number}") for number in range(runs)]
         tasks = [asyncio.create_task(shepherd.start(number)) for number, shepherd in enumerate(shepherds)]
-        _, left = await asyncio.wait(tasks, timeout=world.faults.lasts_s)
+        await _wait(world, tasks, world.faults.lasts_s)
         world.calm()
-        if left:
-            _, left = await asyncio.wait(tasks, timeout=PATIENCE_S)
+        await _wait(world, tasks, patience_s)
         await _children_ended(world)
+        if not world.checker.problems:
+            _look_around(world, tasks, background)
         for task in [*tasks, *background]:
-            if task.done() and (task.cancelled() or task.exception() is not None):
-                world.checker.problem(f"somebody had to give up: {task!r}")
-            elif task in left:
-                world.checker.problem(f"nothing has gone wrong for {PATIENCE_S} s, but this goes on: {task!r}")
             task.cancel()
         await asyncio.gather(*tasks, *background, return_exceptions=True)
-        world.checker.finish(world.database.tables)
         for worker in world.workers:
             if worker.runtime is not None:
                 await worker.runtime.close()
@@ -150,10 +145,30 @@ def _settings(chance: Random) -> Settings:
     )
 
 
+async def _wait(world: World, tasks: list[asyncio.Task[None]], limit_s: float) -> None:
+    """Wait until all of them are done, time is up, or a problem has been found."""
+    until = world.loop.time() + limit_s
+    left = set(tasks)
+    while left and not world.checker.problems and world.loop.time() < until:
+        _, left = await asyncio.wait(left, timeout=min(_LOOK_S, until - world.loop.time()))
+
+
+def _look_around(world: World, tasks: list[asyncio.Task[None]], background: list[asyncio.Task[None]]) -> None:
+    """All has ended that should have ended, and nothing else has."""
+    for task in [*tasks, *background]:
+        if task.done() and (task.cancelled() or task.exception() is not None):
+            world.checker.problem(f"somebody had to give up: {task!r}")
+        elif task in tasks and not task.done():
+            world.checker.problem(f"nothing goes wrong any more, but this does not end: {task!r}")
+    world.checker.finish(world.database.tables)
+
+
 async def _children_ended(world: World) -> None:
     """Runs that somebody else's run has started may end later."""
     for _ in range(_CHILDREN_S):
-        if all(run.row.head.status != "running" for run in world.database.tables.runs.values()):
+        if world.checker.problems or all(
+            run.row.head.status != "running" for run in world.database.tables.runs.values()
+        ):
             return
         await asyncio.sleep(1.0)
 

@@ -16,7 +16,7 @@ from loom.runtime.durable.takeup import restored
 from loom.store import codec
 from loom.store.memory import MemoryStore
 from loom.store.memory_transaction import Transaction
-from loom.store.operations import CommitRun, Posted, PostMail, Started, StartRun
+from loom.store.operations import CommitRun, Posted, PostMail, ReleaseRun, Started, StartRun
 from loom.testing.simulation_mirror import PLANNER, READ_FIELD, RunMirror, differences
 
 if TYPE_CHECKING:
@@ -85,6 +85,10 @@ class Checker:
                 self._committed(worker, operation, before, after)
             elif (owner := before.runs[operation.run_id].row.owner) == operation.fence:
                 self.problem(f"run {operation.run_id}: a commit of its owner {owner} was refused")
+        elif isinstance(operation, ReleaseRun):
+            was = before.runs.get(operation.run_id)
+            if was is not None and was.mail and was.row.owner == operation.fence and result:
+                self.problem(f"run {operation.run_id} was released, but has mail")
 
     def _posted(self, operation: PostMail, result: Result) -> None:
         assert isinstance(result, Posted)

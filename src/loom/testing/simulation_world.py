@@ -103,7 +103,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
             slow_read=now_and_then(0.5),
             lose_lease=now_and_then(0.03),
             stall=now_and_then(0.005),
-            crash=now_and_then(0.02),
+            crash=now_and_then(0.03),
             drop_news=now_and_then(0.5),
             repeat_news=now_and_then(0.5),
             delay_news=now_and_then(0.5),

@@ -56,6 +56,18 @@ async def test_mail_holds_a_run_back_from_release(store: Store, owner: Owner) ->
     assert await do(store, ReleaseRun("r", owner.fence)) is True
 
 
+async def test_a_member_is_told_what_it_owns_and_what_of_it_has_mail(store: Store, fence: int) -> None:
+    await started(store, "quiet", fence)
+    await started(store, "asked", fence)
+    await do(store, start("free"))
+    for run_id in ("asked", "free"):
+        await do(store, post(run_id))
+        await do(store, post(run_id))
+    assert sorted(await store.owned(fence)) == ["asked", "quiet"]
+    assert await store.owned(fence, with_mail=True) == ["asked"]
+    assert await store.owned(fence + 1000, with_mail=True) == []
+
+
 async def test_release_and_mail_in_one_group_meet_in_their_order(store: Store, owner: Owner, fence: int) -> None:
     await owner.commit()
     held, _ = reversed(await store.apply([post(), ReleaseRun("r", fence)]))

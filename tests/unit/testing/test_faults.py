@@ -169,3 +169,47 @@ async def test_calm_ends_all_faults() -> None:
     store = await faulty(FaultPlan(fail_before=1.0))
     store.calm()
     assert await store.apply([start()]) == [Started(True)]
+
+
+async def test_a_read_that_fails_can_be_asked_again() -> None:
+    store = await faulty(FaultPlan(seed=1, fail_read=0.5))
+    await store.apply([start()])
+    answers = []
+    for _ in range(20):
+        try:
+            answers.append(await store.get("r0") is not None)
+        except StoreUnavailable:
+            answers.append(False)
+    assert 0 < sum(answers) < 20
+    assert store.injected["fail_read"] == 20 - sum(answers)
+
+
+def test_a_process_that_stands_still_goes_on_when_its_lease_is_over() -> None:
+    async def main() -> None:
+        database = MemoryDatabase()
+        store, other = await faulty(FaultPlan(stall=1.0), database), MemoryStore(database)
+        await other.open()
+        member = await store.join("one", 10.0)
+        began_at = asyncio.get_running_loop().time()
+        await store.apply([start()])
+        rival = await other.join("other", 100.0)
+        assert asyncio.get_running_loop().time() == began_at
+        assert not await store.beat(member.fence, 10.0)
+        assert 10.0 <= asyncio.get_running_loop().time() - began_at <= 30.0
+        assert await other.beat(rival.fence, 100.0)
+
+    run_virtual(main())
+
+
+async def test_a_crash_by_chance_is_told_once() -> None:
+    store = await faulty(FaultPlan(seed=3, crash=0.2))
+    told: list[str] = []
+    store.on_crash = lambda: told.append("crash")
+    while not store.crashed:
+        try:
+            await store.apply([start(store.writes)])
+        except Crash:
+            break
+    store.crash()
+    assert told == ["crash"]
+    assert store.injected["crash"] == 1
