@@ -48,10 +48,6 @@ sim: $(READY) ## Simulate crashes, faults and clocks for 10 million ticks
 golden: $(READY) ## Record the golden histories of this version: make golden ARGS=0.2
 	@$(BIN)/python tests/golden/golden_record.py $(ARGS)
 
-.PHONY: sim
-sim: $(READY) ## Simulate 10,000,000 ticks with everything that can go wrong
-	@$(BIN)/python -m loom.testing.simulation --ticks 10000000 $(ARGS)
-
 .PHONY: lint
 lint: $(READY) ## Check style, format, types and layers
 	@$(BIN)/python -m ruff check .

@@ -93,11 +93,13 @@ class Shepherd:
         await asyncio.sleep(chance.choice([0.0, 0.0, 0.1, 5.0]) * chance.random())
         if chance.random() < _NO_ID:
             event_id = None
-        for _ in range(1 if event_id is None else chance.choice([1, 1, 2])):
+        times = 1 if event_id is None else chance.choice([1, 1, 2])
+        while times:
             try:
                 await world.call(lambda runtime: runtime.send_event(self.run_id, event, event_id=event_id))
-            except (RunFinished, RunBusy):
-                return
+                times -= 1
+            except RunFinished:
+                await asyncio.sleep(_STEP_S)  # if it had failed and is retried, it waits for the event still
 
     async def _retry(self) -> None:
         self._retries += 1

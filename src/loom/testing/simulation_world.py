@@ -34,7 +34,6 @@ T = TypeVar("T")
 _MAX_SKEW_S = 90.0
 _JUMPS = (-60.0, -5.0, -0.5, -0.01, 0.01, 0.5, 5.0, 60.0)
 
-
 _TURNS = 100_000
 """After so many turns of the event loop at one and the same moment, something is going round in circles."""
 
@@ -246,7 +245,7 @@ class World:
         self.is_calm = True
         self.plan = FaultPlan()
         for worker in self.workers:
-            worker.skew_s = max(worker.skew_s, 0.0)
+            worker.skew_s = max(worker.skew_s, 0.0)  # a clock that is behind would only make everything late
             if worker.store is not None:
                 worker.store.calm()
 
