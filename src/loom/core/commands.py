@@ -65,7 +65,7 @@ class CommandStartTimer(msgspec.Struct, frozen=True, tag=True):
 
     seq: int
     due: float
-    purpose: Literal["retry", "waiter", "sleep", "timeout"]
+    purpose: Literal["retry", "waiter", "sleep", "timeout", "plan"]
 
 
 class CommandCancelTimer(msgspec.Struct, frozen=True, tag=True):
@@ -104,7 +104,7 @@ class CommandWarn(msgspec.Struct, frozen=True, tag=True):
 
 
 class CommandCompleteRun(msgspec.Struct, frozen=True, tag=True):
-    """The run ended with this event."""
+    """The run ended with this event, which may tell of a failure."""
 
     result: EventRecord
 

@@ -8,7 +8,7 @@ has to remember is the `plan`, which the kernel stores for it. Pure.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
@@ -47,10 +47,23 @@ class Warn(msgspec.Struct, frozen=True):
     message: str
 
 
+class StartTimer(msgspec.Struct, frozen=True):
+    """Intent: ask again at a certain time. Until then the run is asleep; then comes `on_timer` with the same `ref`."""
+
+    due: float
+    ref: int
+
+
 class Complete(msgspec.Struct, frozen=True):
-    """Intent: end the run with this event as its result."""
+    """Intent: end the run with this event as its result.
+
+    A run may have a result and have failed nevertheless: then it can be retried, and `failure` says why.
+    """
 
     event: EventRecord
+    status: Literal["completed", "failed", "cancelled"] = "completed"
+    step: str = ""
+    failure: Failure | None = None
 
 
 class Fail(msgspec.Struct, frozen=True):
@@ -62,7 +75,7 @@ class Fail(msgspec.Struct, frozen=True):
     elapsed_s: float | None = None
 
 
-Intent = RunStep | Emit | Publish | Warn | Complete | Fail
+Intent = RunStep | Emit | Publish | StartTimer | Warn | Complete | Fail
 
 
 class StepFailed(msgspec.Struct, frozen=True):
@@ -82,12 +95,19 @@ Planned = tuple[Any, Sequence[Intent]]
 class Planner(Protocol):
     """Answers "what next?" for one authoring style."""
 
-    def start(self, config: BrokerConfig) -> Any:
+    def start(self, config: BrokerConfig, run_id: str, seed: int) -> Any:
         """The plan of a run that has not begun."""
         ...
 
     def on_event(
-        self, config: BrokerConfig, plan: Any, event: EventRecord, step: str | None, origin: Any, woken: frozenset[str]
+        self,
+        config: BrokerConfig,
+        plan: Any,
+        event: EventRecord,
+        step: str | None,
+        origin: Any,
+        woken: frozenset[str],
+        at: float,
     ) -> tuple[Any, Sequence[Intent], bool]:
         """An event has entered the run and its waiters were served: who works on it, and did anybody take it?
 
@@ -97,13 +117,27 @@ class Planner(Protocol):
         ...
 
     def on_returned(
-        self, config: BrokerConfig, plan: Any, item: WorkItem, events: tuple[EventRecord, ...], fanned_out: bool
+        self,
+        config: BrokerConfig,
+        plan: Any,
+        item: WorkItem,
+        events: tuple[EventRecord, ...],
+        fanned_out: bool,
+        at: float,
     ) -> Planned:
         """A piece of work is done and returned these events: what follows?"""
         ...
 
     def on_failed(self, config: BrokerConfig, plan: Any, fact: StepFailed) -> Planned:
         """A piece of work failed for good: who recovers it?"""
+        ...
+
+    def on_timer(self, config: BrokerConfig, plan: Any, ref: int, at: float) -> Planned:
+        """A timer that the planner had asked for is due: what follows?"""
+        ...
+
+    def on_retry(self, config: BrokerConfig, plan: Any, at: float) -> Planned:
+        """A failed run shall go on, and the kernel has brought back what it had in hand: what else begins again?"""
         ...
 
     def on_idle(self, config: BrokerConfig, plan: Any, waiting: Sequence[WorkItem]) -> Planned:

@@ -15,9 +15,11 @@ from loom.core import retry
 from loom.core.commands import CommandQueueEvent, WorkflowCommand
 from loom.core.draft import Draft, FieldReader
 from loom.core.kernel import children, collecting, executions, lifecycle, timers, waiters, workers
-from loom.core.planner import Complete, Emit, Fail, Intent, Planner, Publish, RunStep, Warn
+from loom.core.persistent import EMPTY_FIFO
+from loom.core.planner import Complete, Emit, Fail, Intent, Planner, Publish, RunStep, StartTimer, Warn
 from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord
 from loom.core.reports import UnhandledReport
+from loom.core.state import Timer
 from loom.core.ticks import (
     TickAddEvent,
     TickAwaitEvent,
@@ -139,7 +141,7 @@ def _add_event(d: Draft, tick: TickAddEvent) -> None:
     woken = waiters.resolve(d, event, tick.waiter_id) if d.waiting.index else _NOBODY
     taken = bool(woken)
     if tick.waiter_id is None:
-        d.plan, intents, accepted = d.planner.on_event(d.config, d.plan, event, tick.step, origin, woken)
+        d.plan, intents, accepted = d.planner.on_event(d.config, d.plan, event, tick.step, origin, woken, d.at)
         _follow(d, intents, shared=taken)
         taken = taken or accepted
     if taken or event.kind.is_a(INPUT_REQUIRED_EVENT) or d.outcome is not None:
@@ -172,7 +174,7 @@ def _step_result(d: Draft, tick: TickStepResult) -> None:
         item = execution.item
         if item.id in d.waiting.answers or item.id in d.waiting.open:
             waiters.forget_item(d, tick.step, item.id)
-        d.plan, intents = d.planner.on_returned(d.config, d.plan, item, returned, tick.fanned_out)
+        d.plan, intents = d.planner.on_returned(d.config, d.plan, item, returned, tick.fanned_out, d.at)
     if intents:
         _follow(d, intents)
     if d.outcome is None:
@@ -215,8 +217,36 @@ def _timer_fired(d: Draft, tick: TickTimerFired) -> None:
         waiters.time_out(d, timer.step, timer.ref)
     elif timer.purpose == "sleep":
         waiters.end_sleep(d, timer)
+    elif timer.purpose == "plan":
+        _plan_due(d, timer.ref)
     else:
         lifecycle.time_out(d)
+
+
+def _plan_due(d: Draft, ref: int) -> None:
+    """A timer of the planner's is due. While the run is paused it has to wait, as work that has come in."""
+    if d.paused:
+        d.due = d.due.push_back(ref)
+        d.active += 1
+        return
+    d.plan, intents = d.planner.on_timer(d.config, d.plan, ref, d.at)
+    _follow(d, intents)
+
+
+def _continue_run(d: Draft, tick: TickContinueRun) -> None:
+    lifecycle.go_on(d, tick)
+    due, d.due = d.due, EMPTY_FIFO
+    for ref in due:
+        d.active -= 1
+        _plan_due(d, ref)
+        if d.outcome is not None:
+            return
+
+
+def _retry_run(d: Draft, tick: TickRetryRun) -> None:
+    if lifecycle.retry(d, tick):
+        d.plan, intents = d.planner.on_retry(d.config, d.plan, d.at)
+        _follow(d, intents)
 
 
 def _timeout(d: Draft, tick: TickTimeout) -> None:
@@ -242,20 +272,22 @@ def _follow(d: Draft, intents: Sequence[Intent], shared: bool = False) -> None:
         if isinstance(intent, RunStep):
             event = replace(intent.event, shared=True) if shared else intent.event
             workers.enqueue(d, intent.step, event, intent.extra)
+        elif isinstance(intent, Publish):
+            d.publish(intent.event)
         elif isinstance(intent, Emit):
             d.derived.append(TickAddEvent(at=d.at, event=intent.event, step=intent.step, origin=intent.origin))
         else:
             _follow_rarely(d, intent)
 
 
-def _follow_rarely(d: Draft, intent: Publish | Warn | Complete | Fail) -> None:
+def _follow_rarely(d: Draft, intent: StartTimer | Warn | Complete | Fail) -> None:
     match intent:
-        case Publish():
-            d.publish(intent.event)
+        case StartTimer():
+            timers.arm(d, Timer(intent.due, "plan", ref=intent.ref))
         case Warn():
             d.warn(intent.message)
         case Complete():
-            lifecycle.complete(d, intent.event)
+            lifecycle.complete(d, intent)
         case Fail():
             lifecycle.fail(d, intent.step, intent.failure, intent.attempts, intent.elapsed_s)
         case _:
@@ -278,9 +310,9 @@ _REDUCERS: dict[type, Callable[[Draft, Any], None]] = {
     TickTimeout: _timeout,
     TickCancelRun: _cancel_run,
     TickPauseRun: lifecycle.pause,
-    TickContinueRun: lifecycle.go_on,
+    TickContinueRun: _continue_run,
     TickParkRun: _park_run,
-    TickRetryRun: lifecycle.retry,
+    TickRetryRun: _retry_run,
     TickRecordResult: waiters.record_result,
     TickStartChild: waiters.begin_child,
     TickChildEnded: children.ended,

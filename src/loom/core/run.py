@@ -208,7 +208,7 @@ def terminal_command(state: BrokerState) -> TerminalCommand:
     outcome = state.outcome
     if outcome is None:
         raise ValueError(f"Run {state.run_id!r} has not ended.")
-    if outcome.status == "completed" and outcome.event is not None:
+    if outcome.event is not None:
         return CommandCompleteRun(outcome.event)
     if outcome.status == "failed" and outcome.failure is not None:
         return CommandFailWorkflow(outcome.step, outcome.failure)

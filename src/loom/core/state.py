@@ -130,10 +130,10 @@ class Timer(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A timer that is armed: when it is due and what for."""
 
     due: float
-    purpose: Literal["retry", "waiter", "sleep", "timeout"]
+    purpose: Literal["retry", "waiter", "sleep", "timeout", "plan"]
     step: str = ""
     ref: int = 0
-    """The waiter's number or the sleeping item."""
+    """The waiter's number, the sleeping item, or the planner's own mark."""
     key: str = ""
 
 
@@ -228,6 +228,8 @@ class RunFields(msgspec.Struct):
     """The child runs that are under way, by the number of the command that started them."""
     store_type: str = ""
     """The wire name of the type that the store is read as."""
+    due: Fifo[int] = EMPTY_FIFO
+    """Marks of the planner's timers that fired while the run was paused."""
 
 
 def is_blocked(run: RunFields) -> bool:

@@ -94,9 +94,9 @@ class StepsPlanner:
     def __init__(self) -> None:
         self._routes: Routes | None = None
 
-    def start(self, config: BrokerConfig) -> StepsPlan:
+    def start(self, config: BrokerConfig, run_id: str = "", seed: int = 0) -> StepsPlan:
         """The plan of a run in which nothing has happened."""
-        del config
+        del config, run_id, seed
         return _EMPTY_PLAN
 
     def origin_of(self, item: WorkItem) -> StepInput:
@@ -112,8 +112,10 @@ class StepsPlanner:
         step: str | None,
         origin: StepInput | None,
         woken: frozenset[str],
+        at: float = 0.0,
     ) -> tuple[StepsPlan, Sequence[Intent], bool]:
         """Give the event to every step that accepts it and was not woken by it."""
+        del at
         routes = self._routes
         if routes is None or routes.config is not config:
             routes = self._routes = Routes(config)
@@ -176,9 +178,16 @@ class StepsPlanner:
         return plan, intents, bool(specs)
 
     def on_returned(
-        self, config: BrokerConfig, plan: StepsPlan, item: WorkItem, events: tuple[EventRecord, ...], fanned_out: bool
+        self,
+        config: BrokerConfig,
+        plan: StepsPlan,
+        item: WorkItem,
+        events: tuple[EventRecord, ...],
+        fanned_out: bool,
+        at: float = 0.0,
     ) -> Planned:
         """A step is done: end the run, open a stream, or send what it returned on its way."""
+        del at
         mark: StepInput = item.extra if item.extra is not None else _INSIDE
         if mark.bound:
             mark = StepInput(mark.origin) if mark.origin != ROOT else _INSIDE
@@ -231,6 +240,16 @@ class StepsPlanner:
                 event = EventRecord(STEP_FAILED_KIND, body)
                 return plan, (Emit(event, handler.name, recovered),)
         return plan, (Fail(item.step, fact.failure, fact.attempts, fact.elapsed_s),)
+
+    def on_timer(self, config: BrokerConfig, plan: StepsPlan, ref: int, at: float) -> Planned:
+        """Steps ask for no timers of the planner's."""
+        del config, ref, at
+        return plan, _NOTHING
+
+    def on_retry(self, config: BrokerConfig, plan: StepsPlan, at: float) -> Planned:
+        """The failed work is back in its queue: nothing else is needed."""
+        del config, at
+        return plan, _NOTHING
 
     def on_idle(self, config: BrokerConfig, plan: StepsPlan, waiting: Sequence[WorkItem]) -> Planned:
         """A run with an open stream that nothing can close any more would wait for ever: fail it."""

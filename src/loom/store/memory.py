@@ -151,14 +151,12 @@ class MemoryStore:
         return found[: query.limit]
 
     async def load(self, run_id: str) -> StoredRun | None:
-        """Snapshot, the chunks behind it, mail, timers."""
-        run = self._run(run_id)
-        return run.stored(whole=False) if run is not None else None
+        """Snapshot, the chunks behind it, mail, timers, document."""
+        return self._opened().tables.stored(run_id, whole=False)
 
     async def export(self, run_id: str) -> StoredRun | None:
         """Everything of a run."""
-        run = self._run(run_id)
-        return run.stored(whole=True) if run is not None else None
+        return self._opened().tables.stored(run_id, whole=True)
 
     async def mail(self, run_id: str, after: int) -> list[Mail]:
         """The mail of a run behind an id."""
@@ -184,6 +182,17 @@ class MemoryStore:
                 if first is not None and first < before:
                     due.append((first, run_id))
         return [(run_id, first) for first, run_id in sorted(due)[:limit]]
+
+    async def document(self, digest: str) -> bytes | None:
+        """The text of a definition."""
+        return self._opened().tables.text(digest)
+
+    async def save_document(self, digest: str, data: bytes) -> None:
+        """Keep a definition for good."""
+        database = self._opened()
+        saving = Transaction(database.tables)
+        saving.save_document(digest, data, self._now())
+        database.tables = saving.finish()
 
     async def counts(self) -> dict[str, int]:
         """How many runs there are by status, plus `idle` and `owned`."""

@@ -102,8 +102,8 @@ class KeptRun(msgspec.Struct, frozen=True):
         """Its mail behind an id, in order."""
         return tuple(Mail(number, self.mail[number]) for number in sorted(self.mail) if number > after)
 
-    def stored(self, *, whole: bool) -> StoredRun:
-        """As a record: all of it, or what is needed to take it up."""
+    def stored(self, *, whole: bool, document: bytes | None = None) -> StoredRun:
+        """As a record: all of it, or what is needed to take it up. The text of its document is kept elsewhere."""
         behind = -1 if whole or self.snapshot is None else self.snapshot.ticks
         return StoredRun(
             self.row,
@@ -113,7 +113,17 @@ class KeptRun(msgspec.Struct, frozen=True):
             self.letters(),
             tuple(self.timers[seq] for seq in sorted(self.timers)),
             tuple(sorted(self.event_ids)) if whole else (),
+            document,
         )
+
+
+class Document(msgspec.Struct, frozen=True):
+    """The text of a definition, which runs have by its digest."""
+
+    data: bytes
+    created_at: float
+    pinned: bool = False
+    """It stays, also when no run has it."""
 
 
 class Tables(msgspec.Struct, frozen=True):
@@ -121,3 +131,14 @@ class Tables(msgspec.Struct, frozen=True):
 
     runs: Map[str, KeptRun] = EMPTY
     last_mail: int = 0
+    documents: Map[str, Document] = EMPTY
+
+    def stored(self, run_id: str, *, whole: bool) -> StoredRun | None:
+        """A run as a record: all of it, or what is needed to take it up."""
+        run = self.runs.get(run_id)
+        return run.stored(whole=whole, document=self.text(run.row.document)) if run is not None else None
+
+    def text(self, digest: str | None) -> bytes | None:
+        """The text of a document."""
+        document = self.documents.get(digest) if digest is not None else None
+        return document.data if document is not None else None

@@ -11,7 +11,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from loom.store.errors import StoreError
-from loom.store.memory_tables import EMPTY, Journal, KeptRun, Tables, tick_after, without
+from loom.store.memory_tables import EMPTY, Document, Journal, KeptRun, Tables, tick_after, without
 from loom.store.operations import (
     ClaimRun,
     ClaimRuns,
@@ -40,6 +40,7 @@ class Transaction:
     def __init__(self, tables: Tables) -> None:
         self._runs = tables.runs
         self._last_mail = tables.last_mail
+        self._documents = tables.documents
         self.news: dict[str, None] = {}
         """The runs that got mail, were started for anybody or have ended, in order."""
 
@@ -49,13 +50,19 @@ class Transaction:
 
     def finish(self) -> Tables:
         """The tables after it."""
-        return Tables(self._runs, self._last_mail)
+        return Tables(self._runs, self._last_mail, self._documents)
 
     def free(self, is_dead: Callable[[int], bool]) -> None:
         """Take from dead members what they own."""
         for run_id, run in self._runs.items():
             if run.row.owner is not None and is_dead(run.row.owner):
                 self._keep(run_id, _owned(run, None))
+
+    def save_document(self, digest: str, data: bytes, at: float) -> None:
+        """Keep a document for good."""
+        known = self._documents.get(digest)
+        document = Document(data, at, pinned=True) if known is None else replace(known, pinned=True)
+        self._documents = self._documents.set(digest, document)
 
     def _do(self, operation: Operation) -> Result:
         action = _ACTIONS.get(type(operation))
@@ -66,6 +73,10 @@ class Transaction:
 
     def _keep(self, run_id: str, run: KeptRun) -> None:
         self._runs = self._runs.set(run_id, run)
+
+    def _keep_document(self, digest: str, data: bytes, at: float) -> None:
+        if digest not in self._documents:
+            self._documents = self._documents.set(digest, Document(data, at))
 
     def _start(self, asked: StartRun) -> Started:
         known = self._runs.get(asked.run_id)
@@ -80,8 +91,11 @@ class Transaction:
             parent=asked.parent,
             parent_ref=asked.parent_ref,
             owner=asked.owner,
+            document=asked.document[0] if asked.document is not None else None,
         )
         self._keep(asked.run_id, KeptRun(row, asked.start))
+        if asked.document is not None:
+            self._keep_document(*asked.document, asked.created_at)
         if asked.owner is None:
             self.news[asked.run_id] = None
         return Started(True)
@@ -187,8 +201,18 @@ class Transaction:
             and (asked.ended_before is None or run.row.ended_at < asked.ended_before)
         ]
         gone = sorted(gone)[: asked.limit]
-        self._runs = without(self._runs, [run_id for _, run_id in gone])
+        run_ids = [run_id for _, run_id in gone]
+        digests = [self._runs[run_id].row.document for run_id in run_ids]
+        self._runs = without(self._runs, run_ids)
+        self._drop_documents({digest for digest in digests if digest is not None})
         return len(gone)
+
+    def _drop_documents(self, digests: set[str]) -> None:
+        """Those of them that no run has any more, and nobody saved."""
+        if digests:
+            digests -= {run.row.document for run in self._runs.values()}
+            pinned = {digest for digest, document in self._documents.items() if document.pinned}
+            self._documents = without(self._documents, digests - pinned)
 
     def _import(self, asked: ImportRun) -> bool:
         stored = asked.run
@@ -210,6 +234,8 @@ class Transaction:
                 Map(dict.fromkeys(stored.event_ids)),
             ),
         )
+        if stored.row.document is not None and stored.document is not None:
+            self._keep_document(stored.row.document, stored.document, stored.row.created_at)
         self.news[run_id] = None
         return True
 

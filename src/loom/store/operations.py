@@ -23,6 +23,8 @@ class StartRun(msgspec.Struct, frozen=True):
     owner: int | None = None
     """The fence of the member that takes it up at once."""
     downtime: float = 0.0
+    document: tuple[str, bytes] | None = None
+    """Digest and text of the definition that it keeps for life. The first text under a digest is the one that stays."""
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -116,7 +118,10 @@ class ParkRun(msgspec.Struct, frozen=True):
 
 
 class PurgeRuns(msgspec.Struct, frozen=True):
-    """Delete ended runs: the one of this id, or those that ended before a time. Result: how many."""
+    """Delete ended runs: the one of this id, or those that ended before a time. Result: how many.
+
+    Their documents go with them, unless another run has them or they were saved for themselves.
+    """
 
     run_id: str | None = None
     ended_before: float | None = None
@@ -124,7 +129,10 @@ class PurgeRuns(msgspec.Struct, frozen=True):
 
 
 class ImportRun(msgspec.Struct, frozen=True):
-    """Store a run that was exported or forked, owned by nobody. Result: True, or False if the id is taken."""
+    """Store a run that was exported or forked, owned by nobody. Result: True, or False if the id is taken.
+
+    Its document is stored under the digest in its row, unless it is there.
+    """
 
     run: StoredRun
 

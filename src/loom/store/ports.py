@@ -11,6 +11,7 @@ The contract, which the conformance suite checks on every store:
    a run's end is durable, the `on_news` of every open store on the same database is called with the run's id, in this
    process at once. Without ids it means: look at everything.
 5. A read sees one consistent moment.
+6. The document of a run is there for as long as the run is, however many others come and go that share it.
 
 May import the records and operations beside it.
 """
@@ -71,7 +72,7 @@ class Store(Protocol):
         ...
 
     async def load(self, run_id: str) -> StoredRun | None:
-        """What is needed to take a run up: snapshot, the chunks behind it, mail, timers."""
+        """What is needed to take a run up: snapshot, the chunks behind it, mail, timers, document."""
         ...
 
     async def export(self, run_id: str) -> StoredRun | None:
@@ -92,6 +93,14 @@ class Store(Protocol):
 
     async def timers_due(self, workflows: tuple[str, ...], before: float, limit: int) -> list[tuple[str, float]]:
         """Runs without an owner, with the due time of their first timer before a time; earliest first."""
+        ...
+
+    async def document(self, digest: str) -> bytes | None:
+        """The text of a definition, as long as a run has it or it was saved."""
+        ...
+
+    async def save_document(self, digest: str, data: bytes) -> None:
+        """Keep a definition for good, whether or not a run has it. A text that is stored under this digest stays."""
         ...
 
     async def counts(self) -> dict[str, int]:

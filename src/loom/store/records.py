@@ -88,6 +88,8 @@ class RunRow(msgspec.Struct, frozen=True):
     """The fence of the member that has it in memory."""
     first_tick: int = 0
     """The first tick that was not pruned."""
+    document: str | None = None
+    """The digest of the definition that it was started with; None for a workflow in Python."""
 
 
 class StoredRun(msgspec.Struct, frozen=True):
@@ -101,6 +103,8 @@ class StoredRun(msgspec.Struct, frozen=True):
     mail: tuple[Mail, ...] = ()
     timers: tuple[TimerRow, ...] = ()
     event_ids: tuple[str, ...] = ()
+    document: bytes | None = None
+    """The text of the definition whose digest its row has."""
 
 
 class RunQuery(msgspec.Struct, frozen=True):

@@ -241,6 +241,14 @@ class FaultyStore:
         """See the port."""
         return await (await self._reading()).timers_due(workflows, before, limit)
 
+    async def document(self, digest: str) -> bytes | None:
+        """See the port."""
+        return await (await self._reading()).document(digest)
+
+    async def save_document(self, digest: str, data: bytes) -> None:
+        """See the port."""
+        await (await self._awake()).save_document(digest, data)
+
     async def counts(self) -> dict[str, int]:
         """See the port."""
         return await (await self._reading()).counts()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from store_samples import comparable, timer
 
-from loom.store.memory_tables import KeptRun
+from loom.store.memory_tables import KeptRun, Tables
 from loom.store.operations import (
     ClaimRun,
     ClaimRuns,
@@ -30,11 +30,14 @@ RUN_IDS = ("a", "b", "ä", "child")
 WORKFLOWS = ("w", "v")
 TYPES = ("A", "m.A", "B")
 TAGS = st.dictionaries(st.sampled_from(["k", "l"]), st.sampled_from(["1", "2"]), max_size=2)
+DIGESTS = ("d1", "d2")
 STRANGER = 1000
 """Added to a fence, it gives one that nobody has."""
 
 some_run = st.sampled_from(RUN_IDS)
 some_time = st.integers(0, 40).map(float)
+# The text differs at times under the same digest: the first one stays.
+some_document = st.none() | st.tuples(st.sampled_from(DIGESTS), st.sampled_from([b"{}", b"[]"]))
 
 
 class Side(NamedTuple):
@@ -45,11 +48,11 @@ class Side(NamedTuple):
 
 
 class Maker:
-    """Draws operations. `runs` looks at what an operation will find, `clock` gives every commit a time of its own."""
+    """Draws operations. `tables` has what an operation will find, `clock` gives every commit a time of its own."""
 
-    def __init__(self, draw: Callable[[Any], Any], runs: Callable[[], Any], clock: Callable[[], float]) -> None:
+    def __init__(self, draw: Callable[[Any], Any], tables: Callable[[], Tables], clock: Callable[[], float]) -> None:
         self._draw = draw
-        self._runs = runs
+        self._tables = tables
         self._clock = clock
 
     def operation(self) -> Callable[[Side], Operation]:
@@ -61,7 +64,8 @@ class Maker:
     def _start(self) -> Callable[[Side], Operation]:
         run_id, at, owned = self._draw(some_run), self._draw(some_time), self._draw(st.booleans())
         workflow, tags = self._draw(st.sampled_from(WORKFLOWS)), self._draw(TAGS)
-        return lambda side: StartRun(run_id, workflow, b"in", at, tags=tags, owner=side.fence if owned else None)
+        asked = StartRun(run_id, workflow, b"in", at, tags=tags, document=self._draw(some_document))
+        return lambda side: replace(asked, owner=side.fence if owned else None)
 
     def _post(self) -> Callable[[Side], Operation]:
         mail = PostMail(
@@ -77,7 +81,7 @@ class Maker:
     def _commit(self) -> Callable[[Side], Operation]:
         draw = self._draw
         run_id = draw(some_run)
-        run: KeptRun | None = self._runs().get(run_id)
+        run: KeptRun | None = self._tables().runs.get(run_id)
         ticks, events = draw(st.integers(0, 3)), draw(st.integers(0, 2))
         before = (run.row.head.ticks, run.row.head.events) if run is not None else (0, 0)
         chunk = Chunk(before[0], ticks, before[1], events, draw(st.binary(max_size=4))) if ticks or events else None
@@ -120,7 +124,9 @@ class Maker:
         )
 
     def _sent(self) -> st.SearchStrategy[StartRun | PostMail]:
-        starts = st.builds(StartRun, some_run, st.sampled_from(WORKFLOWS), st.just(b"in"), some_time)
+        starts = st.builds(
+            StartRun, some_run, st.sampled_from(WORKFLOWS), st.just(b"in"), some_time, document=some_document
+        )
         ids = st.sampled_from([None, "e1", "e3"])
         return starts | st.builds(PostMail, some_run, st.binary(max_size=2), some_time, event_id=ids)
 
@@ -144,11 +150,9 @@ class Maker:
             before = draw(st.none() | st.integers(0, 9).map(lambda back: self._clock() - back))
             purge = PurgeRuns(run_id, before, limit=draw(st.integers(1, 3)))
             return lambda side: purge
-        runs = self._runs()
-        original = runs.get(draw(some_run))
-        if original is None:
+        stored = self._tables().stored(draw(some_run), whole=True)
+        if stored is None:
             return self._post()
-        stored = original.stored(whole=True)
         copy = ImportRun(replace(stored, row=replace(stored.row, run_id=draw(some_run), forked_from=stored.row.run_id)))
         return lambda side: copy
 
@@ -204,6 +208,7 @@ def plain_mail(mail: list[Mail]) -> list[bytes]:
 async def everything(store: Store, place: int) -> dict[str, Any]:
     """All that can be read of a store, with journals and streams from some place on."""
     seen: dict[str, Any] = {"counts": {name: count for name, count in (await store.counts()).items() if count}}
+    seen["documents"] = {digest: await store.document(digest) for digest in DIGESTS}
     for run_id in RUN_IDS:
         seen[run_id] = (
             plain_row(await store.get(run_id)),

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from store_databases import Database, Memory, new_database
-from store_pairs import RUN_IDS, WORKFLOWS, Maker, Side, everything, plain_result, plain_row, some_query
+from store_pairs import DIGESTS, RUN_IDS, WORKFLOWS, Maker, Side, everything, plain_result, plain_row, some_query
 
 from loom.store.memory import MemoryStore
 from loom.store.memory_transaction import Transaction
@@ -66,7 +66,7 @@ class SideBySide(RuleBasedStateMachine):
         memory = self.stores[0]
         assert isinstance(memory, MemoryStore)
         draft = Transaction(memory.database.tables)
-        maker = Maker(data.draw, lambda: draft.finish().runs, lambda: float(next(self.times)))
+        maker = Maker(data.draw, draft.finish, lambda: float(next(self.times)))
         sides = [self.side(number) for number in range(2)]
         groups: tuple[list[Any], list[Any]] = ([], [])
         for _ in range(size):
@@ -87,6 +87,13 @@ class SideBySide(RuleBasedStateMachine):
     def look(self, place: int) -> None:
         ours, theirs = self.both(*(everything(store, place) for store in self.stores))
         assert theirs == ours
+
+    @rule(digest=st.sampled_from(DIGESTS), chance=st.integers(0, 4))
+    def save_document(self, digest: str, chance: int) -> None:
+        """Now and then, since a document that was saved is never deleted any more."""
+        if chance == 0:
+            self.both(*(store.save_document(digest, b"saved") for store in self.stores))
+            self.look(0)
 
     @rule(query=some_query)
     def find(self, query: Any) -> None:

@@ -12,13 +12,15 @@ from immutables import Map
 
 from loom.core.config import specs_of
 from loom.core.kernel import children, timers, workers
+from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP
 from loom.core.reports import CancelledReport, FailedReport, IdleReport, TimedOutReport
 from loom.core.state import Abandoned, Outcome, Timer, Waiting
 from loom.core.ticks import TickAddEvent
 
 if TYPE_CHECKING:
     from loom.core.draft import Draft
-    from loom.core.records import EventRecord, Failure
+    from loom.core.planner import Complete
+    from loom.core.records import Failure
     from loom.core.state import InternalStepWorkerState, WorkItem
     from loom.core.ticks import TickContinueRun, TickPauseRun, TickResume, TickRetryRun, TickStartRun
 
@@ -30,7 +32,7 @@ def start(d: Draft, tick: TickStartRun) -> None:
         return
     d.run_id, d.config, d.seed, d.is_running = tick.run_id, tick.config, tick.seed, True
     d.at = d.alive_since = tick.at
-    d.plan = d.planner.start(tick.config)
+    d.plan = d.planner.start(tick.config, tick.run_id, tick.seed)
     d.store, d.store_type = Map(tick.store), tick.store_type
     _arm_timeout(d)
     if tick.event is not None:
@@ -79,12 +81,12 @@ def go_on(d: Draft, _tick: TickContinueRun) -> None:
         _fill_all(d)
 
 
-def retry(d: Draft, _tick: TickRetryRun) -> None:
-    """A failed run goes on from what it had in hand, with all of its time before it."""
+def retry(d: Draft, _tick: TickRetryRun) -> bool:
+    """A failed run goes on from what it had in hand, with all of its time before it. False if it has nothing."""
     abandoned = d.outcome.abandoned if d.outcome is not None else None
     if abandoned is None:
         d.dropped += 1
-        return
+        return False
     d.outcome, d.is_running = None, True
     d.workers, d.plan, d.waiting = abandoned.workers, abandoned.plan, abandoned.waiting
     d.timers, d.active, d.asleep = abandoned.timers, abandoned.active, abandoned.asleep
@@ -94,6 +96,7 @@ def retry(d: Draft, _tick: TickRetryRun) -> None:
     workers.rewind_in_progress(d)
     workers.rewind_stranded(d)
     _fill_all(d)
+    return True
 
 
 def _holds_work(worker: InternalStepWorkerState) -> bool:
@@ -118,11 +121,15 @@ def park(d: Draft, reason: str) -> None:
     _end(d, Outcome("parked", message=reason))
 
 
-def complete(d: Draft, event: EventRecord) -> None:
-    """The run has its result."""
-    d.publish(event)
+def complete(d: Draft, intent: Complete) -> None:
+    """The run has its result, be it that of a failure."""
+    d.publish(intent.event)
     children.cancel_all(d)
-    _end(d, Outcome("completed", event=event))
+    abandoned = None
+    if intent.status == "failed":
+        # The planner has ended it, so the planner knows where to begin again: it needs nothing but its plan.
+        abandoned = Abandoned(EMPTY_MAP, d.plan, Waiting(), EMPTY_MAP, 0, 0)
+    _end(d, Outcome(intent.status, intent.event, intent.step, intent.failure, abandoned=abandoned))
     _clear(d)
 
 
@@ -161,7 +168,8 @@ def _end(d: Draft, outcome: Outcome) -> None:
 def _clear(d: Draft) -> None:
     """A run that ended for good has nothing left to do."""
     workers.drop_all(d)
-    d.plan = d.planner.start(d.config)
+    d.due = EMPTY_FIFO
+    d.plan = d.planner.start(d.config, d.run_id, d.seed)
     d.waiting = Waiting()
     d.deadline = d.timeout_timer = None
 

@@ -1,7 +1,7 @@
 """Timers are state: armed here, fired by a tick that is believed. Pure.
 
-Retries and sleeps will move the run by themselves, so while one of them is armed the run is asleep rather than idle.
-Timeouts, of a waiter or of the run, do not count as such.
+Retries, sleeps and what the planner has asked for will move the run by themselves, so while one of them is armed the
+run is asleep rather than idle. Timeouts, of a waiter or of the run, do not count as such.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from loom.core.draft import Draft
     from loom.core.state import Timer
 
-MOVING = frozenset({"retry", "sleep"})
+MOVING = frozenset({"retry", "sleep", "plan"})
 """The purposes of timers that bring work back."""
 
 

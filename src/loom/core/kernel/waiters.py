@@ -111,9 +111,10 @@ def resolve(d: Draft, event: EventRecord, waiter_id: str | None) -> frozenset[st
 
 
 def _candidates(d: Draft, kind: EventKind) -> list[StepWorkerWaiter]:
-    """Pending waiters for this type, and for its bases where the waiter's step takes subclasses, oldest first."""
+    """Pending waiters for this type, by its wire name or its short one, and for its bases where the waiter's step takes
+    subclasses, oldest first."""
     index = d.waiting.index
-    found = dict(index.get(kind.name, EMPTY_MAP))
+    found = {**index.get(kind.name, EMPTY_MAP), **index.get(kind.label, EMPTY_MAP)}
     specs = specs_of(d.config)
     for base in kind.bases:
         for number, step in index.get(base, EMPTY_MAP).items():
@@ -249,10 +250,14 @@ def _take_kept(d: Draft, step: str, tick: TickAwaitEvent) -> EventRecord | None:
     names = [addressed(tick.waiter_id), tick.event_type]
     if subclasses:
         names += sorted(name for name in waiting.kept if not name.startswith("@") and name != tick.event_type)
+    elif "." not in tick.event_type:
+        # A flow asks by the short name, whoever has defined the type.
+        names += sorted(name for name in waiting.kept if name.rpartition(".")[2] == tick.event_type != name)
     for name in names:
         kept: Fifo[EventRecord] = waiting.kept.get(name, EMPTY_FIFO)
         for event in kept:
-            fits = event.kind.is_a(tick.event_type) if subclasses else event.kind.name == tick.event_type
+            asked = (event.kind.name, event.kind.label)
+            fits = event.kind.is_a(tick.event_type) if subclasses else tick.event_type in asked
             if fits and _meets(d, event, tick.requirements):
                 rest = Fifo.of(e for e in kept if e is not event)
                 by_name = waiting.kept.set(name, rest) if rest else waiting.kept.delete(name)

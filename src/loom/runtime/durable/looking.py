@@ -103,11 +103,12 @@ async def forked(
     exported = await store.export(row.run_id)
     assert exported is not None
     return StoredRun(
-        row=RunRow(run_id, row.workflow, now, head, tags=row.tags, forked_from=row.run_id),
+        row=RunRow(run_id, row.workflow, now, head, tags=row.tags, forked_from=row.run_id, document=row.document),
         start=exported.start,
         snapshot=None,
         chunks=tuple(chunks),
         timers=tuple(TimerRow(number, timer.due, timer.purpose) for number, timer in sorted(state.timers.items())),
+        document=exported.document,
     )
 
 

@@ -32,6 +32,10 @@ NOTHING_WRITTEN = " Nothing was written."
 OUTCOME_UNKNOWN = " The connection was lost in the commit: nobody knows whether it was written."
 
 
+class ChangedMeanwhileError(Exception):
+    """What was there when a transaction looked for it is gone, or the other way round: once more, then."""
+
+
 @contextmanager
 def told_as_store_errors(address: Address, outcome: str = "") -> Iterator[None]:
     """Errors of the driver become those of a store, which also tell what came of the call."""

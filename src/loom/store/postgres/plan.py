@@ -67,6 +67,8 @@ class Plan:
         self.owners: Rows = []
         self.ended: list[int] = []
         self.reopened: list[int] = []
+        self.documents: dict[str, tuple[bytes, float]] = {}
+        """What the runs that were started have, by digest: text and time."""
         self._facts = facts
         self._runs = facts.runs
         self._unused = dict(facts.created)
@@ -81,6 +83,9 @@ class Plan:
         if key is None:
             return self._facts.started.get(asked.run_id) or Started(False)
         self._runs[asked.run_id] = LockedRun(key, asked.owner, "running", 0, 0, 0)
+        if asked.document is not None:
+            digest, data = asked.document
+            self.documents.setdefault(digest, (data, asked.created_at))
         if asked.owner is None:
             self.news[asked.run_id] = None
         return Started(True)

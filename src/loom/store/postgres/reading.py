@@ -36,7 +36,8 @@ _AFTER = "(r.created_at, r.run_id) < (${0}::float8, ${1}::text)"
 
 # Chunks have no gaps: those behind a tick begin with the last one that begins at or before it.
 _LOAD = """
-SELECT r.*, st.data AS start, sn.ticks AS snapshot_ticks, sn.checksum AS snapshot_checksum, sn.data AS snapshot_data,
+SELECT r.*, st.data AS start, (SELECT d.data FROM documents d WHERE d.digest = r.document) AS document_data,
+    sn.ticks AS snapshot_ticks, sn.checksum AS snapshot_checksum, sn.data AS snapshot_data,
     ARRAY (SELECT ROW (m.id, m.data) FROM inbox m WHERE m.run = r.id ORDER BY m.id) AS mail,
     ARRAY (SELECT ROW (t.seq, t.due, t.purpose) FROM timers t WHERE t.run = r.id ORDER BY t.seq) AS timers,
     ARRAY (
@@ -49,7 +50,8 @@ SELECT r.*, st.data AS start, sn.ticks AS snapshot_ticks, sn.checksum AS snapsho
 FROM runs r JOIN starts st ON st.run = r.id LEFT JOIN snapshots sn ON sn.run = r.id WHERE r.run_id = $1
 """
 _EXPORT = """
-SELECT r.*, st.data AS start, sn.ticks AS snapshot_ticks, sn.checksum AS snapshot_checksum, sn.data AS snapshot_data,
+SELECT r.*, st.data AS start, (SELECT d.data FROM documents d WHERE d.digest = r.document) AS document_data,
+    sn.ticks AS snapshot_ticks, sn.checksum AS snapshot_checksum, sn.data AS snapshot_data,
     ARRAY (SELECT ROW (m.id, m.data) FROM inbox m WHERE m.run = r.id ORDER BY m.id) AS mail,
     ARRAY (SELECT ROW (t.seq, t.due, t.purpose) FROM timers t WHERE t.run = r.id ORDER BY t.seq) AS timers,
     ARRAY (

@@ -44,6 +44,7 @@ def start_values(start: StartRun) -> tuple[Any, ...]:
         start.parent_ref,
         start.owner,
         start.downtime,
+        start.document[0] if start.document is not None else None,
     )
 
 
@@ -122,6 +123,7 @@ def import_values(row: RunRow) -> tuple[Any, ...]:
         tags_values(row.tags),
         head.waiters,
         list(head.waiting_for),
+        row.document,
     )
 
 
@@ -170,6 +172,7 @@ def run_row(row: Mapping[str, Any]) -> RunRow:
         forked_from=row["forked_from"],
         owner=row["owner"],
         first_tick=row["first_tick"],
+        document=row["document"],
     )
 
 
@@ -200,4 +203,5 @@ def stored_run(row: Mapping[str, Any]) -> StoredRun:
         tuple(Mail(*values) for values in row["mail"]),
         tuple(TimerRow(*values) for values in row["timers"]),
         tuple(row["event_ids"]),
+        row["document_data"],
     )

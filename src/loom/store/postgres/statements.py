@@ -10,12 +10,14 @@ START_RUNS = """
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(
         $1::text[], $2::text[], $3::bytea[], $4::float8[], $5::text[], $6::text[], $7::bigint[], $8::bigint[],
-        $9::float8[]
-    ) AS g (run_id, workflow, start, created_at, tags, parent, parent_ref, owner, downtime)
+        $9::float8[], $10::text[]
+    ) AS g (run_id, workflow, start, created_at, tags, parent, parent_ref, owner, downtime, document)
 ), new AS (
-    INSERT INTO runs (run_id, workflow, created_at, updated_at, free_since, tags, parent, parent_ref, owner, downtime)
+    INSERT INTO runs (
+        run_id, workflow, created_at, updated_at, free_since, tags, parent, parent_ref, owner, downtime, document
+    )
     SELECT run_id, workflow, created_at, created_at, created_at,
-        ARRAY (SELECT jsonb_array_elements_text(tags::jsonb)), parent, parent_ref, owner, downtime
+        ARRAY (SELECT jsonb_array_elements_text(tags::jsonb)), parent, parent_ref, owner, downtime, document
     FROM given ORDER BY run_id COLLATE "C"
     ON CONFLICT (run_id) DO NOTHING
     RETURNING id, run_id
@@ -155,12 +157,13 @@ SELECT run_id FROM chosen ORDER BY updated_at, run_id
 """
 
 ENDED_RUN = """
-SELECT id FROM runs
+SELECT id, document FROM runs
 WHERE run_id = $1::text AND ended_at IS NOT NULL AND ($2::float8 IS NULL OR ended_at < $2) LIMIT $3::bigint FOR UPDATE
 """
 
 OLD_RUNS = """
-SELECT id FROM runs WHERE ended_at < $1::float8 ORDER BY ended_at, run_id LIMIT $2::bigint FOR UPDATE SKIP LOCKED
+SELECT id, document FROM runs
+WHERE ended_at < $1::float8 ORDER BY ended_at, run_id LIMIT $2::bigint FOR UPDATE SKIP LOCKED
 """
 
 PURGE_RUNS = """
@@ -176,9 +179,10 @@ DELETE FROM runs WHERE id = ANY ($1::bigint[])
 IMPORT_RUN = """
 INSERT INTO runs (
     run_id, workflow, status, created_at, updated_at, free_since, ended_at, idle_since, needs_worker, paused, parked,
-    error, ticks, events, kept, downtime, first_tick, parent, parent_ref, forked_from, tags, waiters, waiting_for
+    error, ticks, events, kept, downtime, first_tick, parent, parent_ref, forked_from, tags, waiters, waiting_for,
+    document
 ) VALUES (
-    $1, $2, $3, $4, $5, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22
+    $1, $2, $3, $4, $5, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23
 )
 ON CONFLICT (run_id) DO NOTHING RETURNING id
 """

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from loom.store.errors import StoreUnavailable
-from loom.store.postgres import members, reading, schema
+from loom.store.postgres import documents, members, reading, schema
 from loom.store.postgres.address import parse
 from loom.store.postgres.connections import NOTHING_WRITTEN, Connections, told_as_store_errors
 from loom.store.postgres.listener import Listener
@@ -123,7 +123,7 @@ class PostgresStore:
             return await reading.find(connection, query)
 
     async def load(self, run_id: str) -> StoredRun | None:
-        """What is needed to take a run up: snapshot, the chunks behind it, mail, timers."""
+        """What is needed to take a run up: snapshot, the chunks behind it, mail, timers, document."""
         async with self._opened().reader() as connection:
             return await reading.stored(connection, run_id, whole=False)
 
@@ -151,6 +151,16 @@ class PostgresStore:
         """Runs without an owner, with the due time of their first timer before a time; earliest first."""
         async with self._opened().reader() as connection:
             return await reading.timers_due(connection, workflows, before, limit)
+
+    async def document(self, digest: str) -> bytes | None:
+        """The text of a definition."""
+        async with self._opened().reader() as connection:
+            return await documents.text(connection, digest)
+
+    async def save_document(self, digest: str, data: bytes) -> None:
+        """Keep a definition for good."""
+        async with self._opened().reader() as connection:
+            await documents.save(connection, digest, data)
 
     async def counts(self) -> dict[str, int]:
         """How many runs there are by status, plus `idle` and `owned`."""

@@ -17,9 +17,16 @@ import msgspec
 
 from loom.store.errors import StoreUnavailable
 from loom.store.operations import ClaimRuns, CommitRun, ImportRun, PostMail, PurgeRuns, ReleaseRun, Started, StartRun
+from loom.store.postgres import documents
 from loom.store.postgres import statements as sql
 from loom.store.postgres.batches import Batch, batches, plain_commits
-from loom.store.postgres.connections import NOTHING_WRITTEN, OUTCOME_UNKNOWN, cause, columns
+from loom.store.postgres.connections import (
+    NOTHING_WRITTEN,
+    OUTCOME_UNKNOWN,
+    ChangedMeanwhileError,
+    cause,
+    columns,
+)
 from loom.store.postgres.driver import CLASHED, LOST
 from loom.store.postgres.plan import Facts, LockedRun, Plan, decide, does_not_follow
 from loom.store.postgres.rows import chunk_values, commit_values, import_values, snapshot_values, start_values
@@ -40,11 +47,7 @@ _MAX_PAYLOAD = 7000
 _to_json = msgspec.json.Encoder().encode
 
 
-class _ChangedMeanwhileError(Exception):
-    """A run was there when it was to be started, and gone when it was looked at: once more, then."""
-
-
-_AGAIN: tuple[type[Exception], ...] = (*CLASHED, _ChangedMeanwhileError)
+_AGAIN: tuple[type[Exception], ...] = (*CLASHED, ChangedMeanwhileError)
 
 
 class Writing:
@@ -158,6 +161,8 @@ async def _write_batch(connection: Connection, batch: Batch) -> Plan:
     ):
         if rows:
             await connection.execute(statement, *columns(rows))
+    if plan.documents:
+        await documents.keep(connection, plan.documents)
     return plan
 
 
@@ -177,7 +182,7 @@ async def _facts(connection: Connection, batch: Batch) -> Facts:
         for run_id, workflow, start in await connection.fetch(sql.STARTED_BEFORE, again):
             facts.started[run_id] = Started(False, workflow, start)
         if len(facts.started) < len(again):
-            raise _ChangedMeanwhileError
+            raise ChangedMeanwhileError
     await _learn_of_mail(connection, batch, facts)
     return facts
 
@@ -236,6 +241,7 @@ async def _purge(connection: Connection, operation: PurgeRuns) -> int:
         return 0
     if gone:
         await connection.execute(sql.PURGE_RUNS, [row[0] for row in gone])
+        await documents.drop_unused(connection, {row[1] for row in gone if row[1] is not None})
     return len(gone)
 
 
@@ -244,6 +250,8 @@ async def _import(connection: Connection, run: StoredRun) -> bool:
     if key is None:
         return False
     await connection.execute(sql.WRITE_START, key, run.start)
+    if run.row.document is not None and run.document is not None:
+        await documents.keep(connection, {run.row.document: (run.document, run.row.created_at)})
     snapshots = [] if run.snapshot is None else [(key, *snapshot_values(run.snapshot))]
     for statement, rows in (
         (sql.WRITE_CHUNKS, [(key, *chunk_values(chunk)) for chunk in run.chunks]),

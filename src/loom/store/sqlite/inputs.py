@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from loom.store.operations import ImportRun, Posted, PostMail, Started, StartRun
 from loom.store.records import RunHead, RunRow
+from loom.store.sqlite import documents
 from loom.store.sqlite.blocks import Many
 from loom.store.sqlite.rows import INSERT_RUN, chunk_values, run_values, snapshot_values
 from loom.store.sqlite.statements import ADD_CHUNKS, ADD_WAITING, SET_SNAPSHOTS, SET_TIMERS
@@ -55,8 +56,11 @@ def start(session: Session, asked: StartRun) -> Started:
         parent=asked.parent,
         parent_ref=asked.parent_ref,
         owner=asked.owner,
+        document=asked.document[0] if asked.document is not None else None,
     )
     if _insert_run(session, row, asked.start):
+        if asked.document is not None:
+            documents.keep(session.connection, *asked.document, asked.created_at)
         return Started(True)
     [(workflow, data)] = session.connection.query(_STARTED, (asked.run_id,))
     return Started(False, workflow, data)
@@ -113,6 +117,8 @@ def import_run(session: Session, asked: ImportRun) -> bool:
 
 def _insert_parts(connection: Connection, key: int, run: StoredRun) -> None:
     row = run.row
+    if row.document is not None and run.document is not None:
+        documents.keep(connection, row.document, run.document, row.created_at)
     if run.snapshot is not None:
         SET_SNAPSHOTS.execute(connection, [snapshot_values(key, run.snapshot)])
     ADD_WAITING.execute(connection, [(key, event_type, row.created_at) for event_type in row.head.waiting_for])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from loom.store.records import Member
+from loom.store.sqlite import documents
 from loom.store.sqlite.blocks import Many
 from loom.store.sqlite.statements import DELETE_MAIL, DELETE_TIMERS, DELETE_WAITING
 
@@ -37,9 +38,10 @@ WHERE runs.owner IS NULL AND runs.status = 'running' AND runs.parked IS NULL
 AND runs.workflow IN (SELECT value FROM json_each(?)) ORDER BY runs.updated_at, runs.run_id LIMIT ?"""
 _TAKE = Many("UPDATE runs SET owner = v.column2 FROM (VALUES {rows}) AS v WHERE runs.id = v.column1", 2)
 
-_ENDED_BEFORE = """SELECT id FROM runs INDEXED BY runs_ended WHERE ended_at IS NOT NULL AND ended_at < ?
+_ENDED_BEFORE = """SELECT id, document FROM runs INDEXED BY runs_ended WHERE ended_at IS NOT NULL AND ended_at < ?
 ORDER BY ended_at, run_id LIMIT ?"""
-_ENDED = "SELECT id FROM runs WHERE run_id = ?1 AND ended_at IS NOT NULL AND (?2 ISNULL OR ended_at < ?2) LIMIT ?3"
+_ENDED = """SELECT id, document FROM runs
+WHERE run_id = ?1 AND ended_at IS NOT NULL AND (?2 ISNULL OR ended_at < ?2) LIMIT ?3"""
 _DELETE = (
     DELETE_MAIL,
     DELETE_TIMERS,
@@ -100,13 +102,15 @@ def park(session: Session, asked: ParkRun) -> bool:
 def purge(session: Session, asked: PurgeRuns) -> int:
     """Delete ended runs with everything that belongs to them."""
     if asked.run_id is not None:
-        keys = session.connection.query(_ENDED, (asked.run_id, asked.ended_before, asked.limit))
+        gone = session.connection.query(_ENDED, (asked.run_id, asked.ended_before, asked.limit))
     elif asked.ended_before is not None:
-        keys = session.connection.query(_ENDED_BEFORE, (asked.ended_before, asked.limit))
+        gone = session.connection.query(_ENDED_BEFORE, (asked.ended_before, asked.limit))
     else:
         return 0
+    keys = [(key,) for key, _ in gone]
     for statement in _DELETE:
         statement.execute(session.connection, keys)
+    documents.drop_unused(session.connection, {digest for _, digest in gone if digest is not None})
     return len(keys)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from loom.store.records import StoredRun
+from loom.store.sqlite import documents
 from loom.store.sqlite.rows import (
     RUN_COLUMNS,
     chunks_of,
@@ -85,19 +86,20 @@ def stored(connection: Connection, run_id: str, *, whole: bool) -> StoredRun | N
         rows = connection.query(_RUN, (run_id,))
         if not rows:
             return None
-        key = rows[0][-1]
+        row, key = run_row(rows[0]), rows[0][-1]
         [(start,)] = connection.query(_START, (key,))
         snapshots = [snapshot_of(run_id, *row) for row in connection.query(_SNAPSHOT, (key,))]
         snapshot = snapshots[0] if snapshots else None
         behind = _ALL if whole or snapshot is None else snapshot.ticks
         return StoredRun(
-            run_row(rows[0]),
+            row,
             start,
             snapshot,
             tuple(chunks_of(run_id, connection.query(_CHUNKS, (key, behind, _NO_LIMIT)))),
             tuple(mail_of(connection.query(_MAIL, (key, 0)))),
             tuple(timers_of(connection.query(_TIMERS, (key,)))),
             tuple(event_id for (event_id,) in connection.query(_EVENT_IDS, (key,))) if whole else (),
+            documents.text(connection, row.document) if row.document is not None else None,
         )
 
 

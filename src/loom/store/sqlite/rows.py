@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 RUN_COLUMNS = """runs.run_id, runs.workflow, runs.created_at, runs.tags, runs.ended_at, runs.parent, runs.parent_ref,
-runs.forked_from, runs.owner, runs.first_tick, runs.status, runs.ticks, runs.events, runs.updated_at, runs.idle_since,
-runs.needs_worker, runs.waiters, runs.waiting_for, runs.kept, runs.paused, runs.parked, runs.error, runs.downtime"""
+runs.forked_from, runs.owner, runs.first_tick, runs.document, runs.status, runs.ticks, runs.events, runs.updated_at,
+runs.idle_since, runs.needs_worker, runs.waiters, runs.waiting_for, runs.kept, runs.paused, runs.parked, runs.error,
+runs.downtime"""
 """What `run_row` reads, in its order."""
 
 _TAGS = msgspec.json.Decoder(dict[str, str])
@@ -29,13 +30,13 @@ def listed_row(values: Sequence[Any]) -> RunRow:
         return run_row(values)
     except CorruptRecord as error:
         sound = list(values)
-        sound[3], sound[16], sound[17], sound[20] = "{}", b"[]", "[]", str(error)
+        sound[3], sound[17], sound[18], sound[21] = "{}", b"[]", "[]", str(error)
         return run_row(sound)
 
 
 def run_row(values: Sequence[Any]) -> RunRow:
     """A run from `RUN_COLUMNS`; `CorruptRecord` if one of them holds nonsense."""
-    head = values[10:]
+    head = values[11:]
     try:
         tags, waiting_for = _TAGS.decode(values[3]), _TYPES.decode(head[7])
         _LIST.decode(head[6])
@@ -67,12 +68,13 @@ def run_row(values: Sequence[Any]) -> RunRow:
         forked_from=values[7],
         owner=values[8],
         first_tick=values[9],
+        document=values[10],
     )
 
 
 INSERT_RUN = """INSERT INTO runs (run_id, workflow, created_at, tags, ended_at, parent, parent_ref, forked_from,
-owner, first_tick, status, ticks, events, updated_at, idle_since, needs_worker, waiters, waiting_for, kept, paused,
-parked, error, downtime) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+owner, first_tick, document, status, ticks, events, updated_at, idle_since, needs_worker, waiters, waiting_for, kept,
+paused, parked, error, downtime) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_id) DO NOTHING RETURNING id"""
 
 
@@ -90,6 +92,7 @@ def run_values(row: RunRow) -> tuple[Any, ...]:
         row.forked_from,
         row.owner,
         row.first_tick,
+        row.document,
         head.status,
         head.ticks,
         head.events,

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from loom.store.errors import StoreUnavailable
-from loom.store.sqlite import finding, ownership, reads
+from loom.store.sqlite import documents, finding, ownership, reads
 from loom.store.sqlite.applying import Group
 from loom.store.sqlite.connection import (
     Sqlite3Connection,
@@ -186,7 +186,7 @@ class SqliteStore:
         return await self._read(finding.find, query)
 
     async def load(self, run_id: str) -> StoredRun | None:
-        """Snapshot, the chunks behind it, mail, timers."""
+        """Snapshot, the chunks behind it, mail, timers, document."""
         return await self._read(partial(reads.stored, whole=False), run_id)
 
     async def export(self, run_id: str) -> StoredRun | None:
@@ -208,6 +208,14 @@ class SqliteStore:
     async def timers_due(self, workflows: tuple[str, ...], before: float, limit: int) -> list[tuple[str, float]]:
         """Runs that could be claimed for a timer, with the due time of their first one; earliest first."""
         return await self._read(reads.timers_due, workflows, before, limit)
+
+    async def document(self, digest: str) -> bytes | None:
+        """The text of a definition."""
+        return await self._read(documents.text, digest)
+
+    async def save_document(self, digest: str, data: bytes) -> None:
+        """Keep a definition for good."""
+        await self._opened().submit(partial(documents.save, digest=digest, data=data, at=self._now()))
 
     async def counts(self) -> dict[str, int]:
         """How many runs there are by status, plus `idle` and `owned`."""

@@ -350,5 +350,5 @@ def test_every_part_of_the_state_has_been_thought_of() -> None:
         "asleep", "timers", "waiting", "store", "store_version", "seen", "deadline", "timeout_timer", "alive_since",
         "idle_since", "dropped", "outcome", "ticks",
         # A dict is made to go on from, in a run of its own: it is not paused, and it has no child runs yet.
-        "paused", "children", "store_type",
+        "paused", "children", "store_type", "due",
     }  # fmt: skip

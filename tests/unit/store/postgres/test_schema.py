@@ -8,8 +8,9 @@ import asyncpg
 import pytest
 
 from loom.store.errors import StoreError, StoreOutdated, StoreTooNew, StoreUnavailable
-from loom.store.operations import StartRun
-from loom.store.postgres import PostgresStore
+from loom.store.migrations import available
+from loom.store.operations import PurgeRuns, StartRun
+from loom.store.postgres import PostgresStore, schema
 from loom.store.postgres.address import parse
 
 
@@ -28,6 +29,31 @@ async def test_several_processes_may_open_a_new_database_at_once(url: str) -> No
         await store.apply([StartRun(f"r{number}", "w", b"", 1.0)])
     assert (await stores[0].counts())["running"] == 5
     await asyncio.gather(*(store.close() for store in stores))
+
+
+FIRST_RUN = """
+INSERT INTO runs (run_id, workflow, status, free_since, created_at, updated_at, ended_at)
+VALUES ('r', 'w', 'completed', 2.0, 1.0, 2.0, 2.0);
+INSERT INTO starts (run, data) SELECT id, 'in' FROM runs;
+"""
+
+
+async def test_a_schema_of_the_first_version_is_upgraded_with_its_runs(url: str) -> None:
+    await change(url, schema.script(available(schema.MIGRATIONS)[:1], parse(url)))
+    await change(url, FIRST_RUN)
+    with pytest.raises(StoreOutdated, match=r"has version 1, .* Run `loom db upgrade`"):
+        await PostgresStore(url, upgrade=False).open()
+    store = PostgresStore(url)
+    await store.open()
+    old = await store.load("r")
+    assert old is not None
+    assert (old.start, old.row.document, old.document) == (b"in", None, None)
+    await store.apply([StartRun("s", "w", b"", 1.0, document=("d", b"text"))])
+    new = await store.load("s")
+    assert new is not None
+    assert new.document == b"text"
+    assert await store.apply([PurgeRuns(run_id="r")]) == [1]
+    await store.close()
 
 
 async def test_without_leave_to_upgrade_a_new_database_is_refused(url: str) -> None:

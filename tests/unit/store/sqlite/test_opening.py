@@ -12,7 +12,7 @@ import pytest
 
 from loom.store.errors import StoreError, StoreOutdated, StoreTooNew, StoreUnavailable
 from loom.store.migrations import available
-from loom.store.operations import StartRun
+from loom.store.operations import PurgeRuns, StartRun
 from loom.store.sqlite import SqliteStore, schema
 
 
@@ -32,6 +32,27 @@ async def test_a_new_file_gets_the_whole_schema_and_keeps_it(open_store, path: P
     assert versions(path) == [migration.number for migration in available(schema.MIGRATIONS)]
     again = await open_store(upgrade=False)
     assert (await again.get("r")).workflow == "w"
+
+
+FIRST_RUN = """
+INSERT INTO runs (id, run_id, workflow, status, created_at, updated_at, ended_at, needs_worker, paused, ticks, events,
+    kept, downtime, first_tick, parent_ref, tags, waiters, waiting_for)
+VALUES (7, 'r', 'w', 'completed', 1.0, 2.0, 2.0, 0, 0, 0, 0, 0, 0.0, 0, 0, '{}', x'5b5d', '[]');
+INSERT INTO starts (run, data) VALUES (7, x'696e');
+"""
+
+
+async def test_a_file_of_the_first_version_is_upgraded_with_its_runs(open_store, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(schema.script(available(schema.MIGRATIONS)[:1]) + FIRST_RUN)
+    with pytest.raises(StoreOutdated, match=r"has schema version 1.* needs \d+.*loom db upgrade"):
+        await open_store(upgrade=False)
+    store = await open_store()
+    old = await store.load("r")
+    assert (old.start, old.row.document, old.document) == (b"in", None, None)
+    await store.apply([StartRun("s", "w", b"", 1.0, document=("d", b"text"))])
+    assert (await store.load("s")).document == b"text"
+    assert await store.apply([PurgeRuns(run_id="r")]) == [1]
 
 
 async def test_without_leave_to_upgrade_no_file_is_made(open_store, path: Path) -> None:

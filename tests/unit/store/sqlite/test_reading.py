@@ -10,6 +10,7 @@ import pytest
 from loom.store.operations import CommitRun, StartRun
 from loom.store.records import Chunk, RunHead, RunQuery
 from loom.store.sqlite import SqliteStore
+from loom.store.sqlite.documents import _DROP_UNUSED
 from loom.store.sqlite.finding import _lookups, statement
 
 QUERIES = [
@@ -43,6 +44,14 @@ async def test_a_list_is_read_in_the_order_of_an_index(store: SqliteStore, other
     plan = [detail for *_, detail in other.execute("EXPLAIN QUERY PLAN " + sql, parameters)]
     assert not [detail for detail in plan if "TEMP B-TREE FOR ORDER BY" in detail], plan
     assert not [detail for detail in plan if detail.startswith("SCAN") and "INDEX" not in detail], plan
+
+
+async def test_the_runs_of_a_document_are_found_by_an_index(store: SqliteStore, other: sqlite3.Connection) -> None:
+    """So deleting the last run of a document does not look at all others."""
+    sql = _DROP_UNUSED._sized(2)
+    plan = [detail for *_, detail in other.execute("EXPLAIN QUERY PLAN " + sql, ("a", "b"))]
+    assert any("SEARCH runs USING COVERING INDEX runs_by_document (document=?)" in detail for detail in plan), plan
+    assert any(detail.startswith("SEARCH documents USING") for detail in plan), plan
 
 
 async def test_a_search_begins_with_what_the_fewest_runs_have(store: SqliteStore, other: sqlite3.Connection) -> None:

@@ -59,6 +59,18 @@ async def test_a_commit_that_only_goes_on_is_one_statement(open_store) -> None:
     assert len((await store.load("r")).chunks) == 2
 
 
+async def test_documents_cost_only_those_who_have_them(open_store) -> None:
+    connections, connect = watching()
+    store = await open_store(connect=connect)
+    writer = connections[0]
+    writer.executed.clear()
+    await store.apply([StartRun("r", "w", b"", 1.0)])
+    plain = list(writer.executed)
+    writer.executed.clear()
+    await store.apply([StartRun("s", "w", b"", 1.0, document=("d", b"text"))])
+    assert sorted(writer.executed) == sorted([*plain, "INSERT"])
+
+
 @pytest.mark.parametrize(
     "more",
     [

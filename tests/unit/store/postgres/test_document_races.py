@@ -1,0 +1,105 @@
+"""A start and the deletion of the last other run with the same document, at the same moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import asyncpg
+import pytest
+
+from loom.store.operations import CommitRun, PurgeRuns, Started, StartRun
+from loom.store.postgres import PostgresStore, documents
+from loom.store.postgres.address import parse
+from loom.store.postgres.batches import Batch
+from loom.store.postgres.writing import _write_batch, _write_wide
+from loom.store.records import RunHead
+
+DOCUMENT = ("d", b"text")
+PURGE = PurgeRuns(run_id="old")
+
+
+def start(run_id: str, owner: int | None = None) -> StartRun:
+    return StartRun(run_id, "w", b"", 1.0, owner=owner, document=DOCUMENT)
+
+
+@pytest.fixture
+async def other(url: str, store: PostgresStore) -> AsyncIterator[asyncpg.Connection]:
+    """A connection of another process, when the only run with the document has ended."""
+    fence = (await store.join("one", 60.0)).fence
+    await store.apply([start("old", fence)])
+    await store.apply([CommitRun("old", fence, RunHead("completed", 0, 0, 2.0))])
+    address = parse(url)
+    connection = await asyncpg.connect(address.url, server_settings={"search_path": address.quoted_schema})
+    yield connection
+    await connection.close()
+
+
+async def blocked(url: str, other: asyncpg.Connection, work: Awaitable[object]) -> asyncio.Future[object]:
+    """Something under way, as soon as it waits for what the other connection holds."""
+    task = asyncio.ensure_future(work)
+    waiting = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))"
+    watcher = await asyncpg.connect(parse(url).url)
+    try:
+        while not await watcher.fetchval(waiting, other.get_server_pid()):
+            assert not task.done(), "it did not wait"
+            await asyncio.sleep(0.005)
+    finally:
+        await watcher.close()
+    return task
+
+
+async def _purge(connection: asyncpg.Connection) -> None:
+    assert await _write_wide(connection, PURGE, {}) == 1
+
+
+async def _start(connection: asyncpg.Connection) -> None:
+    batch = Batch()
+    batch.add(start("new"))
+    assert (await _write_batch(connection, batch)).results == [Started(True)]
+
+
+async def _save(connection: asyncpg.Connection) -> None:
+    await documents.save(connection, *DOCUMENT)
+
+
+async def _both(
+    url: str,
+    other: asyncpg.Connection,
+    first: Callable[[asyncpg.Connection], Awaitable[None]],
+    then: Awaitable[object],
+) -> object:
+    """What comes of something that meets an unfinished transaction of another process."""
+    transaction = other.transaction()
+    await transaction.start()
+    await first(other)
+    task = await blocked(url, other, then)
+    await transaction.commit()
+    return await task
+
+
+async def test_a_start_brings_the_document_back_that_is_being_deleted(url, store: PostgresStore, other) -> None:
+    assert await _both(url, other, _purge, store.apply([start("new")])) == [Started(True)]
+    loaded = await store.load("new")
+    assert loaded is not None
+    assert loaded.document == b"text"
+
+
+async def test_a_document_that_is_being_deleted_can_be_saved(url, store: PostgresStore, other) -> None:
+    await _both(url, other, _purge, store.save_document(*DOCUMENT))
+    assert await store.document("d") == b"text"
+
+
+@pytest.mark.parametrize("holder", [_start, _save])
+async def test_a_deletion_sees_who_has_the_document_meanwhile(url, store: PostgresStore, other, holder) -> None:
+    assert await _both(url, other, holder, store.apply([PURGE])) == [1]
+    assert await store.document("d") == b"text"
+
+
+async def test_two_starts_that_bring_the_same_document_are_both_right(url, store: PostgresStore, other) -> None:
+    await store.apply([PURGE])
+    assert await _both(url, other, _start, store.apply([start("second")])) == [Started(True)]
+    for run_id in ("new", "second"):
+        loaded = await store.load(run_id)
+        assert loaded is not None
+        assert loaded.document == b"text"
