@@ -1,4 +1,4 @@
-"""Loom: workflows that are not lost. One pure engine runs Python step classes, in memory or in a database.
+"""Loom: workflows that are not lost. One pure engine runs Python step classes and declarative flows.
 
 This is the author's API. Names are loaded when they are first used, so that importing one costs little.
 """
@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Any
 from loom.steps import ports as _ports
 
 if TYPE_CHECKING:
+    from loom.effects.actions.handlers import ActionContext, action, activity, actor, ai_provider
+    from loom.effects.flow_events import FlowEvent, LoopIterationEvent
+    from loom.effects.flow_result import FlowFailed, FlowResult
+    from loom.flows.diagnostics import DefinitionError
     from loom.runtime.connect import connect
     from loom.runtime.durable.info import RunInfo
+    from loom.runtime.flow import Flow
+    from loom.runtime.load import load
     from loom.steps.context import Context
     from loom.steps.decorators import catch_error, step
     from loom.steps.events import Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent
@@ -24,10 +30,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "ActionContext": "loom.effects.actions.handlers",
     "Context": "loom.steps.context",
+    "DefinitionError": "loom.flows.diagnostics",
     "Event": "loom.steps.events",
+    "Flow": "loom.runtime.flow",
+    "FlowEvent": "loom.effects.flow_events",
+    "FlowFailed": "loom.effects.flow_result",
+    "FlowResult": "loom.effects.flow_result",
     "HumanResponseEvent": "loom.steps.events",
     "InputRequiredEvent": "loom.steps.events",
+    "LoopIterationEvent": "loom.effects.flow_events",
     "RunExists": "loom.store.errors",
     "RunFinished": "loom.store.errors",
     "RunInfo": "loom.runtime.durable.info",
@@ -37,19 +50,31 @@ _HOMES = {
     "StoreUnavailable": "loom.store.errors",
     "Workflow": "loom.steps.workflow",
     "WorkflowHandler": "loom.steps.handler",
+    "action": "loom.effects.actions.handlers",
+    "activity": "loom.effects.actions.handlers",
+    "actor": "loom.effects.actions.handlers",
+    "ai_provider": "loom.effects.actions.handlers",
     "catch_error": "loom.steps.decorators",
     "connect": "loom.runtime.connect",
+    "load": "loom.runtime.load",
     "step": "loom.steps.decorators",
 }
 
-_ROOMS = frozenset({"compat", "testing"})
+_ROOMS = frozenset({"compat", "expressions", "testing"})
 """Packages that are reached as attributes, without importing them by name first."""
 
 __all__ = [
+    "ActionContext",
     "Context",
+    "DefinitionError",
     "Event",
+    "Flow",
+    "FlowEvent",
+    "FlowFailed",
+    "FlowResult",
     "HumanResponseEvent",
     "InputRequiredEvent",
+    "LoopIterationEvent",
     "RunExists",
     "RunFinished",
     "RunInfo",
@@ -59,8 +84,13 @@ __all__ = [
     "StoreUnavailable",
     "Workflow",
     "WorkflowHandler",
+    "action",
+    "activity",
+    "actor",
+    "ai_provider",
     "catch_error",
     "connect",
+    "load",
     "step",
 ]
 

@@ -23,15 +23,17 @@ from loom.core.commands import (
     CommandCompleteRun,
     CommandFailWorkflow,
     CommandHalt,
+    CommandPublishEvent,
     TerminalCommand,
     WorkflowCommand,
 )
 from loom.core.draft import Draft
-from loom.core.reduce import may_go_on, no_fields, transition
+from loom.core.reduce import advance, may_go_on, no_fields, transition
+from loom.core.reports import UnhandledReport
 from loom.core.state import BrokerState, is_blocked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from loom.core.draft import FieldReader
     from loom.core.planner import Planner
@@ -91,6 +93,20 @@ class Run:
         """The same for another thread than the driver's: nothing is changed by looking."""
         draft = self._draft
         return draft.freeze() if draft is not None else self._base
+
+    def foresee(self, pending: Sequence[WorkflowTick], state: BrokerState | None = None) -> BrokerState:
+        """The state after these ticks, from the one now or from another. The run itself stays where it is."""
+        state, last = self.state if state is None else state, len(pending) - 1
+        for position, tick in enumerate(pending):
+            marked = tick if position == last else replace(tick, more=True)
+            state, _ = advance(state, marked, self._planner, self._read_field)
+        return state
+
+    def would_lose(self, state: BrokerState, tick: WorkflowTick) -> bool:
+        """Whether nobody would take an event that came in this state, and there would be no room to keep it."""
+        _, commands = advance(state, tick, self._planner, self._read_field)
+        published = [command.event for command in commands if isinstance(command, CommandPublishEvent)]
+        return any(isinstance(report, UnhandledReport) and not report.kept for report in published)
 
     @property
     def is_idle(self) -> bool:

@@ -31,7 +31,7 @@ class StepBinding:
 
     __slots__ = (
         "config", "context_name", "convert", "event_name", "function", "is_async", "is_plain", "joins", "name",
-        "resources",
+        "resources", "retry_policy",
     )  # fmt: skip
 
     def __init__(
@@ -50,6 +50,7 @@ class StepBinding:
         self.is_async = inspect.iscoroutinefunction(inspect.unwrap(function)) or inspect.iscoroutinefunction(function)
         self.event_name = config.event_name
         self.context_name = config.context_parameter
+        self.retry_policy = config.retry_policy
         self.joins = config.collection_param is not None
         self.is_plain = self.is_async and not config.resources and config.timeout is None
 

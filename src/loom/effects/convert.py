@@ -90,9 +90,15 @@ def event_of(record: EventRecord) -> Event:
     return copy_state_for_edit(event) if record.shared else event
 
 
-def engine_event(body: StepFailure | Release, event_of: Callable[[EventRecord], Event]) -> Event:
+def engine_event(body: Any, event_of: Callable[[EventRecord], Event]) -> Event:
     """An event that the engine itself made, with the author's events in it."""
-    return step_failed(body, event_of) if isinstance(body, StepFailure) else released(body, event_of)
+    if isinstance(body, StepFailure):
+        return step_failed(body, event_of)
+    if isinstance(body, Release):
+        return released(body, event_of)
+    from loom.effects.flow_events import flow_event
+
+    return flow_event(body)
 
 
 def read_field(record: EventRecord, name: str) -> Any:

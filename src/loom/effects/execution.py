@@ -30,6 +30,7 @@ from loom.effects.child_runs import result_of_child
 from loom.effects.collecting import Collector
 from loom.effects.convert import MissingTypeError, exception_of, failure_of
 from loom.effects.once import Recorder
+from loom.steps.events import Event
 from loom.steps.ports import current_execution
 from loom.steps.registry import wire_name
 from loom.steps.retry import RetryInfo, ask_policy, policy_seed
@@ -38,9 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from loom.core.commands import CommandResumeWorker, CommandRunWorker
-    from loom.effects.binding import StepBinding
+    from loom.effects.body import Body
     from loom.effects.convert import Conversion
-    from loom.steps.events import Event, StartEvent
+    from loom.steps.events import StartEvent
     from loom.steps.ports import RunPort
     from loom.steps.workflow import Workflow
 
@@ -103,7 +104,7 @@ class StepExecution:
     _occurrences: dict[str, int] | None = None
     _waits: dict[str, asyncio.Future[CommandResumeWorker]] | None = None
 
-    def __init__(self, host: Host, binding: StepBinding, command: CommandRunWorker) -> None:
+    def __init__(self, host: Host, binding: Body, command: CommandRunWorker) -> None:
         self.host = host
         self.binding = binding
         self.command = command
@@ -162,7 +163,7 @@ class StepExecution:
         """The failure as a tick, with the policy's verdict in it."""
         command, now = self.command, self.host.now()
         delay: float | None = None
-        policy = self.binding.config.retry_policy
+        policy = self.binding.retry_policy
         if policy is not None:
             item = command.item
             first = item.first_at if item.first_at is not None else command.started_at
@@ -198,6 +199,11 @@ class StepExecution:
         """Whether an interrupted run of the same execution has had this effect already."""
         return source is not None and source.ordinal in self.command.item.effects
 
+    @property
+    def repeats(self) -> bool:
+        """Whether an interrupted run of the same execution had come further than this one has by now."""
+        return self._effects in self.command.item.effects
+
     def send(self, event: Event, step: str | None, waiter_id: str | None) -> None:
         """Send an event into the run."""
         self.host.check_target(event, step)
@@ -226,20 +232,23 @@ class StepExecution:
 
     def wait(
         self,
-        event_type: type[Event],
+        event_type: type[Event] | str,
         waiter_event: Event | None,
         waiter_id: str | None,
         requirements: dict[str, Any],
         timeout_s: float | None,
     ) -> Coroutine[Any, Any, Any]:
-        """Wait for an event. The body is suspended; it is not run again while this process holds it."""
+        """Wait for an event, of a class or by its name. The body is suspended; while this process holds it, it is not
+        run again.
+        """
 
         def begin() -> tuple[TickAwaitEvent, str]:
-            name = wire_name(event_class("wait_for_event", event_type))
+            cls = Event if isinstance(event_type, str) else event_class("wait_for_event", event_type)
+            name = event_type if isinstance(event_type, str) else wire_name(cls)
             limit = seconds("wait_for_event(timeout=...)", timeout_s) if timeout_s is not None else None
             convert = self.host.convert
             awaited = convert.text(waiter_id or self._default_waiter_id(name, requirements))
-            wanted = [(field, convert.requirement(event_type, field, value)) for field, value in requirements.items()]
+            wanted = [(field, convert.requirement(cls, field, value)) for field, value in requirements.items()]
             asked = convert.record(waiter_event) if waiter_event is not None else None
             occurrence = self._occurrence(awaited)
             source = self._live_source("wait_for_event")

@@ -20,7 +20,7 @@ from loom.steps.events import Event
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from loom.effects.binding import StepBinding
+    from loom.effects.body import Body
     from loom.steps.workflow import Workflow
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ async def around_run(workflow: Workflow, drive: Callable[[], Awaitable[T]], endi
     return last
 
 
-async def around_step(workflow: Workflow, binding: StepBinding, arguments: dict[str, Any]) -> Any:
+async def around_step(workflow: Workflow, binding: Body, arguments: dict[str, Any]) -> Any:
     """Call a step's body within a span."""
     given = arguments.get(binding.event_name)
     tags: dict[str, Any] = {}

@@ -5,6 +5,7 @@ Each reading makes new objects, so that nothing is shared between steps. May imp
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,7 @@ class StoredBodies:
     def event(self, record: EventRecord) -> Event:
         """The event that a record's text stands for, or one that the engine describes."""
         body = record.body
-        if isinstance(body, StepFailure | Release):
+        if not isinstance(body, str):
             return engine_event(body, self.event)
         event = read_text(self._serializer, body)
         if not isinstance(event, Event):
@@ -94,6 +95,12 @@ class StoredBodies:
             fields = _fields_of(self._serializer.read_json(body))
             self._last = (body, fields)
         return _comparable(fields.get(name))
+
+    def fields(self, record: EventRecord) -> dict[str, Any]:
+        """All fields of an event in its JSON form, read without the event's class."""
+        fields = _fields_of(json.loads(record.body))
+        fields.pop("_data", None)
+        return fields
 
     def requirement(self, event_type: type[Event], name: str, value: Any) -> Any:
         """A wanted value in the form that `field` answers in: as it stands in an event that has it."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from loom.core.adapter import InternalRunAdapter
     from loom.core.commands import CommandResumeWorker, CommandRunWorker
     from loom.core.ticks import TickStepResult, WorkflowTick
-    from loom.effects.binding import StepBinding
+    from loom.effects.body import Body
     from loom.effects.convert import Conversion
     from loom.runtime.guard import Guard
     from loom.steps.events import StartEvent
@@ -38,22 +38,22 @@ class RunBodies:
     """The part of a run that its control loop knows as `Workers`, and its bodies as their `Host`."""
 
     __slots__ = (
-        "_bindings", "_executions", "_fault", "_lane", "_outer", "_thread", "_wake", "guard", "loop", "now", "pull",
-        "run_id", "workflow",
+        "_bindings", "_executions", "_fault", "_lane", "_outer", "_thread", "_wake", "convert", "guard", "loop", "now",
+        "pull", "run_id", "workflow",
     )  # fmt: skip
-
-    convert: Conversion = LIVE
 
     def __init__(
         self,
         workflow: Workflow,
         run_id: str,
         outer: InternalRunAdapter,
-        bindings: dict[str, StepBinding],
+        bindings: dict[str, Body],
         guard: Guard,
     ) -> None:
         self.workflow = workflow
         self.run_id = run_id
+        self.convert: Conversion = LIVE
+        """How what bodies write becomes what the run keeps."""
         self.pull: Callable[[], Awaitable[WorkflowTick]]
         self.loop = asyncio.get_running_loop()
         self.now = outer.get_now

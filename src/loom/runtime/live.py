@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from loom.core.ticks import Source, TickAddEvent, TickCancelRun, TickEditStore
 from loom.effects import spans
-from loom.effects.convert import published_event, record_of
+from loom.effects.convert import published_event
 from loom.effects.execution import StepExecution
 from loom.runtime.bodies import RunBodies
 from loom.runtime.control_loop import ControlLoop
 from loom.runtime.driver import Driver
 from loom.runtime.endings import ending_of, is_ending, is_internal
-from loom.runtime.saving import foreseen, is_lost
 from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError
 from loom.steps.events import Event, StopEvent
 from loom.steps.ports import current_execution
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from loom.core.run import Run
     from loom.core.state import BrokerState
     from loom.core.ticks import WorkflowTick
-    from loom.effects.binding import StepBinding
+    from loom.effects.body import Body
     from loom.runtime.guard import Guard
     from loom.runtime.memory_adapter import MemoryAdapter
     from loom.steps.state_store import StoreEdit
@@ -68,7 +67,7 @@ class LiveRun(RunBodies):
         core: Run,
         adapter: MemoryAdapter,
         outer: InternalRunAdapter,
-        bindings: dict[str, StepBinding],
+        bindings: dict[str, Body],
         guard: Guard,
         on_end: Callable[[LiveRun], None],
     ) -> None:
@@ -152,7 +151,7 @@ class LiveRun(RunBodies):
             # The order is fixed now, so that what is saved and what will happen are the same.
             self._lane += self._adapter.take_mail()
         start = [self.first_tick()] if self.first_tick is not None else []
-        return foreseen(self.state, [*start, *self._lane])
+        return self._core.foresee([*start, *self._lane])
 
     @property
     def is_done(self) -> bool:
@@ -204,7 +203,7 @@ class LiveRun(RunBodies):
         if not isinstance(event, Event):
             raise WorkflowRuntimeError(f"Only events can be sent into a run, not {type(event).__name__}.")
         self.workflow._check_target(event, step)
-        tick = TickAddEvent(at=self.now(), event=record_of(event), step=step, waiter_id=waiter_id)
+        tick = TickAddEvent(at=self.now(), event=self.convert.record(event), step=step, waiter_id=waiter_id)
         self._refuse_if_full(tick)
         self.on_loop(self._outer.send_event, tick)
 
@@ -222,7 +221,7 @@ class LiveRun(RunBodies):
             state = self.state_to_save()
         else:
             state = self._core.peek()
-        if is_lost(state, tick):
+        if self._core.would_lose(state, tick):
             raise WorkflowRuntimeError(
                 f"Run {self.run_id} already keeps {state.waiting.kept_count} events that nobody has asked for: "
                 f"{tick.event.kind.label} is refused."
@@ -265,7 +264,7 @@ class LiveRun(RunBodies):
             while position < len(stream):
                 published = stream[position]
                 if internal or not is_internal(published):
-                    event = published_event(published)
+                    event = published_event(published, self.convert)
                     yield position, event
                 if is_ending(published):
                     self._seen = True

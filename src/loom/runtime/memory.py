@@ -13,21 +13,19 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
 from loom.core.run import Run
 from loom.core.ticks import TickChildEnded, TickResume, TickStartRun
-from loom.effects.binding import StepBinding
-from loom.effects.convert import read_field, record_of
 from loom.effects.verbose import verbose_adapter
+from loom.runtime.code import code_of
 from loom.runtime.guard import Guard
 from loom.runtime.live import LiveRun
 from loom.runtime.memory_adapter import MemoryAdapter
 from loom.steps import ports
-from loom.steps.planner import StepsPlanner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,13 +37,6 @@ if TYPE_CHECKING:
     from loom.steps.events import StartEvent
     from loom.steps.state_store import InMemoryStateStore
     from loom.steps.workflow import Workflow
-
-
-class _Ready(NamedTuple):
-    """A workflow, ready to run: worked out once per instance and version of its steps."""
-
-    bindings: dict[str, StepBinding]
-    planner: StepsPlanner
 
 
 class _Turns:
@@ -159,11 +150,12 @@ class MemoryRuntime:
         outer = self._decorate(adapter) if self._decorate is not None else adapter
         if workflow._verbose:
             outer = verbose_adapter(outer, workflow._timeout)
-        ready = _ready(workflow)
+        code = code_of(workflow)
         state = replace(resumed, run_id=run_id, outcome=None, is_running=True) if resumed is not None else None
-        core = Run(ready.planner, state, read_field)
+        core = Run(code.planner, state, code.convert.field)
         guard = self._guard_on(loop)
-        live = LiveRun(workflow, run_id, core, adapter, outer, ready.bindings, guard, self._ended)
+        live = LiveRun(workflow, run_id, core, adapter, outer, code.bindings, guard, self._ended)
+        live.convert = code.convert
         live.children = self
         if staged is not None:
             live.adopt_store(staged)
@@ -286,19 +278,6 @@ def _first_tick(
         at=now,
         run_id=run_id,
         config=config,
-        event=record_of(start_event) if start_event is not None else None,
+        event=code_of(workflow).convert.record(start_event) if start_event is not None else None,
         store=staged.values() if staged is not None else {},
     )
-
-
-def _ready(workflow: Workflow) -> _Ready:
-    version = type(workflow)._steps_version
-    if workflow._bound is None or workflow._bound[0] != version:
-        manager = workflow._resources()
-        bindings = {
-            name: StepBinding(name, function, function._step_config, manager)
-            for name, function in workflow._get_steps().items()
-        }
-        workflow._bound = (version, _Ready(bindings, StepsPlanner()))
-    ready: _Ready = workflow._bound[1]
-    return ready

@@ -136,6 +136,9 @@ class Transaction:
             if pruned.first > journal.first:
                 row = replace(row, first_tick=tick_after(journal.chunks[pruned.first - 1]))
             journal = pruned
+        if asked.document is not None and row.document is None:
+            row = replace(row, document=asked.document[0])
+            self._keep_document(*asked.document, head.updated_at)
         run = replace(
             run,
             row=row,

@@ -80,6 +80,9 @@ class CommitRun(msgspec.Struct, frozen=True):
     """What the run does to other runs, in the same transaction. Refusals of it are ignored."""
     prune: int = 0
     """With a snapshot: delete the chunks that lie wholly within so many of the first ticks that it covers."""
+    document: tuple[str, bytes] | None = None
+    """Digest and text of the definition that the run keeps for life, as in a start that did not have it at hand. A run
+    that has one already keeps that, and this is not stored."""
 
 
 class ReleaseRun(msgspec.Struct, frozen=True):

@@ -89,7 +89,8 @@ class RunRow(msgspec.Struct, frozen=True):
     first_tick: int = 0
     """The first tick that was not pruned."""
     document: str | None = None
-    """The digest of the definition that it was started with; None for a workflow in Python."""
+    """The digest of the definition that it keeps for life, from its start or from the first commit that brought one;
+    None for a workflow in Python."""
 
 
 class StoredRun(msgspec.Struct, frozen=True):

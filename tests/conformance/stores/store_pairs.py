@@ -99,6 +99,7 @@ class Maker:
             snapshot=snapshot,
             sent=tuple(draw(st.lists(self._sent(), max_size=2))),
             prune=draw(st.integers(0, snapshot.ticks)) if snapshot is not None else 0,
+            document=draw(some_document),
         )
         return lambda side: replace(
             commit, fence=side.fence + stranger, mail_taken=tuple(side.mail.get(run_id, ())[:taken])

@@ -72,6 +72,15 @@ async def exported(store: Store, run_id: str = "r") -> StoredRun:
     return comparable(stored)
 
 
+async def document_of(store: Store, run_id: str = "r") -> tuple[str | None, bytes | None]:
+    """What `get` and `load` say of the document of a run."""
+    row, loaded = await store.get(run_id), await store.load(run_id)
+    assert row is not None
+    assert loaded is not None
+    assert loaded.row.document == row.document
+    return row.document, loaded.document
+
+
 def comparable(stored: StoredRun) -> StoredRun:
     """Without what a store may choose: the numbers of mail, and the order of what is a set."""
     head = msgspec.structs.replace(stored.row.head, waiting_for=tuple(sorted(stored.row.head.waiting_for)))

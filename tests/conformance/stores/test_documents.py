@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 from store_databases import KINDS, Database, new_database
-from store_samples import Owner, do, exported, ids, start, started
+from store_samples import Owner, do, document_of, exported, ids, start, started
 
 from loom.runtime.durable.looking import packed, unpacked
 from loom.store.operations import ClaimRuns, ImportRun, PurgeRuns, Started
@@ -15,15 +15,6 @@ from loom.store.records import RunQuery, StoredRun
 DIGEST = "sha256:1f"
 TEXT = '{"definition": {"ä": "🧵"}}'.encode()
 DOCUMENT = (DIGEST, TEXT)
-
-
-async def document_of(store: Store, run_id: str = "r") -> tuple[str | None, bytes | None]:
-    """What `get` and `load` say of the document of a run."""
-    row, loaded = await store.get(run_id), await store.load(run_id)
-    assert row is not None
-    assert loaded is not None
-    assert loaded.row.document == row.document
-    return row.document, loaded.document
 
 
 async def test_a_run_has_the_document_that_it_was_started_with(store: Store) -> None:

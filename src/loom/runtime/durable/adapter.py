@@ -88,6 +88,8 @@ class DurableDecorator(RunAdapterDecorator):
         self._core = core
         self._found = timers
         """The timers that were stored when the run was taken up, until its first commit."""
+        self.document: tuple[str, bytes] | None = None
+        """The digest and text of a flow's document, if the run was stored without it: its first commit pins it."""
         self._row = row
         self._keeper = keeper
         self._heads = HeadWriter()
@@ -106,6 +108,7 @@ class DurableDecorator(RunAdapterDecorator):
         operation = self._operation(batch)
         if not await self._keeper.submit(operation):
             raise Fenced(self._row.run_id)
+        self.document = None
         self._ticks += len(batch.ticks)
         if operation.chunk is not None:
             self._events += operation.chunk.events
@@ -137,6 +140,7 @@ class DurableDecorator(RunAdapterDecorator):
             snapshot=snapshot,
             sent=tuple(sent),
             prune=covered if keeper.prune and snapshot is not None else 0,
+            document=self.document,
         )
 
     def _timers_left(self) -> tuple[int, ...]:

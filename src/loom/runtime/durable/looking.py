@@ -15,10 +15,10 @@ from loom.core.commands import CommandPublishEvent
 from loom.core.replay import replay_steps
 from loom.core.state import BrokerState
 from loom.core.ticks import TickChildEnded, TickStartRun
+from loom.runtime.code import planner_for
 from loom.runtime.durable.heads import HeadWriter
 from loom.runtime.durable.info import HistoryEntry
 from loom.runtime.durable.takeup import restored
-from loom.steps.planner import StepsPlanner
 from loom.store import codec
 from loom.store.errors import StoreError
 from loom.store.records import RunRow, StoredRun, TimerRow
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from loom.core.draft import FieldReader
+    from loom.core.planner import Planner
     from loom.core.reports import Published
     from loom.core.ticks import WorkflowTick
     from loom.store.ports import Store
@@ -57,7 +58,7 @@ async def state_at(store: Store, row: RunRow, read_field: FieldReader, tick: int
     stored = await store.load(row.run_id)
     assert stored is not None
     if stored.snapshot is not None and stored.snapshot.ticks <= last + 1:
-        return restored(row.run_id, stored.snapshot, stored.chunks, StepsPlanner(), read_field, last + 1)
+        return restored(row.run_id, stored.snapshot, stored.chunks, planner_for(stored.document), read_field, last + 1)
     if row.first_tick > 0:
         raise StoreError(f"Run {row.run_id!r}: the ticks before {row.first_tick} were pruned.")
     chunks: list[Chunk] = []
@@ -67,7 +68,7 @@ async def state_at(store: Store, row: RunRow, read_field: FieldReader, tick: int
         if not more:
             break
         chunks += more
-    return restored(row.run_id, None, chunks, StepsPlanner(), read_field, last + 1)
+    return restored(row.run_id, None, chunks, planner_for(stored.document), read_field, last + 1)
 
 
 def _check_tick(row: RunRow, tick: int) -> None:
@@ -89,19 +90,20 @@ async def forked(
             break
         own = replace(entry.tick, mail=0)
         ticks.append(replace(own, run_id=run_id) if isinstance(own, TickStartRun) else own)
-    state, chunks = _written(ticks, BrokerState(), read_field)
+    exported = await store.export(row.run_id)
+    assert exported is not None
+    planner = planner_for(exported.document)
+    state, chunks = _written(ticks, BrokerState(), planner, read_field)
     lost: list[WorkflowTick] = [
         TickChildEnded(at=state.at, child=number, status="cancelled", event=None, failure=None)
         for number in sorted(state.children)
     ]
     if lost:
-        state, more = _written(lost, state, read_field)
+        state, more = _written(lost, state, planner, read_field)
         chunks += more
     if state.outcome is not None:
         raise ValueError(f"Run {row.run_id!r} had ended by tick {tick}: fork it at an earlier one.")
     head, _ = HeadWriter().head(state, lambda: state, downtime - max(0.0, now - state.at))
-    exported = await store.export(row.run_id)
-    assert exported is not None
     return StoredRun(
         row=RunRow(run_id, row.workflow, now, head, tags=row.tags, forked_from=row.run_id, document=row.document),
         start=exported.start,
@@ -140,13 +142,15 @@ def _with_downtime(stored: StoredRun, downtime: float) -> StoredRun:
     return replace(stored, row=replace(stored.row, head=replace(stored.row.head, downtime=downtime)))
 
 
-def _written(ticks: list[WorkflowTick], state: BrokerState, read_field: FieldReader) -> tuple[BrokerState, list[Chunk]]:
+def _written(
+    ticks: list[WorkflowTick], state: BrokerState, planner: Planner, read_field: FieldReader
+) -> tuple[BrokerState, list[Chunk]]:
     """Ticks as chunks, with the events that they publish."""
     chunks: list[Chunk] = []
     for part in _parts(ticks):
         first_tick, first_cursor = state.ticks, state.published
         published: list[Published] = []
-        for _, after, commands in replay_steps(part, StepsPlanner(), state, read_field):
+        for _, after, commands in replay_steps(part, planner, state, read_field):
             state = after
             published += [command.event for command in commands if isinstance(command, CommandPublishEvent)]
         chunks.append(codec.encode_chunk(part, published, first_tick, first_cursor))

@@ -1,30 +1,49 @@
-"""A workflow that this process works for: its code as the engine and its bodies need it.
+"""A workflow or flow that this process works for: its code as the engine and its bodies need it.
 
-May import loom.core, loom.effects, loom.steps and loom.store.
+May import loom.core, loom.effects, loom.flows, loom.steps, loom.store and the rest of loom.runtime.
 """
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
 
 from loom.core.ticks import TickStartRun
 from loom.effects.binding import StepBinding
+from loom.effects.flow_convert import FLOW, AnyBodies
 from loom.effects.stored import StoredBodies
+from loom.flows.calls import START_KIND
+from loom.flows.document import digest_of
+from loom.runtime.code import ActionBodies, flow_planner
+from loom.runtime.flow import Flow
+from loom.runtime.load import flow_of
 from loom.steps.planner import StepsPlanner, takes
 from loom.steps.tagged import TaggedSerializer
 from loom.store.codec import StartSpec
+from loom.store.errors import CorruptRecord
 
 if TYPE_CHECKING:
     from loom.core.config import BrokerConfig
+    from loom.core.planner import Planner
     from loom.core.records import EventKind, EventRecord
+    from loom.effects.actions.outcomes import Services
+    from loom.effects.body import Body
     from loom.steps.events import StartEvent
     from loom.steps.state_store import InMemoryStateStore
     from loom.steps.workflow import Workflow
+    from loom.store.records import StoredRun
 
 
 def anybody() -> StoredBodies:
     """How events are stored and read where the workflow's own code is not at hand."""
-    return StoredBodies(TaggedSerializer())
+    return AnyBodies()
+
+
+def registered(name: str, workflow: Workflow, services: Services | None = None) -> Registered:
+    """A workflow or a flow under a name."""
+    return RegisteredFlow(name, workflow, services) if isinstance(workflow, Flow) else Registered(name, workflow)
 
 
 class Registered:
@@ -32,18 +51,27 @@ class Registered:
 
     __slots__ = ("bindings", "convert", "name", "planner", "workflow")
 
+    document: tuple[str, bytes] | None = None
+    """The digest and text of a flow's document, which its runs are stored with."""
+
     def __init__(self, name: str, workflow: Workflow) -> None:
         self.name = name
         self.workflow = workflow
         state_type = workflow._get_state_type()
         serializer = workflow._serializer or TaggedSerializer().with_types(*workflow.events, state_type)
-        self.convert = StoredBodies(serializer, state_type)
+        self.convert: StoredBodies = StoredBodies(serializer, state_type)
         manager = workflow._resources()
-        self.bindings = {
+        self.bindings: dict[str, Body] = {
             step: StepBinding(step, function, function._step_config, manager, self.convert)
             for step, function in workflow._get_steps().items()
         }
-        self.planner = StepsPlanner()
+        self.planner: Planner = StepsPlanner()
+
+    def for_run(self, stored: StoredRun) -> Registered:
+        """The code that a stored run goes on with: that of the workflow, as it is here and now."""
+        if stored.row.document is not None:
+            raise ValueError(f"{self.name!r} is a flow in the store and a workflow in Python here.")
+        return self
 
     @property
     def config(self) -> BrokerConfig:
@@ -83,3 +111,62 @@ class Registered:
             store=dict(spec.store),
             store_type=spec.store_type,
         )
+
+
+class RegisteredFlow(Registered):
+    """One version of a flow under the name that its runs are stored with."""
+
+    __slots__ = ("document", "services")
+
+    document: tuple[str, bytes]
+
+    def __init__(self, name: str, flow: Flow, services: Services | None = None) -> None:
+        self.name = name
+        self.workflow = flow
+        self.services = services
+        self.convert = FLOW
+        self.bindings = ActionBodies(services)
+        self.planner = flow_planner(flow.document.encode())
+        self.document = (flow.digest, flow.document.encode())
+
+    @override
+    def for_run(self, stored: StoredRun) -> Registered:
+        """A run keeps the version that it began with, which is stored with it."""
+        digest = stored.row.document
+        if digest is None or digest == self.document[0]:
+            if digest is None and stored.row.head.ticks:
+                raise ValueError(f"{self.name!r} is a workflow in Python in the store and a flow here.")
+            return self
+        if stored.document is None or digest_of(stored.document.decode()) != digest:
+            raise CorruptRecord(stored.row.run_id, "its document", f"the text of {digest} is missing or damaged")
+        return RegisteredFlow(self.name, flow_of(stored.document.decode()), self.services)
+
+    @override
+    def accepts(self, kind: EventKind, step: str | None = None) -> bool:
+        """Only what an action waits for is taken; everything else is kept for one that will."""
+        del kind, step
+        return False
+
+    @override
+    def start_spec(
+        self,
+        inputs: Any = None,
+        start_event: StartEvent | None = None,
+        staged: InMemoryStateStore[Any] | None = None,
+    ) -> StartSpec:
+        """What a run begins with: `inputs` are the trigger's body, unless it is given whole as an event."""
+        del staged
+        flow = self.workflow
+        event = flow._start_event(start_event, {} if start_event is not None else {"body": inputs})
+        given = self.convert.value(inputs) if start_event is None else None
+        return StartSpec(event=self.convert.record(event), inputs=given)
+
+    @override
+    def first_tick(self, run_id: str, spec: StartSpec, now: float) -> TickStartRun:
+        """The tick that a run begins with."""
+        event = spec.event
+        if event is None or event.kind.name != START_KIND.name:
+            body = self.convert.read_value(spec.inputs) if spec.inputs is not None else None
+            event = self.convert.record(self.workflow._start_event(None, {"body": body}))
+        seed = spec.seed or int.from_bytes(sha256(run_id.encode()).digest()[:8])
+        return TickStartRun(at=now, run_id=run_id, config=self.config, event=event, seed=seed)

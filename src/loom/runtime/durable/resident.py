@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Resident(LiveRun):
     """A run that this process owns. Its handlers do not hold it: they read the store."""
 
-    __slots__ = ("code", "convert", "last_mail", "names", "parked", "releasing", "row")
+    __slots__ = ("code", "last_mail", "names", "parked", "releasing", "row")
 
     def __init__(
         self,
@@ -49,6 +49,8 @@ class Resident(LiveRun):
         core = Run(code.planner, state, code.convert.field)
         sizes = len(stored.snapshot.data) if stored.snapshot else 0, sum(len(chunk.data) for chunk in stored.chunks)
         outer = DurableDecorator(inner, core, row, keeper, sizes, tuple(timer.seq for timer in stored.timers))
+        if row.document is None:
+            outer.document = code.document
         super().__init__(code.workflow, row.run_id, core, inner, outer, code.bindings, guard, on_end)
         self.code = code
         self.convert = code.convert

@@ -196,12 +196,13 @@ class Residents:
         run_id = stored.row.run_id
         if self._closing:
             return True  # whoever works for it next finds it in the store
-        state, ticks = taken_up(stored, code, self._clock(), self.downtime)
-        if parked_again(state, ticks, code):
+        version = code.for_run(stored)
+        state, ticks = taken_up(stored, version, self._clock(), self.downtime)
+        if parked_again(state, ticks, version):
             return False
         if self._guard is None or self._guard.loop_ends:
             self._guard = Guard(self._loop)
-        resident = Resident(stored, state, code, self, self._guard, self._clock, self._ended)
+        resident = Resident(stored, state, version, self, self._guard, self._clock, self._ended)
         resident.names = self._codes
         self.runs[run_id] = resident
         self._promised.pop(run_id, None)

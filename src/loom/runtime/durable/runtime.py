@@ -17,14 +17,21 @@ from weakref import WeakSet
 
 from typing_extensions import override
 
+from loom.effects.actions.actors import ActorWorkflow
+from loom.effects.actions.outcomes import Services
+from loom.effects.actions.ssrf import HttpPolicy
+from loom.effects.flow_convert import FlowStartEvent
+from loom.flows.plain import plain_value
+from loom.runtime.durable.actors import ACTORS, StoredActors
 from loom.runtime.durable.calls import StoredRuns
 from loom.runtime.durable.elsewhere import CodeElsewhere
 from loom.runtime.durable.handle import RunHandle
 from loom.runtime.durable.names import check_name, check_tags
-from loom.runtime.durable.registered import Registered
+from loom.runtime.durable.registered import RegisteredFlow, registered
 from loom.runtime.durable.residents import Residents
 from loom.runtime.durable.scanner import Scanner
 from loom.runtime.durable.settings import Settings
+from loom.runtime.flow import Flow
 from loom.steps.context import Context
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import StartEvent
@@ -41,6 +48,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from loom.core.state import BrokerState
+    from loom.runtime.durable.registered import Registered
     from loom.runtime.durable.resident import Resident
     from loom.steps.events import StopEvent
     from loom.steps.state_store import InMemoryStateStore
@@ -69,6 +77,11 @@ class DurableRuntime(StoredRuns):
         self._working: asyncio.Task[None] | None = None
         self._handles: dict[str, WeakSet[RunHandle]] = {}
         self._open = False
+        allowed = self._settings.http_allow
+        self.services = Services(
+            http=HttpPolicy.allowing(*allowed) if allowed is not None else None, actors=StoredActors(self)
+        )
+        """What the actions of flows find in this process."""
         store.on_news = self._on_news
 
     @staticmethod
@@ -128,7 +141,9 @@ class DurableRuntime(StoredRuns):
             raise TypeError(f"register() takes a workflow, not {type(workflow).__name__}.")
         workflow._lock()
         workflow._validate_once()
-        code = Registered(name or workflow.workflow_name, workflow)
+        if isinstance(workflow, Flow) and ACTORS not in self.codes:
+            self.register(ActorWorkflow(StoredActors(self)), ACTORS)
+        code = registered(name or workflow.workflow_name, workflow, self.services)
         self.codes[code.name] = code
         if self._open:
             self._begin_to_work(code)
@@ -236,21 +251,42 @@ class DurableRuntime(StoredRuns):
     async def start(
         self,
         workflow: str,
-        inputs: dict[str, Any] | StartEvent | None = None,
+        inputs: Any = None,
         *,
         run_id: str | None = None,
         tags: dict[str, str] | None = None,
+        parameters: dict[str, Any] | None = None,
+        variables: dict[str, Any] | None = None,
     ) -> WorkflowHandler:
-        """Begin a run. Returns once it is stored; the same `run_id` with the same input again is the same run."""
+        """Begin a run. Returns once it is stored; the same `run_id` with the same input again is the same run.
+
+        The input of a flow is its trigger's body, any JSON value; only flows have parameters and variables.
+        """
         await self.ready()
         check_name("The name of a workflow", workflow)
         check_name("A run_id", run_id if run_id is not None else "new")
         check_tags(tags or {})
+        if parameters is not None or variables is not None:
+            inputs = self._flow_start(workflow, inputs, parameters or {}, variables or {})
         spec = self._start_spec(workflow, inputs)
         return await self._start(workflow, run_id or uuid.uuid4().hex, spec, tags or {})
 
-    def _start_spec(self, workflow: str, inputs: dict[str, Any] | StartEvent | None) -> codec.StartSpec:
+    def _flow_start(
+        self, workflow: str, body: Any, parameters: dict[str, Any], variables: dict[str, Any]
+    ) -> FlowStartEvent:
+        """The whole start of a flow, checked if the flow is at hand."""
+        code = self.codes.get(workflow)
+        given = {"body": body, "parameters": parameters, "variables": variables}
+        if code is None:
+            return FlowStartEvent(**{key: plain_value(value, key) for key, value in given.items()})
+        if not isinstance(code.workflow, Flow):
+            raise TypeError(f"{workflow!r} is no flow: it has no parameters and no variables.")
+        return code.workflow._start_event(None, given)
+
+    def _start_spec(self, workflow: str, inputs: Any) -> codec.StartSpec:
         event = inputs if isinstance(inputs, StartEvent) else None
+        if isinstance(self.codes.get(workflow), RegisteredFlow):
+            return self.codes[workflow].start_spec(None if event is not None else inputs, event)
         values = inputs if isinstance(inputs, dict) else {}
         if inputs is not None and event is None and not isinstance(inputs, dict):
             raise TypeError(f"The input of a run is a dict or a StartEvent, not {type(inputs).__name__}.")
@@ -267,6 +303,7 @@ class DurableRuntime(StoredRuns):
         start = codec.encode_start(spec)
         here = code is not None and residents is not None and residents.expect(run_id, code)
         downtime = await self._downtime()
+        document = code.document if code is not None else None
         operation = StartRun(
             run_id,
             name,
@@ -275,12 +312,15 @@ class DurableRuntime(StoredRuns):
             tags=tags,
             owner=residents.fence if here and residents is not None else None,
             downtime=downtime,
+            document=document,
         )
         try:
             started = await self._submit_start(operation)
             if started.created and here and residents is not None and code is not None:
-                row = RunRow(run_id, name, now, RunHead("running", 0, 0, now, downtime=downtime), tags=tags)
-                residents.begin(StoredRun(row, start, None, ()), code)
+                head = RunHead("running", 0, 0, now, downtime=downtime)
+                digest, text = document if document is not None else (None, None)
+                row = RunRow(run_id, name, now, head, tags=tags, document=digest)
+                residents.begin(StoredRun(row, start, None, (), document=text), code)
         finally:
             if here and residents is not None:
                 residents.arrived(run_id)

@@ -20,6 +20,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How often the store is looked at, beside the news that it gives."""
     retention: float | None = None
     """How long ended runs are kept; None: for ever."""
+    http_allow: tuple[str, ...] | list[str] | None = None
+    """Hosts, addresses and networks that HTTP actions may reach though they are not public; None: `LOOM_HTTP_ALLOW`."""
     prune: bool = False
     """Drop the ticks and events that a snapshot covers: the past cannot be looked at any more."""
 

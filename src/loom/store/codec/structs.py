@@ -1,7 +1,8 @@
 """The engine's structs as JSON and back: what msgspec has to be told about maps, queues and opaque places.
 
 A struct in an opaque place carries its tag, which is looked up in a table here and never leads to an import. Bodies and
-values of authors are texts there, so whatever else looks like a struct is damage. May import loom.core and loom.steps.
+values of authors are texts there, so whatever else looks like a struct is damage. May import loom.core,
+loom.flows and loom.steps.
 """
 
 from __future__ import annotations
@@ -15,6 +16,16 @@ from msgspec.structs import replace
 from loom.core.persistent import EMPTY_MAP, Fifo
 from loom.core.records import Opaque, Release, StepFailure
 from loom.core.state import CollectBuffer, InternalStepWorkerState
+from loom.flows.calls import (
+    ActionCall,
+    ActionOutcome,
+    ActionReport,
+    FlowEnd,
+    FlowResponse,
+    FlowStart,
+    LoopIteration,
+)
+from loom.flows.state import FlowPlan, FlowRef
 from loom.steps.jsonable import well_formed
 from loom.steps.planner import StepInput
 from loom.steps.streams import JoinBuffer, StepsPlan
@@ -41,6 +52,9 @@ def register_types(*structs: type[msgspec.Struct]) -> None:
 
 
 register_types(StepFailure, Release, StepsPlan, StepInput)
+register_types(
+    FlowPlan, FlowRef, FlowStart, FlowEnd, FlowResponse, ActionCall, ActionOutcome, ActionReport, LoopIteration
+)
 
 
 def _packed_worker(worker: InternalStepWorkerState) -> InternalStepWorkerState:

@@ -99,5 +99,10 @@ def plain_commits(group: Sequence[Operation]) -> Sequence[CommitRun] | None:
 
 def _is_plain(commit: CommitRun) -> bool:
     return commit.head.status == "running" and not (
-        commit.timers_set or commit.timers_gone or commit.mail_taken or commit.snapshot or commit.sent
+        commit.timers_set
+        or commit.timers_gone
+        or commit.mail_taken
+        or commit.snapshot
+        or commit.sent
+        or commit.document
     )

@@ -1,7 +1,8 @@
-"""The definitions that runs were started with, by digest. May import the connections beside it.
+"""The definitions that runs keep for life, by digest. May import the connections beside it.
 
-A start and the deletion of the last other run with the same document may meet. So a start holds its document until it
-is durable, or stores it; a deletion locks the documents first and then looks, anew, for runs that have them.
+A run that gets a document and the deletion of the last other run with the same one may meet. So a start or a commit
+holds its document until it is durable, or stores it; a deletion locks the documents first and then looks, anew, for
+runs that have them.
 """
 
 from __future__ import annotations

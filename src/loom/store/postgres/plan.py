@@ -23,15 +23,18 @@ Rows = list[tuple[Any, ...]]
 class LockedRun:
     """A run whose row nobody else can change now."""
 
-    __slots__ = ("events", "ids", "kept", "key", "mail", "owner", "status", "ticks")
+    __slots__ = ("document", "events", "ids", "kept", "key", "mail", "owner", "status", "ticks")
 
-    def __init__(self, key: int, owner: int | None, status: str, kept: int, ticks: int, events: int) -> None:
+    def __init__(
+        self, key: int, owner: int | None, status: str, kept: int, ticks: int, events: int, document: str | None
+    ) -> None:
         self.key = key
         self.owner = owner
         self.status = status
         self.kept = kept
         self.ticks = ticks
         self.events = events
+        self.document = document
         self.mail = 0
         """How much mail it has, if anybody in the batch asks."""
         self.ids: set[str] = set()
@@ -68,7 +71,9 @@ class Plan:
         self.ended: list[int] = []
         self.reopened: list[int] = []
         self.documents: dict[str, tuple[bytes, float]] = {}
-        """What the runs that were started have, by digest: text and time."""
+        """What runs have got from their start or a commit, by digest: text and time."""
+        self.pinned: Rows = []
+        """The runs that have got one from a commit, with its digest."""
         self._facts = facts
         self._runs = facts.runs
         self._unused = dict(facts.created)
@@ -82,13 +87,16 @@ class Plan:
         key = self._unused.pop(asked.run_id, None)
         if key is None:
             return self._facts.started.get(asked.run_id) or Started(False)
-        self._runs[asked.run_id] = LockedRun(key, asked.owner, "running", 0, 0, 0)
+        run = self._runs[asked.run_id] = LockedRun(key, asked.owner, "running", 0, 0, 0, None)
         if asked.document is not None:
-            digest, data = asked.document
-            self.documents.setdefault(digest, (data, asked.created_at))
+            self._keep_document(run, asked.document, asked.created_at)
         if asked.owner is None:
             self.news[asked.run_id] = None
         return Started(True)
+
+    def _keep_document(self, run: LockedRun, document: tuple[str, bytes], at: float) -> None:
+        run.document, data = document
+        self.documents.setdefault(run.document, (data, at))
 
     def _post(self, asked: PostMail) -> Posted:
         run = self._runs.get(asked.run_id)
@@ -121,6 +129,9 @@ class Plan:
             raise does_not_follow(asked)
         self.commits.append(commit_values(asked))
         run.status, run.kept = head.status, head.kept
+        if asked.document is not None and run.document is None:
+            self._keep_document(run, asked.document, head.updated_at)
+            self.pinned.append((run.key, run.document))
         if asked.snapshot is not None:
             self.snapshots.append((run.key, *snapshot_values(asked.snapshot)))
         if asked.prune:

@@ -33,7 +33,8 @@ DELETE FROM starts WHERE run = ANY ($1::bigint[])
 """
 
 LOCK_RUNS = """
-SELECT id, run_id, owner, status, kept, ticks, events FROM runs WHERE run_id = ANY ($1::text[]) ORDER BY id FOR UPDATE
+SELECT id, run_id, owner, status, kept, ticks, events, document FROM runs
+WHERE run_id = ANY ($1::text[]) ORDER BY id FOR UPDATE
 """
 
 STARTED_BEFORE = """
@@ -135,6 +136,10 @@ WHERE id = ANY ($1::bigint[])
 SET_OWNERS = """
 UPDATE runs r SET owner = g.owner, parked = coalesce(g.parked, r.parked), free_since = r.updated_at
 FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS g (run, owner, parked) WHERE r.id = g.run
+"""
+
+SET_DOCUMENTS = """
+UPDATE runs r SET document = g.document FROM unnest($1::bigint[], $2::text[]) AS g (run, document) WHERE r.id = g.run
 """
 
 CLAIM_RUNS = """

@@ -158,6 +158,7 @@ async def _write_batch(connection: Connection, batch: Batch) -> Plan:
         (sql.WRITE_EVENT_IDS, plan.event_ids),
         (sql.DROP_MAIL, plan.mail_taken),
         (sql.SET_OWNERS, plan.owners),
+        (sql.SET_DOCUMENTS, plan.pinned),
     ):
         if rows:
             await connection.execute(statement, *columns(rows))

@@ -68,7 +68,8 @@ class _Applying:
     """Gathers commits, to write them together.
 
     Operations on different runs may change places, so the commits at hand go first and the others follow. Where an
-    order could be noticed (the same run, operations on many runs, what a run sends) everything at hand is done first.
+    order could be noticed (the same run, operations on many runs, what a run sends, whose text of a document is the
+    first) everything at hand is done first.
     """
 
     def __init__(self, session: Session, count: int) -> None:
@@ -82,7 +83,8 @@ class _Applying:
         """The next operation."""
         if isinstance(operation, CommitRun):
             run_id = operation.run_id
-            if run_id in self._commits or run_id in self._runs_of_others:
+            brings_text = operation.document is not None and bool(self._others)
+            if brings_text or run_id in self._commits or run_id in self._runs_of_others:
                 self.catch_up()
             self._commits[run_id] = (place, operation)
             if operation.sent:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from loom.store.errors import StoreError
+from loom.store.sqlite import documents
 from loom.store.sqlite.blocks import MOST, Many
 from loom.store.sqlite.connection import is_refusal
 from loom.store.sqlite.rows import snapshot_values, text_of
@@ -47,6 +48,7 @@ _WAITS = Many(
     WHERE runs.id = v.column1""",
     3,
 )
+_DOCUMENTS = Many("UPDATE runs SET document = v.column2 FROM (VALUES {rows}) AS v WHERE runs.id = v.column1", 2)
 _ENDS = Many(
     """UPDATE runs SET status = v.column2, owner = NULL, ended_at = updated_at, waiters = x'5b5d', waiting_for = '[]'
     FROM (VALUES {rows}) AS v WHERE runs.id = v.column1""",
@@ -101,6 +103,7 @@ def _only_goes_on(operation: CommitRun, known: Owned) -> bool:
         and not (operation.timers_set or operation.timers_gone or operation.mail_taken or operation.sent)
         and operation.snapshot is None
         and not operation.prune
+        and (operation.document is None or known.document is not None)
         and _marks(operation) == known.marks
         and _waits(operation, known) == known.waits
     )
@@ -147,6 +150,9 @@ class _Changes:
     def __init__(self) -> None:
         self.marks: list[tuple[Any, ...]] = []
         self.waits: list[tuple[Any, ...]] = []
+        self.documents: list[tuple[int, str]] = []
+        self.texts: dict[str, tuple[bytes, float]] = {}
+        """Of those documents, by digest: text and time."""
         self.waiting_gone: list[tuple[int]] = []
         self.waiting_set: list[tuple[Any, ...]] = []
         self.timers_set: list[tuple[Any, ...]] = []
@@ -160,6 +166,7 @@ class _Changes:
         return (
             (_MARKS, self.marks),
             (_WAITS, self.waits),
+            (_DOCUMENTS, self.documents),
             (DELETE_WAITING, self.waiting_gone),
             (ADD_WAITING, self.waiting_set),
             (SET_TIMERS, self.timers_set),
@@ -182,6 +189,8 @@ def _write_rest(session: Session, allowed: Sequence[tuple[CommitRun, Owned]]) ->
     for statement, rows in changes.in_order():
         if rows:
             statement.execute(session.connection, rows)
+    for digest, (data, at) in changes.texts.items():
+        documents.keep(session.connection, digest, data, at)
     for operation, known in allowed:
         if operation.prune:
             _prune(session, known.key, operation.prune)
@@ -189,8 +198,9 @@ def _write_rest(session: Session, allowed: Sequence[tuple[CommitRun, Owned]]) ->
 
 def _compare_heads(session: Session, operation: CommitRun, known: Owned, changes: _Changes) -> None:
     """Only what differs from what is stored is written: most of it is in indexes."""
-    marks, waits = _marks(operation), _waits(operation, known)
-    if marks == known.marks and waits == known.waits:
+    marks, waits, document = _marks(operation), _waits(operation, known), known.document
+    brought = operation.document if document is None else None
+    if marks == known.marks and waits == known.waits and brought is None:
         return
     if marks != known.marks:
         changes.marks.append((known.key, *marks))
@@ -199,7 +209,11 @@ def _compare_heads(session: Session, operation: CommitRun, known: Owned, changes
         if waits[1] != known.waits[1]:
             changes.waiting_gone.append((known.key,))
             changes.waiting_set.extend((known.key, event_type, known.created_at) for event_type in waits[1])
-    session.remember(operation.run_id, Owned(known.key, known.created_at, marks, waits))
+    if brought is not None:
+        document, data = brought
+        changes.documents.append((known.key, document))
+        changes.texts.setdefault(document, (data, operation.head.updated_at))
+    session.remember(operation.run_id, Owned(known.key, known.created_at, marks, waits, document))
 
 
 def _marks(operation: CommitRun) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The definitions that runs were started with, by digest. May import this folder's helpers."""
+"""The definitions that runs keep for life, by digest. May import this folder's helpers."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from loom.store.sqlite.rows import types_of
 if TYPE_CHECKING:
     from loom.store.sqlite.connection import Connection
 
-_OWNED = """SELECT id, created_at, idle_since, needs_worker, paused, parked, error, waiters, waiting_for FROM runs
-WHERE run_id = ? AND owner = ? AND status = 'running'"""
+_OWNED = """SELECT id, created_at, idle_since, needs_worker, paused, parked, error, waiters, waiting_for, document
+FROM runs WHERE run_id = ? AND owner = ? AND status = 'running'"""
 _NEWS = Many("INSERT INTO news (run, source) SELECT column1, column2 FROM (VALUES {rows}) WHERE column1 NOTNULL", 2)
 _KEPT_NEWS = 10_000
 _FORGET_NEWS = "DELETE FROM news WHERE id <= (SELECT MAX(id) FROM news) - ?"
@@ -27,6 +27,7 @@ class Owned(NamedTuple):
     marks: tuple[Any, ...]
     """Those fields of its head that are in indexes and seldom change: see `commits`."""
     waits: tuple[bytes, tuple[str, ...]]
+    document: str | None
 
 
 class Session:
@@ -63,8 +64,8 @@ class Session:
         if known is None:
             rows = self.connection.query(_OWNED, (run_id, fence))
             if rows:
-                key, created_at, *marks, waiters, waiting_for = rows[0]
-                known = Owned(key, created_at, tuple(marks), (waiters, types_of(waiting_for)))
+                key, created_at, *marks, waiters, waiting_for, document = rows[0]
+                known = Owned(key, created_at, tuple(marks), (waiters, types_of(waiting_for)), document)
                 self.remember(run_id, known)
         return known
 

@@ -69,3 +69,4 @@ def test_only_heads_and_chunks_of_different_runs_are_plain() -> None:
     assert plain_commits([commit("a", post("b"))]) is None
     assert plain_commits([CommitRun("a", 1, RunHead("failed", 1, 0, 1.0))]) is None
     assert plain_commits([CommitRun("a", 1, HEAD, timers_set=(TimerRow(1, 1.0, "sleep"),))]) is None
+    assert plain_commits([CommitRun("a", 1, HEAD, document=("d", b"text"))]) is None

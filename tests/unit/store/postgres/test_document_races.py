@@ -1,4 +1,4 @@
-"""A start and the deletion of the last other run with the same document, at the same moment."""
+"""A run gets a document, and the last other run that has it is deleted at the same moment."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from loom.store.records import RunHead
 
 DOCUMENT = ("d", b"text")
 PURGE = PurgeRuns(run_id="old")
+BARE_FENCE = 1_000_000
+"""Who owns the run that has no document yet."""
+FIRST_COMMIT = CommitRun("bare", BARE_FENCE, RunHead("running", 0, 0, 3.0), document=DOCUMENT)
 
 
 def start(run_id: str, owner: int | None = None) -> StartRun:
@@ -27,7 +30,7 @@ def start(run_id: str, owner: int | None = None) -> StartRun:
 async def other(url: str, store: PostgresStore) -> AsyncIterator[asyncpg.Connection]:
     """A connection of another process, when the only run with the document has ended."""
     fence = (await store.join("one", 60.0)).fence
-    await store.apply([start("old", fence)])
+    await store.apply([start("old", fence), StartRun("bare", "w", b"", 1.0, owner=BARE_FENCE)])
     await store.apply([CommitRun("old", fence, RunHead("completed", 0, 0, 2.0))])
     address = parse(url)
     connection = await asyncpg.connect(address.url, server_settings={"search_path": address.quoted_schema})
@@ -59,6 +62,12 @@ async def _start(connection: asyncpg.Connection) -> None:
     assert (await _write_batch(connection, batch)).results == [Started(True)]
 
 
+async def _commit(connection: asyncpg.Connection) -> None:
+    batch = Batch()
+    batch.add(FIRST_COMMIT)
+    assert (await _write_batch(connection, batch)).results == [True]
+
+
 async def _save(connection: asyncpg.Connection) -> None:
     await documents.save(connection, *DOCUMENT)
 
@@ -85,15 +94,33 @@ async def test_a_start_brings_the_document_back_that_is_being_deleted(url, store
     assert loaded.document == b"text"
 
 
+async def test_a_commit_brings_the_document_back_that_is_being_deleted(url, store: PostgresStore, other) -> None:
+    assert await _both(url, other, _purge, store.apply([FIRST_COMMIT])) == [True]
+    loaded = await store.load("bare")
+    assert loaded is not None
+    assert (loaded.row.document, loaded.document) == DOCUMENT
+
+
 async def test_a_document_that_is_being_deleted_can_be_saved(url, store: PostgresStore, other) -> None:
     await _both(url, other, _purge, store.save_document(*DOCUMENT))
     assert await store.document("d") == b"text"
 
 
-@pytest.mark.parametrize("holder", [_start, _save])
+@pytest.mark.parametrize("holder", [_start, _commit, _save])
 async def test_a_deletion_sees_who_has_the_document_meanwhile(url, store: PostgresStore, other, holder) -> None:
     assert await _both(url, other, holder, store.apply([PURGE])) == [1]
     assert await store.document("d") == b"text"
+
+
+async def test_a_start_and_a_commit_that_bring_the_same_document_are_both_right(
+    url, store: PostgresStore, other
+) -> None:
+    await store.apply([PURGE])
+    assert await _both(url, other, _start, store.apply([FIRST_COMMIT])) == [True]
+    for run_id in ("new", "bare"):
+        loaded = await store.load(run_id)
+        assert loaded is not None
+        assert loaded.document == b"text"
 
 
 async def test_two_starts_that_bring_the_same_document_are_both_right(url, store: PostgresStore, other) -> None:

@@ -71,6 +71,25 @@ async def test_documents_cost_only_those_who_have_them(open_store) -> None:
     assert sorted(writer.executed) == sorted([*plain, "INSERT"])
 
 
+async def test_a_document_costs_the_commit_that_brings_it_and_no_other(open_store) -> None:
+    connections, connect = watching()
+    store = await open_store(connect=connect)
+    fence = (await store.join("engine", 10.0)).fence
+    names = [f"r{number}" for number in range(20)]
+    await store.apply([StartRun(name, "w", b"", 1.0, owner=fence) for name in names])
+    writer = connections[0]
+    writer.executed.clear()
+    document = ("d", b"text")
+    group = [msgspec.structs.replace(going_on(fence, 0, name), document=document) for name in names]
+    assert await store.apply(group) == [True] * 20
+    assert writer.executed == ["BEGIN", "INSERT", "UPDATE", "INSERT", "COMMIT"]  # commits, their digests, the text
+    writer.executed.clear()
+    assert await store.apply([going_on(fence, 1, "r0")]) == [True]
+    assert await store.apply([msgspec.structs.replace(going_on(fence, 1, "r1"), document=document)]) == [True]
+    assert writer.executed == ["INSERT", "INSERT"]
+    assert [(await store.load(name)).document for name in names] == [b"text"] * 20
+
+
 @pytest.mark.parametrize(
     "more",
     [
@@ -80,6 +99,7 @@ async def test_documents_cost_only_those_who_have_them(open_store) -> None:
         {"snapshot": Snapshot(1, b"state")},
         {"sent": (StartRun("child", "w", b"", 1.0),)},
         {"prune": 1},
+        {"document": ("d", b"text")},
         {"head": {"idle_since": 5.0}},
         {"head": {"needs_worker": False}},
         {"head": {"paused": True}},
@@ -110,6 +130,7 @@ async def test_a_commit_that_does_more_is_written_wholly(store: SqliteStore, mor
     alone, grouped = await store.export("alone"), await store.export("r")
     assert msgspec.structs.replace(alone.row, run_id="r") == grouped.row
     assert (alone.chunks, alone.timers, alone.snapshot) == (grouped.chunks, grouped.timers, grouped.snapshot)
+    assert alone.document == grouped.document
     assert [mail.data for mail in alone.mail] == [mail.data for mail in grouped.mail]
 
 

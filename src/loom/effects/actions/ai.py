@@ -1,0 +1,139 @@
+"""The ai action: a registered provider, or any server that speaks OpenAI's chat completions. Tools are off.
+
+The operator sets LOOM_AI_BASE_URL, LOOM_AI_API_KEY and LOOM_AI_MODEL. That address is the operator's own choice and
+passes the guard; the key never goes to an address that a flow names. May import loom.flows and loom.effects.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from loom.effects.actions.handlers import call_handler
+from loom.effects.actions.http import outcome_of, request, tamed
+from loom.effects.actions.outcomes import ActionFailed, Services, argument_of, context_of, object_inputs, within_limit
+from loom.effects.actions.plain import plain
+from loom.effects.actions.statuses import is_failure
+from loom.flows.calls import ActionCall, ActionOutcome
+
+if TYPE_CHECKING:
+    from loom.effects.execution import StepExecution
+
+_OPTIONS = {"temperature": "temperature", "maxTokens": "max_tokens", "topP": "top_p", "seed": "seed", "stop": "stop"}
+
+
+async def ai_action(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
+    """Ask the provider. An answer that is a JSON object becomes that object, any other text `{"content": text}`."""
+    inputs = object_inputs(call)
+    name = inputs.get("provider")
+    provider = services.handlers.ai_providers.get(name) if isinstance(name, str) else None
+    if name and provider is None and str(name).lower() != "openai":
+        raise ActionFailed(
+            f"No AI provider is registered as {name!r}. Register one with @loom.ai_provider({name!r}).",
+            "AiProviderNotFound",
+        )
+
+    async def work() -> ActionOutcome:
+        if provider is None:
+            return await tamed(lambda: _complete(execution, call, services))
+        argument = argument_of(inputs) if set(inputs) - {"provider"} == {"input"} else argument_of_provider(inputs)
+        answer = plain(await call_handler(provider, argument, context_of(execution, call)))
+        return ActionOutcome(outputs=_structured(answer) if isinstance(answer, str) else answer)
+
+    return await within_limit(execution, call, work)
+
+
+def argument_of_provider(inputs: dict[str, Any]) -> dict[str, Any]:
+    """What a provider is called with: the inputs without its own name."""
+    return {key: value for key, value in inputs.items() if key != "provider"}
+
+
+async def _complete(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
+    inputs = object_inputs(call)
+    base, key, services = _endpoint(inputs, services)
+    sent = {
+        "method": "POST",
+        "uri": f"{base}/chat/completions",
+        "headers": {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})},
+        "body": _question(inputs),
+    }
+    answer = await request(sent, services, key=context_of(execution, call).idempotency_key)
+    outcome = outcome_of(answer, execution.host.now())
+    if is_failure(answer.status):
+        return outcome
+    return ActionOutcome(outputs=_structured(_content(outcome.outputs["body"])), code=outcome.code)
+
+
+def _endpoint(inputs: dict[str, Any], services: Services) -> tuple[str, str, Services]:
+    """Where to ask, with which key, and what the guard says to it."""
+    own = inputs.get("baseUrl")
+    if isinstance(own, str) and own:
+        return own.rstrip("/"), str(inputs.get("apiKey") or ""), services
+    base = os.environ.get("LOOM_AI_BASE_URL", "").rstrip("/")
+    if not base:
+        raise ActionFailed(
+            "No AI provider is set up: set LOOM_AI_BASE_URL (and LOOM_AI_API_KEY, LOOM_AI_MODEL), give inputs.baseUrl, "
+            "or register one with @loom.ai_provider(name) and name it in inputs.provider.",
+            "AiProviderNotFound",
+        )
+    policy = services.policy
+    url = httpx2.URL(base)
+    port = url.port or (443 if url.scheme == "https" else 80)
+    allowed = replace(policy, allow_hosts=policy.allow_hosts | {f"{url.host.lower()}:{port}"})
+    key = str(inputs.get("apiKey") or os.environ.get("LOOM_AI_API_KEY", ""))
+    return base, key, replace(services, http=allowed)
+
+
+def _question(inputs: dict[str, Any]) -> dict[str, Any]:
+    """The body of the request for a completion."""
+    model = inputs.get("model") or os.environ.get("LOOM_AI_MODEL", "")
+    if not model:
+        raise ActionFailed("The ai action needs inputs.model, or LOOM_AI_MODEL in the environment.", "InvalidInputs")
+    asked = {"model": model, "messages": _messages(inputs)}
+    asked |= {theirs: inputs[ours] for ours, theirs in _OPTIONS.items() if inputs.get(ours) is not None}
+    return asked
+
+
+def _messages(inputs: dict[str, Any]) -> list[Any]:
+    given = inputs.get("messages")
+    messages = list(given) if isinstance(given, list) else []
+    system, prompt = inputs.get("system"), inputs.get("prompt", inputs.get("input"))
+    if system is not None:
+        messages.insert(0, {"role": "system", "content": _text(system)})
+    if prompt is not None:
+        messages.append({"role": "user", "content": _text(prompt)})
+    if not messages:
+        raise ActionFailed("The ai action needs inputs.prompt or inputs.messages.", "InvalidInputs")
+    return messages
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _content(body: Any) -> str:
+    """The text of the first choice."""
+    try:
+        content = body["choices"][0]["message"]["content"]
+    except (KeyError, IndexError, TypeError):
+        raise ActionFailed("The AI provider's answer is no chat completion.", "InvalidAnswer") from None
+    return content if isinstance(content, str) else ""
+
+
+def _structured(text: str) -> dict[str, Any]:
+    """The object that an answer is, also within a fence as models like to set one, or the text as `content`."""
+    bare = text.strip()
+    if bare.startswith("```") and bare.endswith("```"):
+        bare = bare[3:-3].removeprefix("json").strip()
+    if bare.startswith("{"):
+        try:
+            found = json.loads(bare)
+        except (ValueError, RecursionError):
+            found = None
+        if isinstance(found, dict):
+            return found
+    return {"content": text}

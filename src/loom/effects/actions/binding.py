@@ -1,0 +1,103 @@
+"""An action of a flow, ready to be called by an execution: the counterpart of a step's binding.
+
+Whatever a body does, the execution's result is an outcome, which the flow decides about. Only what this process cannot
+do at all, and a cancellation, stay what they are. May import loom.flows, loom.steps and loom.effects.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from loom.core.records import EventRecord
+from loom.effects.actions import events as _known_events  # noqa: F401 - stored ones must find their classes
+from loom.effects.actions.activity import activity_action
+from loom.effects.actions.actor import actor_action
+from loom.effects.actions.child import workflow_action
+from loom.effects.actions.connectors import connector_action
+from loom.effects.actions.outcomes import ActionBody, Services, failure, masked
+from loom.effects.actions.waiting import wait_action
+from loom.effects.convert import MissingTypeError
+from loom.flows.calls import OUTCOME_KIND, ActionCall, ActionOutcome
+from loom.steps.ports import current_execution
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loom.core.state import WorkItem
+    from loom.effects.execution import StepExecution
+
+
+async def _ai(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
+    from loom.effects.actions.ai import ai_action
+
+    return await ai_action(execution, call, services)
+
+
+async def _http(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
+    from loom.effects.actions.http import http_action
+
+    return await http_action(execution, call, services)
+
+
+async def _webhook(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
+    from loom.effects.actions.webhook import webhook_action
+
+    return await webhook_action(execution, call, services)
+
+
+BODIES: dict[str, ActionBody] = {
+    "activity": activity_action,
+    "actor": actor_action,
+    "ai": _ai,
+    "http": _http,
+    "httpwebhook": _webhook,
+    "waitforevent": wait_action,
+    "workflow": workflow_action,
+}
+"""By type. Those that need the http client load it when they are first used: it takes longer than all the rest."""
+
+
+class ActionBinding:
+    """The actions that a flow runs under one name."""
+
+    __slots__ = ("name", "services")
+
+    event_name = "call"
+    context_name: str | None = None
+    retry_policy = None
+    """A flow's policies are data: its planner asks them."""
+
+    def __init__(self, name: str, services: Services | None = None) -> None:
+        self.name = name
+        self.services = services if services is not None else Services()
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """What people know the work by."""
+        return self.perform
+
+    def arguments(self, item: WorkItem) -> dict[str, Any]:
+        """The call, as the flow made it."""
+        return {"call": item.event.body}
+
+    async def call(self, arguments: dict[str, Any]) -> ActionOutcome:
+        """Do what the flow asks for."""
+        return await self.perform(**arguments)
+
+    async def perform(self, call: ActionCall) -> ActionOutcome:
+        """Do what the flow asks for, in the execution that runs here."""
+        execution = cast("StepExecution", current_execution.get())
+        # A registered handler wins over what is built in, which is how tests stub it.
+        registered = call.type in self.services.handlers.actions
+        body = connector_action if registered else BODIES.get(call.type, connector_action)
+        try:
+            outcome = await body(execution, call, self.services)
+        except MissingTypeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a failure is an outcome, whatever a handler raises
+            outcome = failure(error)
+        return masked(call, outcome)
+
+    def classify(self, result: ActionOutcome) -> tuple[tuple[EventRecord, ...], bool]:
+        """The outcome as the record that the flow gets."""
+        return (EventRecord(OUTCOME_KIND, result),), False

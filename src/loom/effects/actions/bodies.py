@@ -1,0 +1,148 @@
+"""Bodies of requests and responses: values of a flow as bytes with a content type, and the way back.
+
+JSON becomes values, text a string, and everything else the content envelope, with `$formdata` for forms and
+`$multipart` for what has parts. May import loom.expressions.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from email.message import Message
+from hashlib import sha256
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from loom.expressions.envelopes import envelope, envelope_bytes
+
+FORM = "application/x-www-form-urlencoded"
+_TYPE, _CONTENT, _FORM_DATA, _MULTIPART = "$content-type", "$content", "$formdata", "$multipart"
+
+
+def encode_body(body: Any, content_type: str) -> tuple[bytes, str]:
+    """The bytes of a request's body and their content type. The author's own content type wins."""
+    if body is None:
+        return b"", content_type
+    if isinstance(body, dict):
+        if _MULTIPART in body:
+            return _encode_parts(body, content_type)
+        if _CONTENT in body:
+            return envelope_bytes(body), content_type or str(body.get(_TYPE, "application/octet-stream"))
+        if _FORM_DATA in body:
+            pairs = [(str(pair.get("key", "")), text_of(pair.get("value"))) for pair in body[_FORM_DATA]]
+            return urlencode(pairs).encode(), content_type or FORM
+        if media_type(content_type) == FORM:
+            return urlencode({key: text_of(value) for key, value in body.items()}).encode(), content_type
+    if isinstance(body, str):
+        return body.encode("utf-8", "replace"), content_type or "text/plain; charset=utf-8"
+    return json_text(body).encode(), content_type or "application/json"
+
+
+def decode_body(data: bytes, content_type: str) -> Any:
+    """The value of a response's body."""
+    if not data:
+        return None
+    media = media_type(content_type)
+    if media == "application/json" or media.endswith("+json"):
+        return _json_value(data)
+    if media.startswith("text/"):
+        return _text(data, content_type)
+    if media == FORM:
+        pairs = parse_qsl(data.decode("utf-8", "replace"), keep_blank_values=True)
+        return {**envelope(content_type, data), _FORM_DATA: [{"key": key, "value": value} for key, value in pairs]}
+    if media.startswith("multipart/"):
+        parts = _decode_parts(data, content_type)
+        return {**envelope(content_type, data), _MULTIPART: parts} if parts else envelope(content_type, data)
+    return envelope(content_type or "application/octet-stream", data)
+
+
+def media_type(content_type: str) -> str:
+    """The type without its parameters, in lower case."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def text_of(value: Any) -> str:
+    """A value as text in a header, a query or a form."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    return json_text(value)
+
+
+def json_text(value: Any) -> str:
+    """Compact JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def parameter_of(content_type: str, name: str) -> str:
+    """A parameter of a content type, empty if it has none of that name."""
+    message = Message()
+    message["Content-Type"] = content_type.replace("\r", "").replace("\n", "")
+    found = message.get_param(name, "")
+    return found if isinstance(found, str) else ""
+
+
+def _json_value(data: bytes) -> Any:
+    """What a JSON text says, or the text itself if it says nothing that JSON has."""
+    text = data.decode("utf-8-sig", "replace")
+    try:
+        return json.loads(text, parse_constant=_no_number, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number in JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is too large")
+    return number
+
+
+def _text(data: bytes, content_type: str) -> str:
+    try:
+        return data.decode(parameter_of(content_type, "charset") or "utf-8-sig", "replace")
+    except LookupError:  # the server names a charset that nobody knows
+        return data.decode("utf-8", "replace")
+
+
+def _encode_parts(body: dict[str, Any], content_type: str) -> tuple[bytes, str]:
+    """A multipart body. The boundary derives from the content, so that a repeated request is the same request."""
+    encoded: list[bytes] = []
+    for part in body[_MULTIPART]:
+        headers = {str(name): text_of(value) for name, value in (part.get("headers") or {}).items()}
+        named = next((value for name, value in headers.items() if name.lower() == "content-type"), "")
+        data, kind = encode_body(part.get("body"), named)
+        if not named and kind:
+            headers["Content-Type"] = kind
+        lines = "".join(f"{_one_line(name)}: {_one_line(value)}\r\n" for name, value in headers.items())
+        encoded.append(lines.encode() + b"\r\n" + data)
+    declared = content_type or str(body.get(_TYPE) or "multipart/form-data")
+    boundary = parameter_of(declared, "boundary")
+    if not boundary:
+        boundary = sha256(b"\0".join(encoded)).hexdigest()[:32]
+        declared = f"{declared}; boundary={boundary}"
+    mark = boundary.encode()
+    return b"".join(b"--%b\r\n%b\r\n" % (mark, part) for part in encoded) + b"--%b--\r\n" % mark, declared
+
+
+def _decode_parts(data: bytes, content_type: str) -> list[dict[str, Any]]:
+    boundary = parameter_of(content_type, "boundary")
+    if not boundary:
+        return []
+    parts = []
+    for piece in (b"\r\n" + data).split(b"\r\n--" + boundary.encode())[1:-1]:
+        head, _, content = piece.removeprefix(b"\r\n").partition(b"\r\n\r\n")
+        lines = [line.partition(":") for line in head.decode("utf-8", "replace").split("\r\n") if ":" in line]
+        headers = {name.strip(): value.strip() for name, _, value in lines}
+        kind = next((value for name, value in headers.items() if name.lower() == "content-type"), "text/plain")
+        parts.append({"headers": headers, "body": decode_body(content, kind)})
+    return parts
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\r", " ").replace("\n", " ")

@@ -1,0 +1,65 @@
+"""The workflow action: another registered workflow as a child run. May import loom.flows and loom.effects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loom.effects.actions.outcomes import ActionFailed, object_inputs, within_limit
+from loom.effects.actions.plain import plain
+from loom.effects.actions.statuses import code_of
+from loom.effects.flow_result import FlowResult
+from loom.flows.calls import ActionCall, ActionOutcome, ActionStatus, FlowEnd
+
+if TYPE_CHECKING:
+    from loom.effects.actions.outcomes import Services
+    from loom.effects.execution import StepExecution
+
+_FAILED_FROM = 400
+_GIVEN = ("body", "headers", "parameters", "variables")
+
+
+async def workflow_action(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
+    """Run the child and give back what it answered, or its outputs if it answered nothing."""
+    del services
+    inputs = object_inputs(call)
+    name = child_name(call)
+    given = {key: inputs[key] for key in _GIVEN if inputs.get(key) is not None}
+    if "input" in inputs and "body" not in given:
+        given["body"] = inputs["input"]
+
+    async def work() -> ActionOutcome:
+        return outcome_of_child(name, await execution.child(name, given, None))
+
+    return await within_limit(execution, call, work)
+
+
+def child_name(call: ActionCall) -> str:
+    """The registered name that the inputs mean: a plain name, or the last part of a resource's id."""
+    inputs = object_inputs(call)
+    host = inputs.get("host")
+    named: Any = host.get("workflow") if isinstance(host, dict) else inputs.get("workflow", inputs.get("name"))
+    if isinstance(named, dict):
+        named = named.get("id") or named.get("name")
+    if not isinstance(named, str) or not named.strip("/ "):
+        raise ActionFailed(
+            f"The workflow action '{call.action}' names no workflow: give inputs.host.workflow.id or inputs.workflow.",
+            "InvalidInputs",
+        )
+    return named.strip("/ ").rpartition("/")[2]
+
+
+def outcome_of_child(name: str, ended: Any) -> ActionOutcome:
+    """What the end of a child means to the action: a flow ends with its result, a Python workflow with any value."""
+    if not isinstance(ended, FlowEnd | FlowResult):
+        return ActionOutcome(outputs=plain(ended))
+    outputs: Any = ended.response if ended.response is not None else ended.outputs
+    if ended.status != "Succeeded":
+        error = ended.error or {}
+        message = str(error.get("message") or f"The workflow '{name}' ended {ended.status}.")
+        status: ActionStatus = "TimedOut" if ended.status == "TimedOut" else "Failed"
+        return ActionOutcome(status, outputs, str(error.get("code") or "ChildRunFailed"), message, "childrunfailed")
+    answered = ended.response.get("statusCode", 200) if ended.response is not None else 200
+    if isinstance(answered, int) and answered >= _FAILED_FROM:
+        message = f"The workflow '{name}' answered {answered} {code_of(answered)}."
+        return ActionOutcome("Failed", outputs, code_of(answered), message)
+    return ActionOutcome(outputs=outputs, code=code_of(answered) if isinstance(answered, int) else "OK")

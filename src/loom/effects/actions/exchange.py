@@ -1,0 +1,184 @@
+"""One request and its answer: redirects hop by hop, no credentials for strangers, and no more than the limits allow.
+
+May import `ssrf` and `bodies`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http.cookiejar import DefaultCookiePolicy
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from loom.effects.actions.bodies import decode_body
+from loom.effects.actions.statuses import code_of
+
+if TYPE_CHECKING:
+    from loom.effects.actions.ssrf import HttpPolicy
+
+_TRAVELS = frozenset({"accept", "accept-encoding", "content-type", "user-agent", "idempotency-key"})
+"""The headers that may follow a redirect to another host: keys and tokens come in headers of any name."""
+
+
+class BadRequestError(ValueError):
+    """What the author asks for is no request that can be sent."""
+
+
+class AnswerRefused(Exception):
+    """An answer that is not taken: too large, or in a form that was not asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request, ready to be sent."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    content: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server said."""
+
+    status: int
+    headers: dict[str, str]
+    data: bytes
+    url: str
+    """Where the answer came from, after all redirects."""
+
+    def header(self, name: str) -> str:
+        """A header by its name, without case; empty if there is none."""
+        return next((value for key, value in self.headers.items() if key.lower() == name), "")
+
+    @property
+    def code(self) -> str:
+        """The reason as one word, such as `NotFound`."""
+        return code_of(self.status)
+
+    def outputs(self) -> dict[str, Any]:
+        """The answer as outputs of an action."""
+        body = decode_body(self.data, self.header("content-type"))
+        return {"statusCode": self.status, "status": self.status, "headers": dict(self.headers), "body": body}
+
+    def retry_after(self, now: float) -> float | None:
+        """The seconds of patience that the server asks for, if it does."""
+        text = self.header("retry-after").strip()
+        if not text:
+            return None
+        if text.isascii() and text.isdigit():
+            return float(text[:9])
+        try:
+            return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+        except (ValueError, TypeError):
+            return None
+
+
+async def exchange(client: httpx2.AsyncClient, outgoing: Outgoing, policy: HttpPolicy) -> Answer:
+    """Send a request and follow where it leads; an error of the library if it takes longer than the policy allows."""
+    # What one action is given as a cookie is no business of the next one that uses the client.
+    client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+    request = _request(client, outgoing)
+    async with asyncio.timeout(policy.request_timeout_s):
+        for _ in range(policy.max_redirects + 1):
+            response = await client.send(request, stream=True)
+            try:
+                following = response.next_request
+                if following is None:
+                    data = await _content(response, policy.max_response_bytes)
+                    return Answer(response.status_code, _headers(response), data, str(request.url))
+            finally:
+                await response.aclose()
+            request = following if _same_origin(request.url, following.url) else _for_strangers(following)
+    raise AnswerRefused(f"The request was redirected more than {policy.max_redirects} times.")
+
+
+def _request(client: httpx2.AsyncClient, outgoing: Outgoing) -> httpx2.Request:
+    try:
+        url = httpx2.URL(outgoing.url)
+        if url.scheme not in ("http", "https") or not url.host:
+            raise BadRequestError("The uri must begin with http:// or https:// and name a host.")
+        return client.build_request(outgoing.method, url, headers=outgoing.headers, content=outgoing.content or None)
+    except (httpx2.InvalidURL, UnicodeError) as error:
+        raise BadRequestError(f"The uri or a header cannot be sent: {error}") from error
+
+
+def same_origin(one: str, other: str) -> bool:
+    """Whether two addresses are of the same scheme, host and port."""
+    return _same_origin(httpx2.URL(one), httpx2.URL(other))
+
+
+def _same_origin(one: httpx2.URL, other: httpx2.URL) -> bool:
+    return (one.scheme, one.host, one.port) == (other.scheme, other.host, other.port)
+
+
+def _for_strangers(request: httpx2.Request) -> httpx2.Request:
+    for name in list(request.headers):
+        if name.lower() not in _TRAVELS and name.lower() not in ("host", "content-length", "transfer-encoding"):
+            del request.headers[name]
+    return request
+
+
+def _headers(response: httpx2.Response) -> dict[str, str]:
+    """The headers as the server wrote them; those that come several times are joined."""
+    found: dict[str, str] = {}
+    names: dict[str, str] = {}
+    for raw_name, raw_value in response.headers.raw:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("utf-8", "replace")
+        spelt = names.setdefault(name.lower(), name)
+        found[spelt] = f"{found[spelt]}, {value}" if spelt in found else value
+    return found
+
+
+async def _content(response: httpx2.Response, limit: int) -> bytes:
+    """The bytes of an answer, unpacked, never more than the limit at any point."""
+    declared = response.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and int(declared) > limit:
+        raise AnswerRefused(f"The answer has {declared} bytes; at most {limit} are taken.")
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+        raise AnswerRefused(f"The answer is packed as {encoding!r}; only gzip and deflate were asked for.")
+    unpack = _Unpacking(limit) if encoding not in ("", "identity") else None
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in response.aiter_raw():
+        part = unpack(chunk) if unpack is not None else chunk
+        size += len(part)
+        if size > limit:
+            raise AnswerRefused(f"The answer has more than {limit} bytes.")
+        parts.append(part)
+    if unpack is not None:
+        unpack.check_end()
+    return b"".join(parts)
+
+
+class _Unpacking:
+    """Unpacks gzip and deflate, and stops where the limit is."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._decoder = zlib.decompressobj(wbits=47)  # gzip or zlib, as the first bytes say
+        self._begun = False
+
+    def __call__(self, chunk: bytes) -> bytes:
+        try:
+            unpacked = self._decoder.decompress(chunk, self._limit + 1)
+        except zlib.error as error:
+            if self._begun:
+                raise AnswerRefused(f"The packed answer cannot be read: {error}") from error
+            # Some servers mean the bare form by "deflate".
+            self._decoder = zlib.decompressobj(wbits=-15)
+            self._begun = True
+            return self(chunk)
+        self._begun = self._begun or bool(chunk)
+        return unpacked
+
+    def check_end(self) -> None:
+        """Refuse an answer that was cut off."""
+        if self._begun and not self._decoder.eof:
+            raise AnswerRefused("The packed answer is incomplete.")

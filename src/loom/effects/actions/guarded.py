@@ -1,0 +1,145 @@
+"""The http client behind the guard: every connection goes to an address that the policy has seen and allowed.
+
+A name is resolved once per connection and the connection goes to the very address that was judged, so a second answer
+of the name server cannot lead elsewhere; certificate and Host header still are those of the name. May import `ssrf`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import weakref
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import httpcore2
+import httpx2
+from typing_extensions import override
+
+if TYPE_CHECKING:
+    import ssl
+
+    from loom.effects.actions.ssrf import HttpPolicy
+
+Resolver = Callable[[str, int], Awaitable[list[str]]]
+"""Gives the addresses of a host, in the order in which they shall be tried."""
+
+USER_AGENT = "loom-workflows"
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """The addresses of a host, as the system knows them."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (socket.gaierror, UnicodeError) as error:
+        raise httpcore2.ConnectError(f"The host {host} has no address: {error}") from error
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class GuardedBackend(httpcore2.AsyncNetworkBackend):
+    """Connects to allowed addresses and to nothing else."""
+
+    def __init__(self, policy: HttpPolicy, resolver: Resolver = resolve) -> None:
+        self._policy = policy
+        self._resolver = resolver
+        self._sockets = httpcore2.AnyIOBackend()
+
+    @override
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """Connect to the first of the host's allowed addresses that answers."""
+        failure: Exception | None = None
+        for address in self._policy.permitted(host, port, await self._resolver(host, port)):
+            try:
+                return await self._sockets.connect_tcp(address, port, timeout, local_address, socket_options)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                failure = error
+        raise failure or httpcore2.ConnectError(f"The host {host} has no address.")
+
+    @override
+    async def connect_unix_socket(
+        self,
+        path: str,
+        timeout: float | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """No flow has business with sockets of the machine."""
+        raise httpcore2.ConnectError("Local sockets are not reachable from flows.")
+
+    @override
+    async def sleep(self, seconds: float) -> None:
+        """Wait between attempts to connect."""
+        await asyncio.sleep(seconds)
+
+
+class GuardedTransport(httpx2.AsyncHTTPTransport):
+    """The library's transport, on a pool whose connections are guarded."""
+
+    def __init__(self, policy: HttpPolicy, tls: ssl.SSLContext, resolver: Resolver = resolve) -> None:
+        # The base class makes a pool without saying which sockets it uses, and that is the whole difference.
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=tls,
+            max_connections=200,
+            max_keepalive_connections=20,
+            keepalive_expiry=15.0,
+            network_backend=GuardedBackend(policy, resolver),
+        )
+
+
+@cache
+def _default_tls() -> ssl.SSLContext:
+    """Verifies certificates. Reading the authorities takes a while, so it is done once."""
+    return httpx2.create_ssl_context()
+
+
+def make_client(
+    policy: HttpPolicy, tls: ssl.SSLContext | None = None, resolver: Resolver = resolve
+) -> httpx2.AsyncClient:
+    """A client that verifies certificates, follows nothing by itself, and takes no hint from the environment."""
+    context = tls if tls is not None else _default_tls()
+    return httpx2.AsyncClient(
+        transport=GuardedTransport(policy, context, resolver),
+        timeout=policy.request_timeout_s,
+        follow_redirects=False,
+        trust_env=False,
+        headers={"User-Agent": USER_AGENT, "Accept-Encoding": "gzip, deflate"},
+    )
+
+
+_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[HttpPolicy, _Lent]] = weakref.WeakKeyDictionary()
+
+
+class _Lent:
+    """A client and the generator that closes it with its event loop."""
+
+    __slots__ = ("client", "owner")
+
+    def __init__(self, policy: HttpPolicy) -> None:
+        self.client = make_client(policy)
+        self.owner = _owner(self.client, policy)
+
+
+async def _owner(client: httpx2.AsyncClient, policy: HttpPolicy) -> AsyncGenerator[None]:
+    """Lives as long as its event loop, which closes its asynchronous generators when it ends, and the client so."""
+    try:
+        yield
+    finally:
+        _clients.get(asyncio.get_running_loop(), {}).pop(policy, None)
+        await client.aclose()
+
+
+async def shared_client(policy: HttpPolicy) -> httpx2.AsyncClient:
+    """The client of this event loop for a policy. It is closed when the event loop ends."""
+    of_loop = _clients.setdefault(asyncio.get_running_loop(), {})
+    lent = of_loop.get(policy)
+    if lent is None or lent.client.is_closed:
+        lent = of_loop[policy] = _Lent(policy)
+        await anext(lent.owner)
+    return lent.client

@@ -1,0 +1,147 @@
+"""The author's handlers: activities, actors, AI providers and connectors, by name, and how they are called.
+
+A handler gets one argument and, if it asks for it by its annotation, the `ActionContext`. It may be async or not; one
+that is not runs in a thread. Registering a name again replaces the handler. May import the standard library only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+_H = TypeVar("_H", bound=Callable[..., Any])
+
+_PLACES = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ActionContext:
+    """What a handler may know about the action that it works for."""
+
+    run_id: str
+    idempotency_key: str
+    """The same for every attempt at the same action, and for no other: give it to services that bill."""
+    attempt: int
+    """From 0."""
+    action: str
+    """The action's name."""
+
+
+@dataclass(slots=True, eq=False)
+class Handlers:
+    """Handlers by name. Action types are known without case."""
+
+    activities: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    actors: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    ai_providers: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    actions: dict[str, Callable[..., Any]] = field(default_factory=dict)
+
+    def activity(self, name: str) -> Callable[[_H], _H]:
+        """Decorator: the function is the activity of this name."""
+        return _registering(self.activities, _name("activity", name))
+
+    def actor(self, name: str) -> Callable[[_H], _H]:
+        """Decorator: the class or function is the actor of this type."""
+        return _registering(self.actors, _name("actor", name))
+
+    def ai_provider(self, name: str) -> Callable[[_H], _H]:
+        """Decorator: the function answers the `ai` actions that name this provider."""
+        return _registering(self.ai_providers, _name("ai_provider", name))
+
+    def action(self, type: str) -> Callable[[_H], _H]:  # noqa: A002 - it is what flows call it
+        """Decorator: the function does the actions of this type, in any case."""
+        return _registering(self.actions, _name("action", type).lower())
+
+
+HANDLERS = Handlers()
+"""Those that `loom.activity` and its like register."""
+
+activity, actor, ai_provider, action = HANDLERS.activity, HANDLERS.actor, HANDLERS.ai_provider, HANDLERS.action
+
+
+async def call_handler(
+    function: Callable[..., Any], argument: Any, context: ActionContext, named: dict[str, Any] | None = None
+) -> Any:
+    """Call a handler: with its argument, with the context if it asks for one, and with what it asks for by name."""
+    places, keywords = _fitted(function, argument, context, named or {})
+    if inspect.iscoroutinefunction(inspect.unwrap(function)) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__ is async too
+    ):
+        return await function(*places, **keywords)
+    result = await asyncio.to_thread(_in_thread, function, places, keywords)
+    return await result if inspect.isawaitable(result) else result
+
+
+def asks_for(function: Callable[..., Any], name: str) -> bool:
+    """Whether a handler has a parameter of this name."""
+    return name in inspect.signature(function).parameters
+
+
+def _fitted(
+    function: Callable[..., Any], argument: Any, context: ActionContext, named: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments by place and by keyword. A handler without a parameter for its argument does without."""
+    places: list[Any] = []
+    keywords: dict[str, Any] = {}
+    given = gap = False
+    hints = _hints(function)
+    for name, parameter in inspect.signature(function).parameters.items():
+        if _is_context(hints.get(name, parameter.annotation)):
+            value: Any = context
+        elif name in named:
+            value = named[name]
+        elif not given and parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+            given, value = True, argument
+        else:
+            gap = True  # it has a default, or the call says what is missing
+            continue
+        if parameter.kind in _PLACES and not gap:
+            places.append(value)
+        else:
+            keywords[name] = value
+    return places, keywords
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function if inspect.isroutine(function) else type(function).__call__)
+    except (NameError, TypeError, AttributeError):
+        return {}  # an annotation that cannot be read here; the text of the context's is recognised all the same
+
+
+def _is_context(annotation: Any) -> bool:
+    if annotation is ActionContext or ActionContext in typing.get_args(annotation):
+        return True
+    return isinstance(annotation, str) and annotation.rpartition(".")[2] == "ActionContext"
+
+
+def _in_thread(function: Callable[..., Any], places: list[Any], keywords: dict[str, Any]) -> Any:
+    try:
+        return function(*places, **keywords)
+    except StopIteration as error:
+        # A future cannot carry it: whoever awaits the thread would wait for ever.
+        raise RuntimeError("The handler raised StopIteration.") from error
+
+
+def _registering(handlers: dict[str, Callable[..., Any]], name: str) -> Callable[[_H], _H]:
+    def register(handler: _H) -> _H:
+        if not callable(handler):
+            raise TypeError(f"The handler for {name!r} must be a function or a class, not {handler!r}.")
+        handlers[name] = handler
+        return handler
+
+    return register
+
+
+def _name(what: str, name: Any) -> str:
+    if not isinstance(name, str) or not name.strip():
+        raise TypeError(f"loom.{what}() takes a name: @loom.{what}('name'), not {name!r}.")
+    return name

@@ -1,0 +1,236 @@
+"""The http action: a request through the guard, its answer as outputs, and the polling of what takes longer.
+
+A server that answers 202 with a location has taken the request; that answer is recorded at once, so that whatever runs
+the body again asks how things stand and does not send the request again. May import loom.flows and loom.effects.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode, urljoin
+
+import httpcore2
+import httpx2
+
+from loom.effects.actions.bodies import encode_body, text_of
+from loom.effects.actions.exchange import AnswerRefused, BadRequestError, Outgoing, exchange, same_origin
+from loom.effects.actions.guarded import make_client, shared_client
+from loom.effects.actions.http_auth import AuthenticationError, authorization, client_certificate
+from loom.effects.actions.outcomes import context_of, object_inputs, time_left, timed_out, within_limit
+from loom.effects.actions.ssrf import HostRefused
+from loom.effects.actions.statuses import is_failure
+from loom.flows.calls import ActionCall, ActionOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from loom.effects.actions.exchange import Answer
+    from loom.effects.actions.outcomes import Services
+    from loom.effects.execution import StepExecution
+
+ACCEPTED = 202
+POLL_S = 20.0
+"""How often a server is asked that does not say when."""
+POLL_ATTEMPTS = 4
+"""After so many failed polls in a row the action fails."""
+
+_DROPPED = frozenset({
+    "connection", "content-length", "cookie", "expect", "host", "keep-alive", "proxy-authenticate",
+    "proxy-authorization", "proxy-connection", "set-cookie", "te", "trailer", "transfer-encoding", "upgrade",
+})  # fmt: skip
+_KEYED = frozenset({"POST", "PATCH"})
+"""Methods whose repetition does harm: they carry the idempotency key."""
+
+
+async def http_action(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
+    """Send the request and give back what the server answers."""
+    inputs = object_inputs(call)
+    if "accepted" in execution.command.records:
+        return await _poll(execution, call, services, await execution.once("accepted", dict))
+    place = ""
+
+    async def ask() -> ActionOutcome:
+        nonlocal place
+        answer = await request(inputs, services, key=context_of(execution, call).idempotency_key)
+        place = _place(answer)
+        return outcome_of(answer, execution.host.now())
+
+    outcome = await within_limit(execution, call, lambda: tamed(ask))
+    if not place or "disableasyncpattern" in call.options:
+        return outcome
+    accepted = {"location": place, "delay": _delay(outcome)}
+    return await _poll(execution, call, services, await execution.once("accepted", lambda: accepted))
+
+
+async def request(inputs: Mapping[str, Any], services: Services, key: str = "") -> Answer:
+    """Send the request that inputs describe, with the author's authentication."""
+    policy = services.policy
+    tls = client_certificate(inputs.get("authentication"))
+    client = await shared_client(policy) if tls is None else make_client(policy, tls)
+    try:
+        outgoing = outgoing_of(inputs, key)
+        credentials = await authorization(inputs.get("authentication"), client, policy)
+        if credentials:
+            outgoing.headers["Authorization"] = credentials
+        return await exchange(client, outgoing, policy)
+    finally:
+        if tls is not None:
+            await client.aclose()
+
+
+def outgoing_of(inputs: Mapping[str, Any], key: str = "") -> Outgoing:
+    """The request that inputs describe."""
+    uri = inputs.get("uri") if inputs.get("uri") is not None else inputs.get("url")
+    if not isinstance(uri, str) or not uri:
+        raise BadRequestError("The request needs a text as inputs.uri.")
+    method = str(inputs.get("method") or "GET").upper()
+    if not method.isascii() or not method.isalpha():
+        raise BadRequestError("inputs.method must be a word such as GET or POST.")
+    headers = _headers(inputs.get("headers"))
+    spelt = {name.lower(): name for name in headers}
+    content, content_type = encode_body(inputs.get("body"), headers.get(spelt.get("content-type", ""), ""))
+    if content_type and "content-type" not in spelt:
+        headers["Content-Type"] = content_type
+    elif content_type:
+        headers[spelt["content-type"]] = content_type
+    if inputs.get("cookie"):
+        headers["Cookie"] = text_of(inputs["cookie"])
+    if key and method in _KEYED and "idempotency-key" not in spelt:
+        headers["Idempotency-Key"] = quote(key, safe=":/-._~")
+    return Outgoing(method, _with_queries(uri.strip(), inputs.get("queries")), headers, content)
+
+
+async def tamed(ask: Callable[[], Awaitable[ActionOutcome]]) -> ActionOutcome:
+    """What an exchange comes to, with everything that the network can do to it as an outcome."""
+    try:
+        return await ask()
+    except HostRefused as error:
+        return ActionOutcome("Failed", code="HostRefused", message=str(error), error_type="hostrefused")
+    except BadRequestError as error:
+        return ActionOutcome("Failed", code="InvalidInputs", message=str(error), error_type="invalidinputs")
+    except AuthenticationError as error:
+        return ActionOutcome("Failed", code="AuthenticationFailed", message=str(error), error_type="authentication")
+    except AnswerRefused as error:
+        return ActionOutcome("Failed", code="AnswerRefused", message=str(error), error_type="answerrefused")
+    except (TimeoutError, httpx2.TimeoutException, httpcore2.TimeoutException):
+        message = "The server did not answer in time."
+        return ActionOutcome("Failed", code="RequestTimeout", message=message, error_type="timeout")
+    except (httpx2.HTTPError, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
+        message = f"The request failed: {str(error) or type(error).__name__}"
+        return ActionOutcome("Failed", code="ConnectionFailed", message=message, error_type="connection")
+
+
+async def _poll(
+    execution: StepExecution, call: ActionCall, services: Services, accepted: dict[str, Any]
+) -> ActionOutcome:
+    """Ask where the server said, as often as it said, until it answers anything but 202."""
+    location, delay = accepted["location"], float(accepted["delay"])
+    polls = failures = 0
+    while True:
+        left = time_left(execution, call)
+        await execution.sleep(delay if left is None else max(0.0, min(delay, left)))
+        left = time_left(execution, call)
+        if execution.repeats:
+            # The server was asked before and had not been done: that more has happened since is the proof.
+            location, delay = await _moved(execution, polls, location, delay)
+        elif left is not None and left <= 0:
+            return timed_out(call)
+        else:
+            outcome, following = await _ask_again(execution, call, services, location)
+            failures = failures + 1 if _is_transient(outcome) else 0
+            if not following and not 0 < failures < POLL_ATTEMPTS:
+                return outcome
+            delay = _delay(outcome)
+            if following and following != location:
+                moved = {"location": following, "delay": delay}
+                location = (await execution.once(f"moved {polls}", partial(dict, moved)))["location"]
+        polls += 1
+
+
+async def _moved(execution: StepExecution, polls: int, location: str, delay: float) -> tuple[str, float]:
+    """Where the answer to an earlier poll had sent the next one, and when."""
+    name = f"moved {polls}"
+    if name not in execution.command.records:
+        return location, delay
+    moved = await execution.once(name, dict)
+    return moved["location"], float(moved["delay"])
+
+
+async def _ask_again(
+    execution: StepExecution, call: ActionCall, services: Services, location: str
+) -> tuple[ActionOutcome, str]:
+    """One poll, and where to ask next. Credentials go along only to where the author had sent them."""
+    inputs = object_inputs(call)
+    polled: dict[str, Any] = {"method": "GET", "uri": location}
+    if same_origin(_uri(inputs), location):
+        headers = _headers(inputs.get("headers"))
+        kept = {name: value for name, value in headers.items() if name.lower() != "content-type"}
+        polled |= {"headers": kept, "authentication": inputs.get("authentication"), "cookie": inputs.get("cookie")}
+    place = ""
+
+    async def ask() -> ActionOutcome:
+        nonlocal place
+        answer = await request(polled, services)
+        place = _place(answer, location)
+        return outcome_of(answer, execution.host.now())
+
+    return await within_limit(execution, call, lambda: tamed(ask)), place
+
+
+def outcome_of(answer: Answer, now: float) -> ActionOutcome:
+    """What an answer makes of its action."""
+    outputs, patience = answer.outputs(), answer.retry_after(now)
+    if not is_failure(answer.status):
+        return ActionOutcome("Succeeded", outputs, answer.code, retry_after_s=patience)
+    message = f"The server answered {answer.status} {answer.code}."
+    return ActionOutcome("Failed", outputs, answer.code, message, retry_after_s=patience)
+
+
+def _place(answer: Answer, current: str = "") -> str:
+    """Where a server that has accepted the request wants to be asked; empty if it has answered."""
+    if answer.status != ACCEPTED:
+        return ""
+    location = answer.header("location")
+    return urljoin(answer.url, location) if location else current
+
+
+def _is_transient(outcome: ActionOutcome) -> bool:
+    """Whether a poll has failed for a reason that may pass: the request itself was accepted and is not sent again."""
+    if outcome.error_type in ("connection", "timeout") and outcome.status == "Failed":
+        return True
+    status = outcome.outputs["statusCode"] if outcome.outputs else 0
+    return status in (408, 429) or status >= 500  # noqa: PLR2004 - the server's own errors
+
+
+def _delay(outcome: ActionOutcome) -> float:
+    return outcome.retry_after_s if outcome.retry_after_s is not None else POLL_S
+
+
+def _uri(inputs: Mapping[str, Any]) -> str:
+    return str(inputs.get("uri") if inputs.get("uri") is not None else inputs.get("url"))
+
+
+def _headers(given: Any) -> dict[str, str]:
+    """The author's headers, without those that are the connection's own."""
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise BadRequestError("inputs.headers must be an object.")
+    found: dict[str, str] = {}
+    for name, value in given.items():
+        lowered = name.lower()
+        if lowered in _DROPPED or (lowered.startswith("accept-") and lowered != "accept-version") or value is None:
+            continue
+        found[name] = text_of(value)
+    return found
+
+
+def _with_queries(uri: str, queries: Any) -> str:
+    if not queries:
+        return uri
+    if not isinstance(queries, dict):
+        raise BadRequestError("inputs.queries must be an object.")
+    added = urlencode({name: text_of(value) for name, value in queries.items()}, quote_via=quote)
+    base, mark, fragment = uri.partition("#")
+    return f"{base}{'&' if '?' in base else '?'}{added}{mark}{fragment}"

@@ -1,0 +1,148 @@
+"""Which addresses an http action may reach. By default only public ones: a flow is data and may come from anybody.
+
+The decision is made about the address that will be connected to, never about a name. Addresses that carry another one
+inside (IPv4-mapped, NAT64, 6to4, Teredo) are judged by what they carry. May import the standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+ENVIRONMENT_VARIABLE = "LOOM_HTTP_ALLOW"
+
+_METADATA = frozenset(
+    map(ip_address, ("169.254.169.254", "169.254.170.2", "168.63.129.16", "100.100.100.200", "fd00:ec2::254"))
+)
+"""Where clouds hand out credentials; two of them look like ordinary addresses."""
+
+_NAT64 = ip_network("64:ff9b::/96")
+_COMPATIBLE = ip_network("::/96")
+
+
+class HostRefused(Exception):
+    """An address that the policy does not allow. The message says how to allow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpPolicy:
+    """What http actions may reach beside public addresses, and how much they may bring back.
+
+    `allow_hosts` are names, `name:port`, or `*.domain`; whatever address such a name has is allowed. `allow_networks`
+    are addresses or networks in CIDR form. `allow_all` switches the guard off.
+    """
+
+    allow_hosts: frozenset[str] = frozenset()
+    allow_networks: tuple[Network, ...] = ()
+    allow_all: bool = False
+    max_response_bytes: int = 100 * 1024 * 1024
+    """Of a response, before and after its decompression."""
+    request_timeout_s: float = 120.0
+    """How long a server may stay silent."""
+    max_redirects: int = 10
+
+    @classmethod
+    def allowing(cls, *entries: str) -> HttpPolicy:
+        """A policy from entries as the environment variable has them: hosts, host:port, networks, or `*`."""
+        hosts: set[str] = set()
+        networks: list[Network] = []
+        for entry in filter(None, (text.strip() for text in entries)):
+            network = _network(entry)
+            if network is not None:
+                networks.append(network)
+            elif entry != "*":
+                hosts.add(_normal(entry))
+        return cls(frozenset(hosts), tuple(networks), allow_all="*" in [entry.strip() for entry in entries])
+
+    @classmethod
+    def from_environment(cls) -> HttpPolicy:
+        """The policy that the operator has set, which denies by default."""
+        return cls.allowing(*os.environ.get(ENVIRONMENT_VARIABLE, "").split(","))
+
+    def allows_host(self, host: str, port: int) -> bool:
+        """Whether a name is allowed, whatever its address."""
+        name = _normal(host)
+        if self.allow_all or name in self.allow_hosts or f"{name}:{port}" in self.allow_hosts:
+            return True
+        parents = name.split(".")[1:]
+        return any("*." + ".".join(parents[start:]) in self.allow_hosts for start in range(len(parents)))
+
+    def objection(self, address: Address) -> str:
+        """What speaks against an address; empty if nothing does."""
+        forms = (address, *carried(address))
+        if any(form in network for form in forms for network in self.allow_networks if form.version == network.version):
+            return ""
+        return why_refused(address)
+
+    def permitted(self, host: str, port: int, addresses: Sequence[str]) -> list[str]:
+        """Those of a host's addresses that may be connected to; `HostRefused` if there is none."""
+        if self.allows_host(host, port):
+            return list(addresses)
+        objections = {text: self.objection(ip_address(text)) for text in addresses}
+        found = [text for text in addresses if not objections[text]]
+        if found:
+            return found
+        text, reason = next(iter(objections.items()))
+        shown = f"{host} ({text})" if host != text else host
+        raise HostRefused(
+            f"Requests to {shown} are refused: it is {reason}. To allow it, add '{_entry(host, port)}' to "
+            f"{ENVIRONMENT_VARIABLE} or give the runtime http=HttpPolicy.allowing('{_entry(host, port)}')."
+        )
+
+
+def why_refused(address: Address) -> str:
+    """What kind of address it is that nobody may reach without leave; empty for a public one."""
+    inner = carried(address)
+    if inner:
+        reasons = [(form, why_refused(form)) for form in inner]
+        return next((f"{form} in disguise, {reason}" for form, reason in reasons if reason), "")
+    if address in _METADATA:
+        return "a metadata service"
+    kinds = (
+        ("unspecified", address.is_unspecified),
+        ("a loopback address", address.is_loopback),
+        ("a link-local address", address.is_link_local),
+        ("a multicast address", address.is_multicast),
+        ("a private address", address.is_private or (isinstance(address, IPv6Address) and address.is_site_local)),
+        ("a reserved address", address.is_reserved or not address.is_global),
+    )
+    return next((kind for kind, applies in kinds if applies), "")
+
+
+def carried(address: Address) -> tuple[Address, ...]:
+    """The addresses that an IPv6 address carries inside."""
+    if isinstance(address, IPv4Address):
+        return ()
+    if address.ipv4_mapped is not None:
+        return (address.ipv4_mapped,)
+    if address.sixtofour is not None:
+        return (address.sixtofour,)
+    if address.teredo is not None:
+        return address.teredo
+    low = IPv4Address(int(address) & 0xFFFFFFFF)
+    if address in _NAT64 or (address in _COMPATIBLE and int(address) > 1):
+        return (low,)
+    return ()
+
+
+def _network(entry: str) -> Network | None:
+    try:
+        return ip_network(entry.removeprefix("[").removesuffix("]"), strict=False)
+    except ValueError:
+        return None
+
+
+def _normal(host: str) -> str:
+    return host.lower().replace("[", "").replace("]", "").rstrip(".")
+
+
+def _entry(host: str, port: int) -> str:
+    return _normal(host) if ":" in host else f"{_normal(host)}:{port}"

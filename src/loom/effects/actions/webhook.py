@@ -1,0 +1,55 @@
+"""The httpWebhook action: ask a service to call back, and wait for the call. May import loom.flows and loom.effects.
+
+Whoever receives the call sends the run a `CallbackEvent` with the action's key.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loom.effects.actions.events import CallbackEvent
+from loom.effects.actions.http import outcome_of, request, tamed
+from loom.effects.actions.outcomes import ActionFailed, context_of, object_inputs, time_left, timed_out, within_limit
+from loom.effects.actions.plain import plain
+from loom.flows.calls import ActionCall, ActionOutcome
+
+if TYPE_CHECKING:
+    from loom.effects.actions.outcomes import Services
+    from loom.effects.execution import StepExecution
+
+
+async def webhook_action(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
+    """Subscribe once, then wait for the call. If none comes in time, unsubscribe."""
+    subscribe = object_inputs(call).get("subscribe")
+    if not isinstance(subscribe, dict):
+        raise ActionFailed(f"The action '{call.action}' needs inputs.subscribe, a request.", "InvalidInputs")
+    if "subscribed" in execution.command.records:
+        await execution.once("subscribed", bool)
+    else:
+        outcome = await within_limit(execution, call, lambda: _send(execution, call, services, subscribe))
+        if outcome.status != "Succeeded":
+            return outcome
+        await execution.once("subscribed", lambda: True)
+    left = time_left(execution, call)
+    key = call.key or call.action
+    try:
+        event = await execution.wait(
+            CallbackEvent, None, f"callback:{key}", {"key": key}, None if left is None else max(left, 0.0)
+        )
+    except TimeoutError:
+        unsubscribe = object_inputs(call).get("unsubscribe")
+        if isinstance(unsubscribe, dict) and unsubscribe:
+            await _send(execution, call, services, unsubscribe)
+        return timed_out(call)
+    outputs = {"statusCode": 200, "headers": event.headers, "queries": event.queries, "body": event.body}
+    return ActionOutcome(outputs=plain(outputs), code="OK")
+
+
+async def _send(
+    execution: StepExecution, call: ActionCall, services: Services, inputs: dict[str, Any]
+) -> ActionOutcome:
+    async def ask() -> ActionOutcome:
+        answer = await request(inputs, services, key=context_of(execution, call).idempotency_key)
+        return outcome_of(answer, execution.host.now())
+
+    return await tamed(ask)

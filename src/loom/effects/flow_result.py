@@ -1,0 +1,82 @@
+"""How a flow ended, for whoever awaits it. May import loom.flows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from loom.expressions.dotnet.timestamps import epoch_seconds
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from loom.flows.calls import FlowEnd
+
+
+class FlowFailed(Exception):
+    """A flow did not succeed; raised by `FlowResult.raise_for_status()`. `result` is the whole result."""
+
+    def __init__(self, result: FlowResult) -> None:
+        self.result = result
+        reason = f": {result.error.get('message', '')}" if result.error else ""
+        super().__init__(f"The flow ended {result.status}{reason}")
+
+
+class ActionResult(msgspec.Struct, frozen=True):
+    """An action of a flow as it ended; of the last repetition, if it ran several times."""
+
+    name: str
+    status: str
+    inputs: Any = None
+    outputs: Any = None
+    code: str = ""
+    error: dict[str, Any] | None = None
+    iterations: int | None = None
+    """Of a loop: how often its body ran."""
+    started_at: float | None = None
+    ended_at: float | None = None
+    tracked_properties: Any = None
+    retry_history: Any = None
+
+
+class FlowResult(msgspec.Struct, frozen=True):
+    """How a flow ended. A flow that fails has a result too: ask `status`, or call `raise_for_status()`."""
+
+    status: str
+    """Succeeded, Failed, Cancelled or TimedOut."""
+    outputs: dict[str, Any] = {}
+    response: dict[str, Any] | None = None
+    """What its Response action answered: statusCode, headers, body."""
+    actions: dict[str, ActionResult] = {}
+    variables: dict[str, Any] = {}
+    error: dict[str, Any] | None = None
+    """`{code, message}` of what made it fail."""
+
+    def raise_for_status(self) -> Self:
+        """Raise `FlowFailed` unless the flow succeeded."""
+        if self.status != "Succeeded":
+            raise FlowFailed(self)
+        return self
+
+
+def flow_result(end: FlowEnd) -> FlowResult:
+    """The result that the end of a flow stands for."""
+    actions = {name: _action(name, record) for name, record in end.actions.items()}
+    return FlowResult(end.status, end.outputs, end.response, actions, end.variables, end.error)
+
+
+def _action(name: str, record: dict[str, Any]) -> ActionResult:
+    return ActionResult(
+        name,
+        record["status"],
+        record.get("inputs"),
+        record.get("outputs"),
+        record.get("code", ""),
+        record.get("error"),
+        record.get("iterations"),
+        epoch_seconds(record["startTime"]),
+        epoch_seconds(record["endTime"]),
+        record.get("trackedProperties"),
+        record.get("retryHistory"),
+    )

@@ -1,0 +1,46 @@
+"""The workflow definition language: scan, parse, compile once to closures, functions by family. Pure.
+
+    evaluate("@concat('a', variables('b'))", {"variables": {"b": 1}})
+
+May import nothing of Loom outside this package.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loom.expressions.calls import Compiled, Constant, Place, call_problem, compile_call
+from loom.expressions.compile import CallSite, Template, compile_template
+from loom.expressions.context import ContextEnvironment
+from loom.expressions.data import compile_value, join_path, templates_in
+from loom.expressions.environment import Environment
+from loom.expressions.errors import ExpressionError, FunctionError
+
+__all__ = [
+    "CallSite",
+    "Compiled",
+    "Constant",
+    "ContextEnvironment",
+    "Environment",
+    "ExpressionError",
+    "FunctionError",
+    "Place",
+    "Template",
+    "call_problem",
+    "compile_call",
+    "compile_template",
+    "compile_value",
+    "evaluate",
+    "join_path",
+    "templates_in",
+]
+
+
+def evaluate(text: str, context: dict[str, Any] | None = None) -> Any:
+    """The value of a template string in a context of plain data; raises `ExpressionError` if it has none.
+
+    The context may have `variables`, `parameters`, `items` and `iterationIndexes` (by name), `actions` (by name, each
+    with `status`, `inputs`, `outputs`, `code`, `error`), `trigger` (with `outputs` of `headers` and `body`), `item`,
+    `workflow`, `utcNow` (a timestamp) and `seed` (for what is random).
+    """
+    return compile_template(text).evaluate(ContextEnvironment(context or {}))

@@ -1,0 +1,171 @@
+"""Timestamps as .NET keeps them: ticks of 100 ns since the year 1, and whether they are in UTC. Pure.
+
+May import `errors` only. Days and months come from the proleptic Gregorian calendar of `datetime.date`.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from typing import NamedTuple
+
+from loom.expressions.errors import FunctionError
+
+TICKS_PER_SECOND = 10_000_000
+TICKS_PER_MINUTE = 60 * TICKS_PER_SECOND
+TICKS_PER_HOUR = 60 * TICKS_PER_MINUTE
+TICKS_PER_DAY = 24 * TICKS_PER_HOUR
+MAX_TICKS = date.max.toordinal() * TICKS_PER_DAY - 1
+EPOCH_TICKS = (date(1970, 1, 1).toordinal() - 1) * TICKS_PER_DAY
+
+
+class Timestamp(NamedTuple):
+    """A moment on the calendar. Without a zone it is what a clock showed somewhere."""
+
+    ticks: int
+    utc: bool
+
+    @property
+    def day(self) -> date:
+        """The calendar day."""
+        return date.fromordinal(self.ticks // TICKS_PER_DAY + 1)
+
+    @property
+    def hour(self) -> int:
+        """0 to 23."""
+        return self.ticks // TICKS_PER_HOUR % 24
+
+    @property
+    def minute(self) -> int:
+        """0 to 59."""
+        return self.ticks // TICKS_PER_MINUTE % 60
+
+    @property
+    def second(self) -> int:
+        """0 to 59."""
+        return self.ticks // TICKS_PER_SECOND % 60
+
+    @property
+    def fraction(self) -> int:
+        """Ticks within the second."""
+        return self.ticks % TICKS_PER_SECOND
+
+    def plus(self, ticks: int) -> Timestamp:
+        """So many ticks later."""
+        return timestamp(self.ticks + ticks, self.utc)
+
+    def plus_months(self, months: int) -> Timestamp:
+        """The same day and time some months later; the day is clipped to the end of its month."""
+        day = self.day
+        index = day.year * 12 + day.month - 1 + months
+        year, month = index // 12, index % 12 + 1
+        if not 1 <= year <= date.max.year:
+            raise FunctionError(f"{months} months from {day.isoformat()} is outside the years 1 to 9999")
+        clipped = date(year, month, min(day.day, days_in_month(year, month)))
+        return self._replace(ticks=(clipped.toordinal() - 1) * TICKS_PER_DAY + self.ticks % TICKS_PER_DAY)
+
+
+def timestamp(ticks: int, utc: bool) -> Timestamp:
+    """A timestamp, if it lies in the years 1 to 9999."""
+    if not 0 <= ticks <= MAX_TICKS:
+        raise FunctionError("the time is outside the years 1 to 9999")
+    return Timestamp(ticks, utc)
+
+
+def days_in_month(year: int, month: int) -> int:
+    """28 to 31."""
+    if month == 12:  # noqa: PLR2004
+        return 31
+    return (date(year, month + 1, 1) - date(year, month, 1)).days
+
+
+def ticks_of(year: int, month: int, day: int, time: int = 0) -> int:
+    """The ticks of a calendar day and a time in it; raises ValueError if there is no such day."""
+    return (date(year, month, day).toordinal() - 1) * TICKS_PER_DAY + time
+
+
+def ticks_of_time(hour: int, minute: int, second: int, fraction: str = "") -> int:
+    """The ticks of a time of day; raises ValueError if there is no such time. Fractions beyond 100 ns are rounded."""
+    if not (hour < 24 and minute < 60 and second < 60):  # noqa: PLR2004
+        raise ValueError(f"{hour:02}:{minute:02}:{second:02} is no time of day")
+    whole = hour * TICKS_PER_HOUR + minute * TICKS_PER_MINUTE + second * TICKS_PER_SECOND
+    return whole + (int((fraction + "0" * 8)[:8]) + 5) // 10
+
+
+_ISO = re.compile(
+    r"\s*(\d{4})-(\d{1,2})(?:-(\d{1,2}))?"
+    r"(?:(?:[Tt]|\s+)(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,30}))?)?)?"
+    r"\s*([Zz]|[+-]\d{1,2}(?::?\d{2})?)?\s*",
+    re.ASCII,
+)
+
+
+def parse_iso(text: str) -> Timestamp | None:
+    """The timestamp that an ISO 8601 text means, turned into UTC if it has an offset. None: the text has another form.
+
+    Raises ValueError if it has that form, but there is no such day or time.
+    """
+    match = _ISO.fullmatch(text)
+    if match is None:
+        return None
+    year, month, day, hour, minute, second, fraction, zone = match.groups()
+    time = ticks_of_time(int(hour or 0), int(minute or 0), int(second or 0), fraction or "")
+    return in_utc(ticks_of(int(year), int(month), int(day or 1), time), zone)
+
+
+def in_utc(ticks: int, zone: str | None) -> Timestamp:
+    """A clock reading with its zone as written, `Z` or an offset, in UTC. Without one it stays as it is."""
+    if zone is None:
+        return timestamp(ticks, utc=False)
+    return timestamp(ticks - offset_ticks(zone), utc=True)
+
+
+_MAX_OFFSET = 14 * TICKS_PER_HOUR
+
+
+def offset_ticks(zone: str) -> int:
+    """The ticks by which a zone such as `Z`, `+2`, `+0200` or `-08:00` is ahead of UTC; ValueError beyond 14 hours."""
+    if zone in "Zz":
+        return 0
+    digits = zone[1:].replace(":", "")
+    hours, minutes = (digits, "0") if len(digits) <= 2 else (digits[:-2], digits[-2:])  # noqa: PLR2004
+    ahead = int(hours) * TICKS_PER_HOUR + int(minutes) * TICKS_PER_MINUTE
+    if ahead > _MAX_OFFSET or int(minutes) > 59:  # noqa: PLR2004
+        raise ValueError(f"{zone} is no offset from UTC")
+    return -ahead if zone[0] == "-" else ahead
+
+
+def timestamp_text(seconds_since_epoch: float) -> str:
+    """The timestamp of an instant, with seven digits and `Z`: `2026-01-02T03:04:05.0000000Z`."""
+    # Whole microseconds: a float of today's date holds no more, and the rest would be noise.
+    ticks = EPOCH_TICKS + round(seconds_since_epoch * 1_000_000) * 10
+    return round_trip_text(timestamp(ticks, utc=True))
+
+
+def epoch_seconds(text: str) -> float:
+    """The instant that an ISO 8601 timestamp means, in seconds since 1970; without a zone it is read as UTC."""
+    try:
+        moment = parse_iso(text)
+    except ValueError as error:
+        raise FunctionError(f"the timestamp {text!r} is wrong: {error}") from None
+    if moment is None:
+        raise FunctionError(f"{text!r} is no ISO 8601 timestamp such as '2026-01-02T03:04:05Z'")
+    return (moment.ticks - EPOCH_TICKS) / TICKS_PER_SECOND
+
+
+def round_trip_text(moment: Timestamp) -> str:
+    """The format `o`: all seven digits, and `Z` if it is in UTC."""
+    clock = f"{moment.hour:02}:{moment.minute:02}:{moment.second:02}.{moment.fraction:07}"
+    return f"{moment.day.isoformat()}T{clock}{'Z' if moment.utc else ''}"
+
+
+_TWO_DIGIT_YEAR_MAX = 2049
+
+
+def full_year(digits: str) -> int:
+    """The year of its digits: of two digits, one from 1950 to 2049."""
+    year = int(digits)
+    if len(digits) > 2:  # noqa: PLR2004
+        return year
+    century = _TWO_DIGIT_YEAR_MAX // 100 * 100
+    return century + year - (100 if century + year > _TWO_DIGIT_YEAR_MAX else 0)

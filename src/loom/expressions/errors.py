@@ -1,0 +1,47 @@
+"""What can go wrong with an expression. Pure; may import nothing of Loom."""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+
+class FunctionError(Exception):
+    """A function refuses its arguments, or a name means nothing. Raised by functions and environments.
+
+    Whoever called the function knows where in the text that was, and makes an `ExpressionError` of it.
+    """
+
+
+class ExpressionError(Exception):
+    """An expression does not parse, or cannot be evaluated: what is wrong, and where in the text."""
+
+    def __init__(
+        self, message: str, text: str = "", position: int | None = None, function: str = "", path: str = ""
+    ) -> None:
+        self.message = message
+        """What is wrong, without the place."""
+        self.text = text
+        """The whole template string."""
+        self.position = position
+        """The index in `text` at which the part in question begins."""
+        self.function = function
+        """The function that refused its arguments, as the author wrote it."""
+        self.path = path
+        """Where the template string is in the JSON value around it, like `headers['X']`, if that is known."""
+        super().__init__(message, text, position, function)
+
+    @override
+    def __str__(self) -> str:
+        places = []
+        if self.position is not None:
+            places.append(f"at position {self.position} of {_shortened(self.text)!r}")
+        if self.path:
+            places.append(f"in {self.path}")
+        return f"{self.message} ({' '.join(places)})" if places else self.message
+
+
+_SHOWN = 120
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

@@ -1,0 +1,201 @@
+"""Collection functions: strings, arrays and objects as a whole. Pure.
+
+Lengths and positions in strings count UTF-16 units. Which values are the same in `union` and `intersection` is said by
+`identity`, which is a key for a set, so that large arrays cost no more than their length.
+"""
+
+from __future__ import annotations
+
+from functools import cmp_to_key
+from typing import Any
+
+from loom.expressions import utf16
+from loom.expressions.access import read
+from loom.expressions.arguments import (
+    check_count,
+    check_size,
+    refuse,
+    want_array,
+    want_integer,
+    want_object,
+    want_string,
+)
+from loom.expressions.errors import FunctionError
+from loom.expressions.identity import identities
+from loom.expressions.limits import MAX_TEXT
+from loom.expressions.registry import function
+from loom.expressions.values import compare, equals, text_of
+
+
+@function("length", 1)
+def length(collection: Any) -> int:
+    """How many units a string or elements an array has."""
+    return utf16.length(collection) if isinstance(collection, str) else len(_sequence(collection))
+
+
+@function("empty", 1)
+def empty(collection: Any) -> bool:
+    """Whether there is nothing in it; null counts as empty."""
+    if collection is None or isinstance(collection, str | list | dict):
+        return not collection
+    raise refuse("collection", "an object, an array or a string", collection)
+
+
+@function("contains", 2)
+def contains(collection: Any, value: Any) -> bool:
+    """Whether a string has a part, an array an element, or an object a key."""
+    if isinstance(collection, str):
+        return want_string("value", value) in collection
+    if isinstance(collection, list):
+        return any(equals(item, value) for item in collection)
+    if isinstance(collection, dict):
+        return want_string("value", value) in collection
+    raise refuse("collection", "an object, an array or a string", collection)
+
+
+@function("first", 1)
+def first(collection: Any) -> Any:
+    """The first character or element; of an empty string the empty string, of an empty array null."""
+    if isinstance(collection, str):
+        return utf16.cut(collection, 0, 1)
+    items = _sequence(collection)
+    return items[0] if items else None
+
+
+@function("last", 1)
+def last(collection: Any) -> Any:
+    """The last character or element; of an empty string the empty string, of an empty array null."""
+    if isinstance(collection, str):
+        return utf16.cut(collection, max(utf16.length(collection) - 1, 0))
+    items = _sequence(collection)
+    return items[-1] if items else None
+
+
+@function("take", 2)
+def take(collection: Any, count: Any) -> Any:
+    """So many characters or elements from the front, or all if there are fewer."""
+    end = _count(count)
+    return utf16.cut(collection, 0, end) if isinstance(collection, str) else _sequence(collection)[:end]
+
+
+@function("skip", 2)
+def skip(array: Any, count: Any) -> list[Any]:
+    """The array without so many elements from its front."""
+    return want_array("collection", array)[_count(count) :]
+
+
+@function("chunk", 2)
+def chunk(collection: Any, size: Any) -> list[Any]:
+    """A string or an array in parts of one length; the last may be shorter."""
+    step = want_integer("length", size)
+    if step < 1:
+        raise FunctionError(f"expects its argument 'length' to be at least 1, not {step}")
+    if isinstance(collection, str):
+        total = utf16.length(collection)
+        check_count(-(-total // step))
+        if total == len(collection):
+            return [collection[at : at + step] for at in range(0, total, step)]
+        units = collection.encode("utf-16-le", "surrogatepass")
+        return [units[at : at + 2 * step].decode("utf-16-le", "replace") for at in range(0, 2 * total, 2 * step)]
+    items = _sequence(collection)
+    return [items[at : at + step] for at in range(0, len(items), step)]
+
+
+@function("join", 2)
+def join(array: Any, separator: Any) -> str:
+    """The elements as text, with the separator between them."""
+    between = want_string("delimiter", separator)
+    texts: list[str] = []
+    size = 0
+    for item in want_array("collection", array):
+        text = text_of(item)
+        size += len(text) + len(between)
+        if size > MAX_TEXT:
+            check_size(size)
+        texts.append(text)
+    return between.join(texts)
+
+
+@function("reverse", 1)
+def reverse(array: Any) -> list[Any]:
+    """The array from its end to its front."""
+    return want_array("collection", array)[::-1]
+
+
+@function("sort", 1, 2)
+def sort(array: Any, key: Any = None) -> list[Any]:
+    """The array in ascending order, or its objects in the order of a property; equal elements keep their order."""
+    items = want_array("collection", array)
+    if key is None:
+        keys = items
+    else:
+        name = want_string("sortBy", key)
+        keys = [read(item, name, False) for item in items]
+    return [items[index] for index in sorted(range(len(items)), key=_order(keys).__getitem__)]
+
+
+def _order(keys: list[Any]) -> list[Any]:
+    """Something that Python sorts as `compare` would sort the keys: the keys themselves if they are all of one kind."""
+    kinds = set(map(type, keys))
+    if kinds <= {int} or (kinds == {str} and all(key.isascii() for key in keys)):
+        return keys
+    return list(map(cmp_to_key(compare), keys))
+
+
+@function("union", 2, None)
+def union(*collections: Any) -> Any:
+    """All elements or properties: of equal elements the first stays, of equal keys the later value."""
+    if _are_objects(collections):
+        merged: dict[str, Any] = {}
+        for data in collections:
+            merged.update(data)
+            check_count(len(merged))
+        return merged
+    found: dict[Any, Any] = {}
+    for items in collections:
+        for item, identity in zip(items, identities(items), strict=True):
+            found.setdefault(identity, item)
+        check_count(len(found))
+    return list(found.values())
+
+
+@function("intersection", 2, None)
+def intersection(*collections: Any) -> Any:
+    """The elements that all arrays have, or the properties that all objects have with the same value."""
+    head, *others = collections
+    if _are_objects(collections):
+        return {
+            key: value
+            for key, value in head.items()
+            if all(key in other and equals(other[key], value) for other in others)
+        }
+    known = [set(identities(other)) for other in others]
+    found: dict[Any, Any] = {}
+    for item, identity in zip(head, identities(head), strict=True):
+        if all(identity in others_known for others_known in known):
+            found.setdefault(identity, item)
+    return list(found.values())
+
+
+def _are_objects(collections: tuple[Any, ...]) -> bool:
+    """Whether these are all objects rather than all arrays."""
+    if isinstance(collections[0], dict):
+        for data in collections:
+            want_object("collection", data)
+        return True
+    for items in collections:
+        want_array("collection", items)
+    return False
+
+
+def _sequence(collection: Any) -> list[Any]:
+    if isinstance(collection, list):
+        return collection
+    raise refuse("collection", "an array or a string", collection)
+
+
+def _count(count: Any) -> int:
+    number = want_integer("count", count)
+    if number < 0:
+        raise FunctionError(f"expects its argument 'count' to be a positive integer or 0, not {number}")
+    return number

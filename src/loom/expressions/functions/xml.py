@@ -1,0 +1,81 @@
+"""The functions of XML: `xml`, `xpath`, and what `json` makes of XML. Pure.
+
+May import `xml_tree`, `xml_json`, `dotnet.extras`, `arguments`, `envelopes`, `errors`, `registry` and `values`. XPath
+is lxml's (the extra `xml`), imported when first needed; it sees only what `xml_tree` has read and written again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loom.expressions.arguments import check_count, refuse, want_string
+from loom.expressions.dotnet.extras import not_installed
+from loom.expressions.envelopes import envelope, envelope_text
+from loom.expressions.errors import FunctionError
+from loom.expressions.functions.xml_json import json_of_nodes, nodes_of_json
+from loom.expressions.functions.xml_tree import Heading, parse_xml, xml_text
+from loom.expressions.registry import function
+from loom.expressions.values import CONTENT, CONTENT_TYPE, is_envelope
+
+XML_TYPE = "application/xml;charset=utf-8"
+
+
+@function("xml", 1)
+def xml_of(value: Any) -> dict[str, Any]:
+    """XML in its envelope: of a text, of an object with one root, or of content that is XML already."""
+    if isinstance(value, str):
+        return _enveloped(xml_text(parse_xml(value)))
+    if is_envelope(value):
+        return {CONTENT_TYPE: XML_TYPE, CONTENT: value[CONTENT]}
+    if isinstance(value, dict):
+        return _enveloped(xml_text(nodes_of_json(value)))
+    raise refuse("value", "a string or an object", value)
+
+
+def json_of_xml(text: str) -> dict[str, Any]:
+    """What `json` makes of XML."""
+    return json_of_nodes(parse_xml(text))
+
+
+@function("xpath", 2)
+def xpath(xml: Any, path: Any) -> Any:
+    """What an XPath 1.0 expression selects in XML: an array of nodes, or a string, a float or a boolean."""
+    if not is_envelope(xml) or not _is_xml(xml[CONTENT_TYPE]):
+        raise FunctionError("expects its argument 'xml' to be an XML object, as xml(…) makes it")
+    try:
+        from lxml import etree
+    except ImportError:
+        raise not_installed("xpath", "xml") from None
+    # Without its declaration, the text is in no encoding but its own, and there is nothing to load.
+    nodes = [node for node in parse_xml(envelope_text(xml)) if not isinstance(node, Heading)]
+    parser = etree.XMLParser(
+        resolve_entities=False, no_network=True, huge_tree=False, load_dtd=False, strip_cdata=False
+    )
+    try:
+        root = etree.fromstring(xml_text(nodes), parser)
+        selected = etree.XPath(want_string("xpath", path), regexp=False, smart_strings=False)(root.getroottree())
+    except (etree.XMLSyntaxError, etree.XPathError, ValueError) as error:
+        raise FunctionError(f"cannot select {str(path)[:200]!r}: {error}") from None
+    if not isinstance(selected, list):
+        return selected
+    check_count(len(selected))
+    return [_selected(node, etree) for node in selected]
+
+
+def _selected(node: Any, etree: Any) -> Any:
+    """An element in its envelope; texts and attributes as they are; a namespace as its address."""
+    if isinstance(node, str):
+        return node
+    if isinstance(node, tuple):
+        return node[1]
+    text = etree.tostring(node, encoding="unicode", with_tail=False)
+    # Written again as .NET does it; a comment or an instruction alone is no document.
+    return _enveloped(xml_text(parse_xml(text)) if isinstance(node.tag, str) else text)
+
+
+def _is_xml(content_type: Any) -> bool:
+    return isinstance(content_type, str) and content_type.partition(";")[0].strip().lower().endswith(("/xml", "+xml"))
+
+
+def _enveloped(text: str) -> dict[str, Any]:
+    return envelope(XML_TYPE, text.encode())

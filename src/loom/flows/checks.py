@@ -1,0 +1,39 @@
+"""Checks of what a run begins with, against the program. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loom.expressions.values import is_number, kind_of
+from loom.flows.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loom.flows.program import Program
+
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "int": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "float": is_number,
+    "bool": lambda value: isinstance(value, bool),
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: value is None or isinstance(value, dict),
+}
+
+
+def parameter_problems(program: Program, given: dict[str, Any]) -> list[str]:
+    """What is wrong with the parameters of a start, a sentence each."""
+    problems = []
+    for name, value in given.items():
+        parameter = program.parameters.get(name.lower())
+        if parameter is None:
+            known = [known.name for known in program.parameters.values()]
+            problems.append(f"There is no parameter '{name}'.{did_you_mean(name, known)}")
+            continue
+        fits = _FITS.get(parameter.type.removeprefix("secure"))
+        if fits is not None and not fits(value):
+            problems.append(f"The parameter '{name}' is of type {parameter.type}, and the value is {kind_of(value)}.")
+        elif parameter.allowed is not None and value not in parameter.allowed:
+            problems.append(f"The parameter '{name}' must be one of {list(parameter.allowed)}.")
+    return problems

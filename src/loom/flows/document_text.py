@@ -1,0 +1,132 @@
+"""From text to plain data: JSON, or YAML with JSON's types, with what was written twice. Pure.
+
+Nothing here knows what a definition looks like. YAML is read with JSON's scalars only, so that `on`, `no` and dates
+stay text. Doubled keys are kept as facts, because a dict would hide them.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import reduce
+from typing import Any, TypeAlias
+
+from loom.flows.diagnostics import DefinitionError, Problem, at
+
+MAX_DEPTH = 100
+"""How deep a document may nest."""
+MAX_VALUES = 1_000_000
+"""How many values it may have, all references of YAML followed."""
+MAX_ALIASES = 1_000
+"""How many references a YAML text may have."""
+
+
+class Doubled(dict[str, Any]):
+    """An object some of whose keys were written twice; of each, the last value counts."""
+
+    doubles: tuple[str, ...] = ()
+
+
+def parse_text(text: str) -> Any:
+    """Plain data from the text of a document. Raises `DefinitionError` with line and column if it is none."""
+    text = text.removeprefix("\ufeff")
+    looks_like_json = text.lstrip()[:1] in ("{", "[", "")
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+    except RecursionError:
+        raise _too_deep() from None
+    except json.JSONDecodeError as error:
+        if looks_like_json:
+            raise _unreadable("JSON", error.lineno, error.colno, error.msg) from None
+    except ValueError as error:
+        raise DefinitionError([Problem("", str(error))]) from None
+    return _yaml(text)
+
+
+def check_plain(data: Any) -> None:
+    """Refuse what JSON does not know, what nests too deep, and what is too much. Raises `DefinitionError`."""
+    level: list[tuple[Any, _Trail]] = [(data, None)]
+    seen = 0
+    for _ in range(MAX_DEPTH + 1):
+        seen += len(level)
+        inner: list[tuple[Any, _Trail]] = []
+        for value, trail in level:
+            if seen + len(inner) > MAX_VALUES:
+                raise DefinitionError([Problem("", f"the document has more than {MAX_VALUES:,} values")])
+            if isinstance(value, dict):
+                _check_keys(value, trail)
+                inner.extend((item, (trail, key)) for key, item in value.items())
+            elif isinstance(value, list):
+                inner.extend((item, (trail, index)) for index, item in enumerate(value))
+            elif not _is_scalar(value):
+                raise DefinitionError([Problem(_path(trail), f"a {type(value).__name__} is no JSON value")])
+        if not inner:
+            return
+        level = inner
+    raise _too_deep()
+
+
+_Trail: TypeAlias = "tuple[_Trail, str | int] | None"
+"""How to get to a value: from where, and by which key. A path is made of it only for a problem."""
+
+
+def _path(trail: _Trail) -> str:
+    keys = []
+    while trail is not None:
+        trail, key = trail
+        keys.append(key)
+    return reduce(at, reversed(keys), "")
+
+
+def _check_keys(value: dict[Any, Any], trail: _Trail) -> None:
+    for key in value:
+        if not isinstance(key, str):
+            raise DefinitionError([Problem(_path(trail), f"the key {key!r} is no text")])
+
+
+def _is_scalar(value: Any) -> bool:
+    if isinstance(value, float):
+        return value - value == 0  # neither infinite nor NaN
+    return value is None or isinstance(value, str | bool | int)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    plain = dict(pairs)
+    if len(plain) == len(pairs):
+        return plain
+    keys = [key for key, _ in pairs]
+    doubled = Doubled(plain)
+    doubled.doubles = tuple(key for key in plain if keys.count(key) > 1)
+    return doubled
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON value")
+
+
+def _too_deep() -> DefinitionError:
+    return DefinitionError([Problem("", f"the document nests deeper than {MAX_DEPTH} levels")])
+
+
+def _unreadable(language: str, line: int, column: int, reason: str) -> DefinitionError:
+    return DefinitionError([Problem("", f"this is not {language}: {reason} at line {line}, column {column}")])
+
+
+def _yaml(text: str) -> Any:
+    try:
+        import yaml
+
+        from loom.flows.document_yaml import load_yaml
+    except ModuleNotFoundError:
+        hint = "for YAML, install PyYAML"
+        raise DefinitionError([Problem("", "this is not JSON", hint)]) from None
+    try:
+        return load_yaml(text, _object, MAX_ALIASES)
+    except RecursionError:
+        raise _too_deep() from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        reason = error.problem or error.context or "it cannot be read"
+        raise _unreadable("JSON or YAML", line, column, reason) from None
+    except yaml.YAMLError as error:
+        raise DefinitionError([Problem("", f"this is neither JSON nor YAML: {error}")]) from None

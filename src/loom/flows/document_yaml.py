@@ -1,0 +1,100 @@
+"""YAML with JSON's types and nothing else. Pure; imported only when a document is no JSON."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from typing_extensions import override
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SCALARS = (
+    (re.compile(r"null|~|"), lambda _: None),
+    (re.compile(r"true|false"), lambda text: text == "true"),
+    (re.compile(r"-?(0|[1-9][0-9]{0,400})"), int),
+    (re.compile(r"-?(0|[1-9][0-9]{0,400})(\.[0-9]+)?([eE][-+]?[0-9]+)?"), float),
+)
+
+
+def load_yaml(text: str, make: Callable[[list[tuple[str, Any]]], dict[str, Any]], max_aliases: int) -> Any:
+    """The data of one YAML document; `make` builds its objects. Raises `yaml.YAMLError`."""
+    loader = _Composer(text)
+    loader.aliases_left = max_aliases
+    try:
+        root = loader.get_single_node()
+        return None if root is None else _Builder(make).build(root)
+    finally:
+        loader.dispose()
+
+
+class _Composer(yaml.SafeLoader):
+    """Composes nodes, and counts the references in the text."""
+
+    aliases_left = 0
+
+    @override
+    def compose_node(self, parent: Any, index: Any) -> Node | None:
+        if self.check_event(yaml.AliasEvent):
+            self.aliases_left -= 1
+            if self.aliases_left < 0:
+                raise yaml.YAMLError("it has too many aliases")
+        node: Node | None = super().compose_node(parent, index)
+        return node
+
+
+class _Builder:
+    """Makes data of nodes; a node that is referred to many times is made once."""
+
+    def __init__(self, make: Callable[[list[tuple[str, Any]]], dict[str, Any]]) -> None:
+        self._make = make
+        self._made: dict[int, Any] = {}
+        self._open: set[int] = set()
+
+    def build(self, node: Node) -> Any:
+        """The value of a node."""
+        if isinstance(node, ScalarNode):
+            return _scalar(node)
+        key = id(node)
+        if key in self._open:
+            raise yaml.MarkedYAMLError(problem="a value contains itself", problem_mark=node.start_mark)
+        if key not in self._made:
+            self._open.add(key)
+            self._made[key] = self._collection(node)
+            self._open.discard(key)
+        return self._made[key]
+
+    def _collection(self, node: Node) -> Any:
+        if node.tag not in ("tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"):
+            raise _unsupported(node)
+        if isinstance(node, SequenceNode):
+            return [self.build(item) for item in node.value]
+        assert isinstance(node, MappingNode)
+        pairs = []
+        for name, value in node.value:
+            if not isinstance(name, ScalarNode):
+                raise yaml.MarkedYAMLError(problem="a key must be text", problem_mark=name.start_mark)
+            pairs.append((name.value, self.build(value)))
+        return self._make(pairs)
+
+
+def _scalar(node: ScalarNode) -> Any:
+    text: str = node.value
+    tag = node.tag.removeprefix("tag:yaml.org,2002:")
+    if tag.startswith("!"):
+        raise _unsupported(node)
+    if node.style is None:  # a plain one: its type is guessed, but only among JSON's
+        for form, convert in _SCALARS:
+            if form.fullmatch(text):
+                return convert(text)
+        return text
+    if tag == "str":
+        return text
+    raise _unsupported(node)
+
+
+def _unsupported(node: Node) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=f"the tag {node.tag} is not supported", problem_mark=node.start_mark)

@@ -1,0 +1,81 @@
+"""How a flow ends: its result, as its caller and the run's row see it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from loom.core.planner import Complete
+from loom.core.records import EventRecord, Failure
+from loom.expressions import ExpressionError
+from loom.flows.calls import END_KIND, FlowEnd
+from loom.flows.records import MASK, record_dict
+from loom.flows.state import Record
+
+if TYPE_CHECKING:
+    from loom.flows.walk import Walk
+
+RunEnd = Literal["completed", "failed", "cancelled"]
+_ENDS: dict[str, RunEnd] = {"Succeeded": "completed", "Cancelled": "cancelled"}
+
+
+def end_flow(walk: Walk, status: str, cause: Record | None, error: Any = None) -> None:
+    """The run is over. With a status other than Succeeded and Cancelled it has failed, but has a result all the same."""
+    walk.ended = True
+    if cause is not None and error is None:
+        error = cause.error or {"code": cause.code, "message": f"An action has ended {cause.status}."}
+    outputs: dict[str, Any] = {}
+    if status == "Succeeded":
+        outputs, problem = _outputs(walk)
+        if problem is not None:
+            status, error = "Failed", problem
+    culprit, hidden = _culprit(walk, cause)
+    shown = {"code": error.get("code", ""), "message": MASK} if error is not None and hidden else error
+    end = FlowEnd(status, outputs, walk.response, _actions(walk), _variables(walk), shown)
+    run_end = _ENDS.get(status, "failed")
+    failure = None
+    if run_end == "failed":
+        failure = Failure("FlowFailed", f"{status}: {shown['message']}" if shown else status)
+    walk.intents.append(Complete(EventRecord(END_KIND, end), run_end, culprit, failure))
+
+
+def _outputs(walk: Walk) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The values of the flow's outputs, or what is wrong with one of them."""
+    values: dict[str, Any] = {}
+    root = walk.frames[1]
+    for name, value in walk.program.outputs.items():
+        walk.env.stand_at_end(root)
+        try:
+            values[name] = value(walk.env)
+        except ExpressionError as error:
+            return {}, {"code": "InvalidTemplate", "message": f"outputs.{name}: {error}"}
+    return values, None
+
+
+def _culprit(walk: Walk, cause: Record | None) -> tuple[str, bool]:
+    """The name of the action that a failure comes from, and whether it may be told."""
+    if cause is None:
+        return walk.program.name, False
+    for node in walk.program.nodes:
+        if walk.frames[1].records.get(node.index) is cause:
+            return node.name, node.secure_inputs or node.secure_outputs
+    return walk.program.name, False
+
+
+def _actions(walk: Walk) -> dict[str, dict[str, Any]]:
+    """All actions as they stand at the end, in the order of the document."""
+    records = dict(walk.frames[1].records)
+    for frame in sorted(walk.frames.values(), key=lambda frame: frame.id):
+        records.update(frame.records)
+        for index in sorted(frame.entered):
+            # It was under way when the run ended.
+            records.setdefault(
+                index, Record("Cancelled", None, frame.inputs[index], "", None, frame.entered[index], walk.at)
+            )
+    never = Record("Skipped", None, None, "ActionSkipped", None, walk.at, walk.at)
+    return {node.name: record_dict(node, records.get(node.index, never), masked=True) for node in walk.program.nodes}
+
+
+def _variables(walk: Walk) -> dict[str, Any]:
+    secure = walk.program.secure_variables
+    found = sorted(walk.variables.items(), key=lambda entry: entry[1].name)
+    return {variable.name: MASK if key in secure else variable.value for key, variable in found}

@@ -1,0 +1,243 @@
+"""What the expressions of a flow see: the run's variables and records from where they stand. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loom.expressions.dotnet.timestamps import timestamp_text
+from loom.expressions.errors import FunctionError
+from loom.flows.nodes.base import Operation
+from loom.flows.program import Node
+from loom.flows.records import record_dict, result_of
+from loom.flows.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from loom.flows.program import Program
+    from loom.flows.state import Frame, LoopState, Record
+    from loom.flows.walk import Walk
+
+LOOP_VARIABLES = {"loopindex", "loopcount", "loopresult", "loopstarttime"}
+"""In lower case."""
+
+
+class FlowEnvironment:
+    """One place in a flow that expressions are evaluated at. The walk moves it from action to action."""
+
+    __slots__ = ("_current", "_element", "_frame", "_has_element", "_loop", "_node", "_walk")
+
+    def __init__(self, walk: Walk) -> None:
+        self._walk = walk
+        self._node: Node = None  # type: ignore[assignment]  # it stands somewhere before anything is asked
+        self._frame: Frame = None  # type: ignore[assignment]
+        self._loop: LoopState | None = None
+        self._current: Record | None = None
+        self._element: Any = None
+        self._has_element = False
+
+    def stand_at(
+        self, frame: Frame, node: Node, *, loop: LoopState | None = None, current: Record | None = None
+    ) -> None:
+        """From here on it is the place of this action. `loop` is the loop whose test is made, if one is."""
+        self._frame, self._node, self._loop, self._current = frame, node, loop, current
+        self._has_element = False
+
+    def stand_at_end(self, root: Frame) -> None:
+        """The place of the flow's outputs: behind everything."""
+        self.stand_at(root, _BEHIND)
+
+    def with_element(self, element: Any) -> FlowEnvironment:
+        """The same place, with an element of the array that the action works on."""
+        self._element, self._has_element = element, True
+        return self
+
+    # -- records ------------------------------------------------------------------------------------------------------
+
+    def _scope(self, loops: tuple[int, ...]) -> Frame:
+        """The frame with the records of an action inside of these loops, of the same iteration where there is one.
+
+        What stands in other loops than we do has left its last iteration's records with the nearest frame around both.
+        """
+        frames = self._walk.frames
+        scope = frames[frames[self._frame.id].scope]
+        depth = _common(self._node.loops, loops)
+        while scope.depth > depth:
+            scope = frames[frames[scope.parent].scope]
+        return scope
+
+    def _find(self, name: str) -> tuple[Node, Record]:
+        node = self._walk.program.find(name)
+        if node is None:
+            raise FunctionError(f"There is no action '{name}' in this flow.{_similar(name, self._walk.program)}")
+        record: Record | None = self._scope(node.loops).records.get(node.index)
+        if record is None:
+            raise FunctionError(f"The action '{node.name}' has not run yet, so there is nothing to read.")
+        return node, record
+
+    def action(self, name: str) -> Any:
+        """The record of an action."""
+        node, record = self._find(name)
+        return record_dict(node, record)
+
+    def outputs(self, name: str) -> Any:
+        """The outputs of an action, null if it was skipped."""
+        return self._find(name)[1].outputs
+
+    def current_action(self) -> Any:
+        """The record of the action that the expression belongs to, as far as it has come."""
+        if self._current is not None:
+            return record_dict(self._node, self._current)
+        return {"name": self._node.name, "startTime": timestamp_text(self._walk.at), "status": "Running"}
+
+    def result(self, scope: str) -> Any:
+        """The records of what is in a scope or loop."""
+        node, record = self._find(scope)
+        return result_of(self._walk, self._scope(node.loops), node, record)
+
+    # -- names --------------------------------------------------------------------------------------------------------
+
+    def variable(self, name: str) -> Any:
+        """A variable of the run, or of a loop around."""
+        found = self._walk.variables.get(name.lower())
+        if found is not None:
+            return found.value
+        return self._loop_variable(name)
+
+    def _loop_variable(self, name: str) -> Any:
+        loop_name, _, short = name.rpartition("_")
+        wanted = (short if loop_name else name).lower()
+        if wanted == "item" and not loop_name:
+            return self.item()
+        if wanted not in LOOP_VARIABLES:
+            known = [variable.name for variable in self._walk.variables.values()]
+            raise FunctionError(f"The variable '{name}' does not exist (yet).{did_you_mean(name, known)}")
+        state, index = self._loop_state(loop_name, name)
+        if wanted == "loopindex":
+            return index
+        if wanted == "loopcount":
+            return index + 1
+        if state is None:
+            raise FunctionError(f"'{name}' is a variable of loops with a condition, and the loop here has none.")
+        return state.last_result if wanted == "loopresult" else timestamp_text(state.start_time)
+
+    def _loop_state(self, loop_name: str, name: str) -> tuple[LoopState | None, int]:
+        """The state and the iteration of the loop that is meant: the innermost one, or the one of this name."""
+        nodes = self._walk.program.nodes
+        if self._loop is not None and (not loop_name or nodes[self._loop.node].name.lower() == loop_name.lower()):
+            return self._loop, self._loop.iteration
+        for iteration in self._iterations():
+            owner = nodes[self._walk.program.blocks[iteration.block].owner]
+            if not loop_name or owner.name.lower() == loop_name.lower():
+                return self._walk.loops.get(iteration.loop), iteration.index
+        raise FunctionError(f"'{name}' is a variable of a loop, and there is no such loop around this place.")
+
+    def _iterations(self) -> list[Frame]:
+        """The iterations around this place, innermost first."""
+        frames, found = self._walk.frames, []
+        frame = frames[self._frame.id]
+        while frame.depth:
+            scope = frames[frame.scope]
+            found.append(scope)
+            frame = frames[scope.parent]
+        return found
+
+    def parameter(self, name: str) -> Any:
+        """A parameter: the value given at the start, else the default."""
+        parameter = self._walk.program.parameters.get(name.lower())
+        if parameter is None:
+            known = [p.name for p in self._walk.program.parameters.values()]
+            raise FunctionError(f"There is no parameter '{name}' in this flow.{did_you_mean(name, known)}")
+        given = self._walk.parameters
+        if parameter.name in given:
+            return given[parameter.name]
+        if not parameter.has_default:
+            raise FunctionError(f"The parameter '{parameter.name}' was not given and has no default.")
+        return parameter.default
+
+    def app_setting(self, name: str) -> Any:
+        """Settings of a host do not belong to a run: there are none."""
+        del name
+
+    def trigger(self) -> Any:
+        """The record of the trigger."""
+        return self._walk.trigger
+
+    def item(self) -> Any:
+        """The element at hand."""
+        if self._has_element:
+            return self._element
+        nodes = self._walk.program.nodes
+        for iteration in self._iterations():
+            if nodes[self._walk.program.blocks[iteration.block].owner].type == "foreach":
+                return iteration.item
+        raise FunctionError("There is no loop over elements around this place: item() has no meaning here.")
+
+    def items(self, loop: str) -> Any:
+        """The element at hand of a named loop."""
+        return self._iteration_of(loop).item
+
+    def iteration_index(self, loop: str) -> int:
+        """The iteration of a named loop."""
+        node = self._walk.program.find(loop)
+        if self._loop is not None and node is not None and self._loop.node == node.index:
+            # The test of a loop belongs to the iteration that has just run.
+            return max(0, self._loop.iteration - 1)
+        return self._iteration_of(loop).index
+
+    def _iteration_of(self, loop: str) -> Frame:
+        node = self._walk.program.find(loop)
+        if node is None:
+            raise FunctionError(f"There is no loop '{loop}' in this flow.{_similar(loop, self._walk.program)}")
+        for iteration in self._iterations():
+            if self._walk.program.blocks[iteration.block].owner == node.index:
+                return iteration
+        raise FunctionError(f"The loop '{loop}' is not around this place.")
+
+    # -- the world ----------------------------------------------------------------------------------------------------
+
+    def workflow(self) -> Any:
+        """The record of the workflow and of its run."""
+        walk = self._walk
+        name = walk.program.name
+        return {
+            "id": f"/workflows/{name}",
+            "name": name,
+            "type": "Microsoft.Logic/workflows",
+            "location": "",
+            "tags": {},
+            "run": {"id": f"/workflows/{name}/runs/{walk.run_id}", "name": walk.run_id, "type": "runs"},
+        }
+
+    def callback_url(self) -> str:
+        """Where the answer shall go: the host knows its own address, and puts it in the place of this."""
+        return f"{{callback}}/{self._walk.run_id}/{self._node.name}"
+
+    def agent_parameter(self, name: str) -> Any:
+        """There are no agents here."""
+        raise FunctionError(f"agentParameters('{name}') has a meaning in the tools of an agent only.")
+
+    def utc_now(self) -> str:
+        """The time of the tick."""
+        return timestamp_text(self._walk.at)
+
+    def random_below(self, limit: int) -> int:
+        """The next random number of the run."""
+        return self._walk.random_below(limit)
+
+
+_BEHIND = Node(-1, "outputs", "outputs", "outputs", 0, Operation())
+
+
+def _common(ours: tuple[int, ...], theirs: tuple[int, ...]) -> int:
+    """How many loops are around both."""
+    if ours == theirs:
+        return len(ours)
+    count = 0
+    for mine, other in zip(ours, theirs, strict=False):
+        if mine != other:
+            break
+        count += 1
+    return count
+
+
+def _similar(name: str, program: Program) -> str:
+    return did_you_mean(name, [node.name for node in program.nodes])

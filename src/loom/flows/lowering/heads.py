@@ -1,0 +1,113 @@
+"""What stands beside the actions: parameters, triggers, outputs. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loom.flows.diagnostics import at
+from loom.flows.lowering.conditions import condition
+from loom.flows.lowering.context import Action, Lowering, Place
+from loom.flows.lowering.data import literal
+from loom.flows.lowering.sources import Located, Source
+from loom.flows.program import Parameter, Trigger, Value
+from loom.flows.schema_checks import schema_check
+
+MAX_PARAMETERS, MAX_OUTPUTS = 50, 10
+"""Limits of the platform: exceeding them is warned of."""
+
+
+def parameters(low: Lowering) -> dict[str, Parameter]:
+    """The parameters of the flow, by their names in lower case."""
+    found = {}
+    for name, part in _objects(low, "parameters", MAX_PARAMETERS):
+        kind = part.value.get("type")
+        allowed = part.value.get("allowedValues")
+        found[name.lower()] = Parameter(
+            name=name,
+            type=kind.lower() if isinstance(kind, str) else "object",
+            default=part.value.get("defaultValue"),
+            has_default="defaultValue" in part.value,
+            allowed=tuple(allowed) if isinstance(allowed, list) else None,
+        )
+    return found
+
+
+def outputs(low: Lowering, *, loom: bool) -> dict[str, Value]:
+    """What the flow gives back at its end."""
+    return {name: low.value(part.child("value"), lenient=loom) for name, part in _objects(low, "outputs", MAX_OUTPUTS)}
+
+
+def triggers(low: Lowering, *, loom: bool) -> list[Trigger]:
+    """What starts the flow."""
+    found = [_trigger(low, name, part, loom) for name, part in _objects(low, "triggers", None)]
+    definition = low.document.definition
+    if not found and any(key in definition for key in ("$schema", "contentVersion", "triggers")):
+        message = "there is no trigger, so the flow is started by hand and its top level is read in Loom's dialect"
+        low.problems.warn(at(low.document.path, "triggers"), message)
+    return found
+
+
+def _objects(low: Lowering, key: str, most: int | None) -> list[tuple[str, Located]]:
+    """The objects under a key of the definition, by name; a problem for whatever else stands there."""
+    part = Located(low.document.definition, low.document.path).child(key)
+    if part is None or part.value is None:
+        return []
+    if not isinstance(part.value, dict):
+        low.problems.error(part.path, f"'{key}' must be an object")
+        return []
+    if most is not None and len(part.value) > most:
+        low.problems.warn(part.path, f"there are more than {most} {key}")
+    found = []
+    for name, data in part.value.items():
+        if isinstance(data, dict):
+            found.append((name, Located(data, at(part.path, name))))
+        else:
+            low.problems.error(at(part.path, name), "this must be an object")
+    return found
+
+
+def _trigger(low: Lowering, name: str, part: Located, loom: bool) -> Trigger:
+    data = part.value
+    source = Source(name, data, part.path, loom)
+    if not isinstance(data.get("type"), str):
+        low.problems.error(part.path, "a trigger needs a 'type'")
+    split_on = source.top("splitOn")
+    return Trigger(
+        name=name,
+        type=source.type,
+        definition=data,
+        schema=_schema(low, source),
+        validates="enableschemavalidation" in source.options,
+        recurrence=_recurrence(source),
+        conditions=_conditions(low, source),
+        split_on=low.value(split_on, lenient=loom) if split_on is not None and split_on.value is not None else None,
+    )
+
+
+def _schema(low: Lowering, source: Source) -> Any:
+    part = source.field("schema")
+    if part is None or part.value in (None, {}, ""):
+        return None
+    schema = literal(part.value)
+    try:
+        schema_check(schema)
+    except ValueError as error:
+        low.problems.warn(part.path, f"this JSON Schema cannot be used: {error}")
+    return schema
+
+
+def _recurrence(source: Source) -> dict[str, Any] | None:
+    """Of a recurrence, of a polling trigger, and of Loom's schedule, whose inputs may be the recurrence itself."""
+    part = source.field("recurrence")
+    if part is None and source.type == "schedule":
+        part = source.inputs()
+    return part.value if part is not None and isinstance(part.value, dict) else None
+
+
+def _conditions(low: Lowering, source: Source) -> tuple[Value, ...]:
+    part = source.top("conditions")
+    if part is None or not isinstance(part.value, list):
+        return ()
+    trigger = Action(low, source, -1, Place(loom=source.around))
+    items = [Located(item, at(part.path, index)) for index, item in enumerate(part.value)]
+    return tuple(condition(trigger, asked) for item in items if (asked := item.child("expression")) is not None)

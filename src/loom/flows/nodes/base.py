@@ -1,0 +1,39 @@
+"""What all operations have in common. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from loom.flows.program import Node
+    from loom.flows.state import Frame, LoopState, Record
+    from loom.flows.walk import Walk
+
+
+class Operation:
+    """What an action does. It is part of the program: it knows no run and keeps nothing."""
+
+    __slots__ = ()
+
+    def enter(self, walk: Walk, frame: Frame, node: Node) -> None:
+        """The action's turn has come. It ends, now or later, by one `walk.finish`."""
+        raise NotImplementedError
+
+    def block_ended(self, walk: Walk, inner: Frame, node: Node, status: str, cause: Record | None) -> None:
+        """A block that the action had opened is over, with this status. `cause` is what made it fail."""
+        raise NotImplementedError
+
+    def next_iteration(self, walk: Walk, state: LoopState, frame: Frame, node: Node) -> None:
+        """Of a loop: the time for its next test has come."""
+        raise NotImplementedError
+
+
+def outputs_by_name(walk: Walk, inner: Frame) -> dict[str, object]:
+    """The outputs of a block's actions by their names, of those that have run."""
+    records = inner.records if inner.scope == inner.id else walk.frames[inner.scope].records
+    nodes = walk.program.nodes
+    return {
+        nodes[index].name: records[index].outputs
+        for index in walk.program.blocks[inner.block].nodes
+        if records[index].status != "Skipped"
+    }

@@ -1,0 +1,71 @@
+"""How blocks and flows end: the rule of the leaves, and the records of what was skipped or could not be read. Pure."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from loom.flows.state import Record
+
+if TYPE_CHECKING:
+    from immutables import Map
+
+    from loom.expressions import ExpressionError
+    from loom.flows.program import Block, Node, Program
+
+DEPENDENCY_FAILED = (
+    "ActionDependencyFailed",
+    "The execution of this action was skipped: an action that it runs after did not end as its 'runAfter' asks for.",
+)
+BRANCH_NOT_TAKEN = (
+    "ActionBranchingConditionNotSatisfied",
+    "The execution of this action was skipped: the branch that it is in was not taken.",
+)
+
+
+@lru_cache(maxsize=8)
+def skipped(at: float, code: str = DEPENDENCY_FAILED[0], message: str = DEPENDENCY_FAILED[1]) -> Record:
+    """The record of an action that is skipped."""
+    return Record("Skipped", None, None, "ActionSkipped", {"code": code, "message": message}, at, at)
+
+
+def invalid_template(node: Node, error: ExpressionError) -> dict[str, Any]:
+    """The error of an action whose template cannot be evaluated: it names the action, the place and the text."""
+    where = f"{node.path}.{error.path}" if getattr(error, "path", "") else node.path
+    if node.secure_inputs:
+        return {
+            "code": "InvalidTemplate",
+            "message": f"Action '{node.name}', {where}: the template cannot be evaluated.",
+        }
+    return {"code": "InvalidTemplate", "message": f"Action '{node.name}', {where}: {error}"}
+
+
+def block_outcome(program: Program, block: Block, records: Map[int, Record]) -> tuple[str, Record | None]:
+    """The status of a block, and the record that made it fail.
+
+    Take the actions that nobody runs after; instead of one that was skipped, take those before it, again and again.
+    Failed if one of them failed, else TimedOut if one of them did, else Succeeded.
+    """
+    if all(records[leaf].status == "Succeeded" for leaf in block.leaves):
+        return "Succeeded", None
+    seen = set(block.leaves)
+    pending = list(block.leaves)
+    timed_out: Record | None = None
+    failed: list[int] = []
+    while pending:
+        index = pending.pop()
+        record = records[index]
+        status = record.status
+        if status == "Succeeded":
+            continue
+        if status == "Skipped":
+            before = [b for b, _ in program.nodes[index].after if b not in seen]
+            seen.update(before)
+            pending += before
+        elif status == "TimedOut":
+            timed_out = timed_out or record
+        else:
+            failed.append(index)
+    if failed:
+        return "Failed", records[min(failed)]
+    return ("TimedOut", timed_out) if timed_out is not None else ("Succeeded", None)

@@ -1,0 +1,42 @@
+"""Values from outside as a flow keeps them: plain data that every store can hold and every replay finds again. Pure."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any
+
+from loom.expressions.values import INT_MAX, INT_MIN
+
+_DEPTH = 100
+
+
+def plain_value(value: Any, path: str = "", depth: int = 0) -> Any:
+    """The value as plain data; a ValueError with the path of what is none.
+
+    Numbers beyond 64 bits become floats, what is no number becomes its name, lone surrogates become U+FFFD.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, int):
+        return value if INT_MIN <= value <= INT_MAX else float(value)
+    if isinstance(value, float | Decimal):
+        number = float(value)
+        if math.isfinite(number):
+            return number
+        return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+    if depth >= _DEPTH:
+        raise ValueError(f"{path} is nested more than {_DEPTH} levels deep.")
+    if isinstance(value, dict):
+        return {_key(key, path): plain_value(item, f"{path}.{key}", depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_value(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
+    raise ValueError(f"{path} is a {type(value).__name__}, which JSON has no form for.")
+
+
+def _key(key: Any, path: str) -> str:
+    if not isinstance(key, str):
+        raise ValueError(f"{path} has the key {key!r}, and keys must be text.")
+    return plain_value(key)  # type: ignore[no-any-return]

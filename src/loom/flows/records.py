@@ -1,0 +1,62 @@
+"""Records of actions as expressions and people see them. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loom.expressions.dotnet.timestamps import timestamp_text
+
+if TYPE_CHECKING:
+    from loom.flows.program import Node
+    from loom.flows.state import Frame, Record
+    from loom.flows.walk import Walk
+
+MASK = "*** secure ***"
+"""What people see in the place of secure data."""
+
+
+def record_dict(node: Node, record: Record, masked: bool = False) -> dict[str, Any]:
+    """An action's record, in the form that `actions()` gives."""
+    hide_inputs = masked and node.secure_inputs
+    hide_outputs = masked and node.secure_outputs
+    shown: dict[str, Any] = {
+        "name": node.name,
+        "status": record.status,
+        "code": record.code or ("OK" if record.status == "Succeeded" else record.status),
+        "startTime": timestamp_text(record.started),
+        "endTime": timestamp_text(record.ended),
+        "trackingId": f"{node.index:08d}",
+        "clientTrackingId": "",
+        "inputs": MASK if hide_inputs and record.inputs is not None else record.inputs,
+        "outputs": MASK if hide_outputs and record.outputs is not None else record.outputs,
+    }
+    if record.error is not None:
+        shown["error"] = _masked_error(record.error) if hide_inputs or hide_outputs else record.error
+    if record.iterations is not None:
+        shown["iterations"] = record.iterations
+    if record.tracked is not None and not (hide_inputs or hide_outputs):
+        shown["trackedProperties"] = record.tracked
+    if record.retries:
+        shown["retryHistory"] = [
+            {**entry, "startTime": timestamp_text(entry["startTime"]), "endTime": timestamp_text(entry["endTime"])}
+            for entry in record.retries
+        ]
+        if hide_inputs or hide_outputs:
+            shown["retryHistory"] = MASK
+    return shown
+
+
+def _masked_error(error: Any) -> dict[str, Any]:
+    return {"code": error.get("code", ""), "message": MASK}
+
+
+def result_of(walk: Walk, scope: Frame, node: Node, record: Record) -> list[Any]:
+    """What `result('Scope')` gives: a scope's actions one by one, a loop's each with all of its iterations."""
+    nodes = walk.program.nodes
+    inside = [nodes[index] for block in node.blocks for index in walk.program.blocks[block].nodes]
+    if node.keeps_iterations:
+        return [
+            {"name": n.name, "outputs": [record_dict(n, r[n.index]) for r in record.repetitions if n.index in r]}
+            for n in inside
+        ]
+    return [record_dict(n, scope.records[n.index]) for n in inside if n.index in scope.records]

@@ -1,0 +1,101 @@
+"""Checks of what expressions refer to: actions, variables, parameters, functions. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loom.expressions.functions import all_names, find
+from loom.flows.lowering.variables import LOOP_VARIABLES
+
+if TYPE_CHECKING:
+    from loom.flows.lowering.context import Lowering, Reference
+    from loom.flows.program import Program
+
+ACTION_FUNCTIONS = frozenset(
+    {
+        "actions",
+        "outputs",
+        "body",
+        "actionoutputs",
+        "actionbody",
+        "result",
+        "items",
+        "iterationindexes",
+        "formdatavalue",
+        "formdatamultivalues",
+        "multipartbody",
+    }
+)
+"""Functions whose first argument names an action."""
+
+MAX_VARIABLES, MAX_ACTIONS = 250, 500
+"""Limits of the platform: exceeding them is warned of."""
+
+_LOOPS = frozenset({"foreach", "until", "while", "dountil"})
+_LOOP_VARIABLES = {name.lower() for name in LOOP_VARIABLES}
+
+
+def check_references(low: Lowering, program: Program) -> None:
+    """Warn of names that mean nothing in this document; they may still mean something in a run."""
+    for reference in low.references:
+        if reference.problem is not None:
+            known = find(reference.function) is not None
+            hint = "" if known else low.problems.near(reference.function, all_names())
+            low.problems.warn(reference.path, reference.problem, hint)
+        elif reference.name is not None:
+            _check_name(low, program, reference, reference.name)
+    for _, part in low.assigned:
+        if "@" not in part.value:
+            _check_variable(low, part.path, part.value)
+    _check_sizes(low, program)
+
+
+def _check_name(low: Lowering, program: Program, reference: Reference, name: str) -> None:
+    if reference.function in ACTION_FUNCTIONS:
+        if program.find(name) is None:
+            hint = low.problems.near(name, (node.name for node in program.nodes))
+            low.problems.warn(reference.path, f"there is no action '{name}'", hint)
+    elif reference.function == "parameters":
+        if name.lower() not in program.parameters:
+            hint = low.problems.near(name, (parameter.name for parameter in program.parameters.values()))
+            low.problems.warn(reference.path, f"there is no parameter '{name}'", hint)
+    elif reference.function == "variables":
+        in_loop = reference.owner >= 0 and _has_loop_variable(program, reference.owner, name.lower())
+        if not in_loop:
+            _check_variable(low, reference.path, name)
+
+
+def _check_variable(low: Lowering, path: str, name: str) -> None:
+    if name.lower() not in low.variables:
+        hint = low.problems.near(name, low.variables.values()) or "it may be set when the flow is started"
+        low.problems.warn(path, f"no action initialises a variable '{name}'", hint)
+
+
+def _has_loop_variable(program: Program, owner: int, name: str) -> bool:
+    """Whether a loop around the action, or the action itself, sets a variable of this name."""
+    loops = [program.nodes[index] for index in (*program.nodes[owner].loops, owner)]
+    loops = [node for node in loops if node.type in _LOOPS]
+    if name == "item":
+        return any(node.type == "foreach" for node in loops)
+    prefix, _, last = name.rpartition("_")
+    if last not in _LOOP_VARIABLES:
+        return False
+    return bool(loops) if not prefix else any(node.name.lower() == prefix for node in loops)
+
+
+def _check_sizes(low: Lowering, program: Program) -> None:
+    path = low.document.actions_path
+    if len(program.nodes) > MAX_ACTIONS:
+        low.problems.warn(path, f"there are more than {MAX_ACTIONS} actions")
+    if len(low.variables) > MAX_VARIABLES:
+        low.problems.warn(path, f"there are more than {MAX_VARIABLES} variables")
+
+
+def mark_kept_iterations(low: Lowering, program: Program) -> None:
+    """Loops whose `result()` somebody asks for keep the records of all iterations."""
+    for reference in low.references:
+        if reference.function != "result":
+            continue
+        asked = program.find(reference.name) if reference.name is not None else None
+        for node in [asked] if asked is not None else program.nodes:
+            node.keeps_iterations = node.keeps_iterations or node.type in _LOOPS

@@ -1,0 +1,203 @@
+"""The table of action types: who has them, and which fields. Pure; may import nothing of Loom.
+
+Both the JSON Schema and the checks are made from it, so a type is known in one place.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Home = Literal["action", "inputs"]
+"""Where the fields of a type stand in both dialects: in the action itself, or under `inputs`. Loom's takes either."""
+
+Kind = Literal[
+    "value", "text", "array", "object", "condition", "actions", "branch", "cases", "action", "count", "duration",
+    "interval", "limit", "retry", "delay", "variables", "schema",
+]  # fmt: skip
+"""What a field holds; every one of them may be an expression where that makes sense."""
+
+
+class Field(NamedTuple):
+    """A field of an action type."""
+
+    name: str
+    kind: Kind = "value"
+    about: str = ""
+    only: Literal["", "loom", "logicapps"] = ""
+    """The dialect that has it; empty: both."""
+
+
+class ActionType(NamedTuple):
+    """An action type."""
+
+    name: str
+    """As Logic Apps spells it; in Loom's dialect the first letter is small."""
+    about: str
+    home: Home = "inputs"
+    fields: tuple[Field, ...] = ()
+    loom_only: bool = False
+    retries: bool = False
+    """In Logic Apps it is tried again if the document says nothing."""
+
+
+_ACTIONS = Field("actions", "actions", "The actions inside, by their names.")
+_TEST = (
+    Field("condition", "condition", "When the loop ends, tested before each iteration.", "loom"),
+    Field("expression", "condition", "When the loop ends, tested after each iteration.", "logicapps"),
+)
+_LOOP = (
+    _ACTIONS,
+    Field("limit", "limit", "At most so many iterations and so much time: 60 and PT1H by default."),
+    Field("delay", "delay", "How long to wait between two iterations.", "loom"),
+)
+_VARIABLE = (Field("name", "text", "The variable."), Field("value"))
+_FROM = Field("from", "array", "The array.")
+
+_TYPES = (
+    ActionType("Compose", "A value, as it is."),
+    ActionType("ParseJson", "Data that keeps to a schema.", fields=(Field("content"), Field("schema", "schema"))),
+    ActionType("Select", "Another value for each element of an array.", fields=(_FROM, Field("select"))),
+    ActionType("Query", "The elements of an array that a condition holds for.", fields=(_FROM, Field("where"))),
+    ActionType("Join", "The elements of an array as one text.", fields=(_FROM, Field("joinWith", "text"))),
+    ActionType(
+        "Table",
+        "The elements of an array as CSV or HTML.",
+        fields=(_FROM, Field("format", "text", "CSV or HTML."), Field("columns", "array")),
+    ),
+    ActionType("Expression", "A time, by its kind: CurrentTime, AddToTime, ConvertTimeZone, …"),
+    ActionType("InitializeVariable", "Variables and their first values.", fields=(Field("variables", "variables"),)),
+    ActionType("SetVariable", "Another value for a variable.", fields=_VARIABLE),
+    ActionType("IncrementVariable", "Adds to a number, 1 by default.", fields=_VARIABLE),
+    ActionType("DecrementVariable", "Takes from a number, 1 by default.", fields=_VARIABLE),
+    ActionType("AppendToArrayVariable", "One more element for an array.", fields=_VARIABLE),
+    ActionType("AppendToStringVariable", "More text for a text.", fields=_VARIABLE),
+    ActionType("Scope", "Actions that are looked at as one.", "action", (_ACTIONS,)),
+    ActionType("Parallel", "Actions that all start at once.", "action", (_ACTIONS,), loom_only=True),
+    ActionType(
+        "If",
+        "A condition and two branches.",
+        "action",
+        (
+            Field("condition", "condition", "What decides.", "loom"),
+            Field("expression", "condition", "What decides.", "logicapps"),
+            _ACTIONS,
+            Field("else", "branch", "The actions if the condition does not hold."),
+        ),
+    ),
+    ActionType(
+        "Switch",
+        "A value and a branch for each of its literals.",
+        "action",
+        (
+            Field("on", "value", "The value.", "loom"),
+            Field("expression", "value", "The value.", "logicapps"),
+            Field("cases", "cases", "The branches."),
+            Field("default", "branch", "The actions if no case matches."),
+        ),
+    ),
+    ActionType(
+        "Foreach",
+        "A body for each element of an array.",
+        "action",
+        (Field("foreach", "array", "The array."), Field("items", "array", "The array.", "loom"), _ACTIONS),
+    ),
+    ActionType("Until", "A body, again and again until a condition holds.", "action", (*_TEST, *_LOOP)),
+    ActionType("While", "A body, again and again while a condition holds.", "action", (*_TEST, *_LOOP), loom_only=True),
+    ActionType("DoUntil", "A body, then again until a condition holds.", "action", (*_TEST, *_LOOP), loom_only=True),
+    ActionType(
+        "Retry",
+        "An action that is tried again if it fails.",
+        "action",
+        (Field("action", "action", "The action."), Field("retryPolicy", "retry")),
+        loom_only=True,
+    ),
+    ActionType(
+        "Wait",
+        "Waits for some time, or until some time.",
+        fields=(Field("interval", "interval"), Field("until", "object", "{timestamp}")),
+    ),
+    ActionType(
+        "Terminate",
+        "Ends the run.",
+        fields=(Field("runStatus", "text", "Succeeded, Failed or Cancelled."), Field("runError", "object")),
+    ),
+    ActionType(
+        "Response",
+        "Answers the caller.",
+        fields=(Field("statusCode", "count"), Field("headers", "object"), Field("body")),
+    ),
+    ActionType(
+        "Http",
+        "A request.",
+        fields=(
+            Field("method", "text"),
+            Field("uri", "text"),
+            Field("url", "text", "The same as uri.", "loom"),
+            Field("headers", "object"),
+            Field("queries", "object"),
+            Field("body"),
+            Field("cookie", "text"),
+            Field("authentication", "object"),
+            Field("retryPolicy", "retry"),
+        ),
+        retries=True,
+    ),
+    ActionType(
+        "HttpWebhook",
+        "A subscription, and what comes back.",
+        fields=(Field("subscribe", "object"), Field("unsubscribe", "object")),
+        retries=True,
+    ),
+    ActionType("Workflow", "Another flow.", fields=(Field("host", "object"), Field("body"))),
+    ActionType(
+        "Activity", "A registered function.", fields=(Field("activityType", "text"), Field("input")), loom_only=True
+    ),
+    ActionType(
+        "Actor",
+        "A message to a registered actor.",
+        fields=(Field("actorType", "text"), Field("actorId", "text"), Field("input")),
+        loom_only=True,
+    ),
+    ActionType(
+        "Ai",
+        "A question to a language model.",
+        fields=(
+            Field("prompt"),
+            Field("system"),
+            Field("messages", "array"),
+            Field("provider", "text"),
+            Field("model", "text"),
+        ),
+        loom_only=True,
+    ),
+    ActionType(
+        "WaitForEvent",
+        "Waits for an event from outside, such as a person's answer.",
+        fields=(Field("event", "text"), Field("schema", "schema"), Field("timeout", "duration"), Field("prompt")),
+        loom_only=True,
+    ),
+)
+
+_CONNECTORS = (
+    "ApiConnection", "ApiConnectionWebhook", "ApiConnectionNotification", "ApiManagement", "AppService", "Batch",
+    "Agent", "Function", "IntegrationAccountArtifactLookup", "JavaScriptCode", "CSharpScriptCode", "PowerShellCode",
+    "InlineCode", "Liquid", "OpenApiConnection", "OpenApiConnectionWebhook", "OpenApiConnectionNotification",
+    "SendToBatch", "ServiceProvider", "SlidingWindow", "XmlCompose", "XmlParse", "XmlValidation", "Xslt",
+    "FlatFileDecoding", "FlatFileEncoding", "As2Decode", "As2Encode", "EdifactDecode", "EdifactEncode", "X12Decode",
+    "X12Encode", "X12BatchEncode", "EdifactBatchEncode", "RosettaNetDecode", "RosettaNetEncode", "Rule",
+    "SwiftDecode", "SwiftEncode", "HL7Decode", "HL7Encode", "DataMapper", "ChunkText", "ParseDocument", "McpServer",
+    "InvokeAgent", "NestedAgent",
+)  # fmt: skip
+"""Types of Logic Apps that a handler must supply."""
+
+ACTION_TYPES: dict[str, ActionType] = {
+    known.name.lower(): known
+    for known in (*_TYPES, *(ActionType(name, "Done by a registered handler.", retries=True) for name in _CONNECTORS))
+}
+"""All types that Loom knows, by their names in lower case."""
+
+
+def retries_by_default(kind: str) -> bool:
+    """Whether Logic Apps tries such an action again if the document says nothing. Unknown types are connectors."""
+    known = ACTION_TYPES.get(kind)
+    return known is None or known.retries

@@ -1,0 +1,368 @@
+"""One burst of work on a flow: from something that happened until everything waits, or the fuel is out. Pure.
+
+There is no recursion and no coroutine. What is to be done stands on an agenda, first in, first out: an action's turn,
+the end of a block, a loop's next iteration. Each entry costs one unit of fuel; what is left on the agenda when the fuel
+is out becomes part of the state. May import loom.core, loom.expressions and the rest of loom.flows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from loom.core.planner import Publish, StartTimer
+from loom.core.records import EventRecord
+from loom.expressions import ExpressionError
+from loom.flows.calls import ACTION_KIND, ActionReport
+from loom.flows.chance import draw
+from loom.flows.ending import end_flow
+from loom.flows.environment import FlowEnvironment
+from loom.flows.outcomes import BRANCH_NOT_TAKEN, block_outcome, invalid_template, skipped
+from loom.flows.program import STATUS_BITS
+from loom.flows.retrying import next_delay
+from loom.flows.state import Frame, Record, Tries, Waiting
+
+if TYPE_CHECKING:
+    from loom.core.planner import Intent
+    from loom.flows.program import Node, Program
+    from loom.flows.state import FlowPlan
+
+FUEL = 2_000
+"""How many entries of the agenda one burst works off."""
+
+ENTER, ENDED, NEXT = 0, 1, 2
+"""The kinds of entries: an action's turn (frame, node), the end of a block (frame), a loop's next iteration (loop)."""
+
+YIELD = 0
+"""The mark of the timer with which the walk goes on after its fuel was out."""
+
+
+class Walk:
+    """A flow's state, open for change. It becomes the next state with `freeze`."""
+
+    __slots__ = (
+        "agenda", "at", "draws", "eaches", "ended", "env", "frames", "ids", "intents", "loops", "parameters", "plan",
+        "program", "response", "run_id", "trigger", "variables", "waits", "yielding",
+    )  # fmt: skip
+
+    def __init__(self, program: Program, plan: FlowPlan, at: float) -> None:
+        self.program = program
+        self.plan = plan
+        self.at = at
+        self.run_id = plan.run_id
+        self.trigger = plan.trigger
+        self.parameters = plan.parameters
+        self.variables = plan.variables
+        self.frames = plan.frames
+        self.loops = plan.loops
+        self.eaches = plan.eaches
+        self.waits = plan.waits
+        self.agenda: deque[tuple[int, int, int]] = deque(plan.agenda)
+        self.yielding = plan.yielding
+        self.ids = plan.ids
+        self.draws = plan.draws
+        self.response = plan.response
+        self.intents: list[Intent] = []
+        self.ended = False
+        """The run is over: nothing on the agenda matters any more."""
+        self.env = FlowEnvironment(self)
+
+    def freeze(self) -> FlowPlan:
+        """The state as it is now."""
+        return replace(
+            self.plan,
+            trigger=self.trigger,
+            parameters=self.parameters,
+            variables=self.variables,
+            frames=self.frames,
+            loops=self.loops,
+            eaches=self.eaches,
+            waits=self.waits,
+            agenda=tuple(self.agenda),
+            yielding=self.yielding,
+            ids=self.ids,
+            draws=self.draws,
+            response=self.response,
+        )
+
+    # -- the agenda ---------------------------------------------------------------------------------------------------
+
+    def go(self, fuel: int = FUEL) -> None:
+        """Work the agenda off, as far as the fuel goes."""
+        agenda, nodes = self.agenda, self.program.nodes
+        while agenda and not self.ended:
+            if not fuel:
+                self._pause()
+                return
+            fuel -= 1
+            kind, first, second = agenda.popleft()
+            if kind == ENTER:
+                self._enter(self.frames[first], nodes[second])
+            elif kind == ENDED:
+                self._block_ended(self.frames[first])
+            else:
+                self._next_iteration(first)
+        if self.ended:
+            agenda.clear()
+
+    def _pause(self) -> None:
+        if not self.yielding:
+            self.yielding = True
+            self.intents.append(StartTimer(self.at, YIELD))
+
+    def next_id(self) -> int:
+        """A number for a frame, a loop or a wait."""
+        self.ids += 1
+        return self.ids
+
+    def random_below(self, limit: int) -> int:
+        """The next random number."""
+        self.draws += 1
+        return draw(self.plan.seed, self.draws, limit)
+
+    def repetition(self, frame: Frame) -> tuple[int, ...]:
+        """The iterations that a frame lies in, outermost first."""
+        indexes: list[int] = []
+        while frame.depth:
+            scope = self.frames[frame.scope]
+            indexes.append(scope.index)
+            frame = self.frames[scope.parent]
+        return tuple(reversed(indexes))
+
+    def path(self, frame: Frame, node: Node, iteration: int) -> str:
+        """An iteration of a loop within those around it, such as `outer[2]/inner[5]`."""
+        if not frame.depth:
+            return f"{node.name}[{iteration}]"
+        names = [self.program.nodes[loop].name for loop in node.loops]
+        around = [f"{name}[{index}]" for name, index in zip(names, self.repetition(frame), strict=True)]
+        return "/".join([*around, f"{node.name}[{iteration}]"])
+
+    # -- actions ------------------------------------------------------------------------------------------------------
+
+    def _enter(self, frame: Frame, node: Node) -> None:
+        """An action's turn has come."""
+        self.env.stand_at(frame, node)
+        try:
+            if node.static_result is not None:
+                static = node.static_result
+                outputs = static.outputs(self.env)
+                self.finish(frame, node, self.record(static.status, outputs, code=static.code, error=static.error))
+            else:
+                node.operation.enter(self, frame, node)
+        except ExpressionError as error:
+            self.finish(frame, node, self.record("Failed", error=invalid_template(node, error), code="InvalidTemplate"))
+
+    def record(
+        self,
+        status: str,
+        outputs: Any = None,
+        inputs: Any = None,
+        *,
+        code: str = "",
+        error: Any = None,
+        started: float | None = None,
+    ) -> Record:
+        """A record of something that ends now."""
+        return Record(status, outputs, inputs, code, error, self.at if started is None else started, self.at)
+
+    def succeed(self, frame: Frame, node: Node, outputs: Any, inputs: Any = None) -> None:
+        """An action that takes no time has ended well."""
+        self.finish(frame, node, Record("Succeeded", outputs, inputs, "", None, self.at, self.at))
+
+    def fail(self, frame: Frame, node: Node, code: str, message: str, inputs: Any = None) -> None:
+        """An action that takes no time has failed."""
+        error = {"code": code, "message": message}
+        self.finish(frame, node, self.record("Failed", None, inputs, code=code, error=error))
+
+    def begin(self, frame: Frame, node: Node, inputs: Any = None, status: str = "Running") -> Frame:
+        """An action begins that takes time: note when, and with what."""
+        frame = replace(
+            frame, entered=frame.entered.set(node.index, self.at), inputs=frame.inputs.set(node.index, inputs)
+        )
+        self.frames = self.frames.set(frame.id, frame)
+        self._report(frame, node, status)
+        return frame
+
+    def wait(self, purpose: Any, frame: int, node: int, due: float | None = None) -> int:
+        """Something outside will let an action go on. Returns the mark by which it will be known."""
+        mark = self.next_id()
+        self.waits = self.waits.set(mark, Waiting(purpose, frame, node, due))
+        if due is not None:
+            self.intents.append(StartTimer(due, mark))
+        return mark
+
+    def finish(self, frame: Frame, node: Node, record: Record) -> None:
+        """An action has ended, unless its policy gives it another try."""
+        frame = self.frames[frame.id]
+        if node.index in frame.entered:
+            record = replace(record, started=frame.entered[node.index], inputs=frame.inputs[node.index])
+        if node.retry is not None and record.status in _BAD and self._try_again(frame, node, record):
+            return
+        tries = frame.tries.get(node.index)
+        if tries is not None:
+            record = replace(record, started=tries.first_at, retries=tries.history)
+        if node.tracked is not None:
+            record = self._tracked(frame, node, record)
+        self._settle(frame, node, record)
+
+    def _tracked(self, frame: Frame, node: Node, record: Record) -> Record:
+        """The record with the properties that its author wants to find it by."""
+        assert node.tracked is not None
+        self.env.stand_at(frame, node, current=record)
+        try:
+            return replace(record, tracked=node.tracked(self.env))
+        except ExpressionError as error:
+            return replace(record, tracked={"error": str(error)})
+
+    def _try_again(self, frame: Frame, node: Node, record: Record) -> bool:
+        """Ask the policy. If there is another try, a timer of the run brings it."""
+        assert node.retry is not None
+        tries = frame.tries.get(node.index) or Tries(0, record.started)
+        delay = next_delay(node.retry, tries.count, record, self.random_below)
+        if delay is None:
+            return False
+        note = {"startTime": record.started, "endTime": record.ended, "code": record.code, "error": record.error}
+        tries = Tries(tries.count + 1, tries.first_at, (*tries.history, note)[-_TRIES_KEPT:])
+        self.frames = self.frames.set(frame.id, replace(frame, tries=frame.tries.set(node.index, tries)))
+        self._report(frame, node, "Waiting", record, tries.count)
+        self.wait("retry", frame.id, node.index, self.at + delay)
+        return True
+
+    def _report(self, frame: Frame, node: Node, status: str, record: Record | None = None, attempt: int = 0) -> None:
+        """Tell the stream about an action."""
+        at, message = self.at, ""
+        started = at if record is None else record.started
+        if record is not None and record.error is not None:
+            message = "" if node.secure_inputs or node.secure_outputs else record.error.get("message", "")
+        report = ActionReport(
+            node.name,
+            node.type,
+            status,
+            at,
+            at - started,
+            "" if record is None else record.code,
+            message,
+            attempt,
+            self.repetition(frame) if frame.depth else (),
+        )
+        self.intents.append(Publish(EventRecord(ACTION_KIND, report)))
+
+    def _settle(self, frame: Frame, node: Node, record: Record) -> None:
+        """An action has ended for good: note it, and see who follows."""
+        self._note(frame, node.index, record)
+        self._report(frame, node, record.status, record)
+        if node.followers:
+            self._follow(frame.id, node)
+        if not self.frames[frame.id].left:
+            self.agenda.append((ENDED, frame.id, 0))
+
+    def _note(self, frame: Frame, index: int, record: Record) -> None:
+        """Put a record where expressions find it."""
+        left = frame.left - 1
+        if frame.scope == frame.id:
+            self.frames = self.frames.set(frame.id, replace(frame, left=left, records=frame.records.set(index, record)))
+            return
+        scope = self.frames[frame.scope]
+        frames = self.frames.set(frame.id, replace(frame, left=left))
+        self.frames = frames.set(scope.id, replace(scope, records=scope.records.set(index, record)))
+
+    def _follow(self, frame_id: int, node: Node) -> None:
+        """Whoever runs after an action that has ended: it is its turn, or it is skipped, and so on down."""
+        nodes = self.program.nodes
+        ended = [node]
+        while ended:
+            for index in ended.pop(0).followers:
+                follower = nodes[index]
+                frame = self.frames[frame_id]
+                records = self.frames[frame.scope].records
+                if index in records or not all(before in records for before, _ in follower.after):
+                    continue
+                if all(STATUS_BITS.get(records[before].status, 0) & wanted for before, wanted in follower.after):
+                    self.agenda.append((ENTER, frame_id, index))
+                else:
+                    self._note(frame, index, skipped(self.at))
+                    self.skip_inside(self.frames[frame_id], follower)
+                    self._report(frame, follower, "Skipped")
+                    ended.append(follower)
+
+    def skip_inside(self, frame: Frame, node: Node) -> None:
+        """All actions inside an action that is skipped are skipped too."""
+        self._skip_all(frame, node.descendants)
+
+    def skip_block(self, frame: Frame, block: int) -> None:
+        """The actions of a branch that is not taken are skipped."""
+        inside = [i for n in self.program.blocks[block].nodes for i in (n, *self.program.nodes[n].descendants)]
+        self._skip_all(frame, inside)
+
+    def _skip_all(self, frame: Frame, indexes: Any) -> None:
+        if not indexes:
+            return
+        scope = self.frames[frame.scope]
+        record = skipped(self.at, *BRANCH_NOT_TAKEN)
+        records = scope.records.update(dict.fromkeys(indexes, record))
+        self.frames = self.frames.set(scope.id, replace(scope, records=records))
+
+    # -- blocks -------------------------------------------------------------------------------------------------------
+
+    def open_block(self, frame: Frame, block: int) -> None:
+        """Begin a block that is no iteration: its records go where those of its owner go."""
+        new = Frame(self.next_id(), block, frame.id, frame.scope, frame.depth, 0, self.at)
+        self._open(new)
+
+    def open_iteration(self, frame: Frame, block: int, loop: int, index: int, item: Any = None) -> None:
+        """Begin an iteration of a loop, with records of its own."""
+        number = self.next_id()
+        self._open(Frame(number, block, frame.id, number, frame.depth + 1, 0, self.at, loop, index, item))
+
+    def open_root(self, frame: Frame) -> None:
+        """Begin the top level."""
+        self._open(frame)
+
+    def _open(self, frame: Frame) -> None:
+        block = self.program.blocks[frame.block]
+        self.frames = self.frames.set(frame.id, replace(frame, left=len(block.nodes)))
+        if not block.nodes:
+            self.agenda.append((ENDED, frame.id, 0))
+        for root in block.roots:
+            self.agenda.append((ENTER, frame.id, root))
+
+    def _block_ended(self, frame: Frame) -> None:
+        """All actions of a block have ended: its owner decides what that means."""
+        block = self.program.blocks[frame.block]
+        status, cause = block_outcome(self.program, block, self.frames[frame.scope].records)
+        if block.owner < 0:
+            self.ended = True
+            end_flow(self, status, cause)
+            return
+        self.frames = self.frames.delete(frame.id)
+        owner, outer = self.program.nodes[block.owner], self.frames[frame.parent]
+        self.env.stand_at(outer, owner)
+        if frame.scope == frame.id and frame.records:
+            self._merge(outer, frame)
+        try:
+            owner.operation.block_ended(self, frame, owner, status, cause)
+        except ExpressionError as error:
+            failed = self.record("Failed", error=invalid_template(owner, error), code="InvalidTemplate")
+            self.finish(outer, owner, failed)
+
+    def _merge(self, outer: Frame, iteration: Frame) -> None:
+        """From outside a loop its actions are those of the last iteration."""
+        scope = self.frames[outer.scope]
+        records = scope.records.update(iteration.records) if scope.records else iteration.records
+        self.frames = self.frames.set(scope.id, replace(scope, records=records))
+
+    def _next_iteration(self, loop: int) -> None:
+        state = self.loops[loop]
+        node, frame = self.program.nodes[state.node], self.frames[state.frame]
+        self.env.stand_at(frame, node, loop=state)
+        try:
+            node.operation.next_iteration(self, state, frame, node)
+        except ExpressionError as error:
+            self.loops = self.loops.delete(loop)
+            self.finish(frame, node, self.record("Failed", error=invalid_template(node, error), code="InvalidTemplate"))
+
+
+_BAD = frozenset({"Failed", "TimedOut"})
+_TRIES_KEPT = 20

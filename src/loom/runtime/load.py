@@ -1,0 +1,77 @@
+"""Loading flows from files, text and data. May import loom.flows and the rest of loom.runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loom.flows.diagnostics import DefinitionError, Problem
+from loom.flows.document import read_document, stored_document
+from loom.flows.limits import Limits
+from loom.flows.lower import compile_flow
+from loom.runtime.flow import Flow
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from loom.steps.ports import RuntimePort
+
+FLOW_SUFFIXES = frozenset({".json", ".yaml", ".yml"})
+"""The endings of files that are taken for flows."""
+
+_MAX_BYTES = 16 << 20
+
+
+def load(
+    source: str | os.PathLike[str] | dict[str, Any],
+    *,
+    name: str | None = None,
+    limits: Limits | Mapping[str, Any] | None = None,
+    runtime: RuntimePort | None = None,
+) -> Flow:
+    """A flow from a path, from JSON or YAML text, or from a dict, in Logic Apps' dialect or in Loom's.
+
+    Raises `DefinitionError`, which lists every problem with its JSON path. `limits` raises what the document may ask
+    for: `{"max_iterations": 100_000, "max_duration_s": 7 * 86_400}`. A flow is named after its file.
+    """
+    allowed = limits if isinstance(limits, Limits) else Limits(**dict(limits or {}))
+    data, stem = _read(source)
+    document = read_document(data, name=name or stem)
+    program, problems = compile_flow(document, limits=allowed)
+    if program is None:
+        raise DefinitionError(problem for problem in problems if problem.severity == "error")
+    warnings = [problem for problem in problems if problem.severity != "error"]
+    return Flow(program, document, allowed, warnings, runtime=runtime)
+
+
+def flow_of(text: str) -> Flow:
+    """A flow from the text that it was stored as."""
+    document, limits = stored_document(text)
+    program, problems = compile_flow(document, limits=limits)
+    if program is None:
+        raise DefinitionError(problem for problem in problems if problem.severity == "error")
+    return Flow(program, document, limits, [])
+
+
+def _read(source: str | os.PathLike[str] | dict[str, Any]) -> tuple[dict[str, Any] | str, str]:
+    """The document's data or text, and the name of its file."""
+    if isinstance(source, dict):
+        return source, "flow"
+    if isinstance(source, str) and (not source.strip() or "\n" in source or source.lstrip("\ufeff \t\r")[:1] in "{["):
+        return source, "flow"
+    path = Path(source)
+    stem = path.parent.name if path.name.lower() == "workflow.json" and path.parent.name else path.stem
+    return read_text(path), stem
+
+
+def read_text(path: Path) -> str:
+    """The text of a file; a `DefinitionError` that names the file if there is none to read."""
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise DefinitionError([Problem("", f"{path} is larger than {_MAX_BYTES >> 20} MiB.")])
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DefinitionError([Problem("", f"{path} is no text in UTF-8: {error}")]) from error
+    except OSError as error:
+        raise DefinitionError([Problem("", f"{path} cannot be read: {error.strerror or error}")]) from error
