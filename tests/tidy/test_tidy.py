@@ -113,10 +113,17 @@ def test_package_marks_itself_typed() -> None:
 
 # The author's API. A name leaves this list only with a major version.
 PUBLIC_NAMES = [
+    "ActionContext",
     "Context",
+    "DefinitionError",
     "Event",
+    "Flow",
+    "FlowEvent",
+    "FlowFailed",
+    "FlowResult",
     "HumanResponseEvent",
     "InputRequiredEvent",
+    "LoopIterationEvent",
     "RunExists",
     "RunFinished",
     "RunInfo",
@@ -126,8 +133,13 @@ PUBLIC_NAMES = [
     "StoreUnavailable",
     "Workflow",
     "WorkflowHandler",
+    "action",
+    "activity",
+    "actor",
+    "ai_provider",
     "catch_error",
     "connect",
+    "load",
     "step",
 ]
 

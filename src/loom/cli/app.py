@@ -7,6 +7,8 @@ import click
 import loom
 from loom.cli.database import db
 from loom.cli.engine import run, worker
+from loom.cli.evaluating import evaluate
+from loom.cli.validating import schema, validate
 from loom.cli.workflow import workflow
 
 
@@ -36,5 +38,8 @@ def graph(target: str, as_json: bool) -> None:
 
 main.add_command(run)
 main.add_command(worker)
+main.add_command(evaluate)
+main.add_command(validate)
+main.add_command(schema)
 main.add_command(workflow)
 main.add_command(db)

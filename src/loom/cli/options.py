@@ -40,20 +40,75 @@ def moment(text: str) -> float:
         raise click.BadParameter(f"{text!r} is not a time: {wanted}.") from error
 
 
-def json_object(text: str) -> dict[str, Any]:
-    """A JSON object; `@file` is read from a file, `@-` from the standard input."""
+def json_value(text: str) -> Any:
+    """Any JSON value; `@file` is read from a file, `@-` from the standard input."""
     try:
         if text.startswith("@"):
-            with click.open_file(text[1:], encoding="utf-8") as file:
+            with click.open_file(text[1:], encoding="utf-8-sig") as file:
                 text = file.read()
-        found = json.loads(text)
+        return json.loads(text)
     except OSError as error:
         raise click.BadParameter(f"{text[1:]} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"This is not JSON: {error}.") from error
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """A JSON object; `@file` is read from a file, `@-` from the standard input."""
+    found = json_value(text)
     if not isinstance(found, dict):
         raise click.BadParameter("This is JSON, but no object such as '{\"name\": 1}'.")
     return found
+
+
+def data_file(path: str) -> Any:
+    """The data in a JSON or YAML file; `-` is the standard input."""
+    from loom.flows.diagnostics import DefinitionError
+    from loom.flows.document_text import check_plain, parse_text
+
+    try:
+        with click.open_file(path, encoding="utf-8-sig") as file:
+            found = parse_text(file.read())
+        check_plain(found)
+    except OSError as error:
+        raise click.BadParameter(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise click.BadParameter(f"{path} is no text in UTF-8: {error}.") from error
+    except DefinitionError as error:
+        raise click.BadParameter(f"{path}: {error}.") from error
+    return found
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """NAME=VALUE, where the value is JSON or else a text; `@file` is read from a file."""
+    name, value = named_text(text)
+    if value.startswith("@"):
+        return name, json_value(value)
+    try:
+        return name, json.loads(value)
+    except (ValueError, RecursionError):
+        return name, value
+
+
+def named_text(text: str) -> tuple[str, str]:
+    """NAME=VALUE, where the value is a text."""
+    name, found, value = text.partition("=")
+    if not found or not name:
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE.")
+    return name, value
+
+
+def long_time(text: str) -> float:
+    """The seconds of an ISO 8601 duration such as `PT90M`, or of `90m`."""
+    if not text.lstrip("-+").upper().startswith("P"):
+        return duration(text)
+    from loom.expressions.dotnet.durations import parse_duration
+    from loom.expressions.errors import FunctionError
+
+    try:
+        return parse_duration(text)
+    except FunctionError as error:
+        raise click.BadParameter(f"{error}.") from error
 
 
 def tag(text: str) -> tuple[str, str]:
@@ -90,13 +145,64 @@ def target_option(command: Decorated) -> Decorated:
         "targets",
         metavar="TARGET",
         multiple=True,
-        help="Load the code of a workflow, module:name or file.py:name, for its types. May be repeated.",
+        help="Load a workflow, module:name, file.py:name or flow.json, for its types. May be repeated.",
     )(command)
 
 
 def tag_option(help_text: str) -> Callable[[Decorated], Decorated]:
     """`--tag NAME=VALUE`."""
     return click.option("--tag", "tags", metavar="NAME=VALUE", type=tag, multiple=True, help=help_text)
+
+
+def limit_options(command: Decorated) -> Decorated:
+    """`--max-iterations N` and `--max-duration TIME`, for commands that load flows."""
+    count = click.option(
+        "--max-iterations", metavar="N", type=click.IntRange(min=1), help="Let loops of flows ask for so many iterations."
+    )
+    time_ = click.option(
+        "--max-duration", metavar="TIME", type=long_time, help="Let loops of flows take so long, as in P2D or 48h."
+    )
+    return count(time_(command))
+
+
+def handlers_option(command: Decorated) -> Decorated:
+    """`--handlers MODULE`, for commands that run flows."""
+    return click.option(
+        "--handlers",
+        "handlers",
+        metavar="MODULE",
+        multiple=True,
+        help="Import a module or file.py with activities, actors and connectors. May be repeated.",
+    )(command)
+
+
+def allow_host_option(command: Decorated) -> Decorated:
+    """`--allow-host HOST`, for commands that run flows."""
+    return click.option(
+        "--allow-host",
+        "allow_hosts",
+        metavar="HOST",
+        multiple=True,
+        help="Let HTTP actions reach a host, host:port or network that is not public. May be repeated.",
+    )(command)
+
+
+def start_options(command: Decorated) -> Decorated:
+    """`--parameter`, `--variable` and `--header`, for commands that start flows."""
+    for name, kind, what in (
+        ("header", named_text, "A header of the trigger"),
+        ("variable", setting, "A variable that a flow begins with"),
+        ("parameter", setting, "A parameter of a flow"),
+    ):
+        command = click.option(
+            f"--{name}",
+            f"{name}s",
+            metavar="NAME=VALUE",
+            type=kind,
+            multiple=True,
+            help=f"{what}. May be repeated." if name == "header" else f"{what}; JSON, else a text. May be repeated.",
+        )(command)
+    return command
 
 
 run_id_argument = click.argument("run_id")

@@ -12,8 +12,8 @@ from loom.core.commands import CommandPublishEvent
 from loom.core.draft import Draft
 from loom.core.reduce import transition
 from loom.core.state import BrokerState
+from loom.runtime.code import planner_for
 from loom.runtime.durable.heads import HeadWriter
-from loom.steps.planner import StepsPlanner
 from loom.store import codec
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ def replayed(stored: StoredRun, read_field: FieldReader) -> Replayed:
     run_id, snapshot = stored.row.run_id, stored.snapshot
     saved = codec.decode_state(run_id, snapshot.data) if snapshot is not None else None
     pruned = stored.row.first_tick > 0 and saved is not None
-    draft = Draft(saved if pruned and saved is not None else BrokerState(), StepsPlanner(), read_field)
+    planner = planner_for(stored.document)
+    draft = Draft(saved if pruned and saved is not None else BrokerState(), planner, read_field)
     first, differences = draft.ticks, list[str]()
     for chunk in stored.chunks:
         if chunk.first_tick + chunk.ticks <= draft.ticks:

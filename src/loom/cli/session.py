@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from loom.cli.problems import NoStore, WrongUse, told
-from loom.cli.targets import named_workflow
+from loom.cli.targets import named_workflows
 from loom.runtime.connect import connect, open_store
-from loom.runtime.durable.registered import Registered
+from loom.runtime.durable.registered import registered
 from loom.store.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Sequence
 
+    from loom.flows.limits import Limits
     from loom.runtime.durable.runtime import DurableRuntime
     from loom.store.ports import Store
 
@@ -57,17 +58,19 @@ async def opened(store: Store, **settings: Any) -> AsyncIterator[DurableRuntime]
 
 
 @asynccontextmanager
-async def client(url: str, targets: Sequence[str] = ()) -> AsyncIterator[DurableRuntime]:
+async def client(
+    url: str, targets: Sequence[str] = (), limits: Limits | None = None
+) -> AsyncIterator[DurableRuntime]:
     """The runs of a store, from outside. With targets, their types are known and events are stored as they say."""
     if url.startswith("memory:"):
         raise WrongUse("memory:// lives in the process that made it: name the store of your engine.")
     store = store_at(url, upgrade=False)
-    named = [named_workflow(target) for target in targets]
+    named = named_workflows(targets, limits)
     async with opened(store) as runtime:
         # Their code is known from here on, but `register` would make this process work for them.
-        for name, workflow in named:
+        for name, workflow in named.items():
             for known_as in (name, workflow.workflow_name):
-                runtime.codes[known_as] = Registered(known_as, workflow)
+                runtime.codes[known_as] = registered(known_as, workflow)
         yield runtime
 
 

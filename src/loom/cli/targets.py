@@ -1,6 +1,7 @@
-"""From a TARGET on the command line, `module:name` or `file.py:name`, to the workflow it means.
+"""From a TARGET on the command line to the workflow it means: `module:name`, `file.py:name`, or files of flows.
 
-The user names this code to be run; nothing of it comes from stored data. May import `loom.steps`.
+The user names this code to be run; nothing of it comes from stored data. May import `loom.steps`, and what flows need
+inside functions.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ import click
 from loom.steps.workflow import Workflow
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import ModuleType
 
-_FORMS = "use module:name or file.py:name"
+    from loom.flows.limits import Limits
+
+_FORMS = "use module:name, file.py:name or flow.json"
 
 
 class TargetError(click.ClickException):
@@ -44,8 +48,48 @@ def load_workflow(target: str) -> Workflow | type[Workflow]:
     return workflow
 
 
-def named_workflow(target: str) -> tuple[str, Workflow]:
+def is_flow_target(target: str) -> bool:
+    """Whether a target names a file of a flow, or a folder of them, rather than code."""
+    from loom.cli.flow_files import is_flow_place
+
+    return is_flow_place(_place(target))
+
+
+def named_workflows(targets: Iterable[str], limits: Limits | None = None) -> dict[str, Workflow]:
+    """The workflows of targets by the names of their runs. Loops of flows may ask for what the limits say."""
+    found: dict[str, Workflow] = {}
+    for target in targets:
+        for name, workflow in _all_of(target, limits):
+            if name in found:
+                message = f"Two targets are named {name}: give one of them another name with NAME=TARGET."
+                raise TargetError(message)
+            found[name] = workflow
+    return found
+
+
+def _all_of(target: str, limits: Limits | None) -> list[tuple[str, Workflow]]:
+    if not is_flow_target(target) or not Path(_place(target)).is_dir():
+        return [named_workflow(target, limits)]
+    from loom.cli.flow_files import files_of
+
+    if target != _place(target):
+        raise TargetError(f"{target!r} names a folder: its flows go by the names of their files.")
+    files = files_of(Path(target))
+    if not files:
+        raise TargetError(f"{target} has no flows: it has no .json or .yaml files.")
+    return [named_workflow(str(file), limits) for file in files]
+
+
+def _place(target: str) -> str:
+    """What stands behind NAME=, if that is a name at all."""
+    name, given, place = target.partition("=")
+    return place if given and not any(sign in name for sign in "/\\") else target
+
+
+def named_workflow(target: str, limits: Limits | None = None) -> tuple[str, Workflow]:
     """The workflow of a target, and the name of its runs: that in the target, or NAME of NAME=TARGET."""
+    if is_flow_target(target):
+        return _named_flow(target, limits)
     name, given, place = target.partition("=")
     if not given:
         name, place = target.rpartition(":")[2], target
@@ -56,6 +100,27 @@ def named_workflow(target: str) -> tuple[str, Workflow]:
         return name, found()
     except Exception as error:
         raise TargetError(_failure(place, error)) from error
+
+
+def _named_flow(target: str, limits: Limits | None) -> tuple[str, Workflow]:
+    from loom.cli.flow_files import load_flow, name_of
+    from loom.flows.limits import Limits
+
+    path = Path(_place(target))
+    if not path.is_file():
+        raise TargetError(f"{path} is a folder: name a file in it." if path.is_dir() else f"File not found: {path}")
+    flow = load_flow(path, limits or Limits())
+    name = target.partition("=")[0] if target != str(_place(target)) else name_of(path)
+    return name, flow
+
+
+def load_handlers(places: Iterable[str]) -> None:
+    """Run modules that register activities, actors and connectors. Each is `module` or `file.py`."""
+    for place in places:
+        if place.endswith(".py"):
+            _load_file(Path(place))
+        else:
+            _load_module(place)
 
 
 def _load_file(path: Path) -> ModuleType:

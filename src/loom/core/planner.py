@@ -8,7 +8,7 @@ has to remember is the `plan`, which the kernel stores for it. Pure.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, final
 
 import msgspec
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from loom.core.config import BrokerConfig
 
 
+@final
 class RunStep(msgspec.Struct, frozen=True):
     """Intent: queue work for a step."""
 
@@ -27,6 +28,7 @@ class RunStep(msgspec.Struct, frozen=True):
     extra: Any = None
 
 
+@final
 class Emit(msgspec.Struct, frozen=True):
     """Intent: let an event enter the run as one that the run itself made."""
 
@@ -35,6 +37,7 @@ class Emit(msgspec.Struct, frozen=True):
     origin: Any = None
 
 
+@final
 class Publish(msgspec.Struct, frozen=True):
     """Intent: put an event on the stream."""
 

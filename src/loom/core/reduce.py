@@ -267,14 +267,16 @@ def _park_run(d: Draft, tick: TickParkRun) -> None:
 def _follow(d: Draft, intents: Sequence[Intent], shared: bool = False) -> None:
     """Carry out a planner's intents. Only here do intents become commands."""
     if not shared and len(intents) > 1:
-        shared = sum(type(intent) is RunStep for intent in intents) > 1
+        first, second = intents[0], intents[1]
+        # One event for several steps: the planner gives it to all of them in a row.
+        shared = type(first) is RunStep and type(second) is RunStep and first.event is second.event
     for intent in intents:
-        if isinstance(intent, RunStep):
+        if type(intent) is Publish:
+            d.publish(intent.event)
+        elif type(intent) is RunStep:
             event = replace(intent.event, shared=True) if shared else intent.event
             workers.enqueue(d, intent.step, event, intent.extra)
-        elif isinstance(intent, Publish):
-            d.publish(intent.event)
-        elif isinstance(intent, Emit):
+        elif type(intent) is Emit:
             d.derived.append(TickAddEvent(at=d.at, event=intent.event, step=intent.step, origin=intent.origin))
         else:
             _follow_rarely(d, intent)

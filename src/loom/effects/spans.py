@@ -2,7 +2,7 @@
 
 The package is never imported here. A program that wants spans has imported it to add a handler, so it is looked for
 among the loaded modules, and nothing happens before it has a handler that does something. A body that waits keeps its
-span open, and what was cancelled ends its span without an error. May import loom.steps.
+span open, and what was cancelled ends its span without an error. May import loom.steps and loom.flows.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from loom.effects.verbose import summarize_event
+from loom.flows.calls import ActionCall
 from loom.steps.errors import WorkflowCancelledByUser
 from loom.steps.events import Event
 
@@ -69,13 +70,14 @@ async def around_step(workflow: Workflow, binding: Body, arguments: dict[str, An
             "llamaindex.step.input_event": type(given).__name__,
             "llamaindex.step.input_summary": summarize_event(given),
         }
-    span = _Span(binding.function.__qualname__, workflow, binding.function, arguments, tags)
+    hidden = isinstance(given, ActionCall) and given.secure
+    span = _Span(binding.function.__qualname__, workflow, binding.function, {} if hidden else arguments, tags)
     try:
         result = await binding.call(arguments)
     except BaseException as error:
         span.end(error)
         raise
-    span.end(result)
+    span.end(None if hidden else result)
     return result
 
 

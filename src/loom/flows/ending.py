@@ -19,7 +19,7 @@ _ENDS: dict[str, RunEnd] = {"Succeeded": "completed", "Cancelled": "cancelled"}
 
 
 def end_flow(walk: Walk, status: str, cause: Record | None, error: Any = None) -> None:
-    """The run is over. With a status other than Succeeded and Cancelled it has failed, but has a result all the same."""
+    """The run is over. With a status other than Succeeded and Cancelled it has failed, but has a result."""
     walk.ended = True
     if cause is not None and error is None:
         error = cause.error or {"code": cause.code, "message": f"An action has ended {cause.status}."}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from loom.expressions.dotnet.timestamps import timestamp_text
 from loom.expressions.errors import FunctionError
-from loom.flows.nodes.base import Operation
+from loom.flows.operation import Operation
 from loom.flows.program import Node
 from loom.flows.records import record_dict, result_of
 from loom.flows.suggest import did_you_mean
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 LOOP_VARIABLES = {"loopindex", "loopcount", "loopresult", "loopstarttime"}
 """In lower case."""
+
+_TYPE = "Microsoft.Logic/workflows"
+_RESOURCES = f"/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/loom/providers/{_TYPE}"
+"""Real flows cut their subscription and their resource group out of their own id."""
 
 
 class FlowEnvironment:
@@ -198,14 +202,9 @@ class FlowEnvironment:
         """The record of the workflow and of its run."""
         walk = self._walk
         name = walk.program.name
-        return {
-            "id": f"/workflows/{name}",
-            "name": name,
-            "type": "Microsoft.Logic/workflows",
-            "location": "",
-            "tags": {},
-            "run": {"id": f"/workflows/{name}/runs/{walk.run_id}", "name": walk.run_id, "type": "runs"},
-        }
+        path = f"{_RESOURCES}/{name}"
+        run = {"id": f"{path}/runs/{walk.run_id}", "name": walk.run_id, "type": f"{_TYPE}/runs"}
+        return {"id": path, "name": name, "type": _TYPE, "location": "", "tags": {}, "run": run}
 
     def callback_url(self) -> str:
         """Where the answer shall go: the host knows its own address, and puts it in the place of this."""

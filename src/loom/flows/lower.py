@@ -65,10 +65,9 @@ def _program(low: Lowering) -> Program:
         program.by_name[node.name] = node.index
     for node in program.nodes:
         program.by_name.setdefault(node.name.lower(), node.index)
-    if not low.problems.has_errors:
-        check_references(low, program)
-        mark_kept_iterations(low, program)
-        mark_secure(low, program)
+    check_references(low, program)
+    mark_kept_iterations(low, program)
+    mark_secure(low, program)
     return program
 
 

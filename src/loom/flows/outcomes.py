@@ -46,7 +46,10 @@ def block_outcome(program: Program, block: Block, records: Map[int, Record]) -> 
     Take the actions that nobody runs after; instead of one that was skipped, take those before it, again and again.
     Failed if one of them failed, else TimedOut if one of them did, else Succeeded.
     """
-    if all(records[leaf].status == "Succeeded" for leaf in block.leaves):
+    for leaf in block.leaves:
+        if records[leaf].status != "Succeeded":
+            break
+    else:
         return "Succeeded", None
     seen = set(block.leaves)
     pending = list(block.leaves)

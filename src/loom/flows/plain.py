@@ -4,11 +4,31 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loom.expressions.values import INT_MAX, INT_MIN
 
+if TYPE_CHECKING:
+    from loom.expressions import Environment
+    from loom.flows.program import Value
+
 _DEPTH = 100
+
+MAKES_ODD_VALUES = frozenset({
+    "add", "base64tostring", "chunk", "datauritostring", "decimal", "decodebase64", "decodeuricomponent", "div",
+    "first", "float", "json", "last", "max", "min", "mod", "mul", "reverse", "skip", "slice", "split", "sub",
+    "substring", "take", "uricomponenttostring", "xml", "xpath",
+})  # fmt: skip
+"""Functions whose results no store can hold as they are: decimals, what is no number, halves of characters."""
+
+
+def cleaned(value: Value) -> Value:
+    """A compiled template whose results are plain data, whatever its functions make."""
+
+    def clean(env: Environment) -> Any:
+        return plain_value(value(env))
+
+    return clean
 
 
 def plain_value(value: Any, path: str = "", depth: int = 0) -> Any:

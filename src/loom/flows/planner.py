@@ -14,7 +14,7 @@ from loom.flows.calls import START_KIND, ActionOutcome, FlowStart
 from loom.flows.nodes.calling import ACTOR_STEP, called
 from loom.flows.nodes.variables import type_of
 from loom.flows.retried import begin_again
-from loom.flows.state import NOT_STARTED, FlowPlan, FlowRef, Frame, Variable
+from loom.flows.state import NOT_STARTED, FlowPlan, FlowRef, Variable
 from loom.flows.walk import ENTER, NEXT, YIELD, Walk
 
 if TYPE_CHECKING:
@@ -143,5 +143,4 @@ def _begin(walk: Walk, start: FlowStart) -> None:
     for variable, value in start.variables.items():
         given = Variable(variable, type_of(value), value, preset=True)
         walk.variables = walk.variables.set(variable.lower(), given)
-    number = walk.next_id()
-    walk.open_root(Frame(number, 0, -1, number, 0, 0, walk.at))
+    walk.open_top_level()

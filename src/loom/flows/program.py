@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from loom.flows.nodes.base import Operation
+from loom.flows.operation import Operation
 
 if TYPE_CHECKING:
     from loom.expressions import Environment

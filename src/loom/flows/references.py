@@ -52,7 +52,7 @@ def check_references(low: Lowering, program: Program) -> None:
 
 def _check_name(low: Lowering, program: Program, reference: Reference, name: str) -> None:
     if reference.function in ACTION_FUNCTIONS:
-        if program.find(name) is None:
+        if program.find(name) is None and name.lower() not in low.names:
             hint = low.problems.near(name, (node.name for node in program.nodes))
             low.problems.warn(reference.path, f"there is no action '{name}'", hint)
     elif reference.function == "parameters":

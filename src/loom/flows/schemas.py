@@ -156,7 +156,7 @@ def _name(known: ActionType) -> str:
 
 
 def _type(known: ActionType, dialect: Dialect | None) -> Schema:
-    fields = {one.name: _field(one) for one in known.fields if dialect is None or one.only in ("", dialect)}
+    fields = {one.name: _field(one) for one in known.fields if dialect != "logicapps" or not one.loom_only}
     inputs: Schema = {"properties": {"inputs": {"properties": fields}}}
     schema: Schema = {"description": known.about}
     if known.home == "action" or (dialect != "logicapps" and "type" not in fields):

@@ -23,8 +23,7 @@ class Field(NamedTuple):
     name: str
     kind: Kind = "value"
     about: str = ""
-    only: Literal["", "loom", "logicapps"] = ""
-    """The dialect that has it; empty: both."""
+    loom_only: bool = False
 
 
 class ActionType(NamedTuple):
@@ -36,19 +35,21 @@ class ActionType(NamedTuple):
     home: Home = "inputs"
     fields: tuple[Field, ...] = ()
     loom_only: bool = False
+    is_call: bool = False
+    """It is done outside of the planner, by the effects."""
     retries: bool = False
     """In Logic Apps it is tried again if the document says nothing."""
 
 
 _ACTIONS = Field("actions", "actions", "The actions inside, by their names.")
 _TEST = (
-    Field("condition", "condition", "When the loop ends, tested before each iteration.", "loom"),
-    Field("expression", "condition", "When the loop ends, tested after each iteration.", "logicapps"),
+    Field("condition", "condition", "When the loop ends, tested before each iteration.", loom_only=True),
+    Field("expression", "condition", "When the loop ends, tested after each iteration."),
 )
 _LOOP = (
     _ACTIONS,
     Field("limit", "limit", "At most so many iterations and so much time: 60 and PT1H by default."),
-    Field("delay", "delay", "How long to wait between two iterations.", "loom"),
+    Field("delay", "delay", "How long to wait between two iterations.", loom_only=True),
 )
 _VARIABLE = (Field("name", "text", "The variable."), Field("value"))
 _FROM = Field("from", "array", "The array.")
@@ -78,8 +79,8 @@ _TYPES = (
         "A condition and two branches.",
         "action",
         (
-            Field("condition", "condition", "What decides.", "loom"),
-            Field("expression", "condition", "What decides.", "logicapps"),
+            Field("condition", "condition", "What decides.", loom_only=True),
+            Field("expression", "condition", "What decides."),
             _ACTIONS,
             Field("else", "branch", "The actions if the condition does not hold."),
         ),
@@ -89,8 +90,8 @@ _TYPES = (
         "A value and a branch for each of its literals.",
         "action",
         (
-            Field("on", "value", "The value.", "loom"),
-            Field("expression", "value", "The value.", "logicapps"),
+            Field("on", "value", "The value.", loom_only=True),
+            Field("expression", "value", "The value."),
             Field("cases", "cases", "The branches."),
             Field("default", "branch", "The actions if no case matches."),
         ),
@@ -99,7 +100,7 @@ _TYPES = (
         "Foreach",
         "A body for each element of an array.",
         "action",
-        (Field("foreach", "array", "The array."), Field("items", "array", "The array.", "loom"), _ACTIONS),
+        (Field("foreach", "array", "The array."), Field("items", "array", "The array.", loom_only=True), _ACTIONS),
     ),
     ActionType("Until", "A body, again and again until a condition holds.", "action", (*_TEST, *_LOOP)),
     ActionType("While", "A body, again and again while a condition holds.", "action", (*_TEST, *_LOOP), loom_only=True),
@@ -132,7 +133,7 @@ _TYPES = (
         fields=(
             Field("method", "text"),
             Field("uri", "text"),
-            Field("url", "text", "The same as uri.", "loom"),
+            Field("url", "text", "The same as uri.", loom_only=True),
             Field("headers", "object"),
             Field("queries", "object"),
             Field("body"),
@@ -141,22 +142,29 @@ _TYPES = (
             Field("retryPolicy", "retry"),
         ),
         retries=True,
+        is_call=True,
     ),
     ActionType(
         "HttpWebhook",
         "A subscription, and what comes back.",
         fields=(Field("subscribe", "object"), Field("unsubscribe", "object")),
         retries=True,
+        is_call=True,
     ),
-    ActionType("Workflow", "Another flow.", fields=(Field("host", "object"), Field("body"))),
+    ActionType("Workflow", "Another flow.", fields=(Field("host", "object"), Field("body")), is_call=True),
     ActionType(
-        "Activity", "A registered function.", fields=(Field("activityType", "text"), Field("input")), loom_only=True
+        "Activity",
+        "A registered function.",
+        fields=(Field("activityType", "text"), Field("input")),
+        loom_only=True,
+        is_call=True,
     ),
     ActionType(
         "Actor",
         "A message to a registered actor.",
         fields=(Field("actorType", "text"), Field("actorId", "text"), Field("input")),
         loom_only=True,
+        is_call=True,
     ),
     ActionType(
         "Ai",
@@ -169,12 +177,14 @@ _TYPES = (
             Field("model", "text"),
         ),
         loom_only=True,
+        is_call=True,
     ),
     ActionType(
         "WaitForEvent",
         "Waits for an event from outside, such as a person's answer.",
         fields=(Field("event", "text"), Field("schema", "schema"), Field("timeout", "duration"), Field("prompt")),
         loom_only=True,
+        is_call=True,
     ),
 )
 
@@ -192,9 +202,18 @@ _CONNECTORS = (
 
 ACTION_TYPES: dict[str, ActionType] = {
     known.name.lower(): known
-    for known in (*_TYPES, *(ActionType(name, "Done by a registered handler.", retries=True) for name in _CONNECTORS))
+    for known in (
+        *_TYPES,
+        *(ActionType(name, "Done by a registered handler.", is_call=True, retries=True) for name in _CONNECTORS),
+    )
 }
 """All types that Loom knows, by their names in lower case."""
+
+
+def is_call(kind: str) -> bool:
+    """Whether an action of this type leaves the planner, as unknown ones do."""
+    known = ACTION_TYPES.get(kind)
+    return known is None or known.is_call
 
 
 def retries_by_default(kind: str) -> bool:

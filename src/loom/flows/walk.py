@@ -196,11 +196,13 @@ class Walk:
     def finish(self, frame: Frame, node: Node, record: Record) -> None:
         """An action has ended, unless its policy gives it another try."""
         frame = self.frames[frame.id]
-        if node.index in frame.entered:
-            record = replace(record, started=frame.entered[node.index], inputs=frame.inputs[node.index])
+        index = node.index
+        if index in frame.entered:
+            record = replace(record, started=frame.entered[index], inputs=frame.inputs[index])
+            frame = replace(frame, entered=frame.entered.delete(index), inputs=frame.inputs.delete(index))
         if node.retry is not None and record.status in _BAD and self._try_again(frame, node, record):
             return
-        tries = frame.tries.get(node.index)
+        tries = frame.tries.get(index)
         if tries is not None:
             record = replace(record, started=tries.first_at, retries=tries.history)
         if node.tracked is not None:
@@ -308,24 +310,25 @@ class Walk:
 
     def open_block(self, frame: Frame, block: int) -> None:
         """Begin a block that is no iteration: its records go where those of its owner go."""
-        new = Frame(self.next_id(), block, frame.id, frame.scope, frame.depth, 0, self.at)
-        self._open(new)
+        size = len(self.program.blocks[block].nodes)
+        self._open(Frame(self.next_id(), block, frame.id, frame.scope, frame.depth, size, self.at))
 
     def open_iteration(self, frame: Frame, block: int, loop: int, index: int, item: Any = None) -> None:
         """Begin an iteration of a loop, with records of its own."""
-        number = self.next_id()
-        self._open(Frame(number, block, frame.id, number, frame.depth + 1, 0, self.at, loop, index, item))
+        self.ids = number = self.ids + 1
+        size = len(self.program.blocks[block].nodes)
+        self._open(Frame(number, block, frame.id, number, frame.depth + 1, size, self.at, loop, index, item))
 
-    def open_root(self, frame: Frame) -> None:
-        """Begin the top level."""
-        self._open(frame)
+    def open_top_level(self) -> None:
+        """Begin the flow."""
+        number = self.next_id()
+        self._open(Frame(number, 0, -1, number, 0, len(self.program.blocks[0].nodes), self.at))
 
     def _open(self, frame: Frame) -> None:
-        block = self.program.blocks[frame.block]
-        self.frames = self.frames.set(frame.id, replace(frame, left=len(block.nodes)))
-        if not block.nodes:
+        self.frames = self.frames.set(frame.id, frame)
+        if not frame.left:
             self.agenda.append((ENDED, frame.id, 0))
-        for root in block.roots:
+        for root in self.program.blocks[frame.block].roots:
             self.agenda.append((ENTER, frame.id, root))
 
     def _block_ended(self, frame: Frame) -> None:

@@ -5,6 +5,7 @@ May import loom.core, loom.effects, loom.flows and loom.steps.
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -128,3 +129,8 @@ class Flow(Workflow):
     @override
     def __repr__(self) -> str:
         return f"<Flow {self.name!r}, {len(self.program.nodes)} actions, version {self.digest[:12]}>"
+
+
+def seed_of(run_id: str) -> int:
+    """The seed of a flow's run: what is random in it follows from its id, wherever it runs."""
+    return int.from_bytes(sha256(run_id.encode()).digest()[:8])

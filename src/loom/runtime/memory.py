@@ -22,6 +22,7 @@ from loom.core.run import Run
 from loom.core.ticks import TickChildEnded, TickResume, TickStartRun
 from loom.effects.verbose import verbose_adapter
 from loom.runtime.code import code_of
+from loom.runtime.flow import Flow, seed_of
 from loom.runtime.guard import Guard
 from loom.runtime.live import LiveRun
 from loom.runtime.memory_adapter import MemoryAdapter
@@ -279,5 +280,6 @@ def _first_tick(
         run_id=run_id,
         config=config,
         event=code_of(workflow).convert.record(start_event) if start_event is not None else None,
+        seed=seed_of(run_id) if isinstance(workflow, Flow) else 0,
         store=staged.values() if staged is not None else {},
     )

@@ -221,3 +221,18 @@ async def test_the_real_package_sees_the_same() -> None:
         "Failing.run",
     ]
     assert not spans.are_wanted()
+
+
+async def test_secure_actions_show_neither_inputs_nor_outputs(root: StandIn) -> None:
+    from loom.effects.actions.binding import ActionBinding
+    from loom.flows.calls import ActionCall
+
+    log = Log()
+    root.span_handlers.append(log)
+    for secure in (False, True):
+        call = ActionCall("A", "nobody", {"token": "s3cret"}, secure=secure)
+        await spans.around_step(SimpleNamespace(), ActionBinding("A"), {"call": call})  # type: ignore[arg-type]
+    shown, hidden = log.named("ActionBinding.perform")
+    assert "s3cret" in str(log.entered[shown])
+    assert "s3cret" not in str(log.entered[hidden])
+    assert (log.exited[shown].code, log.exited[hidden]) == ("ActionTypeNotSupported", None)

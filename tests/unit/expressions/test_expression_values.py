@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loom.expressions import identity, utf16, values
+from loom.expressions import identity, texts, utf16, values
 from loom.expressions.envelopes import envelope
 from loom.expressions.errors import FunctionError
 from loom.expressions.identity import identities
@@ -103,6 +103,7 @@ def test_equality(a: Any, b: Any, equal: bool) -> None:
         (1e300, Decimal(5), 1),
         (float("-inf"), Decimal(5), -1),
         (NAN, -1e308, -1),
+        (NAN, Decimal("1.50"), -1),
         ("apple", "banana", -1),
         ("a", "B", 1),
         ("", "a", -1),
@@ -142,8 +143,8 @@ def doubled(levels: int) -> list[Any]:
 
 
 def test_walks_through_values_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(values, "MAX_NODES", 10_000)
-    monkeypatch.setattr(identity, "MAX_NODES", 10_000)
+    for module in (values, texts, identity):
+        monkeypatch.setattr(module, "MAX_NODES", 10_000)
     assert values.json_text(deep(100)) == "[" * 100 + "]" * 100
     for hostile in (deep(101), deep(5000), doubled(60)):
         with pytest.raises(FunctionError):

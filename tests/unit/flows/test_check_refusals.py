@@ -104,7 +104,10 @@ def test_a_cycle():
 
 
 def test_an_action_after_itself():
-    source = {**REQUEST, "actions": {"S": {"type": "Scope", "actions": {"A": {**COMPOSE, "runAfter": {"a": ["Failed"]}}}}}}
+    source = {
+        **REQUEST,
+        "actions": {"S": {"type": "Scope", "actions": {"A": {**COMPOSE, "runAfter": {"a": ["Failed"]}}}}},
+    }
     assert errors(source) == [("actions.S.actions.A.runAfter", "these actions wait for each other: A after A")]
 
 
@@ -183,6 +186,7 @@ def test_the_names_of_loop_variables_are_reserved():
         ({"type": "Switch", "cases": {}}, ""),
         ({"type": "Foreach", "actions": {}}, ""),
         ({"type": "retry"}, ""),
+        ({"type": "until", "condition": "@true", "limit": 5}, ".limit"),
         ({"type": "Wait", "inputs": {}}, ""),
         ({"type": "ParseJson", "inputs": {}}, ""),
         ({"type": "SetVariable", "inputs": {"value": 1}}, ""),
@@ -232,3 +236,15 @@ def test_a_nested_document_does_not_exhaust_the_stack():
     for depth in range(45):
         action = {"type": "Scope", "actions": {f"A{depth}": action}}
     assert paths({**REQUEST, "actions": {"Top": action}}) == []
+
+
+def test_warnings_are_told_beside_errors():
+    source = {
+        **REQUEST,
+        "actions": {"A": {"inputs": 1}, "B": {"type": "Compose", "inputs": ["@body('A')", "@body('C')"]}},
+    }
+    _, problems = compile_flow(source)
+    assert [(problem.path, problem.severity) for problem in problems] == [
+        ("actions.A", "error"),
+        ("actions.B.inputs[1]", "warning"),
+    ]

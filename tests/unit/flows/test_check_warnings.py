@@ -97,7 +97,10 @@ def test_variables_of_loops_are_known_inside_them():
     outer = {"type": "until", "condition": "@true", "actions": {"inner": inner, "each": each}}
     after = {"type": "compose", "inputs": ["@variables('loopIndex')", "@variables('inner_loopIndex')"]}
     assert paths({"actions": {"outer": outer}}) == []
-    assert paths({"actions": {"outer": outer, "after": after}}) == ["actions.after.inputs[0]", "actions.after.inputs[1]"]
+    assert paths({"actions": {"outer": outer, "after": after}}) == [
+        "actions.after.inputs[0]",
+        "actions.after.inputs[1]",
+    ]
 
 
 def test_no_trigger_in_a_definition_of_logic_apps():

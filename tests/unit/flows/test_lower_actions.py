@@ -23,9 +23,16 @@ def loom(action, name="A", **more):
 
 def test_the_test_of_a_loop_follows_its_key_and_type():
     found = []
-    for kind, key in (("until", "condition"), ("Until", "expression"), ("while", "condition"), ("doUntil", "condition")):
+    for kind, key in (
+        ("until", "condition"),
+        ("Until", "expression"),
+        ("while", "condition"),
+        ("doUntil", "condition"),
+    ):
         operation = loom({"type": kind, key: "@equals(1, 1)", "actions": {}}).operation
-        found.append((operation.kind, operation.test_first, operation.negated, operation.loom, operation.fails_at_limit))
+        found.append(
+            (operation.kind, operation.test_first, operation.negated, operation.loom, operation.fails_at_limit)
+        )
     assert found == [
         ("until", True, False, True, True),
         ("until", False, False, False, False),
@@ -190,8 +197,10 @@ def test_branches_of_if():
 
 
 def test_switch_of_logic_apps():
-    cases = {"one": {"case": 1, "actions": {"a": COMPOSE}}, "text": {"case": "1"}, "at": {"case": "@@x", "actions": {}}}
-    node = azure({"type": "Switch", "expression": "@variables('n')", "cases": cases, "default": {"actions": {"d": COMPOSE}}})
+    cases = {"one": {"case": 1, "actions": {"b": COMPOSE}}, "text": {"case": "1"}, "at": {"case": "@@x", "actions": {}}}
+    node = azure(
+        {"type": "Switch", "expression": "@variables('n')", "cases": cases, "default": {"actions": {"d": COMPOSE}}}
+    )
     assert node.operation.cases == (1, "1", "@x")
     assert node.operation.has_default
     assert node.operation.single == (False, False, False, False)
@@ -317,7 +326,10 @@ def test_parameters_triggers_and_outputs():
     }
     program = load_program(
         {
-            "parameters": {"Key": {"type": "SecureString"}, "n": {"type": "Int", "defaultValue": 2, "allowedValues": [2]}},
+            "parameters": {
+                "Key": {"type": "SecureString"},
+                "n": {"type": "Int", "defaultValue": 2, "allowedValues": [2]},
+            },
             "triggers": {"t": trigger, "r": {"type": "Recurrence", "recurrence": {"frequency": "Day", "interval": 1}}},
             "actions": {},
             "outputs": {"o": {"type": "int", "value": "@add(1, 1)"}},
@@ -333,3 +345,18 @@ def test_parameters_triggers_and_outputs():
     assert first.split_on(env) == [1]
     assert (second.recurrence, second.validates) == ({"frequency": "Day", "interval": 1}, False)
     assert program.outputs["o"](ENV) == 2
+
+
+def test_a_value_named_retry_policy_is_only_a_value():
+    for action in (
+        azure({"type": "Compose", "inputs": {"retryPolicy": "x"}}),
+        loom({"type": "compose", "inputs": {"retryPolicy": 1}}),
+    ):
+        assert action.retry is None
+        assert action.operation.value(ENV).keys() == {"retryPolicy"}
+
+
+def test_a_case_may_be_called_default():
+    cases = {"default": {"case": 1}, "other": {"case": 2, "actions": {"o": COMPOSE}}}
+    node = azure({"type": "Switch", "expression": 1, "cases": cases})
+    assert (node.operation.cases, node.operation.has_default, len(node.blocks)) == ((1, 2), False, 2)

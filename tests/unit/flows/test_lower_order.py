@@ -58,7 +58,12 @@ def test_fields_and_types_of_loom_make_a_container_looms():
         {"type": "foreach", "items": [], "actions": pair},
         {"type": "Foreach", "inputs": {"foreach": [], "actions": pair}},
         {"type": "If", "condition": True, "actions": pair},
-        {"type": "Until", "expression": "@true", "delay": {"interval": {"count": 1, "unit": "second"}}, "actions": pair},
+        {
+            "type": "Until",
+            "expression": "@true",
+            "delay": {"interval": {"count": 1, "unit": "second"}},
+            "actions": pair,
+        },
         {"type": "while", "condition": "@false", "actions": pair},
         {"type": "DoUntil", "condition": "@true", "actions": pair},
         {"type": "Switch", "on": 1, "cases": {"x": {"case": 1, "actions": pair}}},
@@ -111,7 +116,9 @@ def test_roots_leaves_and_followers():
 def test_numbers_owners_loops_and_descendants():
     inner = {"type": "until", "condition": "@true", "actions": {"x": COMPOSE}}
     branch = {"type": "if", "condition": "@true", "actions": {"w": inner}, "else": {"actions": {"no": COMPOSE}}}
-    program = load_program({"actions": {"f": {"type": "foreach", "items": [], "actions": {"i": branch}}, "end": COMPOSE}})
+    program = load_program(
+        {"actions": {"f": {"type": "foreach", "items": [], "actions": {"i": branch}}, "end": COMPOSE}}
+    )
     assert [(node.index, node.name) for node in program.nodes] == list(enumerate(["f", "i", "w", "x", "no", "end"]))
     assert [block.owner for block in program.blocks] == [-1, 0, 1, 2, 1]
     assert [node.block for node in program.nodes] == [0, 1, 2, 3, 4, 0]

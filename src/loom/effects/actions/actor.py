@@ -34,7 +34,9 @@ async def actor_action(execution: StepExecution, call: ActionCall, services: Ser
     actor_type = text_input(call, "actorType")
     actor_id = call.inputs.get("actorId")
     argument = argument_of(call.inputs, "actorType", "actorId")
-    if actor_id is not None and actor_id != "":
+    if actor_id == "":
+        raise ActionFailed(f"The actor action '{call.action}' has an empty text as inputs.actorId.", "InvalidInputs")
+    if actor_id is not None:
         return await _ask(execution, call, services, actor_run_id(actor_type, str(actor_id)), actor_type, argument)
     return await within_limit(execution, call, lambda: _take(execution, call, services, actor_type, argument))
 

@@ -76,7 +76,8 @@ class ActorWorkflow(Workflow):
         kept = await ctx.store.get("actor", default=None) or {}
         if kept.get("last") != ev.key:
             kept = await self._taken(kept, ev)
-            await ctx.store.set("actor", kept)
+        # Also if nothing has changed: a body that runs again must have the same effects in the same order.
+        await ctx.store.set("actor", kept)
         await ctx.once("saved", lambda: True)
         await self._actors.reply(ev.reply_to, ActorReply(key=ev.key, **kept["reply"]))
         return None

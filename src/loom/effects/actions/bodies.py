@@ -13,9 +13,11 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from loom.expressions.envelopes import envelope, envelope_bytes
+from loom.expressions.envelopes import decode_text, envelope, envelope_bytes
+from loom.expressions.errors import FunctionError
 
 FORM = "application/x-www-form-urlencoded"
+MAX_DEPTH = 200
 _TYPE, _CONTENT, _FORM_DATA, _MULTIPART = "$content-type", "$content", "$formdata", "$multipart"
 
 
@@ -87,9 +89,23 @@ def _json_value(data: bytes) -> Any:
     """What a JSON text says, or the text itself if it says nothing that JSON has."""
     text = data.decode("utf-8-sig", "replace")
     try:
-        return json.loads(text, parse_constant=_no_number, parse_float=_finite)
+        value = json.loads(text, parse_constant=_no_number, parse_float=_finite)
     except (ValueError, RecursionError):
         return text
+    return text if _is_too_deep(text, value) else value
+
+
+def _is_too_deep(text: str, value: Any) -> bool:
+    """Whether a value is nested deeper than can be stored. Most texts have too few brackets for that."""
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return False
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner = [item for outer in level for item in (outer.values() if isinstance(outer, dict) else outer)]
+        level = [item for item in inner if isinstance(item, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def _no_number(text: str) -> Any:
@@ -104,10 +120,13 @@ def _finite(text: str) -> float:
 
 
 def _text(data: bytes, content_type: str) -> str:
-    try:
-        return data.decode(parameter_of(content_type, "charset") or "utf-8-sig", "replace")
-    except LookupError:  # the server names a charset that nobody knows
-        return data.decode("utf-8", "replace")
+    charset = parameter_of(content_type, "charset").lower() or "utf-8"
+    if charset not in ("utf-8", "utf8"):
+        try:
+            return decode_text(data, charset)
+        except FunctionError:
+            pass  # a charset that nobody knows, or bytes that are none of it
+    return data.decode("utf-8-sig", "replace")
 
 
 def _encode_parts(body: dict[str, Any], content_type: str) -> tuple[bytes, str]:
@@ -140,7 +159,9 @@ def _decode_parts(data: bytes, content_type: str) -> list[dict[str, Any]]:
         lines = [line.partition(":") for line in head.decode("utf-8", "replace").split("\r\n") if ":" in line]
         headers = {name.strip(): value.strip() for name, _, value in lines}
         kind = next((value for name, value in headers.items() if name.lower() == "content-type"), "text/plain")
-        parts.append({"headers": headers, "body": decode_body(content, kind)})
+        # Parts of parts stay packed: each level would hold all that is below it once more.
+        packed = media_type(kind).startswith("multipart/")
+        parts.append({"headers": headers, "body": envelope(kind, content) if packed else decode_body(content, kind)})
     return parts
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from loom.effects.actions.outcomes import ActionFailed, object_inputs, within_limit
 from loom.effects.actions.plain import plain
 from loom.effects.actions.statuses import code_of
+from loom.effects.flow_convert import FlowStartEvent
 from loom.effects.flow_result import FlowResult
 from loom.flows.calls import ActionCall, ActionOutcome, ActionStatus, FlowEnd
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from loom.effects.execution import StepExecution
 
 _FAILED_FROM = 400
-_GIVEN = ("body", "headers", "parameters", "variables")
+_MORE = ("headers", "parameters", "variables")
 
 
 async def workflow_action(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
@@ -23,12 +24,14 @@ async def workflow_action(execution: StepExecution, call: ActionCall, services: 
     del services
     inputs = object_inputs(call)
     name = child_name(call)
-    given = {key: inputs[key] for key in _GIVEN if inputs.get(key) is not None}
-    if "input" in inputs and "body" not in given:
-        given["body"] = inputs["input"]
+    body = inputs.get("body", inputs.get("input"))
+    more = {key: inputs[key] for key in _MORE if inputs.get(key) is not None}
+    # Only flows begin with more than a body; what a workflow in Python begins with are the fields of the body.
+    start = FlowStartEvent(body=body, **more) if more else None
+    given: Any = {} if more else body
 
     async def work() -> ActionOutcome:
-        return outcome_of_child(name, await execution.child(name, given, None))
+        return outcome_of_child(name, await execution.child(name, given, start))
 
     return await within_limit(execution, call, work)
 

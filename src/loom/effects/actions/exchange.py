@@ -103,6 +103,9 @@ def _request(client: httpx2.AsyncClient, outgoing: Outgoing) -> httpx2.Request:
         url = httpx2.URL(outgoing.url)
         if url.scheme not in ("http", "https") or not url.host:
             raise BadRequestError("The uri must begin with http:// or https:// and name a host.")
+        for name, value in outgoing.headers.items():
+            if any(mark in name + value for mark in "\r\n\0"):
+                raise BadRequestError("A header has more than one line.")
         return client.build_request(outgoing.method, url, headers=outgoing.headers, content=outgoing.content or None)
     except (httpx2.InvalidURL, UnicodeError) as error:
         raise BadRequestError(f"The uri or a header cannot be sent: {error}") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import typing
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -67,14 +68,54 @@ HANDLERS = Handlers()
 activity, actor, ai_provider, action = HANDLERS.activity, HANDLERS.actor, HANDLERS.ai_provider, HANDLERS.action
 
 
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    name: str
+    by_place: bool
+    is_context: bool
+    takes_argument: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What a handler looks like to its caller."""
+
+    parameters: tuple[_Parameter, ...]
+    is_async: bool
+
+    def fit(self, argument: Any, context: ActionContext, named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments by place and by keyword. A handler without a parameter for its argument does without."""
+        places: list[Any] = []
+        keywords: dict[str, Any] = {}
+        given = gap = False
+        for parameter in self.parameters:
+            if parameter.is_context:
+                value: Any = context
+            elif parameter.name in named:
+                value = named[parameter.name]
+            elif not given and parameter.takes_argument:
+                given, value = True, argument
+            else:
+                gap = True  # it has a default, or the call says what is missing
+                continue
+            if parameter.by_place and not gap:
+                places.append(value)
+            else:
+                keywords[parameter.name] = value
+        return places, keywords
+
+
+_shapes: weakref.WeakKeyDictionary[Any, dict[bool, _Shape]] = weakref.WeakKeyDictionary()
+"""By function, and whether it is bound to an object: looking at a signature takes longer than most calls."""
+
+
 async def call_handler(
     function: Callable[..., Any], argument: Any, context: ActionContext, named: dict[str, Any] | None = None
 ) -> Any:
     """Call a handler: with its argument, with the context if it asks for one, and with what it asks for by name."""
-    places, keywords = _fitted(function, argument, context, named or {})
-    if inspect.iscoroutinefunction(inspect.unwrap(function)) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__ is async too
-    ):
+    shape = _shape_of(function)
+    places, keywords = shape.fit(argument, context, named or {})
+    if shape.is_async:
         return await function(*places, **keywords)
     result = await asyncio.to_thread(_in_thread, function, places, keywords)
     return await result if inspect.isawaitable(result) else result
@@ -82,32 +123,36 @@ async def call_handler(
 
 def asks_for(function: Callable[..., Any], name: str) -> bool:
     """Whether a handler has a parameter of this name."""
-    return name in inspect.signature(function).parameters
+    return any(parameter.name == name for parameter in _shape_of(function).parameters)
 
 
-def _fitted(
-    function: Callable[..., Any], argument: Any, context: ActionContext, named: dict[str, Any]
-) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments by place and by keyword. A handler without a parameter for its argument does without."""
-    places: list[Any] = []
-    keywords: dict[str, Any] = {}
-    given = gap = False
+def _shape_of(function: Callable[..., Any]) -> _Shape:
+    key = getattr(function, "__func__", function)
+    bound = key is not function
+    try:
+        known = _shapes.setdefault(key, {})
+    except TypeError:  # an object that nobody can refer to weakly
+        return _look_at(function)
+    shape = known.get(bound)
+    if shape is None:
+        shape = known[bound] = _look_at(function)
+    return shape
+
+
+def _look_at(function: Callable[..., Any]) -> _Shape:
     hints = _hints(function)
-    for name, parameter in inspect.signature(function).parameters.items():
-        if _is_context(hints.get(name, parameter.annotation)):
-            value: Any = context
-        elif name in named:
-            value = named[name]
-        elif not given and parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-            given, value = True, argument
-        else:
-            gap = True  # it has a default, or the call says what is missing
-            continue
-        if parameter.kind in _PLACES and not gap:
-            places.append(value)
-        else:
-            keywords[name] = value
-    return places, keywords
+    parameters = tuple(
+        _Parameter(
+            name,
+            parameter.kind in _PLACES,
+            _is_context(hints.get(name, parameter.annotation)),
+            parameter.kind is not inspect.Parameter.VAR_KEYWORD,
+        )
+        for name, parameter in inspect.signature(function).parameters.items()
+    )
+    bare = inspect.unwrap(function)
+    called = bare if inspect.isroutine(bare) else getattr(bare, "__call__", bare)  # noqa: B004 - its code is wanted
+    return _Shape(parameters, inspect.iscoroutinefunction(called))
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import json
 import os
 import ssl
 import tempfile
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
@@ -99,7 +100,9 @@ async def _client_credentials(given: dict[str, Any], client: httpx2.AsyncClient,
         "client_secret": _field(given, "secret"),
         "resource": str(given.get("audience") or ""),
     }
-    answer = await exchange(client, Outgoing("POST", url, {"Content-Type": FORM}, urlencode(form).encode()), policy)
+    outgoing = Outgoing("POST", url, {"Content-Type": FORM}, urlencode(form).encode())
+    # The secret is in the body, and a redirect would take it along.
+    answer = await exchange(client, outgoing, replace(policy, max_redirects=0))
     token: Any = None
     if not is_failure(answer.status):
         try:

@@ -107,9 +107,8 @@ async def within_limit(
 
 def context_of(execution: StepExecution, call: ActionCall) -> ActionContext:
     """What handlers may know about the action."""
-    run_id = execution.host.run_id
-    key = f"{run_id}:{call.key}" if call.key else execution.idempotency_key
-    return ActionContext(run_id, key, call.attempt, call.action)
+    key = call.key or execution.idempotency_key
+    return ActionContext(execution.host.run_id, key, call.attempt, call.action)
 
 
 def argument_of(inputs: Any, *own: str) -> Any:

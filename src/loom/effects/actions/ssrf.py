@@ -24,6 +24,15 @@ _METADATA = frozenset(
 )
 """Where clouds hand out credentials; two of them look like ordinary addresses."""
 
+_UNICAST = ip_network("2000::/3")
+_SPECIAL = tuple(
+    map(ip_network, (
+        "0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
+        "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4", "2001::/23", "2001:db8::/32", "3fff::/20",
+    ))
+)  # fmt: skip
+"""Set aside for special use, whatever the version of the standard library knows about it."""
+
 _NAT64 = ip_network("64:ff9b::/96")
 _COMPATIBLE = ip_network("::/96")
 
@@ -94,7 +103,7 @@ class HttpPolicy:
         shown = f"{host} ({text})" if host != text else host
         raise HostRefused(
             f"Requests to {shown} are refused: it is {reason}. To allow it, add '{_entry(host, port)}' to "
-            f"{ENVIRONMENT_VARIABLE} or give the runtime http=HttpPolicy.allowing('{_entry(host, port)}')."
+            f"{ENVIRONMENT_VARIABLE} or give loom.connect() http_allow=['{_entry(host, port)}']."
         )
 
 
@@ -112,9 +121,15 @@ def why_refused(address: Address) -> str:
         ("a link-local address", address.is_link_local),
         ("a multicast address", address.is_multicast),
         ("a private address", address.is_private or (isinstance(address, IPv6Address) and address.is_site_local)),
-        ("a reserved address", address.is_reserved or not address.is_global),
+        ("a reserved address", not address.is_global or _is_special(address)),
     )
     return next((kind for kind, applies in kinds if applies), "")
+
+
+def _is_special(address: Address) -> bool:
+    if isinstance(address, IPv6Address) and address not in _UNICAST:
+        return True
+    return any(address in network for network in _SPECIAL if network.version == address.version)
 
 
 def carried(address: Address) -> tuple[Address, ...]:

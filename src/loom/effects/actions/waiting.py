@@ -17,7 +17,6 @@ from loom.expressions.errors import FunctionError
 from loom.flows.calls import ActionCall, ActionOutcome
 from loom.flows.schema_checks import schema_check
 from loom.steps.event_base import Event, HumanResponseEvent, InputRequiredEvent
-from loom.steps.registry import AmbiguousTypeError, UnknownTypeError, choose, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +30,6 @@ async def wait_action(execution: StepExecution, call: ActionCall, services: Serv
     del services
     inputs = call.inputs if isinstance(call.inputs, dict) else {}
     name = _name(inputs)
-    awaited = awaited_type(name)
     check = _check_of(inputs)
     requirements = _requirements(inputs)
     asked: Event | None = _question(call, inputs, name)
@@ -42,7 +40,7 @@ async def wait_action(execution: StepExecution, call: ActionCall, services: Serv
             return timed_out(call)
         try:
             event = await execution.wait(
-                awaited,
+                name,
                 asked,
                 f"action:{call.key or call.action}",
                 requirements,
@@ -57,17 +55,6 @@ async def wait_action(execution: StepExecution, call: ActionCall, services: Serv
         reason = "The answer does not fit the schema." if call.secure else objection
         execution.publish(AnswerRefusedEvent(action=call.action, reason=reason))
         asked = None
-
-
-def awaited_type(name: str) -> type[Event] | str:
-    """The event class of a name, which may be the full one; without a class the name itself, as `FlowEvent`s have it."""
-    try:
-        found = choose(name, (cls for cls in _known_events() if cls.__name__ == name)) or resolve(name)
-    except UnknownTypeError:
-        return name
-    except AmbiguousTypeError as error:
-        raise ActionFailed(str(error), "InvalidInputs") from error
-    return found if issubclass(found, Event) else name
 
 
 def data_of(event: Event) -> Any:
@@ -86,13 +73,6 @@ def _name(inputs: dict[str, Any]) -> str:
     if not isinstance(name, str):
         raise ActionFailed("inputs.event must be the name of an event.", "InvalidInputs")
     return name
-
-
-def _known_events() -> list[type[Event]]:
-    found: list[type[Event]] = [Event]
-    for cls in found:
-        found.extend(sub for sub in cls.__subclasses__() if sub not in found)
-    return found
 
 
 def _check_of(inputs: dict[str, Any]) -> Callable[[Any], str | None]:

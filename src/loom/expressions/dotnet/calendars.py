@@ -77,16 +77,14 @@ def _days_of_schedule(frequency: str, period: int, anchor: datetime, schedule: S
             days = [date.fromordinal(period // 24)]
         case "day":
             days = [date.fromordinal(period)]
-        case "week":
-            if not schedule.weekdays:
-                return _days_like(frequency, period, anchor)
+        case "week" if schedule.weekdays:
             monday = date.fromordinal(period * 7 + 1)
             days = [monday + timedelta(days=number) for number in range(7)]
-        case _:
-            if not (schedule.weekdays or schedule.month_days):
-                return _days_like(frequency, period, anchor)
+        case "month" | "year" if schedule.weekdays or schedule.month_days:
             year, month = (period // 12, period % 12 + 1) if frequency == "month" else (period, anchor.month)
             days = [date(year, month, day) for day in range(1, days_in_month(year, month) + 1)]
+        case _:
+            days = _days_like(frequency, period, anchor)
     return [day for day in days if _is_named(day, schedule)]
 
 

@@ -101,5 +101,5 @@ EN_US = Culture(
     year_month="MMMM yyyy",
     genitive_months=_MONTHS,
     short_genitive_months=_SHORT_MONTHS,
-    numbers=NumberSymbols(currency="$"),
+    numbers=NumberSymbols(currency="$", infinity="∞"),
 )

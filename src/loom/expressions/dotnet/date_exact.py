@@ -128,7 +128,15 @@ def _timestamp(found: dict[str, str], culture: Culture, in_zone: bool) -> Timest
     time = ticks_of_time(hour, int(found.get("minute", 0)), int(found.get("second", 0)), found.get("fraction", ""))
     day = int(found.get("day", 1))
     ticks = ticks_of(full_year(found["year"]), _month_number(found.get("month", "1"), culture), day, time)
+    weekday = culture.days[Timestamp(ticks, utc=False).day.isoweekday() % 7]
+    if "weekday" in found and not _is_short_for(found["weekday"], weekday, culture):
+        raise ValueError(f"that day is a {weekday}")
     return in_utc(ticks, "Z" if in_zone else found.get("zone"))
+
+
+def _is_short_for(name: str, weekday: str, culture: Culture) -> bool:
+    short = culture.short_days[culture.days.index(weekday)]
+    return name.casefold() in (weekday.casefold(), short.casefold())
 
 
 def _hour_of_day(hour: int, period: str, culture: Culture) -> int:

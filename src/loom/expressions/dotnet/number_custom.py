@@ -1,15 +1,17 @@
 """Writing numbers in .NET's custom formats, such as `#,##0.00;(#,##0.00);zero`. Pure.
 
-May import `cultures` and `errors`.
+May import `cultures`, `tokens` and `errors`.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Context, Decimal, DecimalException
+from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
+from loom.expressions.dotnet.tokens import check_format
 from loom.expressions.errors import FunctionError
 
 if TYPE_CHECKING:
@@ -55,10 +57,11 @@ class _Section:
 
 def format_custom(value: int | float | Decimal, fmt: str, symbols: NumberSymbols) -> str:
     """The text of a finite number in a custom format of one to three sections: positive, negative, zero."""
+    check_format(fmt)
     number = _DOUBLE_DIGITS.create_decimal(value) if isinstance(value, float) else Decimal(value)
     try:
         return _in_section(number, _sections(fmt, symbols), symbols)
-    except InvalidOperation:
+    except DecimalException:
         raise FunctionError(f"the number format {fmt[:20]!r}… asks for too many digits") from None
 
 
@@ -145,7 +148,7 @@ def _digits(number: Decimal, section: _Section) -> tuple[str, str, int]:
     if section.exponent and size:
         places = len(section.whole) + len(section.fraction)
         size = Context(prec=max(places, 1), rounding=ROUND_HALF_UP).create_decimal(size)
-        exponent = size.adjusted() - max(len(section.whole), 1) + 1 if section.whole else size.adjusted() + 1
+        exponent = size.adjusted() + 1 - len(section.whole)
         size = _EXACT.scaleb(size, -exponent)
     rounded = _EXACT.quantize(size, Decimal(1).scaleb(-len(section.fraction)))
     whole, _, fraction = f"{rounded:f}".partition(".")
@@ -156,33 +159,28 @@ def _digits(number: Decimal, section: _Section) -> tuple[str, str, int]:
 
 def _written(section: _Section, whole: str, fraction: str, exponent: int, symbols: NumberSymbols) -> str:
     sizes = symbols.group_sizes if section.groups else ()
-    breaks = _breaks(len(whole), sizes)
+    slots = chain(_slots(whole, len(section.whole), symbols.group, sizes), fraction, repeat(""))
     out: list[str] = []
-    place, after_point = len(section.whole), 0
-    if not section.whole and section.has_point:
-        place = -1
-    seen_point = False
     for kind, text in section.parts:
-        if kind == "literal":
-            out.append(text)
-        elif kind == "exponent":
-            out.append(_exponent_text(text, exponent, symbols))
-        elif kind == "point":
-            seen_point = True
-            if place == -1:
-                out.append(whole)
-            if fraction:
-                out.append(symbols.decimal)
-        elif seen_point:
-            out.append(fraction[after_point : after_point + 1])
-            after_point += 1
-        else:
-            # The first placeholder takes all digits that have none of their own.
-            start = 0 if place == len(section.whole) else len(whole) - place
-            for at in range(max(start, 0), len(whole) - place + 1):
-                out.append(whole[at] + (symbols.group if len(whole) - at - 1 in breaks else ""))
-            place -= 1
+        match kind:
+            case "digit":
+                out.append(next(slots))
+            case "point":
+                out.append(("" if section.whole else whole) + (symbols.decimal if fraction else ""))
+            case "exponent":
+                out.append(_exponent_text(text, exponent, symbols))
+            case _:
+                out.append(text)
     return "".join(out)
+
+
+def _slots(whole: str, count: int, separator: str, sizes: tuple[int, ...]) -> list[str]:
+    """What each placeholder before the point writes: one digit, and the first also all that have none of their own."""
+    digits = _with_separators(whole, separator, sizes)
+    spare = len(digits) - count
+    if spare <= 0 or not count:
+        return [""] * -spare + digits if count else []
+    return ["".join(digits[: spare + 1]), *digits[spare + 1 :]]
 
 
 def _exponent_text(text: str, exponent: int, symbols: NumberSymbols) -> str:
@@ -203,7 +201,12 @@ def _breaks(length: int, sizes: tuple[int, ...]) -> set[int]:
     return breaks
 
 
+def _with_separators(whole: str, separator: str, sizes: tuple[int, ...]) -> list[str]:
+    """The digits, some with a group separator behind."""
+    breaks = _breaks(len(whole), sizes)
+    return [digit + (separator if len(whole) - at - 1 in breaks else "") for at, digit in enumerate(whole)]
+
+
 def grouped(whole: str, separator: str, sizes: tuple[int, ...]) -> str:
     """Digits with group separators."""
-    breaks = _breaks(len(whole), sizes)
-    return "".join(digit + (separator if len(whole) - at - 1 in breaks else "") for at, digit in enumerate(whole))
+    return "".join(_with_separators(whole, separator, sizes))

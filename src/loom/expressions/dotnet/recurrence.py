@@ -15,8 +15,6 @@ from loom.expressions.dotnet.zones import UTC, zone_of
 from loom.expressions.errors import FunctionError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from loom.expressions.dotnet.zones import Zone
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3_600}
@@ -43,8 +41,10 @@ class _Plan(NamedTuple):
     schedule: Schedule | None
 
 
-def check_recurrence(recurrence: Mapping[str, Any]) -> list[str]:
+def check_recurrence(recurrence: Any) -> list[str]:
     """What is wrong with a recurrence, each in a sentence; an empty list if it can be kept."""
+    if not isinstance(recurrence, dict):
+        return [f"the recurrence must be an object, not {recurrence!r}"]
     problems = []
     frequency = recurrence.get("frequency")
     if not isinstance(frequency, str) or frequency.lower() not in _FREQUENCIES:
@@ -63,7 +63,7 @@ def check_recurrence(recurrence: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def next_occurrence(recurrence: Mapping[str, Any], after: float) -> float | None:
+def next_occurrence(recurrence: dict[str, Any], after: float) -> float | None:
     """The first time it is due later than `after`, in seconds since 1970; None if there is none any more.
 
     Seconds, minutes and hours without a schedule are counted as they pass; all else follows the clock of the zone. A
@@ -79,7 +79,7 @@ def next_occurrence(recurrence: Mapping[str, Any], after: float) -> float | None
     return None if due is None or (plan.end is not None and due > plan.end) else due
 
 
-def _read(recurrence: Mapping[str, Any], after: float) -> _Plan:
+def _read(recurrence: dict[str, Any], after: float) -> _Plan:
     zone = zone_of(recurrence["timeZone"]) if recurrence.get("timeZone") else UTC
     start, end = (_instant(recurrence.get(name), zone) for name in ("startTime", "endTime"))
     anchor = _local(after if start is None else start, zone)

@@ -94,7 +94,7 @@ def ticks_of_time(hour: int, minute: int, second: int, fraction: str = "") -> in
 
 _ISO = re.compile(
     r"\s*(\d{4})-(\d{1,2})(?:-(\d{1,2}))?"
-    r"(?:(?:[Tt]|\s+)(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,30}))?)?)?"
+    r"(?:([TtZz]|\s+)(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,30}))?)?)?"
     r"\s*([Zz]|[+-]\d{1,2}(?::?\d{2})?)?\s*",
     re.ASCII,
 )
@@ -108,8 +108,10 @@ def parse_iso(text: str) -> Timestamp | None:
     match = _ISO.fullmatch(text)
     if match is None:
         return None
-    year, month, day, hour, minute, second, fraction, zone = match.groups()
+    year, month, day, between, hour, minute, second, fraction, zone = match.groups()
     time = ticks_of_time(int(hour or 0), int(minute or 0), int(second or 0), fraction or "")
+    # `1970-01-01Z00:00:00` is what many people write, and .NET reads it.
+    zone = zone or ("Z" if between in ("Z", "z") else None)
     return in_utc(ticks_of(int(year), int(month), int(day or 1), time), zone)
 
 

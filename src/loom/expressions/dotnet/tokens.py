@@ -1,10 +1,11 @@
-"""Cutting a .NET custom format for dates or time spans into its parts. Pure; may import `errors` only."""
+"""Cutting a .NET custom format for dates or time spans into its parts. Pure; may import `errors` and `limits`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
 from loom.expressions.errors import FunctionError
+from loom.expressions.limits import MAX_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,8 +20,15 @@ class Token(NamedTuple):
     text: str
 
 
+def check_format(pattern: str) -> None:
+    """Refuse a format that is longer than any author writes."""
+    if len(pattern) > MAX_LENGTH:
+        raise FunctionError(f"the format has {len(pattern):,} characters; at most {MAX_LENGTH:,} are read")
+
+
 def tokens_of(pattern: str, letters: str) -> Iterator[Token]:
     """The parts of a pattern in which each of the letters means something; quotes, `\\` and `%` are understood."""
+    check_format(pattern)
     at = 0
     while at < len(pattern):
         char = pattern[at]

@@ -25,7 +25,7 @@ def zone_of(name: str) -> Zone:
     if key.lower() in ("utc", "z"):
         return UTC
     try:
-        return ZoneInfo(_windows_names().get(key.lower(), key))
+        return ZoneInfo(key if "/" in key else _windows_names().get(key.lower(), key))
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise FunctionError(
             f"there is no time zone {name!r}; use a Windows name such as 'Pacific Standard Time' "

@@ -6,6 +6,7 @@ is lxml's (the extra `xml`), imported when first needed; it sees only what `xml_
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from loom.expressions.arguments import check_count, refuse, want_string
@@ -47,19 +48,41 @@ def xpath(xml: Any, path: Any) -> Any:
     except ImportError:
         raise not_installed("xpath", "xml") from None
     # Without its declaration, the text is in no encoding but its own, and there is nothing to load.
-    nodes = [node for node in parse_xml(envelope_text(xml)) if not isinstance(node, Heading)]
+    text = xml_text([node for node in parse_xml(envelope_text(xml)) if not isinstance(node, Heading)])
+    path = want_string("xpath", path)
+    _check_cost(path, text.count("<"))
     parser = etree.XMLParser(
         resolve_entities=False, no_network=True, huge_tree=False, load_dtd=False, strip_cdata=False
     )
     try:
-        root = etree.fromstring(xml_text(nodes), parser)
-        selected = etree.XPath(want_string("xpath", path), regexp=False, smart_strings=False)(root.getroottree())
+        root = etree.fromstring(text, parser)
+        selected = etree.XPath(path, regexp=False, smart_strings=False)(root.getroottree())
     except (etree.XMLSyntaxError, etree.XPathError, ValueError) as error:
-        raise FunctionError(f"cannot select {str(path)[:200]!r}: {error}") from None
+        raise FunctionError(f"cannot select {path[:200]!r}: {error}") from None
     if not isinstance(selected, list):
         return selected
     check_count(len(selected))
     return [_selected(node, etree) for node in selected]
+
+
+_COSTLY = re.compile(
+    r"'[^']*'|\"[^\"]*\"|[\[\]]|//|\.\.|(?:descendant|following|preceding)[a-z-]*\s*::|(?<=[\[(,|=<>+*-])\s*/"
+)
+_MOST_VISITS = 10**9
+
+
+def _check_cost(path: str, nodes: int) -> None:
+    """Refuse a path whose predicates walk the whole document for each of its nodes, and again within that."""
+    depth = deepest = 0
+    for match in _COSTLY.finditer(path):
+        part = match.group()
+        if part in "[]":
+            depth += 1 if part == "[" else -1
+        elif part[0] not in "'\"":
+            deepest = max(deepest, depth)
+    # The exponent is cut off: beyond it, any document of two nodes is too large.
+    if nodes ** min(deepest + 1, 40) > _MOST_VISITS:
+        raise FunctionError(f"cannot select {path[:200]!r}: its predicates would visit {nodes} nodes too many times")
 
 
 def _selected(node: Any, etree: Any) -> Any:

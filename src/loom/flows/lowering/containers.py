@@ -6,7 +6,7 @@ from typing import Any
 
 from loom.flows.diagnostics import at
 from loom.flows.lowering.conditions import condition
-from loom.flows.lowering.context import Action, Lowered, constant, is_expression
+from loom.flows.lowering.context import Action, Lowered, constant
 from loom.flows.lowering.sources import Located
 from loom.flows.nodes.branches import If, Parallel, Scope, Switch
 from loom.flows.nodes.retrying import Retry
@@ -70,12 +70,12 @@ def switch(action: Action) -> Lowered:
     branches = _cases(action)
     default = action.source.field("default")
     values = tuple(value for value, _, _ in branches)
-    parts = [(name, part) for _, name, part in branches]
+    blocks = [_case_block(action, name, part) for _, name, part in branches]
+    single = tuple(_single(part) for _, _, part in branches)
     if default is not None:
-        parts.append(("default", default))
-    blocks = tuple(_case_block(action, name, part) for name, part in parts)
-    single = tuple(_single(part) for _, part in parts)
-    return Lowered(Switch(on=asked, cases=values, has_default=default is not None, single=single), blocks)
+        blocks.append(_default_block(action, default))
+        single = (*single, _single(default))
+    return Lowered(Switch(on=asked, cases=values, has_default=default is not None, single=single), tuple(blocks))
 
 
 def _cases(action: Action) -> list[tuple[Any, str, Located]]:
@@ -105,7 +105,7 @@ def _case_value(action: Action, part: Located, name: str) -> Any:
         if not action.loom:
             action.low.problems.error(part.path, "a case needs 'case': the value that it stands for")
         return name
-    if is_expression(value.value):
+    if isinstance(value.value, str) and "@" in value.value:
         template = action.low.text(value, lenient=action.loom)
         if template is not None and template.is_constant:
             return template.value
@@ -116,8 +116,13 @@ def _case_value(action: Action, part: Located, name: str) -> Any:
 def _case_block(action: Action, name: str, part: Located) -> int:
     if _single(part):
         return action.block(part, only=_own_name(action, part, name))
-    has_actions = part.child("actions") is not None
-    return action.block(_branch(part) if has_actions or name == "default" else None)
+    return action.block(part.child("actions"))
+
+
+def _default_block(action: Action, part: Located) -> int:
+    if _single(part):
+        return action.block(part, only=_own_name(action, part, "default"))
+    return action.block(_branch(part))
 
 
 def _own_name(action: Action, part: Located, key: str) -> str:

@@ -18,11 +18,12 @@ from loom.flows.diagnostics import Problems
 from loom.flows.document import Document
 from loom.flows.limits import Limits
 from loom.flows.lowering.sources import Located, Source
+from loom.flows.plain import MAKES_ODD_VALUES, cleaned
 from loom.flows.program import Block, Node, Value
 
 if TYPE_CHECKING:
     from loom.expressions import Template
-    from loom.flows.nodes.base import Operation
+    from loom.flows.operation import Operation
 
 
 class Reference(NamedTuple):
@@ -106,9 +107,12 @@ class Lowering:
         """A part of the document in which every text is a template; what is not there is the default."""
         if part is None:
             return constant(default)
-        if not self._reads(part, lenient):
+        templates = self._templates(part, lenient)
+        if None in templates:
             return constant(None)
-        return compile_value(part.value, path=self.within(part.path), lenient=lenient)
+        value = compile_value(part.value, path=self.within(part.path), lenient=lenient)
+        functions = {call.function.lower() for template in templates if template is not None for call in template.calls}
+        return value if functions.isdisjoint(MAKES_ODD_VALUES) else cleaned(value)
 
     def text(self, part: Located, *, lenient: bool, lenient_reads: bool = False) -> Template | None:
         """One template; None, and a problem, if it does not parse."""
@@ -126,10 +130,10 @@ class Lowering:
         problem = call_problem(function, arguments)
         self.references.append(Reference(self.owner, path, function.lower(), name, problem))
 
-    def _reads(self, part: Located, lenient: bool) -> bool:
-        """Report every template in it that does not parse, and keep what the others refer to."""
+    def _templates(self, part: Located, lenient: bool) -> list[Template | None]:
+        """Every template in it, with what it refers to kept; None, and a problem, for one that does not parse."""
         texts = [Located(text, path) for path, text in templates_in(part.value, part.path)]
-        return None not in [self.text(text, lenient=lenient) for text in texts]
+        return [self.text(text, lenient=lenient) for text in texts]
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,8 @@ def until(action: Action) -> Lowered:
 
 def _limit(action: Action, key: str) -> Located | None:
     limit = action.source.field("limit")
+    if limit is not None and not isinstance(limit.value, dict | None):
+        action.low.problems.error(limit.path, "a limit must be an object with 'count' and 'timeout'")
     found = limit.child(key) if limit is not None else None
     return found if found is not None and found.value is not None else None
 

@@ -10,7 +10,7 @@ from loom.flows.lowering.context import Action, constant, is_expression, is_fore
 from loom.flows.lowering.quantities import duration
 from loom.flows.lowering.sources import Located, Source
 from loom.flows.program import RetryPolicy, StaticResult
-from loom.flows.schemas_table import retries_by_default
+from loom.flows.schemas_table import is_call, retries_by_default
 
 _TYPES = ("none", "fixed", "exponential", "default")
 _MAX_RETRIES = 90
@@ -26,7 +26,9 @@ def retry_policy(action: Action) -> RetryPolicy | None:
     if source.type == "retry":
         return None
     loom = action.place.loom
-    part = action.place.retry or source.field("retryPolicy") or source.top("retry")
+    part = action.place.retry or source.top("retryPolicy") or source.top("retry")
+    if part is None and is_call(source.type):  # Elsewhere, `inputs` may be anything.
+        part = source.input("retryPolicy")
     if part is None or part.value is None:
         return _AZURE if not loom and retries_by_default(source.type) else None
     if not isinstance(part.value, dict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from loom.flows.diagnostics import at
@@ -42,7 +42,7 @@ class Located(NamedTuple):
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Source:
     """One action of the document."""
 
@@ -51,40 +51,39 @@ class Source:
     path: str
     around: bool
     """Whether it stands in a container of Loom's."""
+    type: str = field(init=False)
+    """In lower case; empty if it has none."""
+    loom: bool = field(init=False)
+    """Whether it speaks Loom's dialect: like what it stands in, or of its own accord."""
+    _inputs: Located = field(init=False)
 
-    @property
-    def type(self) -> str:
-        """In lower case; empty if it has none."""
+    def __post_init__(self) -> None:
         kind = self.data.get("type")
-        return kind.lower() if isinstance(kind, str) else ""
-
-    @property
-    def loom(self) -> bool:
-        """Whether it speaks Loom's dialect: like what it stands in, or of its own accord."""
-        return container_is_loom(self.type, self.data, around=self.around)
+        self.type = kind.lower() if isinstance(kind, str) else ""
+        self.loom = container_is_loom(self.type, self.data, around=self.around)
+        self._inputs = Located(self.data.get("inputs"), at(self.path, "inputs"))
 
     def top(self, key: str) -> Located | None:
         """A field of the action itself."""
-        return Located(self.data, self.path).child(key)
+        return Located(self.data[key], at(self.path, key)) if key in self.data else None
 
     def field(self, *keys: str) -> Located | None:
         """The first field of these names: of the action itself, or under `inputs`."""
         for key in keys:
-            found = self.top(key) or Located(self.data.get("inputs"), at(self.path, "inputs")).child(key)
+            found = self.top(key) or self._inputs.child(key)
             if found is not None:
                 return found
         return None
 
     def input(self, key: str) -> Located | None:
         """A field under `inputs`; in Loom's dialect also of the action itself."""
-        found = Located(self.data.get("inputs"), at(self.path, "inputs")).child(key)
+        found = self._inputs.child(key)
         return found or (self.top(key) if self.loom and key != "type" else None)
 
     def inputs(self) -> Located:
         """All inputs. In Loom's dialect they may stand in the action itself, beside the keys that every action has."""
-        path = at(self.path, "inputs")
         if "inputs" in self.data or not self.loom:
-            return Located(self.data.get("inputs"), path)
+            return self._inputs
         own = {key: value for key, value in self.data.items() if key not in _EVERYWHERE}
         return Located(own or None, self.path)
 

@@ -50,10 +50,11 @@ def _variables(action: Action) -> list[Located]:
 
 def _spec(action: Action, part: Located) -> VariableSpec | None:
     name, kind = part.child("name"), part.child("type")
+    if name is not None:
+        _declare(action, name)
     if name is None or kind is None:
         action.low.problems.error(part.path, f"a variable needs '{'name' if name is None else 'type'}'")
         return None
-    _declare(action, name)
     return VariableSpec(
         name=action.value(name),
         type=_type(action, kind),

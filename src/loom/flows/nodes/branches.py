@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from loom.expressions.values import kind_of
-from loom.flows.nodes.base import Operation, outputs_by_name
+from loom.flows.nodes.base import outputs_by_name
+from loom.flows.operation import Operation
 from loom.flows.program import Value
 
 if TYPE_CHECKING:

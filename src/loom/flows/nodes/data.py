@@ -13,7 +13,7 @@ from loom.expressions import ExpressionError
 from loom.expressions.errors import FunctionError
 from loom.expressions.invoke import call_function
 from loom.expressions.values import is_envelope, kind_of, text_of
-from loom.flows.nodes.base import Operation
+from loom.flows.operation import Operation
 from loom.flows.program import Value
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from loom.core.records import EventRecord
 from loom.expressions.values import text_of
 from loom.flows.calls import RESPONSE_KIND, FlowResponse
 from loom.flows.ending import end_flow
-from loom.flows.nodes.base import Operation
+from loom.flows.operation import Operation
 from loom.flows.program import Value
 
 if TYPE_CHECKING:

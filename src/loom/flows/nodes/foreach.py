@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from loom.expressions import ExpressionError
 from loom.expressions.values import kind_of
-from loom.flows.nodes.base import Operation
+from loom.flows.operation import Operation
 from loom.flows.outcomes import invalid_template
 from loom.flows.program import Value
 from loom.flows.state import EachState

@@ -17,7 +17,8 @@ from loom.core.planner import Publish
 from loom.core.records import EventRecord
 from loom.expressions.values import kind_of
 from loom.flows.calls import LOOP_KIND, LoopIteration
-from loom.flows.nodes.base import Operation, outputs_by_name
+from loom.flows.nodes.base import outputs_by_name
+from loom.flows.operation import Operation
 from loom.flows.program import Value
 from loom.flows.records import MASK
 from loom.flows.state import LoopState

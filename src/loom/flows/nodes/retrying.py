@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from loom.flows.nodes.base import Operation, outputs_by_name
+from loom.flows.nodes.base import outputs_by_name
+from loom.flows.operation import Operation
 
 if TYPE_CHECKING:
     from loom.flows.program import Node

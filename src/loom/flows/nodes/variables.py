@@ -12,7 +12,7 @@ from typing_extensions import override
 from loom.expressions.errors import FunctionError
 from loom.expressions.invoke import call_function
 from loom.expressions.values import is_number, kind_of, text_of
-from loom.flows.nodes.base import Operation
+from loom.flows.operation import Operation
 from loom.flows.program import Value
 from loom.flows.state import Variable
 
@@ -81,8 +81,10 @@ class InitializeVariables(Operation):
                 return
             variable = Variable(name, spec.type)
             try:
-                preset = existing is not None and existing.preset
-                value = _fitting(variable, existing.value if existing is not None and preset else value)
+                if existing is not None and existing.preset:
+                    value = existing.value
+                # Real flows begin variables of any type with null.
+                value = _fitting(variable, value) if value is not None else None
             except FunctionError as error:
                 walk.fail(frame, node, WRONG_KIND, str(error))
                 return

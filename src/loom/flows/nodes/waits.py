@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from loom.expressions.values import is_number
-from loom.flows.nodes.base import Operation
+from loom.flows.operation import Operation
 from loom.flows.program import Value
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ May import loom.core, loom.effects, loom.flows, loom.steps, loom.store and the r
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -17,7 +16,7 @@ from loom.effects.stored import StoredBodies
 from loom.flows.calls import START_KIND
 from loom.flows.document import digest_of
 from loom.runtime.code import ActionBodies, flow_planner
-from loom.runtime.flow import Flow
+from loom.runtime.flow import Flow, seed_of
 from loom.runtime.load import flow_of
 from loom.steps.planner import StepsPlanner, takes
 from loom.steps.tagged import TaggedSerializer
@@ -168,5 +167,5 @@ class RegisteredFlow(Registered):
         if event is None or event.kind.name != START_KIND.name:
             body = self.convert.read_value(spec.inputs) if spec.inputs is not None else None
             event = self.convert.record(self.workflow._start_event(None, {"body": body}))
-        seed = spec.seed or int.from_bytes(sha256(run_id.encode()).digest()[:8])
+        seed = spec.seed or seed_of(run_id)
         return TickStartRun(at=now, run_id=run_id, config=self.config, event=event, seed=seed)

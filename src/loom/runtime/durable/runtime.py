@@ -20,26 +20,24 @@ from typing_extensions import override
 from loom.effects.actions.actors import ActorWorkflow
 from loom.effects.actions.outcomes import Services
 from loom.effects.actions.ssrf import HttpPolicy
-from loom.effects.flow_convert import FlowStartEvent
-from loom.flows.plain import plain_value
 from loom.runtime.durable.actors import ACTORS, StoredActors
 from loom.runtime.durable.calls import StoredRuns
 from loom.runtime.durable.elsewhere import CodeElsewhere
 from loom.runtime.durable.handle import RunHandle
 from loom.runtime.durable.names import check_name, check_tags
-from loom.runtime.durable.registered import RegisteredFlow, registered
+from loom.runtime.durable.registered import registered
 from loom.runtime.durable.residents import Residents
 from loom.runtime.durable.scanner import Scanner
 from loom.runtime.durable.settings import Settings
+from loom.runtime.durable.starting import check_same, flow_start, start_spec
 from loom.runtime.flow import Flow
 from loom.steps.context import Context
 from loom.steps.errors import WorkflowRuntimeError
-from loom.steps.events import StartEvent
 from loom.steps.handler import WorkflowHandler
 from loom.steps.workflow import Workflow
 from loom.store import codec
 from loom.store.committer import Committer
-from loom.store.errors import RunExists, StoreError, StoreUnavailable
+from loom.store.errors import StoreError, StoreUnavailable
 from loom.store.operations import Started, StartRun
 from loom.store.records import RunHead, RunRow, StoredRun
 
@@ -50,7 +48,7 @@ if TYPE_CHECKING:
     from loom.core.state import BrokerState
     from loom.runtime.durable.registered import Registered
     from loom.runtime.durable.resident import Resident
-    from loom.steps.events import StopEvent
+    from loom.steps.events import StartEvent, StopEvent
     from loom.steps.state_store import InMemoryStateStore
     from loom.store.ports import Store
     from loom.store.records import Member
@@ -266,37 +264,11 @@ class DurableRuntime(StoredRuns):
         check_name("The name of a workflow", workflow)
         check_name("A run_id", run_id if run_id is not None else "new")
         check_tags(tags or {})
+        code = self.codes.get(workflow)
         if parameters is not None or variables is not None:
-            inputs = self._flow_start(workflow, inputs, parameters or {}, variables or {})
-        spec = self._start_spec(workflow, inputs)
+            inputs = flow_start(workflow, code, inputs, parameters or {}, variables or {})
+        spec = start_spec(code, self.convert_for(workflow), inputs)
         return await self._start(workflow, run_id or uuid.uuid4().hex, spec, tags or {})
-
-    def _flow_start(
-        self, workflow: str, body: Any, parameters: dict[str, Any], variables: dict[str, Any]
-    ) -> FlowStartEvent:
-        """The whole start of a flow, checked if the flow is at hand."""
-        code = self.codes.get(workflow)
-        given = {"body": body, "parameters": parameters, "variables": variables}
-        if code is None:
-            return FlowStartEvent(**{key: plain_value(value, key) for key, value in given.items()})
-        if not isinstance(code.workflow, Flow):
-            raise TypeError(f"{workflow!r} is no flow: it has no parameters and no variables.")
-        return code.workflow._start_event(None, given)
-
-    def _start_spec(self, workflow: str, inputs: Any) -> codec.StartSpec:
-        event = inputs if isinstance(inputs, StartEvent) else None
-        if isinstance(self.codes.get(workflow), RegisteredFlow):
-            return self.codes[workflow].start_spec(None if event is not None else inputs, event)
-        values = inputs if isinstance(inputs, dict) else {}
-        if inputs is not None and event is None and not isinstance(inputs, dict):
-            raise TypeError(f"The input of a run is a dict or a StartEvent, not {type(inputs).__name__}.")
-        code = self.codes.get(workflow)
-        if code is not None:
-            return code.start_spec(values, event)
-        convert = self.convert_for(workflow)
-        if event is not None:
-            return codec.StartSpec(event=convert.record(event))
-        return codec.StartSpec(inputs=convert.value(values))
 
     async def _start(self, name: str, run_id: str, spec: codec.StartSpec, tags: dict[str, str]) -> WorkflowHandler:
         residents, code, now = self._residents, self.codes.get(name), self.now()
@@ -325,7 +297,7 @@ class DurableRuntime(StoredRuns):
             if here and residents is not None:
                 residents.arrived(run_id)
         if not started.created:
-            _check_same(run_id, started, name, start)
+            check_same(run_id, started, name, start)
         return self._handler_for(run_id, name, None)
 
     async def _submit_start(self, operation: StartRun) -> Started:
@@ -407,16 +379,6 @@ class DurableRuntime(StoredRuns):
 
     def track_workflow(self, workflow: Workflow) -> None:
         """A workflow was made that will use this runtime: it is registered with its first run."""
-
-
-def _check_same(run_id: str, found: Started, name: str, start: bytes) -> None:
-    """A start that is repeated is fine; another one under the same id is not."""
-    if found.workflow != name:
-        raise RunExists(run_id, f"as a run of {found.workflow!r}")
-    if found.start != start:
-        before, now = codec.decode_start(run_id, found.start), codec.decode_start(run_id, start)
-        if before.inputs is None or before.inputs != now.inputs:
-            raise RunExists(run_id, "with another input")
 
 
 def _has_failed(task: asyncio.Task[None]) -> bool:

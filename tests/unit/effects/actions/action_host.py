@@ -104,7 +104,7 @@ class ActionHost:
         self._outcome = result
 
     def start_of(self, workflow: Any, inputs: dict[str, Any], start_event: Any) -> tuple[str, Any]:
-        return workflow, inputs
+        return workflow, (inputs, start_event)
 
     def report(self, tick: Any) -> None:
         match tick:
@@ -172,7 +172,7 @@ class ActionHost:
         source = execution.next_source()
         if execution.is_repeated(source):
             return False
-        tick = TickEditStore(self.at, edit.base_version, edit.changed, source=source)
+        tick = TickEditStore(at=self.at, base_version=edit.base_version, changed=edit.changed, source=source)
         self._had(tick, "edit")
         self.report(tick)
         return True
@@ -180,4 +180,4 @@ class ActionHost:
 
 def call_of(kind: str, inputs: Any = None, **more: Any) -> ActionCall:
     """A call of an action named `A`."""
-    return ActionCall("A", kind, inputs, key="A#0", first_at=1_000.0, **more)
+    return ActionCall("A", kind, inputs, key="run-1:A:0", first_at=1_000.0, **more)

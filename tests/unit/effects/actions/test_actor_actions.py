@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 from action_host import ActionHost, Crash, call_of
+from msgspec.structs import replace
 
+from loom import connect
 from loom.effects.actions.actor import store_key
 from loom.effects.actions.actor_port import ActorMessage, ActorReply
 from loom.effects.actions.actors import ActorWorkflow
@@ -15,9 +19,11 @@ from loom.effects.actions.handlers import ActionContext, Handlers
 from loom.effects.actions.outcomes import Services
 from loom.effects.actions.ssrf import HttpPolicy
 
+_numbers = count()
+
 
 def told(given: Any = None, actor: str = "counter", **more: Any) -> Any:
-    return call_of("actor", {"actorType": actor, "input": given, **more})
+    return replace(call_of("actor", {"actorType": actor, "input": given, **more}), key=f"A#{next(_numbers)}")
 
 
 @pytest.fixture
@@ -112,6 +118,7 @@ async def test_actors_that_are_not_there(host: ActionHost) -> None:
     outcome = await host.run(told(1, actorId="7"))
     assert (outcome.status, outcome.code) == ("Failed", "ActorNotAvailable")
     assert "loom.connect" in outcome.message
+    assert (await host.run(told(1, actorId=""))).code == "InvalidInputs"
 
 
 async def test_state_that_is_no_data_fails_the_message(host: ActionHost) -> None:
@@ -190,7 +197,7 @@ async def test_a_caller_that_crashes_in_its_wait_does_not_ask_again(host: Action
     with pytest.raises(Crash):
         await host.run(told(5, actorId="a"))
     assert (await host.resume()).outputs == 5
-    assert port.told == ["run-1:A#0:0"]
+    assert len(port.told) == 1
     await port.close()
 
 
@@ -204,3 +211,40 @@ async def test_actors_that_do_not_reply_in_time(host: ActionHost) -> None:
     call = call_of("actor", {"actorType": "counter", "actorId": 7}, timeout_s=30.0)
     assert (await host.run(call)).status == "TimedOut"
     assert host.waits[0].timeout_s == 30.0
+
+
+async def test_a_crash_before_the_reply_repeats_the_reply_only(host: ActionHost, tmp_path: Path) -> None:
+    taken: list[int] = []
+
+    @host.handlers.actor("sum")
+    def add(given: int, state: dict[str, int]) -> int:
+        taken.append(given)
+        state["sum"] = state.get("sum", 0) + given
+        return state["sum"]
+
+    class Post:
+        def __init__(self, works: bool) -> None:
+            self.works = works
+            self.replies: asyncio.Queue[Any] = asyncio.Queue()
+
+        async def tell(self, run_id: str, message: ActorMessage) -> None: ...
+
+        async def reply(self, run_id: str, reply: ActorReply) -> None:
+            self.replies.put_nowait(reply.outputs)
+            if not self.works:
+                await asyncio.Event().wait()
+
+    async def life(works: bool, *given: int) -> list[Any]:
+        post = Post(works)
+        async with connect(f"sqlite:///{tmp_path}/runs.db") as runtime:
+            runtime.register(ActorWorkflow(post, host.handlers), name="actor")
+            await runtime.start("actor", {}, run_id="actor:sum:a")
+            for number in given:
+                message = ActorMessage(key=f"k{number}", actor_type="sum", reply_to="r", input=number)
+                await runtime.send_event("actor:sum:a", message, event_id=message.key)
+            expected = 1 if not works else 2
+            return [await asyncio.wait_for(post.replies.get(), 5) for _ in range(expected)]
+
+    assert await life(False, 5) == [5]
+    assert await life(True, 5, 7) == [5, 12]
+    assert taken == [5, 7]

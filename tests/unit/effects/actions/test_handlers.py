@@ -17,8 +17,8 @@ from pydantic import BaseModel
 
 from loom.effects.actions.binding import BODIES, ActionBinding
 from loom.effects.actions.handlers import HANDLERS, ActionContext, Handlers, activity
-from loom.effects.actions.plain import NotPlainData, plain
 from loom.effects.actions.outcomes import ActionFailed
+from loom.effects.actions.plain import NotPlainData, plain
 from loom.effects.convert import MissingTypeError
 
 
@@ -72,7 +72,7 @@ async def test_the_context_comes_to_whoever_asks_for_it(host: ActionHost) -> Non
     def without() -> str:
         return "called"
 
-    known = {"run_id": "run-1", "idempotency_key": "run-1:A#0", "attempt": 2, "action": "A"}
+    known = {"run_id": "run-1", "idempotency_key": "run-1:A:0", "attempt": 2, "action": "A"}
     call = call_of("activity", {"activityType": "a", "input": 1}, attempt=2)
     assert (await host.run(call)).outputs == [known, 1, 3]
     assert (await host.run(activity_call("b", input=1))).outputs == ["A", 1, 3]
@@ -194,7 +194,12 @@ async def test_connectors_answer_like_servers(
 
 async def test_connectors_get_their_inputs(host: ActionHost) -> None:
     host.handlers.action("X")(lambda inputs: {"body": inputs})
-    for inputs, given in [({"input": 1}, 1), ({"input": 1, "b": 2}, {"input": 1, "b": 2}), (None, {}), ("text", "text")]:
+    for inputs, given in [
+        ({"input": 1}, 1),
+        ({"input": 1, "b": 2}, {"input": 1, "b": 2}),
+        (None, {}),
+        ("text", "text"),
+    ]:
         assert (await host.run(call_of("x", inputs))).outputs["body"] == given
 
 

@@ -61,7 +61,14 @@ async def test_server_asks_for_patience(server: ActionServer) -> None:
 
 
 async def test_headers_of_the_connection_are_dropped(server: ActionServer) -> None:
-    headers = {"Host": "evil", "Content-Length": "9", "Cookie": "no", "Accept-Language": "de", "X-Own": 5, "X-Nil": None}
+    headers = {
+        "Host": "evil",
+        "Content-Length": "9",
+        "Cookie": "no",
+        "Accept-Language": "de",
+        "X-Own": 5,
+        "X-Nil": None,
+    }
     await send(server, headers=headers, cookie="a=b")
     got = server.asked[0].headers
     assert got["Host"].startswith("127.0.0.1")
@@ -92,6 +99,15 @@ async def test_bodies_are_sent_by_their_kind(
         assert asked.headers.get("Content-Type", asked.headers.get("content-type")) == content_type
 
 
+async def test_parts_of_parts_stay_packed(server: ActionServer) -> None:
+    inner = {"$content-type": "multipart/mixed; boundary=x", "$multipart": [{"body": "deep"}]}
+    server.replies["/echo"] = lambda asked: Reply(200, asked.body, content_type=asked.headers["Content-Type"])
+    outcome = await send(server, "/echo", method="POST", body={"$multipart": [{"body": inner}]})
+    (part,) = outcome.outputs["body"]["$multipart"]
+    assert set(part["body"]) == {"$content-type", "$content"}
+    assert b"deep" in base64.b64decode(part["body"]["$content"])
+
+
 async def test_multipart_goes_there_and_back(server: ActionServer) -> None:
     parts = [
         {"headers": {"Content-Disposition": 'form-data; name="a"', "Content-Type": "text/plain"}, "body": "one"},
@@ -111,13 +127,17 @@ async def test_multipart_goes_there_and_back(server: ActionServer) -> None:
         (b"NaN", "application/json", "NaN"),
         (b"", "application/json", None),
         (b'{"a": 2}', "application/problem+json", {"a": 2}),
+        (b"[" * 150 + b"]" * 150 + b" ", "application/json", json.loads("[" * 150 + "]" * 150)),
+        (b"[" * 300 + b"]" * 300, "application/json", "[" * 300 + "]" * 300),
+        (b"[" * 100_000, "application/json", "[" * 100_000),
+        (b"\xef\xbb\xbfx", "text/plain", "x"),
+        (b"x", "text/plain; charset=undefined", "x"),
+        ("ü".encode("utf-16-le"), "text/plain; charset=utf-16", "ü"),
         (b"<a/>", "application/xml", {"$content-type": "application/xml", "$content": "PGEvPg=="}),
         (b"\0\1", "", {"$content-type": "application/octet-stream", "$content": "AAE="}),
     ],
 )
-async def test_answers_are_read_by_their_type(
-    server: ActionServer, data: bytes, content_type: str, body: Any
-) -> None:
+async def test_answers_are_read_by_their_type(server: ActionServer, data: bytes, content_type: str, body: Any) -> None:
     server.replies["/data"] = Reply(200, data, content_type=content_type)
     assert (await send(server, "/data")).outputs["body"] == body
 
@@ -133,7 +153,7 @@ async def test_posts_carry_an_idempotency_key_unless_the_author_does(server: Act
         await send(server, method=method)
     await send(server, method="POST", headers={"idempotency-key": "mine"})
     keys = [asked.headers.get("Idempotency-Key", asked.headers.get("idempotency-key")) for asked in server.asked]
-    assert keys == ["run-1:A%230", "run-1:A%230", None, None, "mine"]
+    assert keys == ["run-1:A:0", "run-1:A:0", None, None, "mine"]
 
 
 @pytest.mark.parametrize(
@@ -165,8 +185,17 @@ async def test_client_credentials_are_exchanged_for_a_token(server: ActionServer
     assert server.asked[1].headers["Authorization"] == "Bearer T"
     server.replies["/my%20tenant/oauth2/token"] = Reply(401, b"{}")
     refused = await send(server, authentication=given)
+    assert server.asked[-1].path.endswith("/token")
     assert (refused.status, refused.code) == ("Failed", "AuthenticationFailed")
     assert "401" in refused.message
+
+
+async def test_the_secret_for_a_token_is_not_redirected(server: ActionServer) -> None:
+    with serving() as stranger:
+        server.replies["/t/oauth2/token"] = Reply(307, headers={"Location": f"{stranger.url}/token"})
+        given = {"type": "ActiveDirectoryOAuth", "authority": server.url, "tenant": "t", "clientId": "c", "secret": "s"}
+        assert (await send(server, authentication=given)).status == "Failed"
+        assert stranger.asked == []
 
 
 @pytest.mark.parametrize(
@@ -195,7 +224,9 @@ async def test_redirects_are_followed_and_strangers_get_no_credentials(server: A
         auth = {"type": "Raw", "value": "secret"}
         assert (await send(server, "/same", authentication=auth, **secrets)).outputs["body"] == {"a": 1}
         assert server.asked[1].headers["Authorization"] == "secret"
-        assert (await send(server, "/away", method="POST", body={}, authentication=auth, **secrets)).status == "Succeeded"
+        assert (
+            await send(server, "/away", method="POST", body={}, authentication=auth, **secrets)
+        ).status == "Succeeded"
         got = {name.lower(): value for name, value in stranger.asked[0].headers.items()}
         assert stranger.asked[0].method == "POST"
         assert got["accept"] == "a/b"
@@ -285,10 +316,19 @@ async def test_silent_server_is_a_timeout(server: ActionServer) -> None:
     release.set()
 
 
-@pytest.mark.parametrize("uri", ["ftp://host/x", "nothing", "http://", "file:///etc/passwd", "", None, 5, "http://[::1"])
+@pytest.mark.parametrize(
+    "uri", ["ftp://host/x", "nothing", "http://", "file:///etc/passwd", "", None, 5, "http://[::1"]
+)
 async def test_uris_that_cannot_be(uri: Any) -> None:
     outcome = await ActionHost().run(call_of("http", {"uri": uri}))
     assert (outcome.status, outcome.code) == ("Failed", "InvalidInputs")
+
+
+@pytest.mark.parametrize("headers", [{"X": "a\r\nHost: evil"}, {"X\n": "a"}, {"X": "\0"}, {"X": "ü"}, ["X"]])
+async def test_headers_that_cannot_be(server: ActionServer, headers: Any) -> None:
+    outcome = await send(server, headers=headers)
+    assert (outcome.status, outcome.code) == ("Failed", "InvalidInputs")
+    assert server.asked == []
 
 
 async def test_secure_messages_are_hidden(server: ActionServer) -> None:

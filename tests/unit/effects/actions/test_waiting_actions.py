@@ -65,7 +65,7 @@ async def test_refused_answers_are_told_and_the_wait_goes_on(host: ActionHost) -
     assert all(isinstance(note, AnswerRefusedEvent) for note in refused)
     assert "maybe" in refused[0].reason
     assert "approved" in refused[1].reason
-    assert [(wait.waiter_id, wait.occurrence) for wait in host.waits] == [("action:A#0", n) for n in range(3)]
+    assert [(wait.waiter_id, wait.occurrence) for wait in host.waits] == [("action:run-1:A:0", n) for n in range(3)]
 
 
 async def test_a_crash_asks_and_complains_once(host: ActionHost) -> None:
@@ -79,12 +79,10 @@ async def test_a_crash_asks_and_complains_once(host: ActionHost) -> None:
 
 
 @pytest.mark.parametrize(
-    ("timeout", "limit", "waited"), [("PT10S", None, 10), (30, 20.0, 20), (None, 5.0, 5), ("PT5S", 60.0, 5)]
+    ("own", "limit", "waited"), [("PT10S", None, 10), (30, 20.0, 20), (None, 5.0, 5), ("PT5S", 60.0, 5)]
 )
-async def test_waits_end_at_the_earliest_limit(
-    host: ActionHost, timeout: Any, limit: float | None, waited: float
-) -> None:
-    outcome = await host.run(call_of("waitforevent", {"timeout": timeout}, timeout_s=limit))
+async def test_waits_end_at_the_earliest_limit(host: ActionHost, own: Any, limit: float | None, waited: float) -> None:
+    outcome = await host.run(call_of("waitforevent", {"timeout": own}, timeout_s=limit))
     assert (outcome.status, outcome.code) == ("TimedOut", "ActionTimedOut")
     assert host.waits[0].timeout_s == waited
 
@@ -136,14 +134,14 @@ def hook(server: ActionServer, **more: Any) -> Any:
 
 
 async def test_a_webhook_subscribes_once_and_waits_for_the_call(host: ActionHost, server: ActionServer) -> None:
-    host.inbox.append(CallbackEvent(key="A#0", body={"done": 1}, headers={"X": "y"}))
+    host.inbox.append(CallbackEvent(key="run-1:A:0", body={"done": 1}, headers={"X": "y"}))
     host.crash_after = 2
     with pytest.raises(Crash):
         await host.run(hook(server))
     outcome = await host.resume()
     assert outcome.outputs == {"statusCode": 200, "headers": {"X": "y"}, "queries": {}, "body": {"done": 1}}
     assert [asked.path for asked in server.asked] == ["/subscribe"]
-    assert host.waits[0].requirements == (("key", "A#0"),)
+    assert host.waits[0].requirements == (("key", "run-1:A:0"),)
 
 
 async def test_a_webhook_that_is_not_called_unsubscribes(host: ActionHost, server: ActionServer) -> None:
@@ -176,25 +174,35 @@ async def test_children_are_started_by_name(host: ActionHost, inputs: dict[str, 
     host.child_result = StopEvent(result={"answer": 42})
     outcome = await host.run(call_of("workflow", inputs))
     assert (outcome.status, outcome.outputs) == ("Succeeded", {"answer": 42})
-    assert [(child.workflow, child.start) for child in host.children] == [("child", {"body": {"x": 1}})]
+    assert [(child.workflow, child.start) for child in host.children] == [("child", ({"x": 1}, None))]
 
 
 @pytest.mark.parametrize(
     ("end", "status", "code", "outputs"),
     [
         (FlowEnd("Succeeded", {"o": 1}), "Succeeded", "OK", {"o": 1}),
-        (FlowEnd("Succeeded", {}, {"statusCode": 201, "body": 1}), "Succeeded", "Created", {"statusCode": 201, "body": 1}),
+        (
+            FlowEnd("Succeeded", {}, {"statusCode": 201, "body": 1}),
+            "Succeeded",
+            "Created",
+            {"statusCode": 201, "body": 1},
+        ),
         (FlowEnd("Succeeded", {}, {"statusCode": 404}), "Failed", "NotFound", {"statusCode": 404}),
         (FlowEnd("Failed", {}, error={"code": "Bad", "message": "m"}), "Failed", "Bad", {}),
         (FlowEnd("TimedOut"), "TimedOut", "ChildRunFailed", {}),
     ],
 )
-async def test_the_end_of_a_flow_decides(
-    host: ActionHost, end: FlowEnd, status: str, code: str, outputs: Any
-) -> None:
+async def test_the_end_of_a_flow_decides(host: ActionHost, end: FlowEnd, status: str, code: str, outputs: Any) -> None:
     host.child_result = StopEvent(result=flow_result(end))
     outcome = await host.run(call_of("workflow", {"workflow": "child"}))
     assert (outcome.status, outcome.code, outcome.outputs) == (status, code, outputs)
+
+
+async def test_children_may_be_given_more_than_a_body(host: ActionHost) -> None:
+    host.child_result = StopEvent(result=None)
+    await host.run(call_of("workflow", {"workflow": "child", "body": [1], "headers": {"X": "y"}}))
+    _, event = host.children[0].start
+    assert (event.body, event.headers, event.parameters) == ([1], {"X": "y"}, {})
 
 
 async def test_children_that_fail(host: ActionHost) -> None:

@@ -54,7 +54,7 @@ def test_formats_of_english(fmt: str, text: str) -> None:
     assert format_timestamp(MOMENT, fmt, EN_US) == text
 
 
-@pytest.mark.parametrize("fmt", ["q", "i", "%", "'open", "yyyy\\", "ffffffff", "%%"])
+@pytest.mark.parametrize("fmt", ["q", "i", "%", "'open", "yyyy\\", "ffffffff", "%%", "x" * 9000])
 def test_formats_that_mean_nothing_are_refused(fmt: str) -> None:
     with pytest.raises(FunctionError):
         format_timestamp(MOMENT, fmt, EN_US)
@@ -166,7 +166,15 @@ def test_cultures_read_what_they_write(locale: str, form: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "fmt"), [("2018", "yyyyMM"), ("1 1 2018", "d d yyyy"), ("12:30", "HH:mm"), ("x", "q")]
+    ("text", "fmt"),
+    [
+        ("2018", "yyyyMM"),
+        ("1 1 2018", "d d yyyy"),
+        ("12:30", "HH:mm"),
+        ("x", "q"),
+        ("Fri 2018-03-15", "ddd yyyy-MM-dd"),
+        ("2018-03-15 13", "yyyy-MM-dd hh"),
+    ],
 )
 def test_texts_that_are_not_in_the_format_are_refused(text: str, fmt: str) -> None:
     with pytest.raises(FunctionError):

@@ -47,7 +47,7 @@ from loom.expressions.errors import FunctionError
         (100, "G3", "100"),
         (Decimal("5.000"), "G", "5.000"),
         (float("nan"), "C2", "NaN"),
-        (float("-inf"), "0.00", "-Infinity"),
+        (float("-inf"), "0.00", "-∞"),
         (2**63 - 1, "N0", "9,223,372,036,854,775,807"),
     ],
 )
@@ -95,16 +95,27 @@ def test_custom_formats(value: float, fmt: str, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "fmt"),
-    [(1.5, "D"), (1.5, "X"), (1, "R"), (1, "Q"), (1, "Z2"), (1, "F1000"), (1, "0" + "%" * 3000), (1, "." + "0" * 5000)],
+    [
+        (1.5, "D"),
+        (1.5, "X"),
+        (1, "R"),
+        (1, "Q"),
+        (1, "Z2"),
+        (1, "F1000"),
+        (1, "0" + "%" * 3000),
+        (1, "." + "0" * 5000),
+        (1, "x" * 9000),
+    ],
 )
 def test_formats_that_do_not_fit_are_refused(value: float, fmt: str) -> None:
     with pytest.raises(FunctionError):
         format_number(value, fmt, EN_US.numbers)
 
 
-def test_the_invariant_culture_has_no_money_of_its_own() -> None:
+def test_the_invariant_culture_has_its_own_symbols() -> None:
     assert format_number(-1234.5, "C", INVARIANT.numbers) == "(¤1,234.50)"
     assert format_number(0.5, "P0", INVARIANT.numbers) == "50 %"
+    assert format_number(float("inf"), "P0", INVARIANT.numbers) == "Infinity"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -111,6 +111,7 @@ def test_a_schedule_that_is_never_met_ends() -> None:
 @pytest.mark.parametrize(
     ("recurrence", "problem"),
     [
+        ("every day", "the recurrence"),
         ({}, "frequency"),
         ({"frequency": "Fortnight"}, "frequency"),
         ({"frequency": "Day", "interval": 0}, "interval"),
@@ -127,7 +128,7 @@ def test_a_schedule_that_is_never_met_ends() -> None:
         ({"frequency": "Minute", "schedule": {"hours": [1]}}, "schedule"),
     ],
 )
-def test_what_cannot_be_kept_is_named(recurrence: dict[str, Any], problem: str) -> None:
+def test_what_cannot_be_kept_is_named(recurrence: Any, problem: str) -> None:
     problems = check_recurrence(recurrence)
     assert len(problems) == 1
     assert problems[0].startswith(problem)
@@ -142,47 +143,83 @@ WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", 
 # Around the changes of the clock in spring and autumn, and an ordinary week.
 STARTS = [datetime.fromisoformat(day) for day in ("2024-03-29", "2024-10-25", "2024-11-01", "2024-03-08", "2024-07-01")]
 
+DAYS_SCANNED = {"Hour": 4, "Day": 8, "Week": 30, "Month": 70}
+
 schedules = st.fixed_dictionaries(
     {"hours": st.lists(st.integers(0, 23), min_size=1, max_size=3)},
     optional={
         "minutes": st.lists(st.integers(0, 59), min_size=1, max_size=2),
         "weekDays": st.lists(st.sampled_from(WEEKDAYS), min_size=1, max_size=4),
+        "monthDays": st.lists(st.sampled_from([1, 2, 15, 29, 30, 31, -1, -3]), min_size=1, max_size=3),
     },
 )
 
 
-def scanned(recurrence: dict[str, Any], start: datetime, minutes: int) -> list[float]:
-    """All times of a daily recurrence in the minutes from its start, found by looking at each minute's clock."""
+def is_due_on(day: date, start: datetime, recurrence: dict[str, Any]) -> bool:
+    """Whether a day is in a period of the recurrence, and one of the days that its schedule names."""
+    schedule, interval = recurrence["schedule"], recurrence["interval"]
+    month_length = ((day.replace(day=1) + timedelta(days=31)).replace(day=1) - day.replace(day=1)).days
+    in_week = WEEKDAYS[day.weekday()] in schedule.get("weekDays", WEEKDAYS)
+    in_month = {day.day, day.day - month_length - 1} & set(schedule.get("monthDays", [day.day]))
+    named = in_week and bool(in_month)
+    match recurrence["frequency"]:
+        case "Day":
+            return named and (day - start.date()).days % interval == 0
+        case "Week":
+            monday = start.date() - timedelta(days=start.weekday())
+            usual = "weekDays" in schedule or day.weekday() == start.weekday()
+            return named and usual and (day - monday).days // 7 % interval == 0
+        case "Month":
+            usual = {"weekDays", "monthDays"} & set(schedule) or day.day == min(start.day, month_length)
+            months = (day.year - start.year) * 12 + day.month - start.month
+            return named and bool(usual) and months % interval == 0
+        case _:
+            return named
+
+
+def scanned(recurrence: dict[str, Any], start: datetime) -> list[float]:
+    """All times from the start on in the days to scan, found by looking at the clock at each minute."""
     zone = ZoneInfo(ZONES[recurrence["timeZone"]])
     schedule = recurrence["schedule"]
+    by_the_hour = recurrence["interval"] if recurrence["frequency"] == "Hour" else 1
+    first_hour = start.replace(minute=0)
     found = set()
-    for step in range(minutes):
-        local = start + timedelta(minutes=step)
-        if local.hour not in schedule["hours"] or local.minute not in schedule.get("minutes", [start.minute]):
+    for number in range(DAYS_SCANNED[recurrence["frequency"]]):
+        day = start.date() + timedelta(days=number)
+        if not is_due_on(day, start, recurrence):
             continue
-        if WEEKDAYS[local.weekday()] not in schedule.get("weekDays", WEEKDAYS):
-            continue
-        if (local.date() - start.date()).days % recurrence["interval"]:
-            continue
-        found.add(local.replace(tzinfo=zone).timestamp())
-    return sorted(found)
+        for minute in range(1440):
+            local = datetime.combine(day, datetime.min.time()) + timedelta(minutes=minute)
+            hours = (local.replace(minute=0) - first_hour) // timedelta(hours=1)
+            on_time = local.hour in schedule["hours"] and local.minute in schedule.get("minutes", [start.minute])
+            if on_time and hours % by_the_hour == 0:
+                found.add(local.replace(tzinfo=zone).timestamp())
+    begin = start.replace(tzinfo=zone).timestamp()
+    return sorted(at for at in found if at >= begin)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.sampled_from(sorted(ZONES)), st.sampled_from(STARTS), st.integers(0, 1439), st.integers(1, 3), schedules)
-def test_daily_schedules_match_a_scan(
-    zone: str, day: datetime, minute: int, interval: int, schedule: dict[str, Any]
+@settings(max_examples=80, deadline=None)
+@given(
+    st.sampled_from(sorted(DAYS_SCANNED)),
+    st.sampled_from(sorted(ZONES)),
+    st.sampled_from(STARTS),
+    st.integers(0, 1439),
+    st.integers(1, 3),
+    schedules,
+)
+def test_schedules_match_a_scan(
+    frequency: str, zone: str, day: datetime, minute: int, interval: int, schedule: dict[str, Any]
 ) -> None:
     start = day + timedelta(minutes=minute)
     recurrence = {
-        "frequency": "Day",
+        "frequency": frequency,
         "interval": interval,
         "timeZone": zone,
         "startTime": start.isoformat(),
         "schedule": schedule,
     }
-    expected = scanned(recurrence, start, 5 * 1440)
-    at, times = expected[0] - 1e6 if expected else 0.0, []
+    expected = scanned(recurrence, start)
+    at, times = 0.0, []
     while len(times) < len(expected):
         following = next_occurrence(recurrence, at)
         assert following is not None
@@ -190,6 +227,10 @@ def test_daily_schedules_match_a_scan(
         times.append(following)
         at = following
     assert times == expected
+    if not expected:
+        first = next_occurrence(recurrence, at)
+        end = (start + timedelta(days=DAYS_SCANNED[frequency] - 1)).replace(tzinfo=ZoneInfo(ZONES[zone])).timestamp()
+        assert first is None or first > end
 
 
 @settings(max_examples=60, deadline=None)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
+from loom.expressions.dotnet import zones
 from loom.expressions.dotnet.date_parse import parse_timestamp
 from loom.expressions.dotnet.timestamps import round_trip_text
 from loom.expressions.dotnet.zones import from_utc, to_utc, zone_of
@@ -33,6 +36,15 @@ def test_clocks_of_the_world(name: str, there: str) -> None:
 def test_unknown_zones_are_refused(name: str) -> None:
     with pytest.raises(FunctionError, match="no time zone"):
         zone_of(name)
+
+
+def test_only_windows_names_need_their_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    zone_of.cache_clear()
+    zones._windows_names.cache_clear()
+    monkeypatch.setitem(sys.modules, "tzlocal.windows_tz", None)
+    with pytest.raises(FunctionError, match=r"loom-workflows\[locale\]"):
+        zone_of("Tokyo Standard Time")
+    assert str(zone_of("Asia/Tokyo")) == "Asia/Tokyo"
 
 
 def test_a_time_that_comes_twice_is_the_second_one() -> None:

@@ -97,6 +97,8 @@ def test_what_is_taken_and_what_is_left_are_the_text(text: str, count: int) -> N
 
 # --- any arguments ------------------------------------------------------------------------------------------------
 
+EXAMPLES = max(25, settings().max_examples // 20)
+"""For each of the functions."""
 CONTEXT: dict[str, Any] = {
     "variables": {"v": [1, 2]},
     "parameters": {"p": "x"},
@@ -170,7 +172,7 @@ def assert_plain(value: Any) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
-@settings(max_examples=25, deadline=1000, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 def test_no_arguments_make_a_function_raise_anything_but_its_error(name: str, data: st.DataObject) -> None:
     function = known(name)
     most = function.min_args + 3 if function.max_args is None else function.max_args

@@ -204,6 +204,16 @@ def test_paths_that_mean_nothing_are_refused(path: str) -> None:
         xpath(xml_of(DOCUMENT), path)
 
 
+def test_paths_that_would_never_end_are_refused() -> None:
+    pytest.importorskip("lxml")
+    many = xml_of("<r>" + "<a><b/></a>" * 2_000 + "</r>")
+    with pytest.raises(FunctionError, match="too many times"):
+        xpath(many, "count(//*[count(//*[count(//*) > 0]) > 0])")
+    with pytest.raises(FunctionError, match="too many times"):
+        xpath(many, "//*[/r/*[../*]]")
+    assert xpath(many, "count(//a[b][not(b/c[d])]['[//[//['])") == 2_000.0
+
+
 def test_paths_are_for_xml_only() -> None:
     with pytest.raises(ExpressionError, match="XML object"):
         evaluate("@xpath(binary('<a/>'), '/a')")

@@ -349,18 +349,18 @@ class _Start(msgspec.Struct, array_like=True):
 # -- the table of types ------------------------------------------------------------------------------------------------
 
 
-class FlowPlan(msgspec.Struct, frozen=True, tag=True):
+class OtherPlan(msgspec.Struct, frozen=True, tag=True):
     cursor: int
     frames: Map[int, tuple[str, ...]] = Map()
 
 
 def test_another_planner_registers_its_own_structs() -> None:
-    state = BrokerState(plan=FlowPlan(3, Map({10: ("a",), 9: ()})), config=BrokerConfig("w", program=FlowPlan(0)))
+    state = BrokerState(plan=OtherPlan(3, Map({10: ("a",), 9: ()})), config=BrokerConfig("w", program=OtherPlan(0)))
     data = codec.encode_state(state)
-    with pytest.raises(CorruptRecord, match="Unknown tag 'FlowPlan'"):
+    with pytest.raises(CorruptRecord, match="Unknown tag 'OtherPlan'"):
         codec.decode_state("r", data)
-    codec.register_types(FlowPlan)
-    codec.register_types(FlowPlan)
+    codec.register_types(OtherPlan)
+    codec.register_types(OtherPlan)
     assert codec.decode_state("r", data) == state
 
 

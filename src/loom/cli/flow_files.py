@@ -1,0 +1,111 @@
+"""Files that hold flows: which of a folder's are, how they are called, and what is wrong with them.
+
+May import `loom.flows` and, inside functions, `loom.runtime`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from loom.cli.places import Places
+from loom.cli.shown import clean
+from loom.flows.diagnostics import DefinitionError, Problem
+from loom.flows.limits import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from loom.cli.places import Spot
+    from loom.runtime.flow import Flow
+
+SUFFIXES = (".json", ".yaml", ".yml")
+_STANDARD = "workflow.json"
+_SKIPPED = frozenset({"node_modules", "__pycache__", "host.json", "local.settings.json", "connections.json"})
+"""What stands beside workflows and is none."""
+
+
+def is_flow_place(place: str) -> bool:
+    """Whether a target names files of flows rather than code."""
+    return place.lower().endswith(SUFFIXES) or (Path(place).is_dir() and ":" not in Path(place).name)
+
+
+def files_of(place: Path) -> list[Path]:
+    """The file itself, or all files of flows in a folder and below, in order."""
+    if not place.is_dir():
+        return [place]
+    return sorted(path for path in place.rglob("*") if path.suffix.lower() in SUFFIXES and _counts(path, place))
+
+
+def _counts(path: Path, folder: Path) -> bool:
+    parts = path.relative_to(folder).parts
+    return path.is_file() and not any(part.startswith(".") or part in _SKIPPED for part in parts)
+
+
+def name_of(path: Path) -> str:
+    """What a flow is called: after its file, or after its folder where all files are `workflow.json`."""
+    folder = path.resolve().parent.name
+    return folder if path.name.lower() == _STANDARD and folder else path.stem
+
+
+def limits_of(max_iterations: int | None, max_duration: float | None) -> Limits:
+    """What the operator lets loops ask for: never less than the defaults."""
+    usual = Limits()
+    return Limits(
+        max_iterations=max(usual.max_iterations, max_iterations or 0),
+        max_duration_s=max(usual.max_duration_s, max_duration or 0.0),
+        max_until_iterations=max(usual.max_until_iterations, max_iterations or 0),
+    )
+
+
+def load_flow(path: Path, limits: Limits) -> Flow:
+    """The flow in a file. Its problems are told, each with its place, if it cannot be loaded."""
+    from loom.runtime.load import load
+
+    try:
+        return load(path, name=name_of(path), limits=limits)
+    except DefinitionError as error:
+        raise BrokenFlow(path, error.problems) from error
+
+
+class BrokenFlow(click.ClickException):
+    """A file that holds no flow that can be loaded."""
+
+    exit_code = 2
+
+    def __init__(self, path: Path, problems: Iterable[Problem]) -> None:
+        self.path = path
+        self.problems = tuple(problems)
+        count = f"{len(self.problems)} problems" if len(self.problems) != 1 else "a problem"
+        super().__init__(clean(f"{path} cannot be loaded: it has {count}."))
+
+    def show(self, file: Any = None) -> None:
+        """Every problem on a line of its own, then the sum."""
+        for line in problem_lines(self.path, self.problems):
+            click.echo(line, err=True)
+        super().show(file)
+
+
+def places_of(path: Path) -> Places:
+    """The places of a file's values; of none if it cannot be read."""
+    try:
+        return Places(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError):
+        return Places("{}")
+
+
+def spots_of(path: Path, problems: Iterable[Problem]) -> list[tuple[Problem, Spot | None]]:
+    """Problems with the places of what they are about."""
+    places = places_of(path)
+    return [(problem, places.find(problem.path)) for problem in problems]
+
+
+def problem_lines(path: Path, problems: Iterable[Problem]) -> list[str]:
+    """Problems for people, in the form that editors can follow: `file:line:column: error: path: message (hint)`."""
+    lines = []
+    for problem, spot in spots_of(path, problems):
+        where = f"{path}:{spot.line}:{spot.column}" if spot is not None else str(path)
+        lines.append(clean(f"{where}: {problem.severity}: {problem}"))
+    return lines

@@ -1,0 +1,157 @@
+"""A run of a flow from its beginning to its end, for `loom run`. May import every room."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+import msgspec
+
+from loom.cli.flow_views import Lines, Live, Silence
+from loom.cli.flow_words import value_words
+from loom.cli.options import DEFAULT_STORE
+from loom.cli.problems import Problem, WrongUse
+from loom.cli.session import safe_url
+from loom.cli.shown import clean, print_json, print_line
+from loom.effects.flow_result import FlowResult
+from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError
+from loom.store.errors import RunExists, RunNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from loom.cli.flow_views import View
+    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.flow import Flow
+    from loom.steps.events import StartEvent
+    from loom.steps.handler import WorkflowHandler
+
+
+class FlowRun(NamedTuple):
+    """What was asked for: which flow, begun with what, and how it is told."""
+
+    name: str
+    flow: Flow
+    target: str
+    given: dict[str, Any]
+    """body, parameters, variables, headers: those that were given."""
+    run_id: str | None
+    tags: dict[str, str]
+    store: str
+    as_json: bool
+
+
+def start_event(flow: Flow, given: Mapping[str, Any]) -> StartEvent:
+    """What a run begins with; parameters that do not fit are told."""
+    try:
+        return flow._start_event(None, dict(given))
+    except WorkflowRuntimeError as error:
+        raise WrongUse(str(error)) from error
+
+
+async def performed(runtime: DurableRuntime, stopped: asyncio.Event, wanted: FlowRun) -> FlowResult:
+    """Begin the run or go on with it, show it, and wait for its end or until this process is told to stop."""
+    handler, after = await _begun(runtime, wanted)
+    if not wanted.as_json:
+        goes_on = after >= 0 and not handler.is_done()
+        print_line(f"Run {handler.run_id} of {wanted.name}{' goes on' if goes_on else ''}")
+        sys.stdout.flush()
+    ending = asyncio.ensure_future(_shown(runtime, handler, after, wanted))
+    stop = asyncio.ensure_future(stopped.wait())
+    try:
+        await asyncio.wait((ending, stop), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stop.cancel()
+        if not ending.done():
+            ending.cancel()
+            await asyncio.gather(ending, return_exceptions=True)
+    if not ending.cancelled():
+        return ending.result()
+    raise Problem(_how_to_go_on(wanted, handler.run_id))
+
+
+async def _begun(runtime: DurableRuntime, wanted: FlowRun) -> tuple[WorkflowHandler, int]:
+    """The handler, and the cursor behind which its stream is news: that of the run as it was found."""
+    after = -1
+    if wanted.run_id is not None:
+        try:
+            info = await runtime.get(wanted.run_id)
+        except RunNotFound:
+            pass
+        else:
+            after = info.events - 1
+            if info.workflow != wanted.name:
+                raise RunExists(wanted.run_id, f"as a run of {info.workflow!r}")
+            if not wanted.given:
+                return await runtime.handler(wanted.run_id), after
+    event = start_event(wanted.flow, wanted.given)
+    handler = await runtime.start(wanted.name, event, run_id=wanted.run_id, tags=wanted.tags)
+    return handler, after
+
+
+async def _shown(runtime: DurableRuntime, handler: WorkflowHandler, after: int, wanted: FlowRun) -> FlowResult:
+    with _view(runtime, handler.run_id, wanted) as view:
+        async for event in handler.stream_events(expose_internal=True, after=after):
+            view.show(event)
+        try:
+            result = (await handler.stop_event_result()).result
+        except WorkflowCancelledByUser:
+            result = FlowResult("Cancelled")
+    assert isinstance(result, FlowResult)
+    return result
+
+
+def _view(runtime: DurableRuntime, run_id: str, wanted: FlowRun) -> View:
+    program = wanted.flow.program
+    if wanted.as_json:
+        return Silence()
+    if not sys.stdout.isatty():
+        return Lines(program)
+
+    def plan() -> Any:
+        resident = runtime.resident(run_id)
+        return resident.state.plan if resident is not None else None
+
+    return Live(program, plan)
+
+
+def _how_to_go_on(wanted: FlowRun, run_id: str) -> str:
+    if wanted.store.startswith("memory:"):
+        return "Stopped. The run was in memory and is gone; with --store sqlite:///runs.db it could go on."
+    store = "" if wanted.store == DEFAULT_STORE else f" --store {shlex.quote(safe_url(wanted.store))}"
+    command = f"loom run {shlex.quote(wanted.target)}{store} --run-id {shlex.quote(run_id)}"
+    return f"Stopped. Run {run_id!r} is in the store: it goes on with `{command}`."
+
+
+def tell_result(wanted: FlowRun, run_id: str, result: FlowResult) -> None:
+    """Print how a flow ended; one that has not succeeded is a problem."""
+    if wanted.as_json:
+        print_json({"run_id": run_id, "workflow": wanted.name, **msgspec.to_builtins(result)})
+        if result.status != "Succeeded":
+            raise SystemExit(Problem.exit_code)
+        return
+    print_line(f"Status: {result.status}")
+    if result.response is not None:
+        answer = result.response
+        print_line(f"Response: {answer.get('statusCode', 200)} {_whole(answer.get('body'))}".rstrip())
+    for name, value in result.outputs.items():
+        print_line(f"Output {name}: {_whole(value)}")
+    if result.status != "Succeeded":
+        error = result.error or {}
+        reason = f": {error.get('message')}" if error.get("message") else "."
+        code = f" ({error['code']})" if error.get("code") else ""
+        sys.stdout.flush()
+        raise click.ClickException(clean(f"Run {run_id!r} has ended {result.status}{reason}{code}"))
+
+
+def _whole(value: Any) -> str:
+    """A value that was asked for: all of it."""
+    import json
+
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+__all__ = ["FlowRun", "performed", "start_event", "tell_result", "value_words"]

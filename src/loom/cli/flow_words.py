@@ -1,0 +1,150 @@
+"""What a flow does, in words: as `loom workflow status` prints it and as `loom run` shows it. May import loom.flows."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from loom.cli.shown import ago, clean, span
+from loom.flows.progress import LoopProgress, preview
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from loom.flows.progress import ActionProgress
+    from loom.flows.program import Program
+
+    Entry = LoopProgress | ActionProgress
+
+MAX_RESULT = 200
+"""How many characters of a result are shown to people."""
+_MAX_SIDE_BY_SIDE = 10
+_NAME = re.compile(r"[A-Za-z_$][\w$]*")
+
+TYPE_WORDS = {
+    "setvariable": "setVariable",
+    "initializevariable": "initializeVariable",
+    "incrementvariable": "incrementVariable",
+    "decrementvariable": "decrementVariable",
+    "appendtoarrayvariable": "appendToArrayVariable",
+    "appendtostringvariable": "appendToStringVariable",
+    "parsejson": "parseJson",
+    "dountil": "doUntil",
+    "waitforevent": "waitForEvent",
+    "httpwebhook": "httpWebhook",
+    "apiconnection": "apiConnection",
+}
+"""Types as people write them, where that is not in lower case."""
+
+
+def type_words(kind: str) -> str:
+    """A type as people write it."""
+    return TYPE_WORDS.get(kind, kind)
+
+
+def value_words(value: Any, size: int = MAX_RESULT) -> str:
+    """A value in one short line, such as `{ synced: 150, remaining: 50 }`."""
+    cut = preview(value, size)
+    if isinstance(value, dict | list) and isinstance(cut, str):
+        return clean(cut)
+    return clean(_words(cut))
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        inside = ", ".join(f"{_key(key)}: {_words(item)}" for key, item in value.items())
+        return f"{{ {inside} }}" if inside else "{}"
+    if isinstance(value, list):
+        return f"[{', '.join(_words(item) for item in value)}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _key(key: str) -> str:
+    return key if _NAME.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+
+
+def tree(loops: Sequence[LoopProgress], actions: Sequence[ActionProgress]) -> Iterator[tuple[int, Entry | str]]:
+    """What is under way, each with its depth: what a loop does stands below it. Of a great many, the first ones."""
+    inside: dict[str, list[Entry]] = {}
+    for entry in (*loops, *actions):
+        inside.setdefault(_owner(entry.parent), []).append(entry)
+    # Explicit, for loops may nest as deep as they like.
+    left: list[tuple[int, Entry | str]] = [(0, entry) for entry in reversed(inside.pop("", []))]
+    while left:
+        depth, entry = left.pop()
+        yield depth, entry
+        if isinstance(entry, LoopProgress):
+            below: list[Entry | str] = list(inside.pop(_owner(entry.path), []))
+            more = len(below) - _MAX_SIDE_BY_SIDE
+            if more > 0:
+                below = [*below[:_MAX_SIDE_BY_SIDE], f"and {more} more"]
+            left += [(depth + 1, each) for each in reversed(below)]
+
+
+def _owner(path: str | None) -> str:
+    """A loop without the number of its iteration."""
+    return path.rpartition("[")[0] if path is not None else ""
+
+
+def status_lines(loops: Sequence[LoopProgress], actions: Sequence[ActionProgress], now: float) -> Iterator[str]:
+    """What is under way, as `loom workflow status` prints it."""
+    for depth, entry in tree(loops, actions):
+        margin = "  " * depth
+        if isinstance(entry, str):
+            yield f"{margin}({entry})"
+            continue
+        yield f"{margin}Current Action: {entry.name} ({type_words(entry.type)})"
+        facts = _loop_facts(entry, now) if isinstance(entry, LoopProgress) else _action_facts(entry, now)
+        for name, value in facts:
+            yield clean(f"{margin}  {name}: {value}")
+
+
+def _loop_facts(loop: LoopProgress, now: float) -> Iterator[tuple[str, str]]:
+    yield "Iteration", f"{loop.iteration}/{loop.max_iterations}"
+    if loop.condition is not None:
+        yield "Condition", loop.condition
+    yield "Duration", span(loop.duration)
+    if loop.last_result is not None:
+        yield "Last Result", value_words(loop.last_result)
+    if loop.next_iteration_at is not None:
+        yield "Next Iteration", due_words(loop.next_iteration_at, now)
+
+
+def _action_facts(action: ActionProgress, now: float) -> Iterator[tuple[str, str]]:
+    yield "Duration", span(max(0.0, now - action.since))
+    if action.attempt > 1:
+        yield "Attempt", f"{action.attempt}, {due_words(action.due, now)}" if action.due is not None else f"{action.attempt}"
+    elif action.due is not None:
+        yield "Waits Until", due_words(action.due, now)
+    if action.error:
+        yield "Last Error", action.error
+
+
+def due_words(due: float, now: float) -> str:
+    """When something goes on: `in 5s`, or that its time has come."""
+    return ago(due, now) if due > now else "due now"
+
+
+def live_words(entry: Entry | str, now: float) -> str:
+    """What is under way in one line, as `loom run` shows it."""
+    if isinstance(entry, str):
+        return entry
+    words = f"{entry.name} ({type_words(entry.type)})"
+    if isinstance(entry, LoopProgress):
+        words += f"  {entry.iteration}/{entry.max_iterations}  {span(entry.duration)}"
+        return words if entry.next_iteration_at is None else f"{words}  next {due_words(entry.next_iteration_at, now)}"
+    words += f"  {span(max(0.0, now - entry.since))}"
+    if entry.status == "retrying" or entry.attempt > 1:
+        words += f"  attempt {entry.attempt}"
+    if entry.due is not None:
+        words += f" {due_words(entry.due, now)}" if entry.attempt > 1 else f"  goes on {due_words(entry.due, now)}"
+    return words
+
+
+def repetition_path(program: Program, name: str, repetition: Sequence[int]) -> str:
+    """An action within the iterations around it, such as `outer[2]/check`."""
+    node = program.find(name)
+    loops = [program.nodes[loop].name for loop in node.loops] if node is not None else []
+    around = [f"{loop}[{index}]" for loop, index in zip(loops, repetition, strict=False)]
+    return "/".join([*around, name])

@@ -1,0 +1,121 @@
+"""Where things stand in the text of a document: from a JSON path to a line and a column.
+
+May import `loom.flows` for the spelling of paths. Only asked when there is a problem to tell, so it need not be fast.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from loom.flows.diagnostics import at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Spot(NamedTuple):
+    """A place in a text, both numbers from 1."""
+
+    line: int
+    column: int
+
+
+class Places:
+    """The places of all values of a JSON or YAML text, by their paths."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._found: dict[str, Spot] | None = None
+
+    def find(self, path: str) -> Spot | None:
+        """Where a value stands; of one that is missing, where it should be: what is around it."""
+        if not path:
+            return None
+        if self._found is None:
+            is_json = self._text.lstrip("\ufeff \t\r\n")[:1] in ("{", "[")
+            self._found = dict(_in_json(self._text) if is_json else _in_yaml(self._text))
+        while path and path not in self._found:
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+        return self._found.get(path)
+
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+
+
+def _in_json(text: str) -> Iterator[tuple[str, Spot]]:
+    """Paths and places in a text that is known to be JSON. What has a name stands where its name does."""
+    lines = _Lines(text)
+    open_: list[tuple[str, int | None]] = []  # paths of what is open, and the index of a list's next element
+    named: tuple[str, Spot] | None = None  # the last name in an object, and where
+    token, here, wants_name = "", "", False
+    for found in _TOKEN.finditer(text):
+        token, spot = found[0], lines.spot(found.start())
+        if wants_name and token.startswith('"'):
+            named, wants_name = (at(open_[-1][0], _unquoted(token)), spot), False
+        elif token in "]}":
+            open_.pop()
+            wants_name = False
+        elif token == ",":
+            wants_name = bool(open_) and open_[-1][1] is None
+        elif token != ":":
+            here, spot = _next_value(open_, named, spot)
+            named = None
+            if here:
+                yield here, spot
+            if token in "[{":
+                open_.append((here, 0 if token == "[" else None))
+                wants_name = token == "{"
+
+
+def _next_value(
+    open_: list[tuple[str, int | None]], named: tuple[str, Spot] | None, spot: Spot
+) -> tuple[str, Spot]:
+    if named is not None:
+        return named
+    if not open_:
+        return "", spot
+    path, index = open_[-1]
+    open_[-1] = (path, (index or 0) + 1)
+    return at(path, index or 0), spot
+
+
+def _unquoted(token: str) -> str:
+    import json
+
+    name: str = json.loads(token, strict=False)
+    return name
+
+
+class _Lines:
+    """From offsets, which only grow, to lines and columns."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._line = 1
+        self._start = 0
+
+    def spot(self, offset: int) -> Spot:
+        while (end := self._text.find("\n", self._start, offset)) >= 0:
+            self._line, self._start = self._line + 1, end + 1
+        return Spot(self._line, offset - self._start + 1)
+
+
+def _in_yaml(text: str) -> Iterator[tuple[str, Spot]]:
+    """The same in YAML."""
+    import yaml
+
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    inside: list[tuple[str, Any]] = [("", root)]
+    while inside:
+        path, node = inside.pop()
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                here = at(path, str(key.value))
+                yield here, Spot(key.start_mark.line + 1, key.start_mark.column + 1)
+                inside.append((here, value))
+        elif isinstance(node, yaml.SequenceNode):
+            for index, value in enumerate(node.value):
+                here = at(path, index)
+                yield here, Spot(value.start_mark.line + 1, value.start_mark.column + 1)
+                inside.append((here, value))

@@ -1,0 +1,286 @@
+"""How far a flow is, for people: its loops, what it does and waits for, and what became of its actions. Pure.
+
+Made of a run's state alone, so it can be asked of any run at any time. What is secure is masked, and large values are
+cut to a preview. May import the rest of loom.flows.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import msgspec
+
+from loom.flows.records import MASK, record_dict
+from loom.flows.state import EachState, Record
+
+if TYPE_CHECKING:
+    from loom.flows.program import Node, Program
+    from loom.flows.state import FlowPlan, Frame, LoopState
+
+PREVIEW = 2_000
+"""How many characters of a value's JSON are shown; a larger one is cut to so many and becomes a text."""
+
+
+class LoopProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """A loop under way. Times are seconds since 1970, lengths of time are seconds."""
+
+    name: str
+    path: str
+    """The loop and its iteration within those around it, such as `outer[2]/inner[5]`; iterations count from 0."""
+    type: str
+    """until, while, doUntil or foreach."""
+    status: Literal["running", "waiting"]
+    """Waiting: for the delay between two iterations."""
+    condition: str | None
+    """As its author wrote it; None for a foreach."""
+    condition_result: bool | None
+    """What the last test gave."""
+    iteration: int
+    """How many iterations have begun, which is the number of the one that runs; of a foreach, how many are over."""
+    max_iterations: int
+    """The limit; of a foreach, the number of its elements."""
+    timeout: float | None
+    start_time: float
+    duration: float
+    last_result: Any
+    """The outputs of the iteration that ended last, by action name."""
+    next_iteration_at: float | None
+    parent: str | None
+    """The path of the iteration that the loop lies in."""
+
+
+class ActionProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """An action under way that is no container: something outside does it, or it waits."""
+
+    name: str
+    path: str
+    type: str
+    status: Literal["running", "waiting", "retrying"]
+    since: float
+    due: float | None
+    """When it goes on, if that is known."""
+    attempt: int
+    """The number of the attempt that runs or comes next, from 1."""
+    error: str | None
+    """What the attempt before failed with."""
+    parent: str | None
+
+
+class ActionState(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of an action so far; of its last repetition, if there are several."""
+
+    name: str
+    path: str
+    type: str
+    status: str
+    """Pending, Running, Waiting, or how it ended."""
+    code: str | None = None
+    inputs: Any = None
+    outputs: Any = None
+    error: Any = None
+    iterations: int | None = None
+    started: float | None = None
+    ended: float | None = None
+
+
+class _Position(NamedTuple):
+    """A place in the tree of loops."""
+
+    order: tuple[int, ...]
+    """The loops around it, by their numbers, then its own."""
+    parent: str | None
+
+
+def loop_progress(program: Program, plan: FlowPlan, at: float) -> list[LoopProgress]:
+    """All loops under way, each before those in it."""
+    delays = {wait.frame: wait.due for wait in plan.waits.values() if wait.purpose == "delay"}
+    running = {frame.loop for frame in plan.frames.values() if frame.loop >= 0}
+    found = []
+    for state in (*plan.loops.values(), *plan.eaches.values()):
+        position = _position(program, plan, plan.frames[state.frame], state.id)
+        if isinstance(state, EachState):
+            shown = _each(program, state, position, at)
+        else:
+            shown = _loop(program, state, position, at, state.id in running, delays.get(state.id))
+        found.append((position.order, shown))
+    return [shown for _, shown in sorted(found, key=lambda pair: pair[0])]
+
+
+def _loop(
+    program: Program, state: LoopState, position: _Position, at: float, runs: bool, due: float | None
+) -> LoopProgress:
+    node = program.nodes[state.node]
+    begun = min(state.iteration + (1 if runs else 0), state.max_iterations)
+    return LoopProgress(
+        name=node.name,
+        path=_joined(position.parent, f"{node.name}[{max(begun - 1, 0)}]"),
+        type=state.type,
+        status="waiting" if due is not None else "running",
+        condition=state.condition,
+        condition_result=state.condition_result,
+        iteration=begun,
+        max_iterations=state.max_iterations,
+        timeout=state.timeout,
+        start_time=state.start_time,
+        duration=max(0.0, at - state.start_time),
+        last_result=_masked(state.last_result, node.secure_outputs),
+        next_iteration_at=due,
+        parent=position.parent,
+    )
+
+
+def _each(program: Program, state: EachState, position: _Position, at: float) -> LoopProgress:
+    node = program.nodes[state.node]
+    done = state.next - state.running
+    last = max(state.iterations, default=None)
+    return LoopProgress(
+        name=node.name,
+        path=_joined(position.parent, f"{node.name}[{max(state.next - 1, 0)}]"),
+        type="foreach",
+        status="running",
+        condition=None,
+        condition_result=None,
+        iteration=done,
+        max_iterations=len(state.items),
+        timeout=None,
+        start_time=state.start_time,
+        duration=max(0.0, at - state.start_time),
+        last_result=None if last is None else _masked(_outputs(program, node, state, last), node.secure_outputs),
+        next_iteration_at=None,
+        parent=position.parent,
+    )
+
+
+def _outputs(program: Program, node: Node, state: EachState, index: int) -> dict[str, Any]:
+    records = state.iterations[index]
+    body = [program.nodes[number] for number in program.blocks[node.blocks[0]].nodes]
+    return {
+        n.name: records[n.index].outputs for n in body if n.index in records and records[n.index].status != "Skipped"
+    }
+
+
+def action_progress(program: Program, plan: FlowPlan) -> list[ActionProgress]:
+    """All actions under way that are no containers, in the order in which they began."""
+    found = []
+    for mark, wait in sorted(plan.waits.items()):
+        if wait.purpose == "delay":
+            continue
+        frame, node = plan.frames[wait.frame], program.nodes[wait.node]
+        tries = frame.tries.get(wait.node)
+        position = _position(program, plan, frame, mark)
+        found.append(
+            ActionProgress(
+                name=node.name,
+                path=_joined(position.parent, node.name),
+                type=node.type,
+                status=_STATUSES[wait.purpose],
+                since=frame.entered.get(wait.node, plan.started) if tries is None else tries.first_at,
+                due=wait.due,
+                attempt=1 if tries is None else tries.count + 1,
+                error=None if tries is None else _last_error(node, tries.history),
+                parent=position.parent,
+            )
+        )
+    return found
+
+
+_STATUSES: dict[str, Literal["running", "waiting", "retrying"]] = {
+    "call": "running",
+    "wait": "waiting",
+    "retry": "retrying",
+}
+
+
+def _last_error(node: Node, history: tuple[Any, ...]) -> str | None:
+    error = history[-1].get("error") if history else None
+    if error is None:
+        return None
+    return MASK if node.secure_inputs or node.secure_outputs else str(error.get("message", ""))
+
+
+def action_list(program: Program, plan: FlowPlan) -> list[ActionState]:
+    """All actions of a flow as they stand, in the order of the document."""
+    waits = {(wait.frame, wait.node) for wait in plan.waits.values() if wait.purpose in ("wait", "retry")}
+    newest: dict[int, tuple[Frame, Record]] = {}
+    for _, frame in sorted(plan.frames.items()):
+        for index, record in frame.records.items():
+            newest[index] = (frame, record)
+        for index, entered in frame.entered.items():
+            if index not in plan.frames[frame.scope].records:
+                status = "Waiting" if (frame.id, index) in waits else "Running"
+                newest[index] = (frame, Record(status, None, frame.inputs[index], "", None, entered))
+    return [_action(program, plan, node, newest.get(node.index)) for node in program.nodes]
+
+
+def _action(program: Program, plan: FlowPlan, node: Node, found: tuple[Frame, Record] | None) -> ActionState:
+    if found is None:
+        around = "/".join(program.nodes[loop].name for loop in node.loops)
+        return ActionState(name=node.name, path=_joined(around or None, node.name), type=node.type, status="Pending")
+    frame, record = found
+    shown = record_dict(node, record, masked=True)
+    is_over = record.status not in ("Running", "Waiting")
+    return ActionState(
+        name=node.name,
+        path=_joined(_around(program, plan, frame, node), node.name),
+        type=node.type,
+        status=record.status,
+        code=shown["code"] if is_over else None,
+        inputs=preview(shown["inputs"]),
+        outputs=preview(shown["outputs"]),
+        error=preview(shown.get("error")),
+        iterations=record.iterations,
+        started=record.started,
+        ended=record.ended if is_over else None,
+    )
+
+
+def _around(program: Program, plan: FlowPlan, frame: Frame, node: Node) -> str | None:
+    """The iterations around an action. Of loops that are over, only their names are known."""
+    indexes = _repetition(plan, frame)
+    names = [program.nodes[loop].name for loop in node.loops]
+    known = [f"{name}[{index}]" for name, index in zip(names, indexes, strict=False)]
+    return "/".join([*known, *names[len(known) :]]) or None
+
+
+def _repetition(plan: FlowPlan, frame: Frame) -> list[int]:
+    """The iterations that a frame lies in, outermost first."""
+    indexes: list[int] = []
+    while frame.depth:
+        scope = plan.frames[frame.scope]
+        indexes.append(scope.index)
+        frame = plan.frames[scope.parent]
+    return indexes[::-1]
+
+
+def _position(program: Program, plan: FlowPlan, frame: Frame, number: int) -> _Position:
+    order, names = [number], []
+    while frame.depth:
+        scope = plan.frames[frame.scope]
+        order += [scope.index, scope.loop]
+        frame = plan.frames[scope.parent]
+        names.append(f"{program.nodes[program.blocks[scope.block].owner].name}[{scope.index}]")
+    return _Position(tuple(reversed(order)), "/".join(reversed(names)) or None)
+
+
+def _joined(parent: str | None, name: str) -> str:
+    return f"{parent}/{name}" if parent is not None else name
+
+
+def _masked(value: Any, secure: bool) -> Any:
+    return MASK if secure and value is not None else preview(value)
+
+
+def preview(value: Any, size: int = PREVIEW) -> Any:
+    """A value, or the beginning of its JSON if that is long."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return value if len(value) <= size else f"{value[:size]}…"
+    text = ""
+    # Piece by piece: a result of a hundred megabytes need not be written to show its beginning.
+    for piece in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):
+        text += piece
+        if len(text) > size:
+            return f"{text[:size]}…"
+    return value
