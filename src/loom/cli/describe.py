@@ -1,6 +1,6 @@
 """Records, ticks and what stands on a stream, as words for people and as plain data for programs.
 
-No class of the author's is needed: what is stored of an event is read as it is. May import loom.core.
+No class of the author's is needed: what is stored of an event is read as it is. May import loom.core and loom.flows.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from immutables import Map
 
+from loom.cli.flow_records import flow_record_words
 from loom.cli.shown import iso, span
 from loom.core.persistent import Fifo
 from loom.core.records import EventKind, EventRecord
@@ -36,6 +37,7 @@ from loom.core.ticks import (
     TickTimeout,
     TickTimerFired,
 )
+from loom.flows.calls import ActionOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 
 _MAX_FIELDS = 200
 _MODEL = "__is_pydantic"
-_TIMES = frozenset({"at", "since", "deadline", "due", "idle_since"})
+_TIMES = frozenset({"at", "since", "deadline", "due", "idle_since", "timestamp", "first_at"})
 
 
 def fields_of(record: EventRecord) -> Any:
@@ -94,6 +96,9 @@ def event_words(record: EventRecord | None) -> str:
     """An event in a few words: `Approval(amount=5)`."""
     if record is None:
         return "nothing"
+    of_flow = flow_record_words(record.body)
+    if of_flow is not None:
+        return of_flow
     fields = fields_of(record)
     if isinstance(fields, dict):
         inside = ", ".join(f"{name}={json.dumps(item, ensure_ascii=False)}" for name, item in fields.items())
@@ -156,6 +161,8 @@ def _added(tick: TickAddEvent) -> str:
 def _result(tick: TickStepResult) -> str:
     who = f"{tick.step}#{tick.item}"
     if tick.failure is None:
+        if len(tick.returned) == 1 and isinstance(tick.returned[0].body, ActionOutcome):
+            return f"{who} {event_words(tick.returned[0])}"
         returned = ", ".join(event_words(event) for event in tick.returned) or "nothing"
         return f"{who} returned {f'[{returned}]' if tick.fanned_out else returned}"
     after = f", again in {span(tick.retry_delay_s)}" if tick.retry_delay_s is not None else ""

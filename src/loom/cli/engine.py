@@ -6,10 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loom.cli.options import duration, json_object, json_option, store_option, tag_option
+from loom.cli.options import (
+    allow_host_option,
+    duration,
+    handlers_option,
+    json_object,
+    json_option,
+    json_value,
+    limit_options,
+    start_options,
+    store_option,
+    tag_option,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from loom.steps.workflow import Workflow
 
 
 @click.command()
@@ -25,29 +38,34 @@ if TYPE_CHECKING:
 )
 @click.option("--max-in-memory", type=click.IntRange(min=1), help="At most so many runs in memory.")
 @click.option("--retention", metavar="TIME", type=duration, help="Delete runs so long after their end, as in 30d.")
+@handlers_option
+@limit_options
+@allow_host_option
 @store_option
-def worker(targets: Sequence[str], store: str, **settings: Any) -> None:
+def worker(
+    targets: Sequence[str],
+    store: str,
+    handlers: Sequence[str],
+    max_iterations: int | None,
+    max_duration: float | None,
+    allow_hosts: Sequence[str],
+    **settings: Any,
+) -> None:
     """Work for workflows until SIGTERM or SIGINT: take up their runs, and those that are started meanwhile.
 
-    TARGET is module:name or file.py:name, where name is a workflow class or an instance of one. Its runs are stored
-    under that name, or under NAME with NAME=TARGET. Unfinished runs stay in the store and go on with the next worker.
+    TARGET is module:name or file.py:name, where name is a workflow class or an instance of one; or a .json or .yaml file of
+    a flow, or a folder of them. Runs are stored under that name, flows under that of their file (workflow.json: of its
+    folder), or under NAME with NAME=TARGET. Unfinished runs stay in the store and go on with the next worker.
     """
     import logging
 
-    from loom.cli.problems import WrongUse
     from loom.cli.session import perform, safe_url
-    from loom.cli.targets import named_workflow
     from loom.cli.working import engine
 
-    named: dict[str, Any] = {}
-    for target in targets:
-        name, workflow = named_workflow(target)
-        if name in named:
-            raise WrongUse(f"Two targets are named {name}: give one of them another name with NAME=TARGET.")
-        named[name] = workflow
+    named = _loaded(targets, handlers, max_iterations, max_duration)
 
     async def work() -> None:
-        async with engine(store, named, logging.INFO, **settings) as (_, stopped):
+        async with engine(store, named, logging.INFO, **settings, **_allowed(allow_hosts)) as (_, stopped):
             click.echo(f"Working for {', '.join(named)} on {safe_url(store)}. Stop with Ctrl-C.", err=True)
             await stopped.wait()
         click.echo("Stopped. Unfinished runs are in the store.", err=True)
@@ -55,38 +73,111 @@ def worker(targets: Sequence[str], store: str, **settings: Any) -> None:
     perform(work())
 
 
+def _loaded(
+    targets: Sequence[str], handlers: Sequence[str], max_iterations: int | None, max_duration: float | None
+) -> dict[str, Workflow]:
+    """What targets name, with the code that registers what flows call."""
+    from loom.cli.flow_files import limits_of
+    from loom.cli.targets import load_handlers, named_workflows
+
+    load_handlers(handlers)
+    return named_workflows(targets, limits_of(max_iterations, max_duration))
+
+
+def _allowed(hosts: Sequence[str]) -> dict[str, Any]:
+    """The setting of what HTTP actions may reach: these hosts beside those of the environment."""
+    if not hosts:
+        return {}
+    import os
+
+    from loom.effects.actions.ssrf import ENVIRONMENT_VARIABLE
+
+    return {"http_allow": (*hosts, *filter(None, os.environ.get(ENVIRONMENT_VARIABLE, "").split(",")))}
+
+
 @click.command()
 @click.argument("target")
 @click.option("--input", "inputs", metavar="JSON", type=json_object, help="The inputs of the run; @file reads them.")
+@click.option("--body", metavar="JSON", type=json_value, help="The body that a flow begins with; @file reads it.")
+@start_options
 @click.option("--run-id", metavar="ID", help="The id of the run; one that exists goes on.")
 @tag_option("Give the run a tag. May be repeated.")
+@handlers_option
+@limit_options
+@allow_host_option
 @store_option
 @json_option
 def run(
     target: str,
-    inputs: dict[str, Any] | None,
-    run_id: str | None,
-    tags: Sequence[tuple[str, str]],
-    store: str,
-    as_json: bool,
+    handlers: Sequence[str],
+    max_iterations: int | None,
+    max_duration: float | None,
+    allow_hosts: Sequence[str],
+    **given: Any,
 ) -> None:
     """Run a workflow to its end and print its result.
 
-    The run is in the store from its start on: if this process dies, the same command with the same --run-id goes on,
-    with the same --input or without.
+    TARGET is module:name or file.py:name with --input, or a .json or .yaml file of a flow with --body, --parameter,
+    --variable and --header. A flow is shown while it runs. The run is in the store from its start on: if this process dies,
+    the same command with the same --run-id goes on, with the same input or without. With --store memory:// nothing is kept.
     """
+    from loom.cli.problems import WrongUse
+    from loom.runtime.flow import Flow
+
+    found = _loaded([target], handlers, max_iterations, max_duration)
+    if len(found) != 1:
+        raise WrongUse(f"{target} has {len(found)} flows: name the file of one.")
+    ((name, workflow),) = found.items()
+    if isinstance(workflow, Flow):
+        _run_flow(name, workflow, target, _allowed(allow_hosts), given)
+    else:
+        _run_workflow(name, workflow, given)
+
+
+def _run_workflow(name: str, workflow: Workflow, given: dict[str, Any]) -> None:
     import logging
 
     from loom.cli.outcomes import begun, result_of, tell_outcome
+    from loom.cli.problems import WrongUse
     from loom.cli.session import perform
-    from loom.cli.targets import named_workflow
     from loom.cli.working import engine
 
-    name, workflow = named_workflow(target)
+    of_flows = [key for key in ("parameters", "variables", "headers") if given[key]]
+    if given["body"] is not None or of_flows:
+        raise WrongUse(f"{name} is a workflow in Python: it takes --input. Body, parameters, variables are for flows.")
 
     async def work() -> dict[str, Any]:
-        async with engine(store, {name: workflow}, logging.WARNING) as (runtime, stopped):
-            handler = await begun(runtime, name, inputs, run_id, dict(tags))
+        async with engine(given["store"], {name: workflow}, logging.WARNING) as (runtime, stopped):
+            handler = await begun(runtime, name, given["inputs"], given["run_id"], dict(given["tags"]))
             return await result_of(runtime, handler, stopped)
 
-    tell_outcome(perform(work()), as_json)
+    tell_outcome(perform(work()), given["as_json"])
+
+
+def _run_flow(name: str, flow: Any, target: str, allowed: dict[str, Any], given: dict[str, Any]) -> None:
+    import logging
+
+    from loom.cli.flow_runs import FlowRun, given_to_flow, performed, tell_result
+    from loom.cli.problems import WrongUse
+    from loom.cli.session import perform
+    from loom.cli.working import engine
+
+    if given["inputs"] is not None:
+        raise WrongUse(f"{name} is a flow: it begins with --body, not with --input.")
+    wanted = FlowRun(
+        name=name,
+        flow=flow,
+        target=target,
+        given=given_to_flow(given),
+        run_id=given["run_id"],
+        tags=dict(given["tags"]),
+        store=given["store"],
+        as_json=given["as_json"],
+    )
+
+    async def work() -> Any:
+        async with engine(wanted.store, {name: flow}, logging.WARNING, **allowed) as (runtime, stopped):
+            return await performed(runtime, stopped, wanted)
+
+    run_id, result = perform(work())
+    tell_result(wanted, run_id, result)

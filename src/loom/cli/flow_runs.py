@@ -11,12 +11,12 @@ import click
 import msgspec
 
 from loom.cli.flow_views import Lines, Live, Silence
-from loom.cli.flow_words import value_words
 from loom.cli.options import DEFAULT_STORE
 from loom.cli.problems import Problem, WrongUse
 from loom.cli.session import safe_url
 from loom.cli.shown import clean, print_json, print_line
 from loom.effects.flow_result import FlowResult
+from loom.flows.planner import FlowPlanner
 from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError
 from loom.store.errors import RunExists, RunNotFound
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from loom.cli.flow_views import View
+    from loom.flows.program import Program
     from loom.runtime.durable.runtime import DurableRuntime
     from loom.runtime.flow import Flow
     from loom.steps.events import StartEvent
@@ -44,6 +45,12 @@ class FlowRun(NamedTuple):
     as_json: bool
 
 
+def given_to_flow(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the options of a command say about the start of a flow, by the names of `FlowStartEvent`."""
+    given: dict[str, Any] = {} if options["body"] is None else {"body": options["body"]}
+    return given | {key: dict(options[key]) for key in ("parameters", "variables", "headers") if options[key]}
+
+
 def start_event(flow: Flow, given: Mapping[str, Any]) -> StartEvent:
     """What a run begins with; parameters that do not fit are told."""
     try:
@@ -52,7 +59,7 @@ def start_event(flow: Flow, given: Mapping[str, Any]) -> StartEvent:
         raise WrongUse(str(error)) from error
 
 
-async def performed(runtime: DurableRuntime, stopped: asyncio.Event, wanted: FlowRun) -> FlowResult:
+async def performed(runtime: DurableRuntime, stopped: asyncio.Event, wanted: FlowRun) -> tuple[str, FlowResult]:
     """Begin the run or go on with it, show it, and wait for its end or until this process is told to stop."""
     handler, after = await _begun(runtime, wanted)
     if not wanted.as_json:
@@ -69,7 +76,7 @@ async def performed(runtime: DurableRuntime, stopped: asyncio.Event, wanted: Flo
             ending.cancel()
             await asyncio.gather(ending, return_exceptions=True)
     if not ending.cancelled():
-        return ending.result()
+        return handler.run_id, ending.result()
     raise Problem(_how_to_go_on(wanted, handler.run_id))
 
 
@@ -111,11 +118,13 @@ def _view(runtime: DurableRuntime, run_id: str, wanted: FlowRun) -> View:
     if not sys.stdout.isatty():
         return Lines(program)
 
-    def plan() -> Any:
+    def look() -> tuple[Program, Any] | None:
         resident = runtime.resident(run_id)
-        return resident.state.plan if resident is not None else None
+        if resident is None or not isinstance(resident.code.planner, FlowPlanner):
+            return None
+        return resident.code.planner.program, resident.state.plan
 
-    return Live(program, plan)
+    return Live(program, look)
 
 
 def _how_to_go_on(wanted: FlowRun, run_id: str) -> str:
@@ -152,6 +161,3 @@ def _whole(value: Any) -> str:
     import json
 
     return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-__all__ = ["FlowRun", "performed", "start_event", "tell_result", "value_words"]

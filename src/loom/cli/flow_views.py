@@ -89,11 +89,12 @@ def event_words(event: Event) -> str:
     """Other events on a flow's stream that people may want to see: that somebody is asked for something."""
     from loom.steps.events import InputRequiredEvent, InternalDispatchEvent
 
-    if isinstance(event, InternalDispatchEvent) or not isinstance(event, InputRequiredEvent):
+    if not isinstance(event, InputRequiredEvent) or isinstance(event, InternalDispatchEvent):
         return ""
-    fields = event.model_dump(mode="json")
-    awaited = fields.get("event") or fields.get("event_type") or fields.get("name") or ""
-    return f"{'Asked':<10} {type(event).__name__}" + (f" for {awaited}" if awaited else "")
+    asked = {name: event.get(name, None) for name in ("action", "event", "prompt")}
+    words = f"{'Asked':<10} {asked['action'] or type(event).__name__}"
+    words += f" waits for {asked['event']}" if asked["event"] else ""
+    return f"{words}: {asked['prompt']}" if asked["prompt"] else words
 
 
 _MARKS = {"Succeeded": ("✓", "+", "green"), "Skipped": ("–", "-", "dim"), "Cancelled": ("–", "-", "yellow")}
@@ -103,13 +104,14 @@ _BAD_MARK = ("✗", "x", "red")
 class Live:
     """The top level action by action, and below it what is under way, drawn anew several times a second."""
 
-    def __init__(self, program: Program, plan: Callable[[], Any]) -> None:
+    def __init__(self, program: Program, look: Callable[[], tuple[Program, Any] | None]) -> None:
+        """`look` gives the run's own version of the program and its plan, while it is in memory."""
         from rich.console import Console
         from rich.live import Live as Region
 
         self._program = program
-        self._plan = plan
-        self._last: FlowPlan | None = None
+        self._look = look
+        self._last: tuple[Program, FlowPlan] | None = None
         self._console = Console(file=sys.stdout, highlight=False)
         self._is_utf8 = self._console.encoding.lower().startswith("utf")
         self._region = Region(console=self._console, get_renderable=self._drawn, refresh_per_second=8, transient=True)
@@ -146,12 +148,13 @@ class Live:
         """What is under way now. A run that was released stays as it was last seen."""
         from rich.text import Text
 
-        plan = self._plan()
-        self._last = plan if isinstance(plan, FlowPlan) else self._last
+        found = self._look()
+        if found is not None and isinstance(found[1], FlowPlan):
+            self._last = found
         if self._last is None:
             return Text("")
-        now = time.time()
-        entries = tree(loop_progress(self._program, self._last, now), action_progress(self._program, self._last))
+        (program, plan), now = self._last, time.time()
+        entries = tree(loop_progress(program, plan, now), action_progress(program, plan))
         mark = "⟳" if self._is_utf8 else "*"
         lines = [f"{'  ' * depth}{mark} {live_words(entry, now)}" for depth, entry in entries]
         shown = lines[: max(1, self._console.height - 2)]

@@ -87,8 +87,10 @@ def _owner(path: str | None) -> str:
     return path.rpartition("[")[0] if path is not None else ""
 
 
-def status_lines(loops: Sequence[LoopProgress], actions: Sequence[ActionProgress], now: float) -> Iterator[str]:
-    """What is under way, as `loom workflow status` prints it."""
+def status_lines(
+    loops: Sequence[LoopProgress], actions: Sequence[ActionProgress], awaited: dict[str, list[str]], now: float
+) -> Iterator[str]:
+    """What is under way, as `loom workflow status` prints it. `awaited` says which events actions wait for, by name."""
     for depth, entry in tree(loops, actions):
         margin = "  " * depth
         if isinstance(entry, str):
@@ -96,7 +98,7 @@ def status_lines(loops: Sequence[LoopProgress], actions: Sequence[ActionProgress
             continue
         yield f"{margin}Current Action: {entry.name} ({type_words(entry.type)})"
         facts = _loop_facts(entry, now) if isinstance(entry, LoopProgress) else _action_facts(entry, now)
-        for name, value in facts:
+        for name, value in (*facts, *(("Waits For", event) for event in awaited.get(entry.name, ()))):
             yield clean(f"{margin}  {name}: {value}")
 
 

@@ -62,23 +62,33 @@ def list_runs(store: str, as_json: bool, limit: int, tags: Sequence[tuple[str, s
 @click.command()
 @run_id_argument
 @click.option("--tick", type=click.IntRange(min=0), help="As it was after this tick of its history.")
+@click.option("--actions", "with_actions", is_flag=True, help="Of a flow also all its actions.")
 @target_option
 @store_option
 @json_option
-def status(run_id: str, tick: int | None, targets: Sequence[str], store: str, as_json: bool) -> None:
-    """Show a run: what it does, what it waits for, its timers and the events that it keeps."""
+def status(
+    run_id: str, tick: int | None, with_actions: bool, targets: Sequence[str], store: str, as_json: bool
+) -> None:
+    """Show a run: what it does, what it waits for, its timers and the events that it keeps.
+
+    Of a flow: its current actions, and how far its loops are.
+    """
+    from loom.cli.flow_status import print_flow_status
     from loom.cli.session import client, perform
     from loom.cli.shown import print_json
-    from loom.cli.status import info_dict, print_status, status_dict
+    from loom.cli.status import info_dict, print_status, status_of
 
-    async def work() -> tuple[Any, dict[str, Any]]:
+    async def work() -> tuple[Any, Any, dict[str, Any]]:
         async with client(store, targets) as runtime:
             info = await runtime.get(run_id)
-            return info, {**info_dict(info), **await status_dict(runtime, info, tick)}
+            flow, found = await status_of(runtime, info, tick)
+            return info, flow, {**info_dict(info), **found}
 
-    info, found = perform(work())
+    info, flow, found = perform(work())
     if as_json:
         print_json(found)
+    elif flow is not None:
+        print_flow_status(info, flow, found["active_waiters"], with_actions)
     else:
         print_status(info, found, time.time())
 
@@ -121,8 +131,10 @@ def events(run_id: str, after: int, internal: bool, follow: bool, store: str, as
 @store_option
 @json_option
 def history(run_id: str, start: int, limit: int | None, store: str, as_json: bool) -> None:
-    """Print what happened to a run, one tick per line."""
+    """Print what happened to a run, one tick per line. Data of a flow that is secure is masked."""
     from loom.cli.describe import plain, tick_words
+    from loom.cli.flow_status import program_of_run
+    from loom.cli.masking import Masking
     from loom.cli.session import client, perform
     from loom.cli.shown import clock, iso, print_json, print_line
 
@@ -130,9 +142,12 @@ def history(run_id: str, start: int, limit: int | None, store: str, as_json: boo
 
     async def work() -> None:
         async with client(store) as runtime:
-            async for seq, at, tick in runtime.history(run_id, start=start):
+            program = await program_of_run(runtime, run_id)
+            masking = Masking(program) if program is not None else None
+            async for seq, at, entry in runtime.history(run_id, start=start):
                 if limit is not None and seq >= start + limit:
                     return
+                tick = masking.tick(entry) if masking is not None else entry
                 if as_json:
                     kind = type(tick).__name__
                     collected.append(

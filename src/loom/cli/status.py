@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from loom.cli.flow_status import end_of_run, flow_status, program_of_run
 from loom.cli.problems import Problem
 from loom.cli.shown import ago, clean, iso, print_line, print_table
 from loom.core.state import EMPTY_WORKER
@@ -16,6 +17,7 @@ from loom.effects.convert import waiter_dict
 from loom.store.errors import CorruptRecord
 
 if TYPE_CHECKING:
+    from loom.cli.flow_status import FlowStatus
     from loom.core.reports import WaiterReport
     from loom.core.state import BrokerState, InternalStepWorkerState
     from loom.runtime.durable.info import RunInfo
@@ -42,18 +44,26 @@ def _waiters(state: BrokerState) -> tuple[WaiterReport, ...]:
     return state.waiter_reports()
 
 
-async def status_dict(runtime: DurableRuntime, info: RunInfo, tick: int | None = None) -> dict[str, Any]:
-    """What the state of a run says, now or as it was after a tick, for programs."""
+async def status_of(
+    runtime: DurableRuntime, info: RunInfo, tick: int | None = None
+) -> tuple[FlowStatus | None, dict[str, Any]]:
+    """What the state of a run says, now or as it was after a tick: how far a flow is, and all of it for programs."""
     found: dict[str, Any] = {"steps": [], "timers": [], "kept": [], "children": [], "damaged": None}
     if not info.ticks:
-        return found  # nobody has taken it up yet
+        return None, found  # nobody has taken it up yet
     try:
+        program = await program_of_run(runtime, info.run_id)
         state = await runtime.state_at(info.run_id, tick)
     except ValueError as error:
         raise Problem(str(error)) from error
     except CorruptRecord as error:
-        return {**found, "damaged": str(error)}
-    return {**found, **_details(state)}
+        return None, {**found, "damaged": str(error)}
+    found |= _details(state)
+    if program is None:
+        return None, found
+    at = runtime.now() if tick is None and info.status == "running" else state.at
+    flow = flow_status(program, state, at, await end_of_run(runtime, info.run_id) if tick is None else None)
+    return flow, found | (flow.as_dict() if flow is not None else {})
 
 
 def _details(state: BrokerState) -> dict[str, Any]:

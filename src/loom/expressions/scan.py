@@ -11,7 +11,6 @@ import re
 from loom.expressions.errors import ExpressionError
 from loom.expressions.values import INT_MAX, INT_MIN
 
-_SPACE = re.compile(r"\s*")
 _NAME = re.compile(r"[^.,(){}@\[\]?'\s]+")
 _EXPONENT = r"[eE][+-]?[0-9]+"
 _NUMBER = re.compile(
@@ -19,6 +18,7 @@ _NUMBER = re.compile(
     r"(?![^.,(){}@\[\]?'\s])"
     r"|[+-]?[0-9]+(?![^.,(){}@\[\]?'\s])"
 )
+_NUMBER_STARTS = frozenset("+-0123456789")
 _TEXT = re.compile(r"'((?:[^']+|'')*+)'")
 _INT64_DIGITS = 20
 """Sign and digits of the longest integer there is."""
@@ -36,9 +36,8 @@ class Scanner:
 
     def skip_space(self) -> None:
         """Pass over white space and line ends."""
-        match = _SPACE.match(self.text, self.position)
-        assert match is not None
-        self.position = match.end()
+        while self.text[self.position : self.position + 1].isspace():
+            self.position += 1
 
     def peek(self) -> str:
         """The character at the cursor, an empty text at the end."""
@@ -70,7 +69,7 @@ class Scanner:
 
     def number(self) -> int | float | None:
         """Read a number, if there is one here."""
-        match = _NUMBER.match(self.text, self.position)
+        match = _NUMBER.match(self.text, self.position) if self.peek() in _NUMBER_STARTS else None
         if match is None:
             return None
         digits = match.group()

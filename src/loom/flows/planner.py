@@ -15,7 +15,7 @@ from loom.flows.nodes.calling import ACTOR_STEP, called
 from loom.flows.nodes.variables import type_of
 from loom.flows.retried import begin_again
 from loom.flows.state import NOT_STARTED, FlowPlan, FlowRef, Variable
-from loom.flows.walk import ENTER, NEXT, YIELD, Walk
+from loom.flows.walk import FUEL, NEXT, YIELD, Walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def flow_config(program: Program) -> BrokerConfig:
     """A flow as the reducer sees it."""
-    return BrokerConfig(program.name, (StepSpec(ACTOR_STEP, num_workers=1),), program=FlowRef(program.digest))
+    return BrokerConfig(program.name, (StepSpec(ACTOR_STEP, num_workers=1),), program=FlowRef(program.digest, FUEL))
 
 
 class FlowPlanner:
@@ -57,12 +57,12 @@ class FlowPlanner:
         at: float,
     ) -> tuple[FlowPlan, Sequence[Intent], bool]:
         """The first event sets the flow going. All others are for actions that wait, whom the kernel has served."""
-        del config, step, origin, woken
+        del step, origin, woken
         if event.kind.name != START_KIND.name or plan.ids:
             return plan, (), False
         walk = Walk(self.program, replace(plan, started=at), at)
         _begin(walk, event.body)
-        walk.go()
+        walk.go(config.program.fuel)
         return walk.freeze(), walk.intents, True
 
     def on_returned(
@@ -75,32 +75,30 @@ class FlowPlanner:
         at: float,
     ) -> Planned:
         """An action that something outside did is over."""
-        del config, fanned_out
+        del fanned_out
         outcome = events[0].body if events else None
         if not isinstance(outcome, ActionOutcome):
             outcome = ActionOutcome("Failed", code="NoOutcome", message="The action gave no outcome.")
-        return self._outcome(plan, item.extra, outcome, at)
+        return self._outcome(config, plan, item.extra, outcome, at)
 
     def on_failed(self, config: BrokerConfig, plan: FlowPlan, fact: StepFailed) -> Planned:
         """The body of an action broke, instead of telling how the action ended."""
-        del config
         name = fact.failure.type.rpartition(".")[2]
         outcome = ActionOutcome("Failed", code=name, message=fact.failure.message, error_type=name.lower())
-        return self._outcome(plan, fact.item.extra, outcome, fact.at)
+        return self._outcome(config, plan, fact.item.extra, outcome, fact.at)
 
-    def _outcome(self, plan: FlowPlan, mark: int, outcome: ActionOutcome, at: float) -> Planned:
+    def _outcome(self, config: BrokerConfig, plan: FlowPlan, mark: int, outcome: ActionOutcome, at: float) -> Planned:
         waiting = plan.waits.get(mark)
         if waiting is None:
             return plan, ()
         walk = Walk(self.program, plan, at)
         walk.waits = walk.waits.delete(mark)
         called(walk, walk.frames[waiting.frame], self.program.nodes[waiting.node], outcome)
-        walk.go()
+        walk.go(config.program.fuel)
         return walk.freeze(), walk.intents
 
     def on_timer(self, config: BrokerConfig, plan: FlowPlan, ref: int, at: float) -> Planned:
         """A wait, a delay between iterations or before another try is over, or the walk may go on."""
-        del config
         walk = Walk(self.program, plan, at)
         if ref == YIELD:
             walk.yielding = False
@@ -112,18 +110,17 @@ class FlowPlanner:
             if waiting.purpose == "delay":
                 walk.agenda.append((NEXT, waiting.frame, 0))
             elif waiting.purpose == "retry":
-                walk.agenda.append((ENTER, waiting.frame, waiting.node))
+                walk.enter_again(waiting.frame, self.program.nodes[waiting.node])
             else:
                 walk.finish(walk.frames[waiting.frame], self.program.nodes[waiting.node], walk.record("Succeeded"))
-        walk.go()
+        walk.go(config.program.fuel)
         return walk.freeze(), walk.intents
 
     def on_retry(self, config: BrokerConfig, plan: FlowPlan, at: float) -> Planned:
         """A failed flow begins again with what failed at its top level."""
-        del config
         walk = Walk(self.program, plan, at)
         begin_again(walk)
-        walk.go()
+        walk.go(config.program.fuel)
         return walk.freeze(), walk.intents
 
     def on_idle(self, config: BrokerConfig, plan: FlowPlan, waiting: Sequence[WorkItem]) -> Planned:

@@ -1,7 +1,7 @@
 """How far a flow is, for people: its loops, what it does and waits for, and what became of its actions. Pure.
 
 Made of a run's state alone, so it can be asked of any run at any time. What is secure is masked, and large values are
-cut to a preview. May import the rest of loom.flows.
+cut to a preview. May import loom.expressions and the rest of loom.flows.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
+from loom.expressions.dotnet.timestamps import epoch_seconds
 from loom.flows.records import MASK, record_dict
 from loom.flows.state import EachState, Record
 
 if TYPE_CHECKING:
+    from loom.flows.calls import FlowEnd
     from loom.flows.program import Node, Program
     from loom.flows.state import FlowPlan, Frame, LoopState
 
@@ -232,6 +234,27 @@ def _action(program: Program, plan: FlowPlan, node: Node, found: tuple[Frame, Re
         iterations=record.iterations,
         started=record.started,
         ended=record.ended if is_over else None,
+    )
+
+
+def ended_actions(program: Program, end: FlowEnd) -> list[ActionState]:
+    """All actions of a flow that is over, from what it ended with."""
+    return [_ended(program, node, end.actions[node.name]) for node in program.nodes if node.name in end.actions]
+
+
+def _ended(program: Program, node: Node, record: dict[str, Any]) -> ActionState:
+    return ActionState(
+        name=node.name,
+        path="/".join([*(program.nodes[loop].name for loop in node.loops), node.name]),
+        type=node.type,
+        status=record["status"],
+        code=record.get("code"),
+        inputs=preview(record.get("inputs")),
+        outputs=preview(record.get("outputs")),
+        error=preview(record.get("error")),
+        iterations=record.get("iterations"),
+        started=epoch_seconds(record["startTime"]),
+        ended=epoch_seconds(record["endTime"]),
     )
 
 

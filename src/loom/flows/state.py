@@ -176,6 +176,8 @@ class FlowRef(msgspec.Struct, frozen=True, tag=True):
     """Which version of which flow a run follows: what its config holds of the document."""
 
     digest: str
+    fuel: int
+    """How much one burst of the walk may do. It decides where the journal has its ticks, so a run keeps it."""
 
 
 NOT_STARTED = FlowPlan()

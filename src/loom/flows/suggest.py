@@ -13,7 +13,8 @@ _LOOKED_AT = 1_000
 
 def closest(name: str, known: Iterable[str]) -> str | None:
     """The known name that is most like this one, if one is."""
-    by_lower = {candidate.lower(): candidate for candidate in list(known)[:_LOOKED_AT]}
+    # In order: what is suggested becomes part of an error, and must not depend on the order of a map.
+    by_lower = {candidate.lower(): candidate for candidate in sorted(known)[:_LOOKED_AT]}
     found = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
     return by_lower[found[0]] if found else None
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from loom.flows.state import FlowPlan
 
 FUEL = 2_000
-"""How many entries of the agenda one burst works off."""
+"""How many entries of the agenda one burst of a new run works off."""
 
 ENTER, ENDED, NEXT = 0, 1, 2
 """The kinds of entries: an action's turn (frame, node), the end of a block (frame), a loop's next iteration (loop)."""
@@ -89,7 +89,7 @@ class Walk:
 
     # -- the agenda ---------------------------------------------------------------------------------------------------
 
-    def go(self, fuel: int = FUEL) -> None:
+    def go(self, fuel: int) -> None:
         """Work the agenda off, as far as the fuel goes."""
         agenda, nodes = self.agenda, self.program.nodes
         while agenda and not self.ended:
@@ -153,6 +153,17 @@ class Walk:
                 node.operation.enter(self, frame, node)
         except ExpressionError as error:
             self.finish(frame, node, self.record("Failed", error=invalid_template(node, error), code="InvalidTemplate"))
+
+    def enter_again(self, frame_id: int, node: Node) -> None:
+        """An action is tried once more: what was inside of it is forgotten, and its turn comes."""
+        frame = self.frames[frame_id]
+        scope = self.frames[frame.scope]
+        records = scope.records
+        for index in node.descendants:
+            records = records.delete(index) if index in records else records
+        if records is not scope.records:
+            self.frames = self.frames.set(scope.id, replace(scope, records=records))
+        self.agenda.append((ENTER, frame_id, node.index))
 
     def record(
         self,
@@ -228,9 +239,18 @@ class Walk:
         note = {"startTime": record.started, "endTime": record.ended, "code": record.code, "error": record.error}
         tries = Tries(tries.count + 1, tries.first_at, (*tries.history, note)[-_TRIES_KEPT:])
         self.frames = self.frames.set(frame.id, replace(frame, tries=frame.tries.set(node.index, tries)))
+        self._forget(self.frames[frame.scope], node.descendants)
         self._report(frame, node, "Waiting", record, tries.count)
         self.wait("retry", frame.id, node.index, self.at + delay)
         return True
+
+    def _forget(self, scope: Frame, indexes: tuple[int, ...]) -> None:
+        """Actions inside of one that is tried again have not run yet."""
+        records = scope.records
+        for index in indexes:
+            records = records.delete(index) if index in records else records
+        if records is not scope.records:
+            self.frames = self.frames.set(scope.id, replace(scope, records=records))
 
     def _report(self, frame: Frame, node: Node, status: str, record: Record | None = None, attempt: int = 0) -> None:
         """Tell the stream about an action."""

@@ -134,6 +134,10 @@ class Shapes:
             inner = self._element(action.get("foreach"), item)
         elif kind in ("select", "query", "table"):
             item = self._element(inputs.get("from"), item)
+            if kind == "table" and "columns" not in inputs:
+                item.child("column")
+        elif kind == "wait":
+            self._number(inputs, item)
         elif kind == "parsejson":
             source = self._template(inputs.get("content"), item)
             if source is not None:
@@ -152,6 +156,12 @@ class Shapes:
     def _element(self, text: Any, item: Shape | None) -> Shape:
         found = self._template(text, item)
         return found.each() if found is not None else Shape("item")
+
+    def _number(self, inputs: dict[str, Any], item: Shape | None) -> None:
+        interval = inputs.get("interval")
+        found = self._template(interval.get("count"), item) if isinstance(interval, dict) else None
+        if found is not None:
+            found.suppose(1)
 
     def _cases(self, action: dict[str, Any], item: Shape | None) -> None:
         found = self._template(action.get("expression"), item)
@@ -173,16 +183,15 @@ class Shapes:
     # -- expressions --------------------------------------------------------------------------------------------------
 
     def _template(self, text: Any, item: Shape | None) -> Shape | None:
-        """The shape that a template names, if it is one expression; learn from it in any case."""
+        """The shape that a template is made of, if it is one expression; learn from it in any case."""
         if not isinstance(text, str):
             return None
         parsed = parse_template(text, lenient=True)
         if isinstance(parsed, Single):
             return self._expression(parsed.expression, item)
-        for part in parsed.parts if isinstance(parsed, Interpolation) else ():
-            if not isinstance(part, str):
-                self._expression(part, item)
-        return None
+        parts = parsed.parts if isinstance(parsed, Interpolation) else ()
+        found = [self._expression(part, item) for part in parts if not isinstance(part, str)]
+        return found[0] if len(parts) == 1 else None
 
     def _expression(self, expression: Expression, item: Shape | None) -> Shape | None:
         if isinstance(expression, Literal):
@@ -270,8 +279,8 @@ class Shapes:
             elif name in _NUMBERS:
                 number = others[0] if others and isinstance(others[0], int) else 1
                 shape.suppose(number + 1 if name.startswith("greater") else number)
-            elif name in _ENCODED:
-                shape.suppose(_BASE64)
+            elif name in _ENCODED and not shape.children:
+                shape.value = _BASE64
             elif name in _TIMES and position == 0:
                 shape.suppose(_TIME)
             elif name in _TEXTS and position == 0:

@@ -18,6 +18,7 @@ from uuid import UUID
 import msgspec
 from pydantic import BaseModel
 
+from loom.expressions.values import INT_MAX, INT_MIN
 from loom.steps.jsonable import well_formed
 
 MAX_DEPTH = 200
@@ -31,8 +32,10 @@ def plain(value: Any, path: str = "", depth: int = 0) -> Any:
     """The value as null, booleans, numbers, text, lists and dicts with text as keys."""
     if isinstance(value, Enum):
         return plain(value.value, path, depth)
-    if value is None or isinstance(value, bool | int):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, int):
+        return value if INT_MIN <= value <= INT_MAX else _finite(float(value), path)
     if isinstance(value, str):
         return well_formed(value)
     if isinstance(value, float):

@@ -1,7 +1,8 @@
 """The waitForEvent action: a run that waits for somebody. May import loom.flows, loom.steps and loom.effects.
 
-What it waits for is an event by the name of its class, or a `FlowEvent` of that name where no class has it. It asks by
-an event on the stream when it begins to wait; an answer that the schema refuses is told so there, and the wait goes on.
+What it waits for is an event by its name: that of its class, whoever has defined it, or the name of a `FlowEvent`. It
+asks by an event on the stream when it begins to wait; an answer that the schema refuses is told so there, and the wait
+goes on.
 """
 
 from __future__ import annotations

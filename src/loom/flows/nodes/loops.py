@@ -124,6 +124,7 @@ class Loop(Operation):
             return
         walk.loops = walk.loops.set(state.id, state)
         if self.test_first and self.delay_s is not None and state.iteration < state.max_iterations:
+            walk.env.stand_at(walk.frames[state.frame], node, loop=state)
             delay = self.delay_s(walk.env)
             if delay and delay > 0:
                 walk.wait("delay", state.id, node.index, walk.at + delay)

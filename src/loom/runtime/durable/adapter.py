@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from loom.store.operations import Operation, Result
     from loom.store.records import RunRow
 
-SNAPSHOT_TICKS = 500
-"""No snapshot for a shorter tail: replaying it costs milliseconds."""
+SNAPSHOT_TICKS, SNAPSHOT_BYTES = 500, 1 << 20
+"""No snapshot for a tail that is shorter and smaller: replaying it costs milliseconds. One tick of a flow can do much."""
 
 
 _FOR_CHILDREN = frozenset({CommandStartChild, CommandCancelChild})
@@ -176,7 +176,8 @@ class DurableDecorator(RunAdapterDecorator):
         """The state, when the ticks since the last one outweigh it."""
         self._tail_ticks += ticks
         self._tail_bytes += size
-        if self._tail_ticks < SNAPSHOT_TICKS or self._tail_bytes < self._snapshot_bytes:
+        is_short = self._tail_ticks < SNAPSHOT_TICKS and self._tail_bytes < SNAPSHOT_BYTES
+        if is_short or self._tail_bytes < self._snapshot_bytes:
             return None
         data = codec.encode_state(self._core.state)
         self._tail_ticks = self._tail_bytes = 0

@@ -77,6 +77,10 @@ class Registered:
         """The code as the reducer sees it."""
         return self.workflow._config()
 
+    def changed_since(self, config: BrokerConfig) -> BrokerConfig | None:
+        """The code as it is now, if it is not what a run had so far."""
+        return self.config if self.config != config else None
+
     def accepts(self, kind: EventKind, step: str | None = None) -> bool:
         """Whether some step, or the given one, takes events of this kind."""
         return any(takes(spec, spec.accepts, kind) for spec in self.config.steps if step in (None, spec.name))
@@ -139,6 +143,11 @@ class RegisteredFlow(Registered):
         if stored.document is None or digest_of(stored.document.decode()) != digest:
             raise CorruptRecord(stored.row.run_id, "its document", f"the text of {digest} is missing or damaged")
         return RegisteredFlow(self.name, flow_of(stored.document.decode()), self.services)
+
+    @override
+    def changed_since(self, config: BrokerConfig) -> BrokerConfig | None:
+        """A run keeps the version that it began with, and all that was decided for it then."""
+        del config
 
     @override
     def accepts(self, kind: EventKind, step: str | None = None) -> bool:

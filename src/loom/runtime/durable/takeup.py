@@ -60,8 +60,7 @@ def taken_up(
     if state.ticks != row.head.ticks:
         raise CorruptRecord(row.run_id, f"tick {state.ticks}", f"the journal should have {row.head.ticks} ticks")
     away = max(0.0, downtime - row.head.downtime)
-    config = code.config
-    resume = TickResume(at=max(now, state.at), away_s=away, config=config if config != state.config else None)
+    resume = TickResume(at=max(now, state.at), away_s=away, config=code.changed_since(state.config))
     return state, [resume, *mail]
 
 

@@ -1,0 +1,111 @@
+"""What people may not see of a flow's history: the data of secure actions, parameters, variables and triggers.
+
+A history holds what was there, for the run needs it. Whoever prints it takes it through here first. An action's data is
+hidden if it or the action that it comes from is secure, and rather too much is hidden than too little. May import
+loom.core and loom.flows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from loom.core.records import EventRecord, Failure
+from loom.core.ticks import TickAddEvent, TickStartRun
+from loom.flows.calls import ActionCall, ActionOutcome, FlowStart
+from loom.flows.nodes.calling import ACTOR_STEP
+from loom.flows.records import MASK
+
+if TYPE_CHECKING:
+    from loom.core.ticks import WorkflowTick
+    from loom.flows.program import Program
+
+_PAYLOADS = ("event", "waiter_event", "returned", "failure", "value", "start", "requirements", "changed", "collects")
+"""The fields of ticks that may hold data of an action."""
+
+
+class Masking:
+    """Hides what is secure in one flow."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        secure = [node for node in program.nodes if node.secure_inputs or node.secure_outputs]
+        self._steps = {node.name for node in secure}
+        if any(node.type == "actor" for node in secure):
+            self._steps.add(ACTOR_STEP)
+        self._hides_answers = any(node.type in ("waitforevent", "httpwebhook") for node in secure)
+        self._hides_children = any(node.type == "workflow" for node in secure)
+        self._hides_trigger = any(_hides_outputs(trigger.definition) for trigger in program.triggers)
+
+    def tick(self, tick: WorkflowTick) -> WorkflowTick:
+        """A tick as people may see it."""
+        if isinstance(tick, TickStartRun):
+            return replace(tick, event=self._start(tick.event))
+        if self._is_secure(tick):
+            fields = {name: _hidden(getattr(tick, name)) for name in _PAYLOADS if hasattr(tick, name)}
+            return replace(tick, **fields)
+        return tick
+
+    def _is_secure(self, tick: WorkflowTick) -> bool:
+        source = getattr(tick, "source", None)
+        step = source.step if source is not None else getattr(tick, "step", None)
+        if step in self._steps:
+            return True
+        if isinstance(tick, TickAddEvent) and source is None:
+            return self._hides_answers  # who takes it is not known here
+        return self._hides_children and hasattr(tick, "child")
+
+    def _start(self, record: EventRecord | None) -> EventRecord | None:
+        if record is None or not isinstance(record.body, FlowStart):
+            return record
+        start = record.body
+        parameters = {
+            name: MASK if self._is_secure_parameter(name) else value for name, value in start.parameters.items()
+        }
+        variables = {
+            name: MASK if name.lower() in self._program.secure_variables else value
+            for name, value in start.variables.items()
+        }
+        shown = replace(start, parameters=parameters, variables=variables)
+        if self._hides_trigger:
+            shown = replace(shown, body=MASK, headers=_named(start.headers), outputs=_named(start.outputs))
+        return replace(record, body=shown)
+
+    def _is_secure_parameter(self, name: str) -> bool:
+        parameter = self._program.parameters.get(name.lower())
+        return parameter is not None and parameter.is_secure
+
+
+def _named(values: dict[str, Any]) -> dict[str, Any]:
+    return dict.fromkeys(values, MASK)
+
+
+def _hidden(value: Any) -> Any:
+    """Data of a secure action: its form stays, what it says does not."""
+    match value:
+        case EventRecord():
+            return replace(value, body=_hidden(value.body))
+        case ActionOutcome():
+            hidden = None if value.outputs is None else MASK
+            return replace(value, outputs=hidden, message=MASK if value.message else "")
+        case ActionCall():
+            return replace(value, inputs=MASK)
+        case Failure():
+            return replace(value, message=MASK, body=None)
+        case tuple():
+            return tuple(_hidden(item) for item in value)
+        case dict():
+            return _named(value)
+        case None:
+            return None
+        case _:
+            return MASK
+
+
+def _hides_outputs(trigger: dict[str, Any]) -> bool:
+    """Whether a trigger's outputs are secure."""
+    found: Any = trigger
+    for key in ("runtimeConfiguration", "secureData", "properties"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return isinstance(found, list) and "outputs" in [str(entry).lower() for entry in found]
