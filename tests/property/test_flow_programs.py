@@ -18,7 +18,7 @@ from loom.store import codec
 
 
 @given(flows())
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=3000, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_a_flow_ends_and_its_journal_gives_the_same_state(definition: Any) -> None:
     program = load(definition, name="random").program
     driver = Driver(program)

@@ -116,7 +116,10 @@ def _loop_facts(loop: LoopProgress, now: float) -> Iterator[tuple[str, str]]:
 def _action_facts(action: ActionProgress, now: float) -> Iterator[tuple[str, str]]:
     yield "Duration", span(max(0.0, now - action.since))
     if action.attempt > 1:
-        yield "Attempt", f"{action.attempt}, {due_words(action.due, now)}" if action.due is not None else f"{action.attempt}"
+        yield (
+            "Attempt",
+            f"{action.attempt}, {due_words(action.due, now)}" if action.due is not None else f"{action.attempt}",
+        )
     elif action.due is not None:
         yield "Waits Until", due_words(action.due, now)
     if action.error:

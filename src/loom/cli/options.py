@@ -157,7 +157,10 @@ def tag_option(help_text: str) -> Callable[[Decorated], Decorated]:
 def limit_options(command: Decorated) -> Decorated:
     """`--max-iterations N` and `--max-duration TIME`, for commands that load flows."""
     count = click.option(
-        "--max-iterations", metavar="N", type=click.IntRange(min=1), help="Let loops of flows ask for so many iterations."
+        "--max-iterations",
+        metavar="N",
+        type=click.IntRange(min=1),
+        help="Let loops of flows ask for so many iterations.",
     )
     time_ = click.option(
         "--max-duration", metavar="TIME", type=long_time, help="Let loops of flows take so long, as in P2D or 48h."

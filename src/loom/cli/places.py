@@ -68,9 +68,7 @@ def _in_json(text: str) -> Iterator[tuple[str, Spot]]:
                 wants_name = token == "{"
 
 
-def _next_value(
-    open_: list[tuple[str, int | None]], named: tuple[str, Spot] | None, spot: Spot
-) -> tuple[str, Spot]:
+def _next_value(open_: list[tuple[str, int | None]], named: tuple[str, Spot] | None, spot: Spot) -> tuple[str, Spot]:
     if named is not None:
         return named
     if not open_:

@@ -58,9 +58,7 @@ async def opened(store: Store, **settings: Any) -> AsyncIterator[DurableRuntime]
 
 
 @asynccontextmanager
-async def client(
-    url: str, targets: Sequence[str] = (), limits: Limits | None = None
-) -> AsyncIterator[DurableRuntime]:
+async def client(url: str, targets: Sequence[str] = (), limits: Limits | None = None) -> AsyncIterator[DurableRuntime]:
     """The runs of a store, from outside. With targets, their types are known and events are stored as they say."""
     if url.startswith("memory:"):
         raise WrongUse("memory:// lives in the process that made it: name the store of your engine.")

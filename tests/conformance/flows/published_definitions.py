@@ -40,7 +40,10 @@ class Override:
 
 _CONNECTORS = ("sharepointonline", "office365", "office365users", "approvals", "teams", "onedriveforbusiness")
 _TOKENS = {"$ConnectionKey": "key", "$connections": {f"shared_{name}": {"connectionId": name} for name in _CONNECTORS}}
-_FROM_POWER_AUTOMATE = {"X-MS-APIM-Tokens": base64.b64encode(json.dumps(_TOKENS).encode()).decode()}
+_FROM_POWER_AUTOMATE = {
+    "X-MS-APIM-Tokens": base64.b64encode(json.dumps(_TOKENS).encode()).decode(),
+    "x-ms-user-email-encoded": base64.b64encode(b"ada@example.com").decode(),
+}
 OVERRIDES = {
     "C59": Override(headers=_FROM_POWER_AUTOMATE),
     "C60": Override(headers=_FROM_POWER_AUTOMATE),

@@ -148,6 +148,7 @@ class RegisteredFlow(Registered):
     def changed_since(self, config: BrokerConfig) -> BrokerConfig | None:
         """A run keeps the version that it began with, and all that was decided for it then."""
         del config
+        return None
 
     @override
     def accepts(self, kind: EventKind, step: str | None = None) -> bool:
