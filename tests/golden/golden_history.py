@@ -21,8 +21,8 @@ from loom.core.persistent import Fifo
 from loom.core.replay import replay_steps
 from loom.core.reports import Published
 from loom.core.state import BrokerState
+from loom.runtime.code import planner_for
 from loom.runtime.durable.registered import anybody
-from loom.steps.planner import StepsPlanner
 from loom.store import codec
 from loom.store.records import Chunk, Snapshot
 
@@ -50,12 +50,13 @@ class _StoredSnapshot(msgspec.Struct, frozen=True):
     data: msgspec.Raw
 
 
-class _Facts(msgspec.Struct, frozen=True):
+class _Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     run_id: str
     workflow: str
     status: str
     start: msgspec.Raw
     snapshot: _StoredSnapshot
+    document: str | None = None
 
 
 class History(msgspec.Struct, frozen=True):
@@ -68,13 +69,16 @@ class History(msgspec.Struct, frozen=True):
     snapshot: Snapshot
     """The state in the middle of the run, as it would have been stored."""
     chunks: tuple[Chunk, ...]
+    document: bytes | None = None
+    """What a flow's planner is made from."""
 
 
 def write(folder: Path, history: History) -> None:
     """Store a history with the digests that its replay gives now. What was stored keeps its bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     snapshot = _StoredSnapshot(history.snapshot.ticks, msgspec.Raw(history.snapshot.data))
-    facts = _Facts(history.run_id, history.workflow, history.status, msgspec.Raw(history.start), snapshot)
+    document = history.document.decode() if history.document is not None else None
+    facts = _Facts(history.run_id, history.workflow, history.status, msgspec.Raw(history.start), snapshot, document)
     chunks = [
         _StoredChunk(chunk.first_tick, chunk.ticks, chunk.first_cursor, chunk.events, msgspec.Raw(chunk.data))
         for chunk in history.chunks
@@ -95,6 +99,7 @@ def read(folder: Path) -> tuple[History, list[Digest]]:
         start=bytes(facts.start),
         snapshot=Snapshot(facts.snapshot.ticks, bytes(facts.snapshot.data)),
         chunks=tuple(Chunk(c.first_tick, c.ticks, c.first_cursor, c.events, bytes(c.data)) for c in chunks),
+        document=facts.document.encode() if facts.document is not None else None,
     )
     return history, msgspec.json.Decoder(Digest).decode_lines((folder / "digests.jsonl").read_bytes())
 
@@ -110,7 +115,7 @@ def steps(
     """The history's ticks, reduced: from the beginning, or from a state on."""
     ticks = [tick for chunk in history.chunks for tick in codec.decode_ticks(history.run_id, chunk)]
     rest = ticks[state.ticks if state is not None else 0 :]
-    for tick, after, commands in replay_steps(rest, StepsPlanner(), state, anybody().field):
+    for tick, after, commands in replay_steps(rest, planner_for(history.document), state, anybody().field):
         yield type(tick).__name__, after, commands
 
 

@@ -11,7 +11,9 @@ import shutil
 import sys
 from pathlib import Path
 
+import golden_flows  # noqa: F401 - its cases are among all cases
 import golden_history
+import msgspec
 from golden_cases import CASES, Stage
 
 from loom.store import codec
@@ -43,12 +45,12 @@ async def record(name: str, folder: Path) -> list[Path]:
 def _history(stored: StoredRun) -> golden_history.History:
     row = stored.row
     bare = golden_history.History(
-        row.run_id, row.workflow, row.head.status, stored.start, Snapshot(0, b""), stored.chunks
+        row.run_id, row.workflow, row.head.status, stored.start, Snapshot(0, b""), stored.chunks, stored.document
     )
     states = [state for _, state, _ in golden_history.steps(bare)]
     middle = states[len(states) // 2]
     snapshot = Snapshot(middle.ticks, codec.encode_state(middle))
-    return golden_history.History(row.run_id, row.workflow, row.head.status, stored.start, snapshot, stored.chunks)
+    return msgspec.structs.replace(bare, snapshot=snapshot)
 
 
 def main() -> None:

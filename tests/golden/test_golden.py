@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import golden_check
+import golden_flows  # noqa: F401 - its cases are among all cases
 import golden_history
 import golden_record
 import pytest

@@ -8,7 +8,7 @@ from loom.core.planner import Complete
 from loom.core.records import EventRecord, Failure
 from loom.expressions import ExpressionError
 from loom.flows.calls import END_KIND, FlowEnd
-from loom.flows.records import MASK, record_dict
+from loom.flows.records import MASK, record_dict, shown_error
 from loom.flows.state import Record
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def end_flow(walk: Walk, status: str, cause: Record | None, error: Any = None) -
         if problem is not None:
             status, error = "Failed", problem
     culprit, hidden = _culprit(walk, cause)
-    shown = {"code": error.get("code", ""), "message": MASK} if error is not None and hidden else error
+    shown = shown_error(error, hidden) if error is not None else None
     end = FlowEnd(status, outputs, walk.response, _actions(walk), _variables(walk), shown)
     run_end = _ENDS.get(status, "failed")
     failure = None

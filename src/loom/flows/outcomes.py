@@ -5,6 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
+from loom.flows.records import shown_error
 from loom.flows.state import Record
 
 if TYPE_CHECKING:
@@ -72,3 +75,12 @@ def block_outcome(program: Program, block: Block, records: Map[int, Record]) -> 
     if failed:
         return "Failed", records[min(failed)]
     return ("TimedOut", timed_out) if timed_out is not None else ("Succeeded", None)
+
+
+def told_cause(program: Program, block: Block, records: Map[int, Record], cause: Record | None) -> Record | None:
+    """What the owner of a block may tell about the record that made it fail: its error, unless that is secure."""
+    if cause is None or cause.error is None:
+        return cause
+    culprit = next((program.nodes[index] for index in block.nodes if records.get(index) is cause), None)
+    hidden = culprit is not None and (culprit.secure_inputs or culprit.secure_outputs)
+    return replace(cause, error=shown_error(cause.error, hidden))

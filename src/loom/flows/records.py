@@ -14,6 +14,16 @@ if TYPE_CHECKING:
 MASK = "*** secure ***"
 """What people see in the place of secure data."""
 
+_TELL_NOTHING = frozenset(
+    {
+        "ActionBranchingConditionNotSatisfied",
+        "ActionDependencyFailed",
+        "ActionTimedOut",
+        "ActionTypeNotSupported",
+    }
+)
+"""The codes of errors whose messages have nothing of an action's data in them."""
+
 
 def record_dict(node: Node, record: Record, masked: bool = False) -> dict[str, Any]:
     """An action's record, in the form that `actions()` gives."""
@@ -31,7 +41,7 @@ def record_dict(node: Node, record: Record, masked: bool = False) -> dict[str, A
         "outputs": MASK if hide_outputs and record.outputs is not None else record.outputs,
     }
     if record.error is not None:
-        shown["error"] = _masked_error(record.error) if hide_inputs or hide_outputs else record.error
+        shown["error"] = shown_error(record.error, hide_inputs or hide_outputs)
     if record.iterations is not None:
         shown["iterations"] = record.iterations
     if record.tracked is not None and not (hide_inputs or hide_outputs):
@@ -46,7 +56,10 @@ def record_dict(node: Node, record: Record, masked: bool = False) -> dict[str, A
     return shown
 
 
-def _masked_error(error: Any) -> dict[str, Any]:
+def shown_error(error: Any, hidden: bool) -> Any:
+    """An error without what it could tell of secure data, if it is about such data."""
+    if not hidden or error.get("code") in _TELL_NOTHING:
+        return error
     return {"code": error.get("code", ""), "message": MASK}
 
 

@@ -19,7 +19,7 @@ from loom.flows.calls import ACTION_KIND, ActionReport
 from loom.flows.chance import draw
 from loom.flows.ending import end_flow
 from loom.flows.environment import FlowEnvironment
-from loom.flows.outcomes import BRANCH_NOT_TAKEN, block_outcome, invalid_template, skipped
+from loom.flows.outcomes import BRANCH_NOT_TAKEN, block_outcome, invalid_template, skipped, told_cause
 from loom.flows.program import STATUS_BITS
 from loom.flows.retrying import next_delay
 from loom.flows.state import Frame, Record, Tries, Waiting
@@ -354,7 +354,8 @@ class Walk:
     def _block_ended(self, frame: Frame) -> None:
         """All actions of a block have ended: its owner decides what that means."""
         block = self.program.blocks[frame.block]
-        status, cause = block_outcome(self.program, block, self.frames[frame.scope].records)
+        records = self.frames[frame.scope].records
+        status, cause = block_outcome(self.program, block, records)
         if block.owner < 0:
             self.ended = True
             end_flow(self, status, cause)
@@ -365,7 +366,8 @@ class Walk:
         if frame.scope == frame.id and frame.records:
             self._merge(outer, frame)
         try:
-            owner.operation.block_ended(self, frame, owner, status, cause)
+            told = told_cause(self.program, block, records, cause)
+            owner.operation.block_ended(self, frame, owner, status, told)
         except ExpressionError as error:
             failed = self.record("Failed", error=invalid_template(owner, error), code="InvalidTemplate")
             self.finish(outer, owner, failed)

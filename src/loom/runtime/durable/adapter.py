@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from loom.store.records import RunRow
 
 SNAPSHOT_TICKS, SNAPSHOT_BYTES = 500, 1 << 20
-"""No snapshot for a tail that is shorter and smaller: replaying it costs milliseconds. One tick of a flow can do much."""
+"""No snapshot for a tail that is shorter and smaller: replaying it costs milliseconds. A tick of a flow may do much."""
 
 
 _FOR_CHILDREN = frozenset({CommandStartChild, CommandCancelChild})
