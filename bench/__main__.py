@@ -24,6 +24,7 @@ def _arguments(cases: dict[str, Case], given: Sequence[str] | None) -> argparse.
     parser.add_argument("--limit", type=float, default=30.0, help="seconds until a sample is cut (default: 30)")
     parser.add_argument("--case", action="append", choices=list(cases), help="only this case; may be repeated")
     parser.add_argument("--peer", action="append", choices=peers, help="only this peer; may be repeated")
+    parser.add_argument("--full", action="store_true", help="long cases at their full size (see bench/README.md)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="the directory for latest.json and latest.png")
     chosen = parser.parse_args(given)
     if chosen.repeat < 1 or chosen.limit <= 0:
@@ -43,9 +44,10 @@ def main(given: Sequence[str] | None = None) -> int:
     with TemporaryDirectory(prefix="bench-") as bytecode:
         settings = Settings(chosen.repeat, chosen.limit, bytecode, _say)
         for name in chosen.case or cases:
-            peers = [peer for peer in cases[name].peers if not chosen.peer or peer in chosen.peer]
+            case = cases[name].whole() if chosen.full else cases[name]
+            peers = [peer for peer in case.peers if not chosen.peer or peer in chosen.peer]
             if peers:
-                results.append(Result(cases[name], measure(cases[name], peers, settings)))
+                results.append(Result(case, measure(case, peers, settings)))
     print("\n" + "\n".join(table(result) for result in results))
     write_json(as_data(results, chosen.repeat), chosen.results / "latest.json")
     if not draw(results, chosen.results / "latest.png"):

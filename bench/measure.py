@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,6 +35,17 @@ def reset_peak() -> float:
 def peak_kb() -> float:
     """Return the peak since `reset_peak`."""
     return _status_kb("VmHWM")
+
+
+class Stopwatch:
+    """Runs from the beginning: the time on the wall, and that of the processor, which a busy machine spoils less."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def read(self) -> tuple[float, float]:
+        """Return the seconds so far: on the wall, and of all threads of this process."""
+        return time.perf_counter() - self._wall, time.process_time() - self._cpu
 
 
 async def until_idle(ready: Callable[[], bool]) -> None:

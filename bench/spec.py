@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 LOOM = "loom"
 
@@ -58,6 +58,15 @@ class Case:
     """The size of a first run in the same process, which is not measured; 0 for none."""
     preparation_s: float = 0.0
     """Seconds that a sample may need beside what it measures: to start a server, or to make a long history."""
+    full_size: int = 0
+    """The size with `--full`, for a case that is cut short without it; 0 for none."""
+
+    def whole(self) -> Case:
+        """Return the case at its full size, with so many more seconds for a sample."""
+        if not self.full_size:
+            return self
+        longer = self.preparation_s * self.full_size / self.size
+        return replace(self, size=self.full_size, preparation_s=longer)
 
 
 def absolute(

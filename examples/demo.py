@@ -1,5 +1,6 @@
-"""A tour in a few seconds: a run on SQLite whose process is killed in the middle, and which goes on in another one.
+"""A tour in a few seconds: two runs on SQLite whose process is killed in the middle, and which go on in another one.
 
+One is a workflow in Python, the other a flow: a loop in JSON, which goes on at the iteration where it was.
 `make demo` answers the question by itself; `make demo ARGS=--ask` asks you; `ARGS="--keep FILE"` keeps the database.
 """
 
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 import tempfile
 import time
@@ -24,7 +26,7 @@ import loom
 from loom import Context, Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
 from loom.steps.retry import retry_policy, stop_after_attempt, wait_fixed
 
-RUN = "cloth-1"
+RUN, LOOP = "cloth-1", "rows-1"
 COLOURS = ("red", "green", "blue", "yellow", "magenta", "cyan")
 console = Console(highlight=False)
 
@@ -73,8 +75,12 @@ class World:
 
     def count(self, what: str) -> Counter[str]:
         """How often what has happened to whom."""
+        return Counter(line[0] for line in self.all(what))
+
+    def all(self, what: str) -> list[list[str]]:
+        """Everything that has happened of that kind, in its order."""
         lines = [line.split() for line in self.path.read_text().splitlines()]
-        return Counter(line[1] for line in lines if line[0] == what)
+        return [line[1:] for line in lines if line[0] == what]
 
 
 class Weaver(Workflow):
@@ -112,14 +118,37 @@ class Weaver(Workflow):
         return StopEvent(result=f"{'sold' if answer.accepted else 'kept'}, {attempts} attempts")
 
 
+ROWS = {
+    "weaveRows": {
+        "type": "until",
+        "condition": "@equals(variables('loopIndex'), 12)",
+        "actions": {
+            "weave": {"type": "activity", "inputs": {"activityType": "row", "input": "@variables('loopCount')"}},
+        },
+        "delay": {"interval": {"count": 0.1, "unit": "second"}},
+        "limit": {"count": 100, "timeout": "PT5M"},
+    },
+}
+"""A flow: a loop with a condition, limits, and a pause between its iterations."""
+
+
 # -- the process that works -------------------------------------------------------------------------------------------
 
 
 async def work(url: str, world: World) -> None:
-    """Begin the run, or take it up if it is there, and work until it has ended."""
+    """Begin the runs, or take them up if they are there, and work until they have ended."""
+
+    @loom.activity("row")
+    def row(number: int) -> str:
+        world.note(f"row {number} {os.getpid()}")
+        return f"row {number}"
+
     async with loom.connect(url, idle_timeout=0.1) as runtime:
         runtime.register(Weaver(world), name="weaver")
-        await (await runtime.start("weaver", {"colours": COLOURS}, run_id=RUN))
+        runtime.register(loom.load(ROWS), name="rows")
+        cloth = await runtime.start("weaver", {"colours": COLOURS}, run_id=RUN)
+        await (await runtime.start("rows", run_id=LOOP))
+        await cloth
 
 
 @asynccontextmanager
@@ -178,6 +207,18 @@ async def released(runtime: Any) -> Any:
     return info
 
 
+async def show_loop(runtime: Any, world: World, first: Process, second: Process) -> None:
+    """Show which process ran which iteration of the flow."""
+    result = await (await runtime.handler(LOOP))
+    rows = {
+        process.pid: [row for row, pid in world.all("row") if pid == str(process.pid)] for process in (first, second)
+    }
+    console.print(f"   process {first.pid} wove the rows {' '.join(rows[first.pid])}")
+    console.print(f"   process {second.pid} wove the rows {' '.join(rows[second.pid])}")
+    loop = result.actions["weaveRows"]
+    console.print(f"   the file says: {result.status}, {loop.iterations} iterations, last result {loop.outputs}")
+
+
 def summary(rows: dict[str, str]) -> Table:
     """What happened, in a table."""
     table = Table(show_header=False, box=None, padding=(0, 2))
@@ -215,6 +256,8 @@ async def watch(url: str, world: World, ask: bool) -> None:
             await handler.send_event(Answer(accepted=await person(question, ask)))
             result = await handler
             await second.wait()
+        console.rule("[bold]5[/]  beside it a flow, a loop in JSON, went through the same kill")
+        await show_loop(runtime, world, first, second)
         info, wool = await runtime.get(RUN), world.count("wool")
 
     console.rule("[bold]done[/]")

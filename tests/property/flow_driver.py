@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Any
 
 from loom.core.commands import (
@@ -20,7 +21,16 @@ from loom.core.invariants import violations
 from loom.core.records import EventRecord
 from loom.core.run import Run
 from loom.core.state import BrokerState
-from loom.core.ticks import TickResume, TickStartRun, TickStepResult, TickTimerFired, WorkflowTick
+from loom.core.ticks import (
+    TickContinueRun,
+    TickPauseRun,
+    TickResume,
+    TickRetryRun,
+    TickStartRun,
+    TickStepResult,
+    TickTimerFired,
+    WorkflowTick,
+)
 from loom.effects.flow_result import FlowResult, flow_result
 from loom.flows.calls import (
     OUTCOME_KIND,
@@ -58,21 +68,34 @@ def stored(state: BrokerState) -> BrokerState:
     return codec.decode_state(RUN_ID, codec.encode_state(state))
 
 
+@dataclass
+class Moment:
+    """One tick and what followed on it."""
+
+    tick: WorkflowTick
+    state: BrokerState
+    cursors: list[int] = field(default_factory=list)
+    iterations: list[LoopIteration] = field(default_factory=list)
+    calls: list[ActionCall] = field(default_factory=list)
+
+
 class Driver:
     """One run of a flow, from its start or from a stored state."""
 
-    def __init__(self, program: Program, state: BrokerState | None = None, *, restores: bool = False) -> None:
+    def __init__(
+        self,
+        program: Program,
+        state: BrokerState | None = None,
+        *,
+        restores: bool = False,
+        pauses: frozenset[int] = frozenset(),
+    ) -> None:
         self.program = program
         self.now = EPOCH if state is None else state.at
-        self.journal: list[WorkflowTick] = []
-        self.states: list[BrokerState] = []
-        """After each tick."""
-        self.iterations: list[LoopIteration] = []
-        self.cursors: list[int] = []
-        self.keys: dict[str, set[tuple[str, int]]] = {}
-        """The calls by their keys: action and number of the frame."""
-        self.calls: list[ActionCall] = []
+        self.moments: list[Moment] = []
         self._restores = restores
+        self._pauses = pauses
+        """The ticks after which the run is paused, until nothing happens any more."""
         self._planner = FlowPlanner(program)
         self._run = Run(self._planner, state)
         self._timers: list[tuple[float, int]] = []
@@ -91,21 +114,22 @@ class Driver:
         self._run.feed(tick)
         self._run.drain()
         batch = self._run.flush()
-        self.journal += batch.ticks
         state = self._run.state
-        self.states.append(state)
         assert violations(state) == []
         assert flow_violations(state, self.program) == []
+        [reduced] = batch.ticks
+        moment = Moment(reduced, state)
+        self.moments.append(moment)
         for command in batch.commands:
-            self._carry_out(command)
+            self._carry_out(command, moment)
         if self._restores and self._end is None:
             self._run = Run(self._planner, stored(state))
 
-    def _carry_out(self, command: Any) -> None:
+    def _carry_out(self, command: Any, moment: Moment) -> None:
         match command:
             case CommandRunWorker():
                 call = command.item.event.body
-                self.calls.append(call)
+                moment.calls.append(call)
                 outcome = EventRecord(OUTCOME_KIND, worked(call))
                 self._work.append(
                     TickStepResult(
@@ -117,17 +141,30 @@ class Driver:
             case CommandCancelTimer():
                 self._cancelled.add(command.seq)
             case CommandPublishEvent():
-                self.cursors.append(command.cursor)
+                moment.cursors.append(command.cursor)
                 if isinstance(command.event, EventRecord) and isinstance(command.event.body, LoopIteration):
-                    self.iterations.append(command.event.body)
+                    moment.iterations.append(command.event.body)
             case CommandCompleteRun():
                 self._end = command.result.body
+
+    @property
+    def state(self) -> BrokerState:
+        """The state now."""
+        return self.moments[-1].state
+
+    def retry(self) -> FlowResult:
+        """Go on with a flow that has failed."""
+        self._end = None
+        self.happen(TickRetryRun(at=self.now))
+        return self.go_on()
 
     def go_on(self) -> FlowResult:
         """To the end."""
         for _ in range(_TURNS):
             if self._end is not None:
                 return flow_result(self._end)
+            if len(self.moments) in self._pauses:
+                self.happen(TickPauseRun(at=self.now))
             self.happen(self._next())
         raise Stuck(f"no end after {_TURNS} ticks")
 
@@ -139,4 +176,6 @@ class Driver:
             if number not in self._cancelled:
                 self.now = max(self.now, due)
                 return TickTimerFired(at=self.now, timer=number)
-        raise Stuck(f"nothing can happen: {self._run.state}")
+        if self.state.paused:
+            return TickContinueRun(at=self.now)
+        raise Stuck(f"nothing can happen: {self.state}")

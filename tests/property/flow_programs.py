@@ -139,8 +139,10 @@ class _Builder:
             policy["on"] = self.pick(["flaky"], ["timeout"])
         return {"retry" if self.loom else "retryPolicy": policy}
 
-    def _wait(self, _around: _Around) -> Action:
-        return {"type": "wait", "inputs": {"interval": {"count": self.number(0, 3), "unit": "Minute"}}}
+    def _wait(self, around: _Around) -> Action:
+        counts = [0, 1, 2, "@if(equals(item(), 1), 3, 1)"]  # iterations side by side end in another order
+        count = self.pick(*counts[: 4 if around.foreach else 3])
+        return {"type": "wait", "inputs": {"interval": {"count": count, "unit": "Minute"}}}
 
     def _increment(self, _around: _Around) -> Action:
         return {"type": "incrementVariable", "inputs": {"name": "count", "value": self.number(1, 3)}}

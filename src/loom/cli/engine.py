@@ -53,9 +53,10 @@ def worker(
 ) -> None:
     """Work for workflows until SIGTERM or SIGINT: take up their runs, and those that are started meanwhile.
 
-    TARGET is module:name or file.py:name, where name is a workflow class or an instance of one; or a .json or .yaml file of
-    a flow, or a folder of them. Runs are stored under that name, flows under that of their file (workflow.json: of its
-    folder), or under NAME with NAME=TARGET. Unfinished runs stay in the store and go on with the next worker.
+    TARGET is module:name or file.py:name, where name is a workflow class or an instance of one; or a .json or .yaml
+    file of a flow, or a folder of them. Runs are stored under that name, those of flows under that of their file
+    (workflow.json: of its folder), or under NAME with NAME=TARGET. Unfinished runs stay in the store and go on with the
+    next worker.
     """
     import logging
 
@@ -101,6 +102,7 @@ def _allowed(hosts: Sequence[str]) -> dict[str, Any]:
 @click.option("--body", metavar="JSON", type=json_value, help="The body that a flow begins with; @file reads it.")
 @start_options
 @click.option("--run-id", metavar="ID", help="The id of the run; one that exists goes on.")
+@click.option("--quiet", "-q", is_flag=True, help="Show nothing of a flow before its end.")
 @tag_option("Give the run a tag. May be repeated.")
 @handlers_option
 @limit_options
@@ -118,8 +120,9 @@ def run(
     """Run a workflow to its end and print its result.
 
     TARGET is module:name or file.py:name with --input, or a .json or .yaml file of a flow with --body, --parameter,
-    --variable and --header. A flow is shown while it runs. The run is in the store from its start on: if this process dies,
-    the same command with the same --run-id goes on, with the same input or without. With --store memory:// nothing is kept.
+    --variable and --header. A flow is shown while it runs. The run is in the store from its start on: if this process
+    dies, the same command with the same --run-id goes on, with the same input or without. With --store memory://
+    nothing is kept.
     """
     from loom.cli.problems import WrongUse
     from loom.runtime.flow import Flow
@@ -157,9 +160,10 @@ def _run_workflow(name: str, workflow: Workflow, given: dict[str, Any]) -> None:
 def _run_flow(name: str, flow: Any, target: str, allowed: dict[str, Any], given: dict[str, Any]) -> None:
     import logging
 
-    from loom.cli.flow_runs import FlowRun, given_to_flow, performed, tell_result
+    from loom.cli.flow_runs import FlowRun, performed, tell_result
     from loom.cli.problems import WrongUse
     from loom.cli.session import perform
+    from loom.cli.starting import given_to_flow
     from loom.cli.working import engine
 
     if given["inputs"] is not None:
@@ -168,11 +172,12 @@ def _run_flow(name: str, flow: Any, target: str, allowed: dict[str, Any], given:
         name=name,
         flow=flow,
         target=target,
-        given=given_to_flow(given),
+        given=given_to_flow(given, flow),
         run_id=given["run_id"],
         tags=dict(given["tags"]),
         store=given["store"],
         as_json=given["as_json"],
+        quiet=given["quiet"] or given["as_json"],
     )
 
     async def work() -> Any:

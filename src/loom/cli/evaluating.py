@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("--context", "context", metavar="FILE", type=data_file, help="What the expression can ask for.")
 @click.option("--list", "list_functions", is_flag=True, help="List the functions of the language.")
 @json_option
-def evaluate(expression: str | None, context: Any, list_functions: bool, as_json: bool) -> None:
+def evaluate_command(expression: str | None, context: Any, list_functions: bool, as_json: bool) -> None:
     """Evaluate a template string such as "@add(1, 2)" or "Hello @{variables('name')}".
 
     EXPR may be - for the standard input. The context is a JSON or YAML file with any of variables, parameters, actions,
@@ -31,7 +33,7 @@ def evaluate(expression: str | None, context: Any, list_functions: bool, as_json
         raise click.UsageError("Give an expression, or --list.")
     if expression == "-":
         # Whoever pipes a line does not mean its end.
-        expression = click.get_text_stream("stdin").read().removesuffix("\n").removesuffix("\r")
+        expression = sys.stdin.read().removesuffix("\n").removesuffix("\r")
     _print_value(expression, _complete(context), as_json)
 
 
@@ -64,16 +66,8 @@ def _print_value(expression: str, context: dict[str, Any], as_json: bool) -> Non
         raise click.ClickException(error.message) from error
     if as_json:
         print_json({"value": value})
-    elif isinstance(value, str):
-        click.echo(value)
     else:
-        _print_data(value)
-
-
-def _print_data(value: Any) -> None:
-    import json
-
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+        click.echo(value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def plain(value: Any) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from typing_extensions import override
 
 from loom.cli.places import Places
 from loom.cli.shown import clean
@@ -81,6 +82,7 @@ class BrokenFlow(click.ClickException):
         count = f"{len(self.problems)} problems" if len(self.problems) != 1 else "a problem"
         super().__init__(clean(f"{path} cannot be loaded: it has {count}."))
 
+    @override
     def show(self, file: Any = None) -> None:
         """Every problem on a line of its own, then the sum."""
         for line in problem_lines(self.path, self.problems):
@@ -88,18 +90,24 @@ class BrokenFlow(click.ClickException):
         super().show(file)
 
 
-def places_of(path: Path) -> Places:
-    """The places of a file's values; of none if it cannot be read."""
+def read_definition(path: Path) -> str:
+    """The text of a file, as `loom.load` reads it but without what else that needs. Raises `DefinitionError`."""
     try:
-        return Places(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError):
-        return Places("{}")
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DefinitionError([Problem("", f"it is no text in UTF-8: {error}")]) from error
+    except OSError as error:
+        raise DefinitionError([Problem("", f"it cannot be read: {error.strerror or error}")]) from error
 
 
 def spots_of(path: Path, problems: Iterable[Problem]) -> list[tuple[Problem, Spot | None]]:
-    """Problems with the places of what they are about."""
-    places = places_of(path)
-    return [(problem, places.find(problem.path)) for problem in problems]
+    """Problems with the places of what they are about, in the order of the file."""
+    try:
+        places = Places(read_definition(path))
+    except DefinitionError:
+        return [(problem, None) for problem in problems]
+    found = [(problem, places.find(problem.path)) for problem in problems]
+    return sorted(found, key=lambda pair: pair[1] or (0, 0))
 
 
 def problem_lines(path: Path, problems: Iterable[Problem]) -> list[str]:

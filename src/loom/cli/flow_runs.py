@@ -12,22 +12,21 @@ import msgspec
 
 from loom.cli.flow_views import Lines, Live, Silence
 from loom.cli.options import DEFAULT_STORE
-from loom.cli.problems import Problem, WrongUse
+from loom.cli.problems import Problem
 from loom.cli.session import safe_url
 from loom.cli.shown import clean, print_json, print_line
+from loom.cli.starting import start_event
 from loom.effects.flow_result import FlowResult
 from loom.flows.planner import FlowPlanner
-from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError
+from loom.steps.errors import WorkflowCancelledByUser
 from loom.store.errors import RunExists, RunNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from loom.cli.flow_views import View
     from loom.flows.program import Program
+    from loom.runtime.durable.info import RunInfo
     from loom.runtime.durable.runtime import DurableRuntime
     from loom.runtime.flow import Flow
-    from loom.steps.events import StartEvent
     from loom.steps.handler import WorkflowHandler
 
 
@@ -43,29 +42,18 @@ class FlowRun(NamedTuple):
     tags: dict[str, str]
     store: str
     as_json: bool
-
-
-def given_to_flow(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the options of a command say about the start of a flow, by the names of `FlowStartEvent`."""
-    given: dict[str, Any] = {} if options["body"] is None else {"body": options["body"]}
-    return given | {key: dict(options[key]) for key in ("parameters", "variables", "headers") if options[key]}
-
-
-def start_event(flow: Flow, given: Mapping[str, Any]) -> StartEvent:
-    """What a run begins with; parameters that do not fit are told."""
-    try:
-        return flow._start_event(None, dict(given))
-    except WorkflowRuntimeError as error:
-        raise WrongUse(str(error)) from error
+    quiet: bool
 
 
 async def performed(runtime: DurableRuntime, stopped: asyncio.Event, wanted: FlowRun) -> tuple[str, FlowResult]:
     """Begin the run or go on with it, show it, and wait for its end or until this process is told to stop."""
-    handler, after = await _begun(runtime, wanted)
-    if not wanted.as_json:
-        goes_on = after >= 0 and not handler.is_done()
-        print_line(f"Run {handler.run_id} of {wanted.name}{' goes on' if goes_on else ''}")
+    found = await _found(runtime, wanted)
+    handler = await _begun(runtime, wanted, found)
+    if not wanted.quiet:
+        how = "" if found is None else " goes on" if found.status == "running" else " has ended before"
+        print_line(f"Run {handler.run_id} of {wanted.name}{how}")
         sys.stdout.flush()
+    after = found.events - 1 if found is not None else -1
     ending = asyncio.ensure_future(_shown(runtime, handler, after, wanted))
     stop = asyncio.ensure_future(stopped.wait())
     try:
@@ -80,23 +68,25 @@ async def performed(runtime: DurableRuntime, stopped: asyncio.Event, wanted: Flo
     raise Problem(_how_to_go_on(wanted, handler.run_id))
 
 
-async def _begun(runtime: DurableRuntime, wanted: FlowRun) -> tuple[WorkflowHandler, int]:
-    """The handler, and the cursor behind which its stream is news: that of the run as it was found."""
-    after = -1
-    if wanted.run_id is not None:
-        try:
-            info = await runtime.get(wanted.run_id)
-        except RunNotFound:
-            pass
-        else:
-            after = info.events - 1
-            if info.workflow != wanted.name:
-                raise RunExists(wanted.run_id, f"as a run of {info.workflow!r}")
-            if not wanted.given:
-                return await runtime.handler(wanted.run_id), after
+async def _found(runtime: DurableRuntime, wanted: FlowRun) -> RunInfo | None:
+    """The run as it is before anything was asked of it, if it is there already."""
+    if wanted.run_id is None:
+        return None
+    try:
+        info = await runtime.get(wanted.run_id)
+    except RunNotFound:
+        return None
+    if info.workflow != wanted.name:
+        raise RunExists(wanted.run_id, f"as a run of {info.workflow!r}")
+    return info
+
+
+async def _begun(runtime: DurableRuntime, wanted: FlowRun, found: RunInfo | None) -> WorkflowHandler:
+    """The run of this id if it exists, else a new one. Where a start is given, it must be that of the run."""
+    if found is not None and not wanted.given:
+        return await runtime.handler(found.run_id)
     event = start_event(wanted.flow, wanted.given)
-    handler = await runtime.start(wanted.name, event, run_id=wanted.run_id, tags=wanted.tags)
-    return handler, after
+    return await runtime.start(wanted.name, event, run_id=wanted.run_id, tags=wanted.tags)
 
 
 async def _shown(runtime: DurableRuntime, handler: WorkflowHandler, after: int, wanted: FlowRun) -> FlowResult:
@@ -113,7 +103,7 @@ async def _shown(runtime: DurableRuntime, handler: WorkflowHandler, after: int, 
 
 def _view(runtime: DurableRuntime, run_id: str, wanted: FlowRun) -> View:
     program = wanted.flow.program
-    if wanted.as_json:
+    if wanted.quiet:
         return Silence()
     if not sys.stdout.isatty():
         return Lines(program)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from loom.cli.flow_words import status_lines, type_words, value_words
+from loom.cli.flow_words import result_words, status_lines, type_words
 from loom.cli.shown import ago, iso, print_line, print_table, span
 from loom.core.records import EventRecord
+from loom.core.state import CHILD_RUN
 from loom.flows.calls import FlowEnd
 from loom.flows.planner import FlowPlanner
 from loom.flows.progress import (
@@ -44,6 +45,8 @@ class FlowStatus(msgspec.Struct, frozen=True):
     under_way: list[ActionProgress]
     actions: list[ActionState]
     variables: dict[str, Any]
+    error: dict[str, Any] | None = None
+    """What made it fail."""
 
     def as_dict(self) -> dict[str, Any]:
         """The same for programs."""
@@ -64,7 +67,7 @@ async def program_of_run(runtime: DurableRuntime, run_id: str) -> Program | None
 
 
 async def end_of_run(runtime: DurableRuntime, run_id: str) -> FlowEnd | None:
-    """What a flow ended with, which is the last thing on its stream; None while it runs, or if it has ended otherwise."""
+    """What a flow ended with, which is the last thing on its stream; None while it runs."""
     head = (await runtime.row(run_id)).head
     if head.status == "running" or not head.events:
         return None
@@ -76,7 +79,7 @@ async def end_of_run(runtime: DurableRuntime, run_id: str) -> FlowEnd | None:
 def flow_status(program: Program, state: BrokerState, at: float, end: FlowEnd | None) -> FlowStatus | None:
     """What the state of a run says, or what it has ended with."""
     if end is not None:
-        return FlowStatus(at, [], [], ended_actions(program, end), end.variables)
+        return FlowStatus(at, [], [], ended_actions(program, end), end.variables, end.error)
     plan = state.plan
     if not isinstance(plan, FlowPlan):
         return None
@@ -104,7 +107,7 @@ def print_flow_status(info: RunInfo, found: FlowStatus, waiters: list[dict[str, 
     if info.status != "running":
         print_line(f"Duration: {span(_duration(info))}")
     if info.error:
-        print_line(f"Error: {info.error}")
+        print_line(f"Error: {found.error.get('message') if found.error else info.error}")
     for line in status_lines(found.loops, found.under_way, _awaited(waiters, found.at), found.at):
         print_line(line)
     if with_actions:
@@ -131,6 +134,7 @@ def _awaited(waiters: list[dict[str, Any]], now: float) -> dict[str, list[str]]:
     for waiter in waiters:
         until = waiter.get("deadline")
         words = waiter["event_type"].rpartition(".")[2]
+        words += f" {waiter['waiter_id']}" if words == CHILD_RUN else ""
         words += f", until {ago(datetime.fromisoformat(until), now)}" if until else ""
         awaited.setdefault(waiter["step"], []).append(words)
     return awaited
@@ -141,5 +145,5 @@ def _row(action: ActionState) -> tuple[str, ...]:
     is_loop = action.iterations is not None
     status = f"{action.status} ({action.iterations} iterations)" if is_loop else action.status
     error = action.error.get("message") if isinstance(action.error, dict) else action.error
-    told = error if error else "" if action.outputs is None else value_words(action.outputs)
-    return action.path, type_words(action.type), status, "" if action.status == "Skipped" else taken, str(told)
+    told = str(error) if error else "" if action.outputs is None else result_words(action.outputs)
+    return action.path, type_words(action.type), status, "" if action.status == "Skipped" else taken, told

@@ -6,6 +6,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
+from typing_extensions import override
+
 from loom.cli.flow_words import live_words, repetition_path, tree, type_words
 from loom.cli.shown import clean, print_line, span
 from loom.effects.flow_events import ActionEvent, LoopIterationEvent
@@ -56,6 +58,7 @@ class Lines(Silence):
     def __init__(self, program: Program) -> None:
         self._program = program
 
+    @override
     def show(self, event: Event) -> None:
         """Print it, if it is for people."""
         match event:
@@ -97,7 +100,7 @@ def event_words(event: Event) -> str:
     return f"{words}: {asked['prompt']}" if asked["prompt"] else words
 
 
-_MARKS = {"Succeeded": ("✓", "+", "green"), "Skipped": ("–", "-", "dim"), "Cancelled": ("–", "-", "yellow")}
+_MARKS = {"Succeeded": ("✓", "+", "green"), "Skipped": ("-", "-", "dim"), "Cancelled": ("-", "-", "yellow")}
 _BAD_MARK = ("✗", "x", "red")
 
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from loom.cli.shown import ago, clean, span
 from loom.flows.progress import LoopProgress, preview
+from loom.flows.records import MASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from loom.flows.progress import ActionProgress
     from loom.flows.program import Program
+    from loom.flows.progress import ActionProgress
 
     Entry = LoopProgress | ActionProgress
 
@@ -45,10 +46,28 @@ def type_words(kind: str) -> str:
 
 def value_words(value: Any, size: int = MAX_RESULT) -> str:
     """A value in one short line, such as `{ synced: 150, remaining: 50 }`."""
-    cut = preview(value, size)
-    if isinstance(value, dict | list) and isinstance(cut, str):
-        return clean(cut)
-    return clean(_words(cut))
+    if value == MASK:
+        return MASK
+    cut = preview(value, size * 4)
+    return _cut(cut if isinstance(value, dict | list) and isinstance(cut, str) else _words(cut), size)
+
+
+def _cut(words: str, size: int) -> str:
+    return clean(words if len(words) <= size else f"{words[: size - 1]}…")
+
+
+def result_words(result: Any) -> str:
+    """What actions gave, by their names; of those that were answers of servers, only what they said."""
+    if isinstance(result, str):
+        return _cut(result, MAX_RESULT)  # a preview, or a mask
+    if not isinstance(result, dict):
+        return value_words(result)
+    return value_words({name: _said(outputs) for name, outputs in result.items()})
+
+
+def _said(outputs: Any) -> Any:
+    is_answer = isinstance(outputs, dict) and "body" in outputs and "headers" in outputs
+    return outputs["body"] if is_answer else outputs
 
 
 def _words(value: Any) -> str:
@@ -67,8 +86,9 @@ def _key(key: str) -> str:
 def tree(loops: Sequence[LoopProgress], actions: Sequence[ActionProgress]) -> Iterator[tuple[int, Entry | str]]:
     """What is under way, each with its depth: what a loop does stands below it. Of a great many, the first ones."""
     inside: dict[str, list[Entry]] = {}
-    for entry in (*loops, *actions):
-        inside.setdefault(_owner(entry.parent), []).append(entry)
+    under_way: list[Entry] = [*loops, *actions]
+    for each in under_way:
+        inside.setdefault(_owner(each.parent), []).append(each)
     # Explicit, for loops may nest as deep as they like.
     left: list[tuple[int, Entry | str]] = [(0, entry) for entry in reversed(inside.pop("", []))]
     while left:
@@ -79,7 +99,7 @@ def tree(loops: Sequence[LoopProgress], actions: Sequence[ActionProgress]) -> It
             more = len(below) - _MAX_SIDE_BY_SIDE
             if more > 0:
                 below = [*below[:_MAX_SIDE_BY_SIDE], f"and {more} more"]
-            left += [(depth + 1, each) for each in reversed(below)]
+            left += [(depth + 1, inner) for inner in reversed(below)]
 
 
 def _owner(path: str | None) -> str:
@@ -108,7 +128,7 @@ def _loop_facts(loop: LoopProgress, now: float) -> Iterator[tuple[str, str]]:
         yield "Condition", loop.condition
     yield "Duration", span(loop.duration)
     if loop.last_result is not None:
-        yield "Last Result", value_words(loop.last_result)
+        yield "Last Result", result_words(loop.last_result)
     if loop.next_iteration_at is not None:
         yield "Next Iteration", due_words(loop.next_iteration_at, now)
 

@@ -82,12 +82,17 @@ def data_file(path: str) -> Any:
 def setting(text: str) -> tuple[str, Any]:
     """NAME=VALUE, where the value is JSON or else a text; `@file` is read from a file."""
     name, value = named_text(text)
-    if value.startswith("@"):
-        return name, json_value(value)
+    return name, json_or_text(value)
+
+
+def json_or_text(text: str) -> Any:
+    """A JSON value, or the text itself if it is none; `@file` is read from a file."""
+    if text.startswith("@"):
+        return json_value(text)
     try:
-        return name, json.loads(value)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        return name, value
+        return text
 
 
 def named_text(text: str) -> tuple[str, str]:
@@ -195,7 +200,7 @@ def start_options(command: Decorated) -> Decorated:
     for name, kind, what in (
         ("header", named_text, "A header of the trigger"),
         ("variable", setting, "A variable that a flow begins with"),
-        ("parameter", setting, "A parameter of a flow"),
+        ("parameter", named_text, "A parameter of a flow"),
     ):
         command = click.option(
             f"--{name}",

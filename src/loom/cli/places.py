@@ -48,24 +48,24 @@ def _in_json(text: str) -> Iterator[tuple[str, Spot]]:
     lines = _Lines(text)
     open_: list[tuple[str, int | None]] = []  # paths of what is open, and the index of a list's next element
     named: tuple[str, Spot] | None = None  # the last name in an object, and where
-    token, here, wants_name = "", "", False
+    wants_name = False
     for found in _TOKEN.finditer(text):
-        token, spot = found[0], lines.spot(found.start())
-        if wants_name and token.startswith('"'):
-            named, wants_name = (at(open_[-1][0], _unquoted(token)), spot), False
-        elif token in "]}":
+        sign, spot = found[0], lines.spot(found.start())
+        if wants_name and sign.startswith('"'):
+            named, wants_name = (at(open_[-1][0], _unquoted(sign)), spot), False
+        elif sign in "]}":
             open_.pop()
             wants_name = False
-        elif token == ",":
+        elif sign == ",":
             wants_name = bool(open_) and open_[-1][1] is None
-        elif token != ":":
+        elif sign != ":":
             here, spot = _next_value(open_, named, spot)
             named = None
             if here:
                 yield here, spot
-            if token in "[{":
-                open_.append((here, 0 if token == "[" else None))
-                wants_name = token == "{"
+            if sign in "[{":
+                open_.append((here, 0 if sign == "[" else None))
+                wants_name = sign == "{"
 
 
 def _next_value(open_: list[tuple[str, int | None]], named: tuple[str, Spot] | None, spot: Spot) -> tuple[str, Spot]:
@@ -78,10 +78,10 @@ def _next_value(open_: list[tuple[str, int | None]], named: tuple[str, Spot] | N
     return at(path, index or 0), spot
 
 
-def _unquoted(token: str) -> str:
+def _unquoted(sign: str) -> str:
     import json
 
-    name: str = json.loads(token, strict=False)
+    name: str = json.loads(sign, strict=False)
     return name
 
 

@@ -1,7 +1,7 @@
 """What goes wrong, as the command line tells it: one line on stderr that names the thing, and an exit code.
 
 0: done. 1: what was asked for failed. 2: the command was given wrongly. 3: the store cannot be used.
-May import click, and loom.store and loom.steps inside functions.
+May import click, and loom.flows, loom.steps and loom.store inside functions.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def in_one_line(message: str) -> str:
 @contextmanager
 def told() -> Iterator[None]:
     """Turn the errors that stores and runs raise into problems. Errors of Loom itself stay what they are."""
+    from loom.flows.diagnostics import DefinitionError
     from loom.steps.errors import WorkflowRuntimeError
     from loom.steps.registry import UnknownTypeError
     from loom.store.errors import StoreError, StoreOutdated, StoreTooNew, StoreUnavailable
@@ -54,6 +55,8 @@ def told() -> Iterator[None]:
         yield
     except (StoreUnavailable, StoreTooNew, StoreOutdated) as error:
         raise NoStore(str(error)) from error
+    except DefinitionError as error:
+        raise Problem(f"A stored definition cannot be read by this version of Loom: {error}") from error
     except UnknownTypeError as error:
         raise Problem(f"{error} Name its code with --target.") from error
     except (StoreError, WorkflowRuntimeError) as error:

@@ -1,6 +1,6 @@
 """From TYPE and fields on the command line to an event, with or without the code that defines it.
 
-May import loom.core, loom.runtime and loom.steps.
+May import loom.core, loom.effects, loom.runtime and loom.steps.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pydantic import ValidationError, model_serializer
 from loom.cli.problems import Problem, WrongUse
 from loom.core.state import CHILD_RUN
 from loom.core.ticks import TickStartRun
+from loom.effects.flow_events import FlowEvent
 from loom.steps.events import Event
 from loom.steps.registry import framework_type, wire_name
 
@@ -24,10 +25,20 @@ if TYPE_CHECKING:
 _OWN_FORM = "The workflow of run {run!r} stores its events in a form of its own: name its code with --target."
 
 
-async def event_for(runtime: DurableRuntime, run_id: str, name: str, fields: dict[str, Any]) -> Event:
-    """The event that a person means: of a class that a target has brought, else of a type that the run asks for."""
+async def event_for(runtime: DurableRuntime, run_id: str, name: str, fields: Any) -> Event:
+    """The event that a person means: of a class that a target has brought, else of a type that the run asks for.
+
+    To a flow it is one by that name, with any data, unless there is such a class.
+    """
     row = await runtime.row(run_id)
     cls = _of_targets(runtime, name) if runtime.codes else None
+    if cls is None and row.document is not None and _known(name) is None:
+        cls = await _awaited_by_flow(runtime, run_id, name)
+        if cls is None:
+            return FlowEvent(name=name, data=fields)
+    fields = {} if fields is None else fields
+    if not isinstance(fields, dict):
+        raise WrongUse(f"The fields of {name} must be an object such as '{{\"name\": 1}}'.")
     if cls is None:
         # A run that has ended asks for nothing any more; the store says so, or knows the event by its id.
         ended = row.head.status != "running"
@@ -40,6 +51,15 @@ async def event_for(runtime: DurableRuntime, run_id: str, name: str, fields: dic
     except ValidationError as error:
         found = "; ".join(f"{'.'.join(map(str, part['loc'])) or 'it'}: {part['msg']}" for part in error.errors())
         raise WrongUse(f"This is no {cls.__name__}: {found}.") from error
+
+
+async def _awaited_by_flow(runtime: DurableRuntime, run_id: str, name: str) -> type[Event] | None:
+    """A class of this name that only the engine's process has, and that an action waits for by its full name."""
+    waited = [waiter["event_type"] for waiter in (await runtime.get(run_id)).active_waiters]
+    full_names = {full for full in waited if full != name and full.rpartition(".")[2] == name}
+    if len(full_names) > 1:
+        raise WrongUse(f"{name} could be any of {_listed(full_names)}: use its full name.")
+    return stand_in(full_names.pop()) if full_names else None
 
 
 def _of_targets(runtime: DurableRuntime, name: str) -> type[Event] | None:
@@ -99,6 +119,13 @@ _PREFIX = 40
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "nothing"
+
+
+def sent_as(event: Event) -> str:
+    """The name that an event goes by."""
+    if isinstance(event, FlowEvent):
+        return event.name
+    return wire_name(type(event)).removeprefix(".")  # of a run that has ended the full name is not known
 
 
 def stand_in(name: str) -> type[Event]:

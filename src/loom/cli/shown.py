@@ -83,8 +83,9 @@ def ago(moment: datetime | float | None, now: float) -> str:
 
 def span(seconds: float) -> str:
     """A length of time for people, in its two largest units: `3m`, `2h 5m`."""
-    if seconds < 1:
+    if seconds < 0.9995:  # noqa: PLR2004 - the rest is rounded to a second
         return f"{seconds * 1000:.0f}ms" if seconds >= 0.0005 else "0s"  # noqa: PLR2004 - half of the last digit
+    seconds = max(seconds, 1.0)
     for position, (size, unit) in enumerate(_UNITS):
         if seconds >= size:
             whole = int(seconds // size)

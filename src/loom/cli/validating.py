@@ -26,8 +26,8 @@ def validate(
 ) -> None:
     """Check definitions of flows, and tell all problems with their places.
 
-    FILE is a JSON or YAML file in Logic Apps' dialect or in Loom's, or a folder that is searched for such. Exits with 1 if
-    there are errors; warnings alone are fine.
+    FILE is a JSON or YAML file in Logic Apps' dialect or in Loom's, or a folder that is searched for such. Exits with 1
+    if there are errors; warnings alone are fine.
     """
     from loom.cli.flow_files import files_of, limits_of
     from loom.cli.shown import print_json
@@ -54,13 +54,12 @@ def _files(place: Path, found: list[Path]) -> list[Path]:
 
 def _checked(path: Path, limits: Limits) -> list[Problem]:
     """All problems of a file."""
-    from loom.cli.flow_files import name_of
+    from loom.cli.flow_files import name_of, read_definition
     from loom.flows.diagnostics import DefinitionError
     from loom.flows.lower import compile_flow
-    from loom.runtime.load import read_text
 
     try:
-        _, problems = compile_flow(read_text(path), name=name_of(path), limits=limits)
+        _, problems = compile_flow(read_definition(path), name=name_of(path), limits=limits)
     except DefinitionError as error:
         return list(error.problems)
     return problems

@@ -38,7 +38,7 @@ def _of_worker(worker: InternalStepWorkerState) -> Iterator[str]:
 
 def _of_counts(state: BrokerState) -> Iterator[str]:
     workers = state.workers.values()
-    active = sum(len(w.queue) + len(w.in_progress) + len(w.ready) for w in workers)
+    active = sum(len(w.queue) + len(w.in_progress) + len(w.ready) for w in workers) + len(state.due)
     if active != state.active:
         yield f"active is {state.active}, but {active} pieces of work are"
     sleeping = sum(timer.purpose in MOVING for timer in state.timers.values())
@@ -70,6 +70,8 @@ def _of_lifecycle(state: BrokerState) -> Iterator[str]:
         yield "the run is over, but a child run is under way"
     if state.active < 0 or state.asleep < 0:
         yield "a count is negative"
+    if state.due and not state.paused:
+        yield "a timer's time has come, but its planner was not asked"
     for step, worker in state.workers.items():
         limit = num_workers(state.config, step)
         if limit and worker.queue and len(worker.in_progress) < limit and state.is_running and not state.paused:

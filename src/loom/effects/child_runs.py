@@ -18,10 +18,11 @@ _WAYS = {"failed": "failed", "timed_out": "timed out", "cancelled": "was cancell
 def result_of_child(answer: CommandResumeWorker, convert: Conversion) -> Any:
     """The child's result, as its handler would give it, or the error that stands for its failure."""
     child = answer.child
-    if child is not None and child.status != "completed":
-        raise _error_of(child)
     if answer.event is None:
+        if child is not None and child.status != "completed":
+            raise _error_of(child)
         return None
+    # A flow that has failed has a result nevertheless.
     ended: Any = convert.event(answer.event)
     return plain_result(ended)
 

@@ -21,6 +21,7 @@ from loom.flows.calls import (
     FlowStart,
     LoopIteration,
 )
+from loom.flows.plain import copy_of
 from loom.steps.events import Event, InternalDispatchEvent, StartEvent, StopEvent
 from loom.steps.registry import framework_name
 
@@ -100,7 +101,7 @@ def flow_event(body: Any) -> Event:
                 loop_type=body.loop_type,
                 iteration=body.iteration,
                 condition_result=body.condition_result,
-                result=body.result,
+                result=copy_of(body.result),
                 duration=body.duration,
                 timestamp=_moment(body.timestamp),
                 max_iterations=body.max_iterations,
@@ -119,7 +120,7 @@ def flow_event(body: Any) -> Event:
                 repetition=list(body.repetition),
             )
         case FlowResponse():
-            return ResponseEvent(status_code=body.status_code, headers=body.headers, body=body.body)
+            return ResponseEvent(status_code=body.status_code, headers=copy_of(body.headers), body=copy_of(body.body))
         case FlowEnd():
             return StopEvent(result=flow_result(body))
         case FlowStart():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from loom.expressions.dotnet.timestamps import epoch_seconds
+from loom.flows.plain import copy_of
 
 if TYPE_CHECKING:
     from typing import Self
@@ -63,15 +64,17 @@ class FlowResult(msgspec.Struct, frozen=True):
 def flow_result(end: FlowEnd) -> FlowResult:
     """The result that the end of a flow stands for."""
     actions = {name: _action(name, record) for name, record in end.actions.items()}
-    return FlowResult(end.status, end.outputs, end.response, actions, end.variables, end.error)
+    # In memory the end is made of what the program and the run are made of, and the result is its reader's own.
+    outputs, response, variables = copy_of(end.outputs), copy_of(end.response), copy_of(end.variables)
+    return FlowResult(end.status, outputs, response, actions, variables, end.error)
 
 
 def _action(name: str, record: dict[str, Any]) -> ActionResult:
     return ActionResult(
         name,
         record["status"],
-        record.get("inputs"),
-        record.get("outputs"),
+        copy_of(record.get("inputs")),
+        copy_of(record.get("outputs")),
         record.get("code", ""),
         record.get("error"),
         record.get("iterations"),

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from loom.flows.diagnostics import DefinitionError, Problem, at
 from loom.flows.document_text import check_plain, parse_text
 from loom.flows.limits import Limits
+from loom.flows.plain import copy_of
 
 COMPILER = 1
 """Goes up when the same document would be compiled to another program, so that stored runs can tell."""
@@ -48,7 +49,8 @@ def read_document(source: dict[str, Any] | str, *, name: str = "") -> Document:
     if not isinstance(data, dict):
         raise DefinitionError([Problem("", f"a definition is an object, not {_kind_of(data)}")])
     check_plain(data)
-    return _unwrap(data, name)
+    # Data may be changed by whoever gave it; the program is made of what it is now.
+    return _unwrap(data if isinstance(source, str) else copy_of(data), name)
 
 
 def document_text(document: Document, limits: Limits | None = None) -> str:

@@ -10,6 +10,7 @@ import json
 from functools import reduce
 from typing import Any, TypeAlias
 
+from loom.expressions.values import INT_MAX, INT_MIN
 from loom.flows.diagnostics import DefinitionError, Problem, at
 
 MAX_DEPTH = 100
@@ -18,6 +19,9 @@ MAX_VALUES = 1_000_000
 """How many values it may have, all references of YAML followed."""
 MAX_ALIASES = 1_000
 """How many references a YAML text may have."""
+
+
+_HALVES = frozenset(map(chr, range(0xD800, 0xE000)))
 
 
 class Doubled(dict[str, Any]):
@@ -58,7 +62,7 @@ def check_plain(data: Any) -> None:
             elif isinstance(value, list):
                 inner.extend((item, (trail, index)) for index, item in enumerate(value))
             elif not _is_scalar(value):
-                raise DefinitionError([Problem(_path(trail), f"a {type(value).__name__} is no JSON value")])
+                raise DefinitionError([Problem(_path(trail), _objection(value))])
         if not inner:
             return
         level = inner
@@ -79,14 +83,31 @@ def _path(trail: _Trail) -> str:
 
 def _check_keys(value: dict[Any, Any], trail: _Trail) -> None:
     for key in value:
-        if not isinstance(key, str):
+        if not isinstance(key, str) or not _is_text(key):
             raise DefinitionError([Problem(_path(trail), f"the key {key!r} is no text")])
 
 
 def _is_scalar(value: Any) -> bool:
+    if isinstance(value, str):
+        return _is_text(value)
     if isinstance(value, float):
         return value - value == 0  # neither infinite nor NaN
-    return value is None or isinstance(value, str | bool | int)
+    if isinstance(value, int):
+        return INT_MIN <= value <= INT_MAX
+    return value is None
+
+
+def _is_text(value: str) -> bool:
+    """Whether all its characters are whole: JSON can write halves of them, which no store keeps."""
+    return value.isascii() or _HALVES.isdisjoint(value)
+
+
+def _objection(value: Any) -> str:
+    if isinstance(value, str):
+        return "the text has half of a character in it (a lone surrogate)"
+    if isinstance(value, int):
+        return "the number does not fit into 64 bits"
+    return f"a {type(value).__name__} is no JSON value"
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -47,7 +47,8 @@ def _outputs(walk: Walk) -> tuple[dict[str, Any], dict[str, Any] | None]:
         try:
             values[name] = value(walk.env)
         except ExpressionError as error:
-            return {}, {"code": "InvalidTemplate", "message": f"outputs.{name}: {error}"}
+            reason = MASK if walk.program.secure_outputs else error
+            return {}, {"code": "InvalidTemplate", "message": f"outputs.{name}: {reason}"}
     return values, None
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from immutables import Map
 
     from loom.expressions import ExpressionError
+    from loom.expressions.errors import FunctionError
     from loom.flows.program import Block, Node, Program
 
 DEPENDENCY_FAILED = (
@@ -32,9 +33,10 @@ def skipped(at: float, code: str = DEPENDENCY_FAILED[0], message: str = DEPENDEN
     return Record("Skipped", None, None, "ActionSkipped", {"code": code, "message": message}, at, at)
 
 
-def invalid_template(node: Node, error: ExpressionError) -> dict[str, Any]:
+def invalid_template(node: Node, error: ExpressionError | FunctionError) -> dict[str, Any]:
     """The error of an action whose template cannot be evaluated: it names the action, the place and the text."""
-    where = f"{node.path}.{error.path}" if getattr(error, "path", "") else node.path
+    path = getattr(error, "path", "")
+    where = f"{node.path}.{path}" if path else node.path
     if node.secure_inputs:
         return {
             "code": "InvalidTemplate",

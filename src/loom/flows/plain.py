@@ -6,6 +6,7 @@ import math
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from loom.expressions.errors import ExpressionError, FunctionError
 from loom.expressions.values import INT_MAX, INT_MIN
 
 if TYPE_CHECKING:
@@ -26,9 +27,29 @@ def cleaned(value: Value) -> Value:
     """A compiled template whose results are plain data, whatever its functions make."""
 
     def clean(env: Environment) -> Any:
-        return plain_value(value(env))
+        try:
+            return plain_result(value(env))
+        except FunctionError as error:
+            raise ExpressionError(str(error)) from None
 
     return clean
+
+
+def copy_of(value: Any) -> Any:
+    """Plain data of its own, for somebody who may change it: a run's state and a program never do."""
+    if isinstance(value, dict):
+        return {key: copy_of(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [copy_of(item) for item in value]
+    return value
+
+
+def plain_result(value: Any) -> Any:
+    """What a function has made, as plain data; a FunctionError if that is nested too deep."""
+    try:
+        return plain_value(value)
+    except ValueError:
+        raise FunctionError(f"The value is nested more than {_DEPTH} levels deep.") from None
 
 
 def plain_value(value: Any, path: str = "", depth: int = 0) -> Any:
@@ -41,12 +62,9 @@ def plain_value(value: Any, path: str = "", depth: int = 0) -> Any:
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, int):
-        return value if INT_MIN <= value <= INT_MAX else float(value)
+        return value if INT_MIN <= value <= INT_MAX else _number(value)
     if isinstance(value, float | Decimal):
-        number = float(value)
-        if math.isfinite(number):
-            return number
-        return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+        return _number(value)
     if depth >= _DEPTH:
         raise ValueError(f"{path} is nested more than {_DEPTH} levels deep.")
     if isinstance(value, dict):
@@ -54,6 +72,16 @@ def plain_value(value: Any, path: str = "", depth: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return [plain_value(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
     raise ValueError(f"{path} is a {type(value).__name__}, which JSON has no form for.")
+
+
+def _number(value: float | Decimal) -> float | str:
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf if value > 0 else -math.inf
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
 def _key(key: Any, path: str) -> str:

@@ -150,6 +150,8 @@ class Program:
     """By name in lower case."""
     triggers: list[Trigger] = field(default_factory=list)
     outputs: dict[str, Value] = field(default_factory=dict)
+    secure_outputs: bool = False
+    """Whether the outputs read something secure: their errors must not tell it."""
     secure_variables: frozenset[str] = frozenset()
     """Names, in lower case, of variables that hold something secure."""
 

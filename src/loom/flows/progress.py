@@ -205,13 +205,14 @@ def action_list(program: Program, plan: FlowPlan) -> list[ActionState]:
     """All actions of a flow as they stand, in the order of the document."""
     waits = {(wait.frame, wait.node) for wait in plan.waits.values() if wait.purpose in ("wait", "retry")}
     newest: dict[int, tuple[Frame, Record]] = {}
-    for _, frame in sorted(plan.frames.items()):
-        for index, record in frame.records.items():
-            newest[index] = (frame, record)
-        for index, entered in frame.entered.items():
-            if index not in plan.frames[frame.scope].records:
-                status = "Waiting" if (frame.id, index) in waits else "Running"
-                newest[index] = (frame, Record(status, None, frame.inputs[index], "", None, entered))
+    for number, frame in sorted(plan.frames.items()):
+        newest |= {index: (frame, record) for index, record in frame.records.items()}
+        begun = {index for index in frame.entered if index not in plan.frames[frame.scope].records}
+        asleep = {node for inside, node in waits if inside == number}
+        for index in begun | asleep:
+            status = "Waiting" if index in asleep else "Running"
+            entered = frame.entered.get(index, frame.started)
+            newest[index] = (frame, Record(status, None, frame.inputs.get(index), "", None, entered))
     return [_action(program, plan, node, newest.get(node.index)) for node in program.nodes]
 
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from loom.expressions import ExpressionError
 from loom.expressions.dotnet.timestamps import timestamp_text
+from loom.expressions.errors import FunctionError
+from loom.expressions.values import text_of
 
 if TYPE_CHECKING:
-    from loom.flows.program import Node
+    from loom.flows.environment import FlowEnvironment
+    from loom.flows.program import Node, Value
     from loom.flows.state import Frame, Record
     from loom.flows.walk import Walk
 
 MASK = "*** secure ***"
 """What people see in the place of secure data."""
+
+MAX_TRACKED = 8_000
+"""The characters that tracked properties may have, as text."""
 
 _TELL_NOTHING = frozenset(
     {
@@ -73,3 +80,14 @@ def result_of(walk: Walk, scope: Frame, node: Node, record: Record) -> list[Any]
             for n in inside
         ]
     return [record_dict(n, scope.records[n.index]) for n in inside if n.index in scope.records]
+
+
+def tracked_properties(properties: Value, env: FlowEnvironment) -> Any:
+    """What an author wants to find an action by. If it cannot be had, that is said in its place."""
+    try:
+        tracked = properties(env)
+        if len(text_of(tracked)) > MAX_TRACKED:
+            return {"error": f"The tracked properties have more than {MAX_TRACKED:,} characters."}
+    except (ExpressionError, FunctionError) as error:
+        return {"error": str(error)}
+    return tracked

@@ -13,6 +13,8 @@ from loom.flows.walk import ENTER
 if TYPE_CHECKING:
     from loom.flows.walk import Walk
 
+_FINE = frozenset({"Succeeded", "Skipped"})
+
 
 def begin_again(walk: Walk) -> None:
     """Forget the top-level actions that did not succeed, with all that is inside of them, and let them run again.
@@ -22,16 +24,17 @@ def begin_again(walk: Walk) -> None:
     root = walk.frames[1]
     again = _to_repeat(walk)
     records = root.records
-    for index in again:
-        for gone in (index, *walk.program.nodes[index].descendants):
-            records = records.delete(gone) if gone in records else records
+    gone = [one for index in again for one in (index, *walk.program.nodes[index].descendants) if one in records]
+    for index in gone:
+        records = records.delete(index)
     nodes = walk.program.blocks[0].nodes
     left = sum(index not in records for index in nodes)
     fresh = replace(root, records=records, entered=EMPTY_MAP, inputs=EMPTY_MAP, tries=EMPTY_MAP, left=left)
     walk.frames = Map({1: fresh})
     walk.loops = walk.eaches = walk.waits = EMPTY_MAP
     walk.yielding = False
-    walk.response = None
+    if any(walk.program.nodes[index].type == "response" for index in gone):
+        walk.response = None
     walk.agenda.clear()
     for index in nodes:
         if index in again and all(before in records for before, _ in walk.program.nodes[index].after):
@@ -39,12 +42,15 @@ def begin_again(walk: Walk) -> None:
 
 
 def _to_repeat(walk: Walk) -> set[int]:
-    """Actions that did not end well, were under way or ended the run, and all that run after one of them."""
+    """Actions that did not end well, were under way or ended the run, and all that run after one of them.
+
+    What was skipped for another reason than these stays skipped.
+    """
     records, nodes = walk.frames[1].records, walk.program.nodes
     again = {
         index
         for index in walk.program.blocks[0].nodes
-        if index not in records or records[index].status != "Succeeded" or nodes[index].type == "terminate"
+        if index not in records or records[index].status not in _FINE or nodes[index].type == "terminate"
     }
     pending = sorted(again)
     while pending:

@@ -51,7 +51,7 @@ def _delay(policy: RetryPolicy, tries: int, random_below: Callable[[int], int]) 
     interval = policy.interval_s * 2.0 ** min(tries, 64)
     chance = random_below(_PRECISION) / _PRECISION
     if policy.azure:
-        low = policy.min_interval_s if not tries else max(interval / 2, policy.min_interval_s)
-        high = min(policy.interval_s if not tries else interval, policy.max_interval_s)
+        high = min(interval, policy.max_interval_s)
+        low = min(max(interval / 2, policy.min_interval_s), high) if tries else policy.min_interval_s
         return max(low + (high - low) * chance, policy.min_interval_s)
     return max(min(interval * (1 + _JITTER * chance), policy.max_interval_s), policy.min_interval_s)

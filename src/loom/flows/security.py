@@ -56,6 +56,7 @@ def mark_secure(low: Lowering, program: Program) -> None:
     while secrets.spread():
         pass
     program.secure_variables = frozenset(secrets.variables)
+    program.secure_outputs = secrets.in_outputs()
     for node in program.nodes:
         if node.secure_inputs or node.secure_outputs:
             node.tracked = None
@@ -69,11 +70,14 @@ class _Secrets:
         self.variables: set[str] = set()
         self._references: dict[int, list[Reference]] = {}
         for reference in low.references:
-            if reference.owner >= 0:
-                self._references.setdefault(reference.owner, []).append(reference)
+            self._references.setdefault(reference.owner, []).append(reference)
         self._assigned = _assigned(low)
         self._parameters = {name for name, parameter in program.parameters.items() if parameter.is_secure}
         self._trigger = any(_hides_outputs(trigger.definition) for trigger in program.triggers)
+
+    def in_outputs(self) -> bool:
+        """Whether what belongs to no action, as the flow's outputs do, reads something hidden."""
+        return any(self._is_secret(None, reference) for reference in self._references.get(-1, ()))
 
     def spread(self) -> bool:
         """One round; whether it has found more."""
@@ -90,7 +94,7 @@ class _Secrets:
         if not node.secure_inputs:
             node.secure_inputs = any(self._is_secret(node, reference) for reference in references)
         if not node.secure_outputs:
-            passed_on = node.secure_inputs and node.type in _PASSES_ON
+            passed_on = node.secure_inputs and (node.type in _PASSES_ON or node.static_result is not None)
             gathered = node.type in _GATHERS and self._any_outputs(node.descendants)
             node.secure_outputs = passed_on or gathered
         if node.secure_inputs:
@@ -99,16 +103,16 @@ class _Secrets:
     def _any_outputs(self, indexes: Iterable[int]) -> bool:
         return any(self.program.nodes[index].secure_outputs for index in indexes)
 
-    def _is_secret(self, node: Node, reference: Reference) -> bool:
+    def _is_secret(self, node: Node | None, reference: Reference) -> bool:
         function, name = reference.function, reference.name
         if function == "parameters":
             return _named(name, self._parameters)
         if function == "variables":
-            return _named(name, self.variables) or self._loop_variable(node, name)
+            return _named(name, self.variables) or (node is not None and self._loop_variable(node, name))
         if function in _TRIGGER_FUNCTIONS:
             return self._trigger
         if function == "item":
-            return self._item(node)
+            return node is not None and self._item(node)
         if function == "items":
             return self._element(name)
         return function in ACTION_FUNCTIONS and self._action(function, name)

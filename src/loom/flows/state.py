@@ -118,7 +118,7 @@ class EachState(msgspec.Struct, frozen=True, array_like=True):
     """The element whose iteration begins next."""
     running: int = 0
     failure: Any = None
-    """`[status, error]` of the first iteration that failed."""
+    """`[status, error, index]` of the first of the elements whose iteration failed."""
     iterations: Map[int, Map[int, Record]] = EMPTY_MAP
     """The records of the iterations that have ended."""
 
@@ -142,6 +142,8 @@ class Variable(msgspec.Struct, frozen=True, array_like=True):
     value: Any = None
     preset: bool = False
     """Its value came with the start, and stands until an action sets another."""
+    by: int = -1
+    """The action that has initialised it, which may do so again if it runs again."""
 
 
 class FlowPlan(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -15,16 +15,20 @@ from msgspec.structs import replace
 from loom.core.planner import Publish, StartTimer
 from loom.core.records import EventRecord
 from loom.expressions import ExpressionError
+from loom.expressions.errors import FunctionError
 from loom.flows.calls import ACTION_KIND, ActionReport
 from loom.flows.chance import draw
 from loom.flows.ending import end_flow
 from loom.flows.environment import FlowEnvironment
 from loom.flows.outcomes import BRANCH_NOT_TAKEN, block_outcome, invalid_template, skipped, told_cause
 from loom.flows.program import STATUS_BITS
+from loom.flows.records import tracked_properties
 from loom.flows.retrying import next_delay
 from loom.flows.state import Frame, Record, Tries, Waiting
 
 if TYPE_CHECKING:
+    from immutables import Map
+
     from loom.core.planner import Intent
     from loom.flows.program import Node, Program
     from loom.flows.state import FlowPlan
@@ -151,18 +155,11 @@ class Walk:
                 self.finish(frame, node, self.record(static.status, outputs, code=static.code, error=static.error))
             else:
                 node.operation.enter(self, frame, node)
-        except ExpressionError as error:
+        except (ExpressionError, FunctionError) as error:
             self.finish(frame, node, self.record("Failed", error=invalid_template(node, error), code="InvalidTemplate"))
 
     def enter_again(self, frame_id: int, node: Node) -> None:
-        """An action is tried once more: what was inside of it is forgotten, and its turn comes."""
-        frame = self.frames[frame_id]
-        scope = self.frames[frame.scope]
-        records = scope.records
-        for index in node.descendants:
-            records = records.delete(index) if index in records else records
-        if records is not scope.records:
-            self.frames = self.frames.set(scope.id, replace(scope, records=records))
+        """An action is tried once more: its turn comes again."""
         self.agenda.append((ENTER, frame_id, node.index))
 
     def record(
@@ -199,6 +196,7 @@ class Walk:
     def wait(self, purpose: Any, frame: int, node: int, due: float | None = None) -> int:
         """Something outside will let an action go on. Returns the mark by which it will be known."""
         mark = self.next_id()
+        due = min(due, _LATEST) if due is not None else None
         self.waits = self.waits.set(mark, Waiting(purpose, frame, node, due))
         if due is not None:
             self.intents.append(StartTimer(due, mark))
@@ -224,14 +222,13 @@ class Walk:
         """The record with the properties that its author wants to find it by."""
         assert node.tracked is not None
         self.env.stand_at(frame, node, current=record)
-        try:
-            return replace(record, tracked=node.tracked(self.env))
-        except ExpressionError as error:
-            return replace(record, tracked={"error": str(error)})
+        return replace(record, tracked=tracked_properties(node.tracked, self.env))
 
     def _try_again(self, frame: Frame, node: Node, record: Record) -> bool:
         """Ask the policy. If there is another try, a timer of the run brings it."""
         assert node.retry is not None
+        if node.static_result is not None:
+            return False
         tries = frame.tries.get(node.index) or Tries(0, record.started)
         delay = next_delay(node.retry, tries.count, record, self.random_below)
         if delay is None:
@@ -293,15 +290,17 @@ class Walk:
     def _follow(self, frame_id: int, node: Node) -> None:
         """Whoever runs after an action that has ended: it is its turn, or it is skipped, and so on down."""
         nodes = self.program.nodes
-        ended = [node]
+        ended, entered = [node], set[int]()
         while ended:
             for index in ended.pop(0).followers:
                 follower = nodes[index]
                 frame = self.frames[frame_id]
                 records = self.frames[frame.scope].records
-                if index in records or not all(before in records for before, _ in follower.after):
+                if index in entered or index in records or not all(before in records for before, _ in follower.after):
                     continue
                 if all(STATUS_BITS.get(records[before].status, 0) & wanted for before, wanted in follower.after):
+                    # It may run after several of those that have ended just now, but its turn comes once.
+                    entered.add(index)
                     self.agenda.append((ENTER, frame_id, index))
                 else:
                     self._note(frame, index, skipped(self.at))
@@ -364,18 +363,20 @@ class Walk:
         owner, outer = self.program.nodes[block.owner], self.frames[frame.parent]
         self.env.stand_at(outer, owner)
         if frame.scope == frame.id and frame.records:
-            self._merge(outer, frame)
+            self.merge(outer, frame.records)
         try:
             told = told_cause(self.program, block, records, cause)
             owner.operation.block_ended(self, frame, owner, status, told)
-        except ExpressionError as error:
+        except (ExpressionError, FunctionError) as error:
+            if frame.loop in self.loops:
+                self.loops = self.loops.delete(frame.loop)
             failed = self.record("Failed", error=invalid_template(owner, error), code="InvalidTemplate")
             self.finish(outer, owner, failed)
 
-    def _merge(self, outer: Frame, iteration: Frame) -> None:
+    def merge(self, outer: Frame, iteration: Map[int, Record]) -> None:
         """From outside a loop its actions are those of the last iteration."""
         scope = self.frames[outer.scope]
-        records = scope.records.update(iteration.records) if scope.records else iteration.records
+        records = scope.records.update(iteration) if scope.records else iteration
         self.frames = self.frames.set(scope.id, replace(scope, records=records))
 
     def _next_iteration(self, loop: int) -> None:
@@ -384,10 +385,12 @@ class Walk:
         self.env.stand_at(frame, node, loop=state)
         try:
             node.operation.next_iteration(self, state, frame, node)
-        except ExpressionError as error:
+        except (ExpressionError, FunctionError) as error:
             self.loops = self.loops.delete(loop)
             self.finish(frame, node, self.record("Failed", error=invalid_template(node, error), code="InvalidTemplate"))
 
 
 _BAD = frozenset({"Failed", "TimedOut"})
 _TRIES_KEPT = 20
+_LATEST = 253_402_300_799.0
+"""The end of the year 9999: no later moment can be written, so whoever waits longer waits until then."""

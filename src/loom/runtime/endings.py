@@ -1,4 +1,4 @@
-"""How a run's stream ends, and what whoever awaits a run gets. May import loom.core, loom.effects and loom.steps."""
+"""How a run's stream ends, and what whoever awaits a run gets. May import loom.core, loom.effects, loom.flows, loom.steps."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from loom.core.commands import CommandCompleteRun, CommandFailWorkflow
 from loom.core.records import STOP_EVENT, EventRecord
 from loom.core.reports import CancelledReport, FailedReport, TimedOutReport
 from loom.effects.convert import LIVE, exception_of
+from loom.flows.calls import FlowEnd
 from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError, WorkflowTimeoutError
 
 if TYPE_CHECKING:
@@ -32,6 +33,13 @@ def is_ending(published: Published) -> bool:
     if isinstance(published, EventRecord):
         return published.kind.is_a(STOP_EVENT)
     return isinstance(published, TimedOutReport | CancelledReport | FailedReport)
+
+
+def is_last(published: Published) -> bool:
+    """Whether nothing can come behind it on the stream. Behind a failure something can: the run may be retried."""
+    if isinstance(published, EventRecord) and isinstance(published.body, FlowEnd):
+        return published.body.status in ("Succeeded", "Cancelled")
+    return is_ending(published) and not isinstance(published, FailedReport | TimedOutReport)
 
 
 def ending_of(command: TerminalCommand, convert: Conversion = LIVE) -> StopEvent | BaseException:

@@ -96,8 +96,8 @@ class Flow(Workflow):
     def _start_event(self, start_event: StartEvent | None, kwargs: dict[str, Any]) -> FlowStartEvent:
         """What a run begins with. Parameters are checked here: a run that cannot begin is not begun."""
         if isinstance(start_event, FlowStartEvent):
-            return start_event
-        if start_event is not None:
+            kwargs = {name: getattr(start_event, name) for name in FlowStartEvent.model_fields}
+        elif start_event is not None:
             kwargs = {"body": start_event.model_dump(mode="json")}
         known = set(FlowStartEvent.model_fields)
         unknown = sorted(set(kwargs) - known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ FLOW_SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 """The endings of files that are taken for flows."""
 
 _MAX_BYTES = 16 << 20
+_NAMELESS = "flow"
 
 
 def load(
@@ -33,11 +35,14 @@ def load(
     """A flow from a path, from JSON or YAML text, or from a dict, in Logic Apps' dialect or in Loom's.
 
     Raises `DefinitionError`, which lists every problem with its JSON path. `limits` raises what the document may ask
-    for: `{"max_iterations": 100_000, "max_duration_s": 7 * 86_400}`. A flow is named after its file.
+    for: `{"max_iterations": 100_000, "max_duration_s": 7 * 86_400}`. A flow is named after its
+    file, or as its document says.
     """
     allowed = limits if isinstance(limits, Limits) else Limits(**dict(limits or {}))
     data, stem = _read(source)
     document = read_document(data, name=name or stem)
+    if not document.name:
+        document = replace(document, name=_NAMELESS)
     program, problems = compile_flow(document, limits=allowed)
     if program is None:
         raise DefinitionError(problem for problem in problems if problem.severity == "error")
@@ -57,9 +62,9 @@ def flow_of(text: str) -> Flow:
 def _read(source: str | os.PathLike[str] | dict[str, Any]) -> tuple[dict[str, Any] | str, str]:
     """The document's data or text, and the name of its file."""
     if isinstance(source, dict):
-        return source, "flow"
+        return source, ""
     if isinstance(source, str) and (not source.strip() or "\n" in source or source.lstrip("\ufeff \t\r")[:1] in "{["):
-        return source, "flow"
+        return source, ""
     path = Path(source)
     stem = path.parent.name if path.name.lower() == "workflow.json" and path.parent.name else path.stem
     return read_text(path), stem

@@ -21,6 +21,8 @@ _TIMES = ("formatdatetime", "ticks", "adddays", "addhours", "addminutes", "addse
 _TEXTS = ("split", "tolower", "toupper", "trim", "substring", "replace", "startswith", "endswith", "indexof")
 _SAME = ("json", "coalesce", "array", "string", "union", "sort", "reverse", "take", "skip", "if")
 _UNSET = object()
+_DEEPEST = 20
+"""A definition may send its answers back to where they came from."""
 
 
 class Shape:
@@ -70,7 +72,7 @@ class Shape:
 
     def example(self, depth: int = 0) -> Any:
         """A value of this shape."""
-        if depth > 20:  # noqa: PLR2004 - a definition that sends its answers back to where they came from
+        if depth > _DEEPEST:
             return None
         if self.element is not None:
             found: Any = [self.element.example(depth + 1)]
@@ -123,45 +125,42 @@ class Shapes:
     # -- the definition -----------------------------------------------------------------------------------------------
 
     def _visit_all(self, actions: dict[str, Any], item: Shape | None) -> None:
-        for name, action in actions.items():
-            self._visit(name, action, item)
+        for action in actions.values():
+            self._visit(action, item)
 
-    def _visit(self, name: str, action: dict[str, Any], item: Shape | None) -> None:
+    def _visit(self, action: dict[str, Any], item: Shape | None) -> None:
         kind = str(action.get("type", "")).lower()
-        inner = item
-        inputs = action.get("inputs") if isinstance(action.get("inputs"), dict) else {}
-        if kind == "foreach":
-            inner = self._element(action.get("foreach"), item)
-        elif kind in ("select", "query", "table"):
-            item = self._element(inputs.get("from"), item)
-            if kind == "table" and "columns" not in inputs:
-                item.child("column")
-        elif kind == "wait":
-            self._number(inputs, item)
-        elif kind == "parsejson":
-            source = self._template(inputs.get("content"), item)
-            if source is not None:
-                source.learn(inputs.get("schema"))
+        inputs = action["inputs"] if isinstance(action.get("inputs"), dict) else {}
+        here = self._element(inputs.get("from"), item) if kind in ("select", "query", "table") else item
+        inside = self._element(action.get("foreach"), item) if kind == "foreach" else item
+        self._learn(kind, inputs, here)
         if kind in ("if", "until"):
             self._condition(action.get("expression"), item)
-        if kind == "switch":
+        elif kind == "switch":
             self._cases(action, item)
         for key, value in action.items():
             if key not in ("actions", "else", "cases", "default", "schema"):
                 for text in texts_in(value):
-                    self._template(text, item)
+                    self._template(text, here)
         for block in blocks_in(action):
-            self._visit_all(block, inner)
+            self._visit_all(block, inside)
+
+    def _learn(self, kind: str, inputs: dict[str, Any], item: Shape | None) -> None:
+        """What the kind of an action says about what it works on."""
+        if kind == "table" and item is not None and "columns" not in inputs:
+            item.child("column")
+        elif kind == "wait" and isinstance(inputs.get("interval"), dict):
+            count = self._template(inputs["interval"].get("count"), item)
+            if count is not None:
+                count.suppose(1)
+        elif kind == "parsejson":
+            source = self._template(inputs.get("content"), item)
+            if source is not None:
+                source.learn(inputs.get("schema"))
 
     def _element(self, text: Any, item: Shape | None) -> Shape:
         found = self._template(text, item)
         return found.each() if found is not None else Shape("item")
-
-    def _number(self, inputs: dict[str, Any], item: Shape | None) -> None:
-        interval = inputs.get("interval")
-        found = self._template(interval.get("count"), item) if isinstance(interval, dict) else None
-        if found is not None:
-            found.suppose(1)
 
     def _cases(self, action: dict[str, Any], item: Shape | None) -> None:
         found = self._template(action.get("expression"), item)
@@ -225,18 +224,21 @@ class Shapes:
             return self._of_action(argument, accesses, name.endswith("outputs"))
         if name == "item":
             return item, accesses
-        if name == "items" and isinstance(argument, str):
-            loop = self._actions.get(argument.lower(), {})
-            return self._once(f"items {argument}", lambda: self._element(loop.get("foreach"), None)), accesses
-        if name == "parameters" and isinstance(argument, str):
-            return self.parameters.setdefault(argument, Shape(argument)), accesses
-        if name == "variables" and isinstance(argument, str):
-            return self._of_variable(argument.lower()), accesses
+        if isinstance(argument, str) and name in ("items", "parameters", "variables"):
+            return self._named(name, argument), accesses
+        known = [shape for shape in shapes if shape is not None]
         if name in ("first", "last"):
-            return (shapes[0].each() if shapes and shapes[0] is not None else None), accesses
-        if name in _SAME:
-            return next((shape for shape in shapes if shape is not None), None), accesses
-        return None, accesses
+            return (known[0].each() if known else None), accesses
+        return (known[0] if name in _SAME and known else None), accesses
+
+    def _named(self, function: str, name: str) -> Shape | None:
+        if function == "parameters":
+            return self.parameters.setdefault(name, Shape(name))
+        if function == "variables":
+            return self._of_variable(name.lower())
+        loop = self._actions.get(name.lower(), {})
+        found: Shape | None = self._once(f"items {name}", lambda: self._element(loop.get("foreach"), None))
+        return found
 
     def _of_action(self, name: str, accesses: Any, whole: bool) -> Any:
         key = name.lower()
@@ -244,7 +246,9 @@ class Shapes:
         kind, inputs = str(action.get("type", "")).lower(), action.get("inputs")
         if kind == "compose":
             return self._once(f"action {key}", lambda: self._template(inputs, None)), accesses
-        source = inputs.get({"parsejson": "content", "query": "from"}.get(kind, "")) if isinstance(inputs, dict) else None
+        source = (
+            inputs.get({"parsejson": "content", "query": "from"}.get(kind, "")) if isinstance(inputs, dict) else None
+        )
         if source is not None:
             found = self._once(f"action {key}", lambda: self._template(source, None))
             return _inside_body(found, accesses, whole)

@@ -35,6 +35,7 @@ class Request:
     path: str
     """With its query."""
     headers: dict[str, str]
+    """By name in lower case."""
     body: bytes
 
     @property
@@ -110,7 +111,8 @@ def _handler(world: World) -> type[BaseHTTPRequestHandler]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             action = bytes.fromhex(self.headers.get("X-Asked-By", "")).decode()
             host = self.headers.get("X-Host", "")
-            reply = world.reply(Request(action, self.command, host, self.path, dict(self.headers.items()), body))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            reply = world.reply(Request(action, self.command, host, self.path, headers, body))
             self.send_response_only(reply.status)  # without the time, which no two answers have in common
             for name, value in reply.headers.items():
                 self.send_header(name, value)

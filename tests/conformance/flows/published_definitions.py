@@ -75,10 +75,11 @@ def prepared(path: Path) -> Prepared:
     data = deployed(json.loads(path.read_text(encoding="utf-8-sig")))
     definition = read_document(data, name=number).definition
     shapes = Shapes(definition)
-    _declare(definition, shapes)
-    flow = load(data, name=number)
+    flow = load(definition if _declare(definition, shapes) else data, name=number)
     calls = {node.type for node in flow.program.nodes if isinstance(node.operation, Call)}
-    return Prepared(flow, shapes, override, shapes.trigger_body(), _parameters(flow, shapes), frozenset(calls - {"http"}))
+    return Prepared(
+        flow, shapes, override, shapes.trigger_body(), _parameters(flow, shapes), frozenset(calls - {"http"})
+    )
 
 
 def deployed(value: Any, key: str = "") -> Any:
@@ -94,13 +95,13 @@ def deployed(value: Any, key: str = "") -> Any:
     return value
 
 
-def _declare(definition: dict[str, Any], shapes: Shapes) -> None:
-    """Parameters that an app has in a file of its own."""
+def _declare(definition: dict[str, Any], shapes: Shapes) -> bool:
+    """Declare parameters that an app has in a file of its own; whether there are any."""
     declared = definition.setdefault("parameters", {})
     known = {name.lower() for name in declared}
-    for name, shape in shapes.parameters.items():
-        if name.lower() not in known:
-            declared[name] = {"type": _NAMES[type(shape.example())]}
+    missing = {name: shape for name, shape in shapes.parameters.items() if name.lower() not in known}
+    declared |= {name: {"type": _NAMES[type(shape.example())]} for name, shape in missing.items()}
+    return bool(missing)
 
 
 def _parameters(flow: Flow, shapes: Shapes) -> dict[str, Any]:

@@ -25,3 +25,12 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in set(sys.modules) - known:
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
+
+
+@pytest.fixture
+def flows(shop: Path) -> Path:
+    """The same directory with the flows of `flow_rig`."""
+    from flow_rig import write_flows
+
+    write_flows(shop)
+    return shop

@@ -9,10 +9,25 @@ import pytest
 
 import loom
 
-_SLOW = ("pydantic", "asyncio", "rich", "sqlite3", "msgspec", "loom.runtime", "loom.store", "loom.core")
+_SLOW = (
+    *("pydantic", "asyncio", "rich", "sqlite3", "msgspec", "yaml", "lxml", "httpx2"),
+    *("loom.runtime", "loom.store", "loom.core", "loom.flows", "loom.expressions", "loom.effects"),
+)
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["workflow", "--help"], ["workflow", "send", "-h"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--version"],
+        ["--help"],
+        ["workflow", "--help"],
+        ["workflow", "send", "-h"],
+        ["run", "-h"],
+        ["eval", "-h"],
+        ["validate", "-h"],
+        ["graph", "-h"],
+    ],
+)
 def test_version_and_help_import_nothing_slow(arguments: list[str]) -> None:
     code = (
         "import sys\n"

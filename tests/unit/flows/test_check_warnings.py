@@ -104,7 +104,8 @@ def test_variables_of_loops_are_known_inside_them():
 
 
 def test_no_trigger_in_a_definition_of_logic_apps():
-    assert paths({"$schema": "x", "actions": {}}) == ["triggers"]
+    assert paths({"$schema": "https://x/Microsoft.Logic/schemas/y#", "actions": {}}) == ["triggers"]
+    assert paths({"$schema": "./loom-flow.schema.json", "actions": {}}) == []
     assert paths({"triggers": {}, "actions": {}}) == ["triggers"]
     assert paths({"definition": {"contentVersion": "1.0.0.0", "actions": {}}}) == ["definition.triggers"]
 

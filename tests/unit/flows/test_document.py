@@ -220,10 +220,17 @@ def test_text_and_data_have_one_digest():
     assert load_program(json.dumps(DEFINITION, indent=3)).digest == load_program(DEFINITION).digest
 
 
-def test_a_stored_text_is_ascii_even_with_half_a_surrogate_pair():
-    document = read_document('{"actions": {"A": {"type": "compose", "inputs": "\\ud800 ü"}}}')
+def test_a_stored_text_is_ascii():
+    document = read_document('{"actions": {"A": {"type": "compose", "inputs": "\\ud83d\\ude00 ü"}}}')
     assert document_text(document).isascii()
     assert stored_document(document_text(document))[0] == document
+
+
+@pytest.mark.parametrize("value", ['"\\ud800"', '{"\\ud800": 1}', "[9223372036854775808]", "1" + "0" * 400])
+def test_what_no_store_would_give_back_is_refused(value):
+    with pytest.raises(DefinitionError) as refused:
+        read_document('{"actions": {"A": {"type": "compose", "inputs": ' + value + "}}}")
+    assert refused.value.problems[0].path.startswith("actions.A.inputs")
 
 
 def test_limits_must_be_positive():

@@ -72,7 +72,9 @@ async def _ask(
             'use loom.connect("sqlite:///runs.db"), or leave actorId out.',
             "ActorNotAvailable",
         )
-    key = f"{context_of(execution, call).idempotency_key}:{call.attempt}"
+    # Each attempt is work of its own, also one after the retry of a failed run: its message must not be taken for an
+    # earlier one, whose reply has been used up.
+    key = execution.idempotency_key
     message = ActorMessage(
         key=key,
         actor_type=actor_type,

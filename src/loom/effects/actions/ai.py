@@ -16,7 +16,7 @@ import httpx2
 from loom.effects.actions.handlers import call_handler
 from loom.effects.actions.http import outcome_of, request, tamed
 from loom.effects.actions.outcomes import ActionFailed, Services, argument_of, context_of, object_inputs, within_limit
-from loom.effects.actions.plain import plain
+from loom.effects.actions.plain import NotPlainData, plain
 from loom.effects.actions.statuses import is_failure
 from loom.flows.calls import ActionCall, ActionOutcome
 
@@ -131,8 +131,8 @@ def _structured(text: str) -> dict[str, Any]:
         bare = bare[3:-3].removeprefix("json").strip()
     if bare.startswith("{"):
         try:
-            found = json.loads(bare)
-        except (ValueError, RecursionError):
+            found = plain(json.loads(bare))
+        except (ValueError, RecursionError, NotPlainData):
             found = None
         if isinstance(found, dict):
             return found

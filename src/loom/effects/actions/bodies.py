@@ -1,7 +1,7 @@
 """Bodies of requests and responses: values of a flow as bytes with a content type, and the way back.
 
 JSON becomes values, text a string, and everything else the content envelope, with `$formdata` for forms and
-`$multipart` for what has parts. May import loom.expressions.
+`$multipart` for what has parts. May import loom.expressions and `plain`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+from loom.effects.actions.plain import plain
 from loom.expressions.envelopes import decode_text, envelope, envelope_bytes
 from loom.expressions.errors import FunctionError
+from loom.expressions.values import INT_MAX, INT_MIN
 
 FORM = "application/x-www-form-urlencoded"
 MAX_DEPTH = 200
@@ -89,10 +91,13 @@ def _json_value(data: bytes) -> Any:
     """What a JSON text says, or the text itself if it says nothing that JSON has."""
     text = data.decode("utf-8-sig", "replace")
     try:
-        value = json.loads(text, parse_constant=_no_number, parse_float=_finite)
+        value = json.loads(text, parse_constant=_no_number, parse_float=_finite, parse_int=_integer)
     except (ValueError, RecursionError):
         return text
-    return text if _is_too_deep(text, value) else value
+    if _is_too_deep(text, value):
+        return text
+    # Only an escape can bring half of a character, and no store keeps one.
+    return plain(value) if "\\ud" in text or "\\uD" in text else value
 
 
 def _is_too_deep(text: str, value: Any) -> bool:
@@ -117,6 +122,11 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{text} is too large")
     return number
+
+
+def _integer(text: str) -> float:
+    number = int(text)
+    return number if INT_MIN <= number <= INT_MAX else _finite(text)
 
 
 def _text(data: bytes, content_type: str) -> str:

@@ -1,7 +1,7 @@
 """The author's handlers: activities, actors, AI providers and connectors, by name, and how they are called.
 
 A handler gets one argument and, if it asks for it by its annotation, the `ActionContext`. It may be async or not; one
-that is not runs in a thread. Registering a name again replaces the handler. May import the standard library only.
+that is not runs in a thread. Registering a name again replaces the handler. May import loom.flows.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from loom.flows.plain import copy_of
 
 _H = TypeVar("_H", bound=Callable[..., Any])
 
@@ -114,7 +116,8 @@ async def call_handler(
 ) -> Any:
     """Call a handler: with its argument, with the context if it asks for one, and with what it asks for by name."""
     shape = _shape_of(function)
-    places, keywords = shape.fit(argument, context, named or {})
+    # The argument is part of the run's state, which a handler must not be able to change.
+    places, keywords = shape.fit(copy_of(argument), context, named or {})
     if shape.is_async:
         return await function(*places, **keywords)
     result = await asyncio.to_thread(_in_thread, function, places, keywords)

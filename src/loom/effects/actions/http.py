@@ -208,7 +208,7 @@ def _delay(outcome: ActionOutcome) -> float:
 
 
 def _uri(inputs: Mapping[str, Any]) -> str:
-    return str(inputs.get("uri") if inputs.get("uri") is not None else inputs.get("url"))
+    return str(inputs.get("uri") if inputs.get("uri") is not None else inputs.get("url")).strip()
 
 
 def _headers(given: Any) -> dict[str, str]:

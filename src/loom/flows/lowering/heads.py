@@ -37,11 +37,16 @@ def outputs(low: Lowering, *, loom: bool) -> dict[str, Value]:
     return {name: low.value(part.child("value"), lenient=loom) for name, part in _objects(low, "outputs", MAX_OUTPUTS)}
 
 
+_AZURE = "Microsoft.Logic"
+"""What the `$schema` of Logic Apps has in it."""
+
+
 def triggers(low: Lowering, *, loom: bool) -> list[Trigger]:
     """What starts the flow."""
     found = [_trigger(low, name, part, loom) for name, part in _objects(low, "triggers", None)]
     definition = low.document.definition
-    if not found and any(key in definition for key in ("$schema", "contentVersion", "triggers")):
+    is_azure = "contentVersion" in definition or "triggers" in definition or _AZURE in str(definition.get("$schema"))
+    if not found and is_azure:
         message = "there is no trigger, so the flow is started by hand and its top level is read in Loom's dialect"
         low.problems.warn(at(low.document.path, "triggers"), message)
     return found

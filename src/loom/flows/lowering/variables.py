@@ -86,7 +86,7 @@ def _type(action: Action, part: Located) -> str:
 
 def set_variable(action: Action) -> Lowered:
     """Another value for a variable."""
-    return Lowered(SetVariable(name=_name(action), value=_value(action)))
+    return Lowered(SetVariable(name=_name(action), value=_value(action), creates=action.loom))
 
 
 def increment(action: Action) -> Lowered:

@@ -14,6 +14,7 @@ from loom.expressions.errors import FunctionError
 from loom.expressions.invoke import call_function
 from loom.expressions.values import is_envelope, kind_of, text_of
 from loom.flows.operation import Operation
+from loom.flows.plain import plain_result
 from loom.flows.program import Value
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ class ParseJson(Operation):
             walk.fail(frame, node, "InvalidTemplate", "The content to parse is null.", inputs)
             return
         try:
-            body = call_function("json", content) if isinstance(content, str) or is_envelope(content) else content
+            is_text = isinstance(content, str) or is_envelope(content)
+            body = plain_result(call_function("json", content)) if is_text else content
             objection = self.check(body) if self.check is not None else None
         except (FunctionError, ValueError) as error:
             walk.fail(frame, node, "InvalidContent", str(error), inputs)
@@ -191,6 +193,10 @@ class TimeExpression(Operation):
     def enter(self, walk: Walk, frame: Frame, node: Node) -> None:
         inputs = self.inputs(walk.env)
         given = {key.lower(): value for key, value in inputs.items()} if isinstance(inputs, dict) else {}
+        if self.kind not in _TIME_FUNCTIONS:
+            message = f"'{self.kind}' is no kind of an Expression that can be evaluated: {', '.join(_TIME_FUNCTIONS)}."
+            walk.fail(frame, node, "InvalidTemplate", message, inputs)
+            return
         name, arguments = _TIME_FUNCTIONS[self.kind]
         values = [given.get(argument) for argument in arguments]
         while values and values[-1] is None:

@@ -14,6 +14,7 @@ from loom.flows.calls import RESPONSE_KIND, FlowResponse
 from loom.flows.ending import end_flow
 from loom.flows.operation import Operation
 from loom.flows.program import Value
+from loom.flows.records import MASK
 
 if TYPE_CHECKING:
     from loom.flows.program import Node
@@ -42,6 +43,8 @@ class Terminate(Operation):
         code, message = text_of(self.code(walk.env)), text_of(self.message(walk.env))
         walk.succeed(frame, node, None, {"runStatus": status})
         error = {"code": code or "Terminated", "message": message or "The run was terminated."}
+        if node.secure_inputs:
+            error = {"code": "Terminated", "message": MASK}
         end_flow(walk, status, None, None if status == "Succeeded" else error)
 
 

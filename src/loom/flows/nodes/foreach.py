@@ -72,8 +72,8 @@ class Foreach(Operation):
         """One iteration is over."""
         state = walk.eaches[inner.loop]
         failure = state.failure
-        if failure is None and status != "Succeeded":
-            failure = [status, cause.error if cause is not None else None]
+        if status != "Succeeded" and (failure is None or inner.index < failure[2]):
+            failure = [status, cause.error if cause is not None else None, inner.index]
         self._go_on(
             walk,
             replace(
@@ -89,6 +89,9 @@ class Foreach(Operation):
         walk.eaches = walk.eaches.delete(state.id) if state.id in walk.eaches else walk.eaches
         body = [walk.program.nodes[index] for index in walk.program.blocks[node.blocks[0]].nodes]
         iterations = [records for _, records in sorted(state.iterations.items())]
+        if state.width > 1 and iterations:
+            # Iterations side by side end in any order, but the last one is that of the last element.
+            walk.merge(walk.frames[state.frame], iterations[-1])
         outputs = [{n.name: r[n.index].outputs for n in body if r[n.index].status != "Skipped"} for r in iterations]
         record = walk.record("Succeeded", outputs)
         if state.failure is not None:
@@ -99,7 +102,7 @@ class Foreach(Operation):
         )
 
     def _failed(self, walk: Walk, state: EachState, node: Node, outputs: list[Any]) -> Record:
-        status, error = state.failure
+        status, error, _ = state.failure
         if not self.loom or error is None:
             reason = f": {error['message']}" if error is not None else ""
             error = {"code": "ActionFailed", "message": f"An iteration of '{node.name}' has ended {status}{reason}"}

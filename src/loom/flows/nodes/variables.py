@@ -13,6 +13,7 @@ from loom.expressions.errors import FunctionError
 from loom.expressions.invoke import call_function
 from loom.expressions.values import is_number, kind_of, text_of
 from loom.flows.operation import Operation
+from loom.flows.plain import plain_result
 from loom.flows.program import Value
 from loom.flows.state import Variable
 
@@ -76,10 +77,11 @@ class InitializeVariables(Operation):
             name = text_of(spec.name(walk.env))
             existing = changed.get(name.lower())
             value = spec.value(walk.env) if spec.value is not None else _DEFAULTS.get(spec.type)
-            if existing is not None and not existing.preset and not frame.depth:
+            is_taken = existing is not None and not existing.preset and existing.by != node.index
+            if is_taken and not frame.depth:
                 walk.fail(frame, node, WRONG_KIND, f"The variable '{name}' has been initialized already.")
                 return
-            variable = Variable(name, spec.type)
+            variable = Variable(name, spec.type, by=node.index)
             try:
                 if existing is not None and existing.preset:
                     value = existing.value
@@ -106,7 +108,7 @@ def _change(walk: Walk, frame: Frame, node: Node, name: str, inputs: Any, make: 
     except FunctionError as error:
         walk.fail(frame, node, WRONG_KIND, str(error), inputs)
         return
-    walk.variables = walk.variables.set(name.lower(), Variable(variable.name, variable.type, value))
+    walk.variables = walk.variables.set(name.lower(), replace(variable, value=value, preset=False))
     walk.succeed(frame, node, {"body": {"name": variable.name, "type": variable.type.capitalize()}}, inputs)
 
 
@@ -140,7 +142,11 @@ class ChangeVariable(Operation):
         name, step = text_of(self.name(walk.env)), self.value(walk.env)
         function = "add" if self.sign > 0 else "sub"
         inputs = {"name": name, "value": step}
-        _change(walk, frame, node, name, inputs, lambda variable: call_function(function, variable.value, step))
+
+        def changed(variable: Variable) -> Any:
+            return plain_result(call_function(function, variable.value, step))
+
+        _change(walk, frame, node, name, inputs, changed)
 
 
 @dataclass(frozen=True, slots=True)

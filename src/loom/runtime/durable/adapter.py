@@ -19,6 +19,7 @@ from loom.core.commands import (
 )
 from loom.core.ticks import TickCancelRun, TickTimeout, TickTimerFired
 from loom.runtime.durable.heads import HeadWriter, child_ended
+from loom.runtime.durable.names import SCHEDULES
 from loom.store import codec
 from loom.store.operations import CommitRun, PostMail, StartRun
 from loom.store.records import Snapshot, TimerRow
@@ -42,6 +43,8 @@ SNAPSHOT_TICKS, SNAPSHOT_BYTES = 500, 1 << 20
 _FOR_CHILDREN = frozenset({CommandStartChild, CommandCancelChild})
 _STORED = _FOR_CHILDREN | {CommandStartTimer, CommandCancelTimer}
 _OF_TIMERS = frozenset({TickTimerFired, TickTimeout})
+_PRUNED = frozenset({SCHEDULES})
+"""Runs of Loom's own that go on for years: only the last of their past is kept."""
 
 
 class Fenced(Exception):
@@ -81,7 +84,7 @@ class DurableDecorator(RunAdapterDecorator):
         core: Run,
         row: RunRow,
         keeper: Keeper,
-        tail: tuple[int, int],
+        tail: tuple[int, int, int],
         timers: tuple[int, ...] = (),
     ) -> None:
         super().__init__(inner)
@@ -95,10 +98,11 @@ class DurableDecorator(RunAdapterDecorator):
         self._heads = HeadWriter()
         self._ticks = row.head.ticks
         self._events = row.head.events
-        self._snapshot_bytes, self._tail_bytes = tail
-        self._tail_ticks = 0
-        self._covered = 0
-        """How many ticks the last snapshot covers. Pruning leaves what came after it, for readers of the stream."""
+        self._snapshot_bytes, self._tail_bytes, self._covered = tail
+        """The weight of the last snapshot and of what came after it; how many ticks it covers. Pruning leaves what came
+        after it, for readers of the stream."""
+        # Those of earlier visits count too: a run that is released after every few ticks needs its snapshots as well.
+        self._tail_ticks = row.head.ticks - self._covered
 
     @override
     async def commit(self, batch: Batch) -> None:
@@ -139,7 +143,7 @@ class DurableDecorator(RunAdapterDecorator):
             mail_taken=tuple([tick.mail for tick in ticks if tick.mail]),
             snapshot=snapshot,
             sent=tuple(sent),
-            prune=covered if keeper.prune and snapshot is not None else 0,
+            prune=covered if snapshot is not None and (keeper.prune or self._row.workflow in _PRUNED) else 0,
             document=self.document,
         )
 

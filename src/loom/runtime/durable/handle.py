@@ -14,7 +14,7 @@ from loom.core.records import EventRecord
 from loom.core.reports import CancelledReport, FailedReport, TimedOutReport
 from loom.core.state import BrokerState
 from loom.effects.convert import exception_of, published_event
-from loom.runtime.endings import is_ending, is_internal
+from loom.runtime.endings import is_internal, is_last
 from loom.steps.errors import ContextStateError, WorkflowCancelledByUser, WorkflowRuntimeError, WorkflowTimeoutError
 from loom.steps.events import StopEvent
 from loom.store import codec
@@ -206,8 +206,8 @@ class RunHandle:
                 for entry in published[position - chunk.first_cursor :]:
                     if internal or not is_internal(entry):
                         yield position, published_event(entry, self._convert)
-                    if is_ending(entry) and not isinstance(entry, FailedReport | TimedOutReport):
-                        return  # a failed run may have been retried: its stream goes on behind the failure
+                    if is_last(entry):
+                        return
                     position += 1
 
 

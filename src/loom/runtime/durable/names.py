@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+SCHEDULES = "loom.schedule"
+"""The name that the runs of schedules are stored with."""
+
 MAX_NAME = 500
 """Longer names would be content, not names; every store has them in its indexes."""
 

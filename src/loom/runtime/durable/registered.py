@@ -140,9 +140,11 @@ class RegisteredFlow(Registered):
             if digest is None and stored.row.head.ticks:
                 raise ValueError(f"{self.name!r} is a workflow in Python in the store and a flow here.")
             return self
-        if stored.document is None or digest_of(stored.document.decode()) != digest:
+        # What is no text at all is damaged too, and has another digest in any case.
+        text = (stored.document or b"").decode(errors="replace")
+        if digest_of(text) != digest:
             raise CorruptRecord(stored.row.run_id, "its document", f"the text of {digest} is missing or damaged")
-        return RegisteredFlow(self.name, flow_of(stored.document.decode()), self.services)
+        return RegisteredFlow(self.name, flow_of(text), self.services)
 
     @override
     def changed_since(self, config: BrokerConfig) -> BrokerConfig | None:

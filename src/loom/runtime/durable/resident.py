@@ -47,8 +47,9 @@ class Resident(LiveRun):
         row = stored.row
         inner = MemoryAdapter(guard.loop, clock)
         core = Run(code.planner, state, code.convert.field)
-        sizes = len(stored.snapshot.data) if stored.snapshot else 0, sum(len(chunk.data) for chunk in stored.chunks)
-        outer = DurableDecorator(inner, core, row, keeper, sizes, tuple(timer.seq for timer in stored.timers))
+        weight, covered = (len(stored.snapshot.data), stored.snapshot.ticks) if stored.snapshot else (0, 0)
+        tail = weight, sum(len(chunk.data) for chunk in stored.chunks), covered
+        outer = DurableDecorator(inner, core, row, keeper, tail, tuple(timer.seq for timer in stored.timers))
         if row.document is None:
             outer.document = code.document
         super().__init__(code.workflow, row.run_id, core, inner, outer, code.bindings, guard, on_end)

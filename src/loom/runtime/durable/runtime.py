@@ -17,20 +17,20 @@ from weakref import WeakSet
 
 from typing_extensions import override
 
-from loom.effects.actions.actors import ActorWorkflow
 from loom.effects.actions.outcomes import Services
 from loom.effects.actions.ssrf import HttpPolicy
-from loom.runtime.durable.actors import ACTORS, StoredActors
-from loom.runtime.durable.calls import StoredRuns
+from loom.runtime.durable.actors import StoredActors
 from loom.runtime.durable.elsewhere import CodeElsewhere
 from loom.runtime.durable.handle import RunHandle
+from loom.runtime.durable.internal import internal_codes
 from loom.runtime.durable.names import check_name, check_tags
 from loom.runtime.durable.registered import registered
 from loom.runtime.durable.residents import Residents
 from loom.runtime.durable.scanner import Scanner
+from loom.runtime.durable.schedules import ScheduledRuns
+from loom.runtime.durable.schedules_triggers import keep_triggers
 from loom.runtime.durable.settings import Settings
 from loom.runtime.durable.starting import check_same, flow_start, start_spec
-from loom.runtime.flow import Flow
 from loom.steps.context import Context
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.handler import WorkflowHandler
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("loom.durable")
 
 
-class DurableRuntime(StoredRuns):
+class DurableRuntime(ScheduledRuns):
     """Runs workflows that live in a store.
 
     Without a registered workflow it is a client: it starts, tells and asks, and leaves the work to others. With one it
@@ -74,6 +74,7 @@ class DurableRuntime(StoredRuns):
         self._scanner: Scanner | None = None
         self._working: asyncio.Task[None] | None = None
         self._handles: dict[str, WeakSet[RunHandle]] = {}
+        self._triggered: set[str] = set()
         self._open = False
         allowed = self._settings.http_allow
         self.services = Services(
@@ -133,18 +134,23 @@ class DurableRuntime(StoredRuns):
 
     # -- working ------------------------------------------------------------------------------------------------------
 
-    def register(self, workflow: Workflow, name: str | None = None) -> None:
-        """Work for a workflow from now on: its unfinished runs are taken up, under the name they are stored with."""
+    def register(self, workflow: Workflow, name: str | None = None, *, schedules: bool = True) -> None:
+        """Work for a workflow from now on: its unfinished runs are taken up, under the name they are stored with.
+
+        `schedules=False` leaves alone what the triggers of a flow say about time.
+        """
         if not isinstance(workflow, Workflow):
             raise TypeError(f"register() takes a workflow, not {type(workflow).__name__}.")
         workflow._lock()
         workflow._validate_once()
-        if isinstance(workflow, Flow) and ACTORS not in self.codes:
-            self.register(ActorWorkflow(StoredActors(self)), ACTORS)
+        own = internal_codes(self, workflow)
+        self.codes |= own
         code = registered(name or workflow.workflow_name, workflow, self.services)
         self.codes[code.name] = code
+        if schedules and self._settings.schedules:
+            self._triggered.add(code.name)
         if self._open:
-            self._begin_to_work(code)
+            self._begin_to_work(code if not own else None)
 
     def _begin_to_work(self, code: Registered | None = None) -> None:
         previous = self._working
@@ -160,9 +166,11 @@ class DurableRuntime(StoredRuns):
             await self._join()
         scanner = self._scanner  # if the lease is lost meanwhile, another one begins anew
         assert scanner is not None
-        for name in [code.name] if code is not None else list(self.codes):
+        names = [code.name] if code is not None else list(self.codes)
+        for name in names:
             await scanner.retry_parked(name)
         scanner.look_soon()
+        await keep_triggers(self, [name for name in names if name in self._triggered])
 
     async def _join(self) -> None:
         self._member = await self.store.join(self._name, self._settings.lease)
@@ -365,7 +373,7 @@ class DurableRuntime(StoredRuns):
             raise WorkflowRuntimeError("A saved context cannot go on in a store: import the run, or run it in memory.")
         name = next((code.name for code in self.codes.values() if code.workflow is workflow), None)
         if name is None:
-            self.register(workflow)
+            self.register(workflow, schedules=False)
             name = workflow.workflow_name
         spec = self.codes[name].start_spec(None, start_event, staged)
         handle = RunHandle(self, run_id or uuid.uuid4().hex, workflow, self.convert_for(name), None)

@@ -22,6 +22,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How long ended runs are kept; None: for ever."""
     http_allow: tuple[str, ...] | list[str] | None = None
     """Hosts, addresses and networks that HTTP actions may reach though they are not public; None: `LOOM_HTTP_ALLOW`."""
+    schedules: bool = True
+    """See to the schedules that the triggers of registered flows ask for."""
     prune: bool = False
     """Drop the ticks and events that a snapshot covers: the past cannot be looked at any more."""
 

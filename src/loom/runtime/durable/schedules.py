@@ -1,0 +1,271 @@
+"""Schedules: what any process can say and ask about them. Each is a run of its own; see `schedules_run`.
+
+Another definition under the same name is another generation: a run `schedule:<name>:<n>`. The newest one counts; older
+ones are cancelled, and end themselves if that was lost. May import loom.core, loom.store and the rest of loom.runtime.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from loom.core.ticks import TickCancelRun
+from loom.flows.plain import plain_value
+from loom.runtime.durable import looking
+from loom.runtime.durable.calls import StoredRuns
+from loom.runtime.durable.info import moment
+from loom.runtime.durable.names import SCHEDULES, check_name, check_tags
+from loom.runtime.durable.registered import anybody
+from loom.runtime.durable.schedules_run import ScheduleStart, schedule_run_id, start_of
+from loom.runtime.durable.schedules_timing import next_due, pinned, timing_of
+from loom.runtime.durable.starting import start_spec
+from loom.store import codec
+from loom.store.errors import StoreError
+from loom.store.operations import PostMail, Started, StartRun
+from loom.store.records import RunQuery
+
+if TYPE_CHECKING:
+    from loom.store.records import RunRow
+
+_PAGE = 200
+_NUMBERED = re.compile(r":\d+\Z")
+SCHEDULE_TAG = "loom.schedules"
+"""The tag with a schedule's name, of its own run: another one than that of the many runs that it starts."""
+FLOW_TAG = "loom.flow"
+"""The tag with the flow's name, of the schedules that a flow's triggers have made."""
+
+
+class ScheduleNotFound(StoreError):
+    """There is no schedule of this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no schedule {name!r}.")
+        self.name = name
+
+
+class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule at one moment."""
+
+    name: str
+    workflow: str
+    recurrence: dict[str, Any]
+    """When it is due: a recurrence, or `{"cron": …, "timeZone": …}`."""
+    input: Any = None
+    parameters: dict[str, Any] | None = None
+    variables: dict[str, Any] | None = None
+    tags: dict[str, str] = {}
+    catch_up: bool = False
+    trigger: str | None = None
+    """The trigger of a flow that it was made for."""
+    next_at: datetime | None = None
+    last_at: datetime | None = None
+    last_run_id: str | None = None
+    last_error: str | None = None
+    """Why the last occurrence started no run."""
+    paused: bool = False
+    run_id: str
+    """The run that it is: pause, resume and look at it like any other."""
+
+
+class _Generation(NamedTuple):
+    number: int
+    row: RunRow
+    is_alive: bool
+    """It runs, and nobody has cancelled it."""
+
+
+class ScheduledRuns(StoredRuns):
+    """Runs in a store, and the schedules that start them."""
+
+    async def schedule(  # noqa: PLR0913 - all by name
+        self,
+        name: str,
+        workflow: str,
+        *,
+        recurrence: dict[str, Any] | None = None,
+        cron: str | None = None,
+        every: float | None = None,
+        time_zone: str | None = None,
+        input: Any = None,  # noqa: A002 - what it is called elsewhere
+        parameters: dict[str, Any] | None = None,
+        variables: dict[str, Any] | None = None,
+        tags: dict[str, str] | None = None,
+        catch_up: bool = False,
+    ) -> ScheduleInfo:
+        """Start runs of a workflow again and again. Returns once that is stored.
+
+        When: a `recurrence` of Logic Apps, five fields of `cron`, or `every` so many seconds, counted from now. The
+        same again changes nothing; something else under the same name replaces what was there. Of occurrences that
+        were missed because nobody worked, only the last one starts a run, unless it shall `catch_up`.
+        """
+        await self.ready()
+        given = {"input": input, "parameters": parameters, "variables": variables}
+        definition = ScheduleStart(
+            name=name,
+            workflow=workflow,
+            timing=timing_of(recurrence, cron, every, time_zone),
+            tags=tags or {},
+            catch_up=catch_up,
+            **{key: plain_value(value, key) for key, value in given.items()},
+        )
+        await self.keep_schedule(definition)
+        return await self.get_schedule(name)
+
+    async def keep_schedule(self, schedule: ScheduleStart, tags: dict[str, str] | None = None) -> None:
+        """See to it that a schedule is there, and in no other form than this."""
+        _check(schedule)
+        if (code := self.codes.get(schedule.workflow)) is not None:
+            # What its runs cannot begin with is refused here and now.
+            start_spec(code, self.convert_for(schedule.workflow), start_of(code, schedule, self.now()))
+        while True:
+            found = await self._generations(schedule.name)
+            number = found[0].number if found else 1
+            # One that has come to its end is kept as it is: it has no occurrence any more.
+            stays = not found or found[0].is_alive or found[0].row.head.status == "completed"
+            if stays and await self._is_stored(schedule, number, tags):
+                break
+            if found and await self._is_stored(schedule, number + 1, tags):
+                break
+            # Another process was quicker: what it has stored is replaced.
+        await self._cancel(await self._generations(schedule.name), keep_newest=True)
+
+    async def _is_stored(self, schedule: ScheduleStart, generation: int, tags: dict[str, str] | None) -> bool:
+        """Store one generation of a schedule. False if this generation is another one."""
+        fields = schedule.model_copy(update={"generation": generation}).model_dump(mode="json")
+        start = codec.encode_start(codec.StartSpec(inputs=anybody().value(fields)))
+        started = await self.committer.submit(
+            StartRun(
+                schedule_run_id(schedule.name, generation),
+                SCHEDULES,
+                start,
+                self.now(),
+                tags={**(tags or {}), SCHEDULE_TAG: schedule.name},
+                downtime=await self._downtime(),
+            )
+        )
+        assert isinstance(started, Started)
+        return started.created or (started.workflow == SCHEDULES and started.start == start)
+
+    async def unschedule(self, name: str) -> None:
+        """Let a schedule start nothing any more. The runs that it has started are left alone."""
+        await self.ready()
+        if not await self.end_schedule(name):
+            raise ScheduleNotFound(name)
+
+    async def end_schedule(self, name: str) -> bool:
+        """End all generations of a schedule. False if there was none, or it was over."""
+        found = await self._generations(name)
+        await self._cancel(found)
+        return bool(found) and found[0].is_alive
+
+    async def schedules(self) -> list[ScheduleInfo]:
+        """All schedules that start runs, or would if they were not paused, by their names."""
+        await self.ready()
+        rows = await self._rows({})
+        newest: dict[str, _Generation] = {}
+        for row in rows:
+            name, number = _identity(row)
+            if name not in newest or newest[name].number < number:
+                newest[name] = _Generation(number, row, is_alive=False)
+        found = [await self._seen(newest[name].number, newest[name].row) for name in sorted(newest)]
+        return [await self._described(generation.row) for generation in found if generation.is_alive]
+
+    async def get_schedule(self, name: str) -> ScheduleInfo:
+        """A schedule as it is now, also if it has come to its end; `ScheduleNotFound` if there is none."""
+        await self.ready()
+        found = await self._generations(name)
+        if not found or not (found[0].is_alive or found[0].row.head.status == "completed"):
+            raise ScheduleNotFound(name)
+        return await self._described(found[0].row)
+
+    async def is_replaced(self, name: str, generation: int) -> bool:
+        """Whether there is a newer generation of a schedule."""
+        return await self.store.get(schedule_run_id(name, generation + 1)) is not None
+
+    # -- runs of schedules --------------------------------------------------------------------------------------------
+
+    async def schedule_names_of(self, flow: str) -> list[str]:
+        """The schedules that a flow's triggers have made, and that are running."""
+        return sorted({_identity(row)[0] for row in await self._rows({FLOW_TAG: flow}, running=True)})
+
+    async def _rows(self, tags: dict[str, str], *, running: bool = False) -> list[RunRow]:
+        query = RunQuery(workflow=SCHEDULES, tags=tags, status="running" if running else None, limit=_PAGE)
+        rows: list[RunRow] = []
+        while found := await self.store.find(query):
+            rows += [row for row in found if row.run_id == schedule_run_id(*_identity(row))]  # and no forks of them
+            query = msgspec.structs.replace(query, after=(found[-1].created_at, found[-1].run_id))
+        return rows
+
+    async def _generations(self, name: str) -> list[_Generation]:
+        """All generations of a schedule that are stored, newest first."""
+        rows = {_identity(row)[1]: row for row in await self._rows({SCHEDULE_TAG: name})}
+        return [await self._seen(number, rows[number]) for number in sorted(rows, reverse=True)]
+
+    async def _seen(self, number: int, row: RunRow) -> _Generation:
+        """A generation as it is now. What it was asked for counts, whether somebody has done it yet or not."""
+        if row.head.status != "running":
+            return _Generation(number, row, is_alive=False)
+        # In this order: whoever takes a cancellation from the mail ends the run in the same transaction.
+        mail = await self.store.mail(row.run_id, 0)
+        latest = await self.store.get(row.run_id) or row
+        cancelled = any(isinstance(codec.decode_tick(item.data, row.run_id), TickCancelRun) for item in mail)
+        return _Generation(number, latest, is_alive=latest.head.status == "running" and not cancelled)
+
+    async def _cancel(self, generations: list[_Generation], *, keep_newest: bool = False) -> None:
+        for generation in generations[1 if keep_newest else 0 :]:
+            if generation.is_alive:
+                at = self.now()
+                # One that has ended meanwhile refuses it, and that is as good.
+                await self.committer.submit(
+                    PostMail(generation.row.run_id, codec.encode_tick(TickCancelRun(at=at)), at)
+                )
+
+    async def _described(self, row: RunRow) -> ScheduleInfo:
+        stored = await self.store.load(row.run_id)
+        assert stored is not None
+        inputs = codec.decode_start(row.run_id, stored.start).inputs
+        assert inputs is not None
+        definition = ScheduleStart(**anybody().read_value(inputs))
+        state = await looking.state_at(self.store, row, anybody().field, None)
+        kept = dict(
+            (await anybody().store_from(state.store, state.store_type, state.store_version).get_state()).items()
+        )
+        timing = pinned(definition.timing, row.created_at)
+        next_at = kept["next_at"] if "next_at" in kept else next_due(timing, row.created_at)
+        last_at = kept.get("last_at")
+        return ScheduleInfo(
+            name=definition.name,
+            workflow=definition.workflow,
+            recurrence=definition.timing,
+            input=definition.input,
+            parameters=definition.parameters,
+            variables=definition.variables,
+            tags=definition.tags,
+            catch_up=definition.catch_up,
+            trigger=definition.trigger or None,
+            next_at=moment(next_at) if next_at is not None else None,
+            last_at=moment(last_at) if last_at is not None else None,
+            last_run_id=kept.get("last_run_id"),
+            last_error=kept.get("last_error"),
+            paused=row.head.paused,
+            run_id=row.run_id,
+        )
+
+
+def _check(schedule: ScheduleStart) -> None:
+    check_name("The name of a schedule", schedule.name)
+    check_name("The run_id of a schedule", schedule_run_id(schedule.name, 10_000_000))
+    check_name("The name of a workflow", schedule.workflow)
+    check_tags(schedule.tags)
+    if _NUMBERED.search(schedule.name):
+        raise ValueError(f"The name of a schedule must not end with a number like {schedule.name!r}: runs have those.")
+
+
+def _identity(row: RunRow) -> tuple[str, int]:
+    """The name and the generation of the schedule that a run is."""
+    name = row.tags.get(SCHEDULE_TAG, "")
+    rest = row.run_id.removeprefix(schedule_run_id(name, 1)).removeprefix(":")
+    return name, int(rest) if rest.isdecimal() else 1

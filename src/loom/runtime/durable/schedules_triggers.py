@@ -1,0 +1,104 @@
+"""Schedules that flows ask for themselves, by a trigger of type Recurrence or, in Loom's dialect, schedule.
+
+A process that works for a flow sees to them: they are named after the flow, a new version of the flow replaces them,
+and one without them ends them. May import loom.expressions and the rest of loom.runtime.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from loom.expressions import ExpressionError, evaluate
+from loom.runtime.durable.registered import RegisteredFlow
+from loom.runtime.durable.schedules import FLOW_TAG
+from loom.runtime.durable.schedules_run import ScheduleStart
+from loom.runtime.durable.schedules_timing import check_timing
+from loom.runtime.flow import Flow
+from loom.steps.errors import WorkflowRuntimeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from loom.flows.program import Program, Trigger
+    from loom.runtime.durable.schedules import ScheduledRuns
+
+_log = logging.getLogger("loom.durable")
+
+_TYPES = frozenset({"recurrence", "schedule"})
+_KEYS = ("cron", "frequency", "interval", "startTime", "endTime", "timeZone", "schedule")
+
+
+async def keep_triggers(runtime: ScheduledRuns, names: Iterable[str]) -> None:
+    """Make, replace and end schedules as the triggers of these flows say now."""
+    for name in names:
+        code = runtime.codes.get(name)
+        if not isinstance(code, RegisteredFlow) or not isinstance(code.workflow, Flow):
+            continue
+        wanted = schedules_of(name, code.workflow.program)
+        for gone in set(await runtime.schedule_names_of(name)) - {schedule.name for schedule in wanted}:
+            await runtime.end_schedule(gone)
+        for schedule in wanted:
+            try:
+                await runtime.keep_schedule(schedule, {FLOW_TAG: name})
+            except (ValueError, WorkflowRuntimeError) as error:
+                _complain(schedule.trigger, name, error)
+
+
+def schedules_of(name: str, program: Program) -> list[ScheduleStart]:
+    """The schedules that a flow asks for. What cannot be kept is left out, and the log says why."""
+    found: list[ScheduleStart] = []
+    for trigger in program.triggers:
+        if trigger.type not in _TYPES:
+            continue
+        try:
+            # A flow has one as a rule; others go by their trigger too.
+            known_as = f"{name}.{trigger.name}" if found else name
+            found.append(_schedule(known_as, name, trigger, program))
+        except ValueError as error:
+            _complain(trigger.name, name, error)
+    return found
+
+
+def _complain(trigger: str, flow: str, error: Exception) -> None:
+    """A flow may be started otherwise: this is no reason not to work for it."""
+    _log.warning("The trigger %s of the flow %s starts no runs: %s", trigger, flow, error)
+
+
+def _schedule(known_as: str, workflow: str, trigger: Trigger, program: Program) -> ScheduleStart:
+    defaults = {each.name: each.default for each in program.parameters.values() if each.has_default}
+    # In Loom's dialect the recurrence may stand in the trigger itself, whatever other triggers the flow has.
+    beside = {key: trigger.definition[key] for key in _KEYS if key in trigger.definition}
+    timing = _evaluated(trigger.recurrence or beside, defaults)
+    problems = check_timing(timing)
+    if problems:
+        raise ValueError(f"{'; '.join(problems)}.")
+    conditions = [
+        each["expression"] if isinstance(each, dict) and isinstance(each.get("expression"), str) else None
+        for each in trigger.definition.get("conditions") or ()
+    ]
+    texts = [text for text in conditions if text is not None]
+    if len(texts) < len(conditions):
+        raise ValueError("its conditions must be texts: {'expression': '@…'}.")
+    return ScheduleStart(
+        name=known_as,
+        workflow=workflow,
+        timing=timing,
+        trigger=trigger.name,
+        conditions=texts,
+        defaults=defaults if texts else {},
+    )
+
+
+def _evaluated(value: Any, parameters: dict[str, Any]) -> Any:
+    """A recurrence may name parameters: it has their defaults."""
+    if isinstance(value, dict):
+        return {key: _evaluated(item, parameters) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_evaluated(item, parameters) for item in value]
+    if not isinstance(value, str) or "@" not in value:
+        return value
+    try:
+        return evaluate(value, {"parameters": parameters})
+    except ExpressionError as error:
+        raise ValueError(f"{value!r} cannot be evaluated: {error}.") from None
