@@ -72,12 +72,16 @@ class _Builder:
                 name = self.pick(*around.before)
                 return self.pick(
                     f"@outputs('{name}')", f"@actions('{name}')['status']", f"@string(outputs('{name}'))",
-                    f"@coalesce(outputs('{name}'), 'none')",
+                    f"@coalesce(outputs('{name}'), 'none')", f"@length(result('{name}'))", f"@body('{name}')",
                 )  # fmt: skip
             case "item":
                 return self.pick("@item()", f"@items('{around.foreach}')", "@concat('i', item())")
             case "loop":
-                return f"@iterationIndexes('{self.pick(*around.loops)}')"
+                name = self.pick(*around.loops)
+                return self.pick(
+                    f"@iterationIndexes('{name}')", f"@variables('{name}_loopIndex')", "@variables('loopCount')",
+                    "@string(variables('loopResult'))", f"@variables('{name}_loopResult')",
+                )  # fmt: skip
         return self.pick("@variables('n')", "@variables('log')", "@concat(variables('text'), '.')")
 
     def condition(self, around: _Around) -> str:
@@ -115,7 +119,7 @@ class _Builder:
         self.budget -= 1
         leaves = ["compose"] * 3 + ["activity"] * 4 + ["wait", "increment"]
         if not around.racy:
-            leaves += ["set", "append", "terminate"]
+            leaves += ["set", "append", "terminate", "response"]
         containers = ["scope", "if", "switch", "foreach", "loop", "loop", "retry"] + ["parallel"] * self.loom
         kinds = leaves + containers * (around.depth < 3 and self.budget > 0)
         kind = self.pick(*kinds)
@@ -126,6 +130,8 @@ class _Builder:
 
     def _compose(self, around: _Around) -> Action:
         made = {"type": "compose", "inputs": self.value(around)}
+        if self.pick(*[False] * 9, True):
+            made["trackedProperties"] = {"seen": "@action()['outputs']"}
         return made | self._policy(around) if self.pick(*[False] * 5, True) else made
 
     def _activity(self, around: _Around) -> Action:
@@ -157,6 +163,9 @@ class _Builder:
     def _terminate(self, _around: _Around) -> Action:
         status = self.pick("Succeeded", "Failed", "Cancelled")
         return {"type": "terminate", "inputs": {"runStatus": status, "runError": {"code": "Enough", "message": "done"}}}
+
+    def _response(self, around: _Around) -> Action:
+        return {"type": "response", "inputs": {"statusCode": 200, "body": self.value(around)}}
 
     def _scope(self, around: _Around) -> Action:
         made: Action = {"type": "scope", "actions": self.block(around)}
@@ -236,8 +245,9 @@ def comparable(result: FlowResult) -> Any:
 
 
 def _action(action: ActionResult) -> Any:
-    retries = len(action.retry_history or ())
-    return (action.status, action.inputs, action.outputs, action.code, _code(action.error), action.iterations, retries)
+    retries, tracked = len(action.retry_history or ()), action.tracked_properties
+    error, ran = _code(action.error), (action.iterations, retries, tracked)
+    return (action.status, action.inputs, action.outputs, action.code, error, ran)
 
 
 def _code(error: Any) -> Any:

@@ -181,7 +181,8 @@ def _run_flow(name: str, flow: Any, target: str, allowed: dict[str, Any], given:
     )
 
     async def work() -> Any:
-        async with engine(wanted.store, {name: flow}, logging.WARNING, **allowed) as (runtime, stopped):
+        settings = {**allowed, "schedules": False}  # one run is asked for, and not those that its trigger would start
+        async with engine(wanted.store, {name: flow}, logging.WARNING, **settings) as (runtime, stopped):
             return await performed(runtime, stopped, wanted)
 
     run_id, result = perform(work())

@@ -11,21 +11,35 @@ from typing import TYPE_CHECKING, Any
 import click
 from typing_extensions import override
 
-from loom.cli.places import Places
+from loom.cli.places import Places, Spot
 from loom.cli.shown import clean
 from loom.flows.diagnostics import DefinitionError, Problem
+from loom.flows.document_text import MAX_BYTES
 from loom.flows.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from loom.cli.places import Spot
     from loom.runtime.flow import Flow
 
 SUFFIXES = (".json", ".yaml", ".yml")
 _STANDARD = "workflow.json"
-_SKIPPED = frozenset({"node_modules", "__pycache__", "host.json", "local.settings.json", "connections.json"})
+_SKIPPED = frozenset(
+    {
+        "node_modules",
+        "__pycache__",
+        "host.json",
+        "local.settings.json",
+        "connections.json",
+        "parameters.json",
+        "package.json",
+        "package-lock.json",
+        "workflow-designtime",
+    }
+)
 """What stands beside workflows and is none."""
+_VALUES = ".parameters.json"
+"""Values of the parameters of a resource template."""
 
 
 def is_flow_place(place: str) -> bool:
@@ -42,7 +56,8 @@ def files_of(place: Path) -> list[Path]:
 
 def _counts(path: Path, folder: Path) -> bool:
     parts = path.relative_to(folder).parts
-    return path.is_file() and not any(part.startswith(".") or part in _SKIPPED for part in parts)
+    is_beside = any(part.startswith(".") or part in _SKIPPED for part in parts)
+    return path.is_file() and not is_beside and not path.name.lower().endswith(_VALUES)
 
 
 def name_of(path: Path) -> str:
@@ -93,6 +108,8 @@ class BrokenFlow(click.ClickException):
 def read_definition(path: Path) -> str:
     """The text of a file, as `loom.load` reads it but without what else that needs. Raises `DefinitionError`."""
     try:
+        if path.stat().st_size > MAX_BYTES:
+            raise DefinitionError([Problem("", f"it is larger than {MAX_BYTES >> 20} MiB")])
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise DefinitionError([Problem("", f"it is no text in UTF-8: {error}")]) from error
@@ -106,7 +123,7 @@ def spots_of(path: Path, problems: Iterable[Problem]) -> list[tuple[Problem, Spo
         places = Places(read_definition(path))
     except DefinitionError:
         return [(problem, None) for problem in problems]
-    found = [(problem, places.find(problem.path)) for problem in problems]
+    found = [(problem, Spot(*problem.spot) if problem.spot else places.find(problem.path)) for problem in problems]
     return sorted(found, key=lambda pair: pair[1] or (0, 0))
 
 

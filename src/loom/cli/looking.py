@@ -182,7 +182,7 @@ def replay(run_id: str, targets: Sequence[str], store: str, as_json: bool) -> No
             stored = await runtime.store.export(run_id)
             if stored is None:
                 raise RunNotFound(run_id)
-            return replayed(stored, runtime.convert_for(stored.row.workflow).field)
+            return replayed(stored, runtime.convert_of(stored.row).field)
 
     found = perform(work())
     verdict: Literal["same", "different"] = "different" if found.differences else "same"

@@ -31,6 +31,8 @@ class Problem:
     hint: str = ""
     """What to do about it, if that can be guessed."""
     severity: Literal["error", "warning"] = "error"
+    spot: tuple[int, int] | None = None
+    """Line and column, of what has no path: a text that cannot be read."""
 
     @override
     def __str__(self) -> str:

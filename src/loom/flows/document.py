@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
 from typing import Any, Literal
 
-from loom.flows.diagnostics import DefinitionError, Problem, at
+from loom.flows.diagnostics import DefinitionError, Problem, at, suggestion
 from loom.flows.document_text import check_plain, parse_text
 from loom.flows.limits import Limits
 from loom.flows.plain import copy_of
@@ -46,6 +46,8 @@ class Document:
 def read_document(source: dict[str, Any] | str, *, name: str = "") -> Document:
     """The definition in a text or in plain data, in any of its wrappers. Raises `DefinitionError`."""
     data = parse_text(source) if isinstance(source, str) else source
+    if data is None and isinstance(source, str):
+        raise DefinitionError([Problem("", "the document is empty")])
     if not isinstance(data, dict):
         raise DefinitionError([Problem("", f"a definition is an object, not {_kind_of(data)}")])
     check_plain(data)
@@ -117,8 +119,19 @@ def _bare_actions(data: dict[str, Any], name: str) -> Document:
         return Document({"actions": {own or kind: data}}, name or own, shape="action")
     if data and all(isinstance(value, dict) and isinstance(value.get("type"), str) for value in data.values()):
         return Document({"actions": data}, name, shape="actions")
-    hint = "a definition has an object `actions`"
-    raise DefinitionError([Problem("", "there is no workflow definition in this document", hint)])
+    raise DefinitionError(_no_definition(data))
+
+
+def _no_definition(data: dict[str, Any]) -> list[Problem]:
+    """What keeps data from being a definition or a map of actions; the latter, if some of it looks like actions."""
+    looks = [key for key, value in data.items() if isinstance(value, dict) and "type" in value]
+    if looks:
+        wrong = {key: value for key, value in data.items() if key not in looks or not isinstance(value["type"], str)}
+        words = {True: "an action needs a 'type'", False: "an action must be an object"}
+        return [Problem(at("", key), words[isinstance(value, dict)]) for key, value in wrong.items()]
+    near = next((key for key in data if suggestion(key, _DEFINITION_KEYS[:1])), None)
+    hint = f"did you mean 'actions' by '{near}'?" if near is not None else "a definition has an object `actions`"
+    return [Problem("", "there is no workflow definition in this document", hint)]
 
 
 def _text(value: Any) -> str:

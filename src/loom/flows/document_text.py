@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 from loom.expressions.values import INT_MAX, INT_MIN
 from loom.flows.diagnostics import DefinitionError, Problem, at
 
+MAX_BYTES = 16 << 20
+"""How large a file may be."""
 MAX_DEPTH = 100
 """How deep a document may nest."""
 MAX_VALUES = 1_000_000
@@ -33,7 +35,9 @@ class Doubled(dict[str, Any]):
 def parse_text(text: str) -> Any:
     """Plain data from the text of a document. Raises `DefinitionError` with line and column if it is none."""
     text = text.removeprefix("\ufeff")
-    looks_like_json = text.lstrip()[:1] in ("{", "[", "")
+    if not text.strip():
+        raise DefinitionError([Problem("", "the document is empty")])
+    looks_like_json = text.lstrip()[:1] in ("{", "[")
     try:
         return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
     except RecursionError:
@@ -128,8 +132,9 @@ def _too_deep() -> DefinitionError:
     return DefinitionError([Problem("", f"the document nests deeper than {MAX_DEPTH} levels")])
 
 
-def _unreadable(language: str, line: int, column: int, reason: str) -> DefinitionError:
-    return DefinitionError([Problem("", f"this is not {language}: {reason} at line {line}, column {column}")])
+def _unreadable(language: str, line: int, column: int, reason: str, hint: str = "") -> DefinitionError:
+    message = f"this is not {language}: {reason} at line {line}, column {column}"
+    return DefinitionError([Problem("", message, hint, spot=(line, column))])
 
 
 def _yaml(text: str) -> Any:
@@ -141,13 +146,23 @@ def _yaml(text: str) -> Any:
         hint = "for YAML, install PyYAML"
         raise DefinitionError([Problem("", "this is not JSON", hint)]) from None
     try:
-        return load_yaml(text, _object, MAX_ALIASES)
+        return load_yaml(text, _object, MAX_ALIASES, MAX_DEPTH)
     except RecursionError:
         raise _too_deep() from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         reason = error.problem or error.context or "it cannot be read"
-        raise _unreadable("JSON or YAML", line, column, reason) from None
+        raise _unreadable("JSON or YAML", line, column, reason, _YAML_HINTS.get(reason, "")) from None
     except yaml.YAMLError as error:
-        raise DefinitionError([Problem("", f"this is neither JSON nor YAML: {error}")]) from None
+        reason = " ".join(str(error).split())
+        raise DefinitionError([Problem("", f"this is neither JSON nor YAML: {reason}")]) from None
+
+
+_STRAY = "found character '{}' that cannot start any token"
+_YAML_HINTS = {
+    _STRAY.format("@"): "put an expression in quotes",
+    _STRAY.format("\\t"): "indent with blanks, not with tabs",
+    "mapping values are not allowed here": "look at the indentation, and put a text with a colon in quotes",
+}
+"""What to do about the usual mistakes, by what the parser says."""

@@ -20,10 +20,12 @@ _SCALARS = (
 )
 
 
-def load_yaml(text: str, make: Callable[[list[tuple[str, Any]]], dict[str, Any]], max_aliases: int) -> Any:
-    """The data of one YAML document; `make` builds its objects. Raises `yaml.YAMLError`."""
+def load_yaml(
+    text: str, make: Callable[[list[tuple[str, Any]]], dict[str, Any]], max_aliases: int, max_depth: int
+) -> Any:
+    """The data of one YAML document; `make` builds its objects. Raises `yaml.YAMLError`, or `RecursionError`."""
     loader = _Composer(text)
-    loader.aliases_left = max_aliases
+    loader.aliases_left, loader.levels_left = max_aliases, max_depth + 1
     try:
         root = loader.get_single_node()
         return None if root is None else _Builder(make).build(root)
@@ -32,9 +34,10 @@ def load_yaml(text: str, make: Callable[[list[tuple[str, Any]]], dict[str, Any]]
 
 
 class _Composer(yaml.SafeLoader):
-    """Composes nodes, and counts the references in the text."""
+    """Composes nodes, and counts the references in the text. Deep ones it leaves at once: they take long to scan."""
 
     aliases_left = 0
+    levels_left = 0
 
     @override
     def compose_node(self, parent: Any, index: Any) -> Node | None:
@@ -42,7 +45,11 @@ class _Composer(yaml.SafeLoader):
             self.aliases_left -= 1
             if self.aliases_left < 0:
                 raise yaml.YAMLError("it has too many aliases")
+        if not self.levels_left:
+            raise RecursionError
+        self.levels_left -= 1
         node: Node | None = super().compose_node(parent, index)
+        self.levels_left += 1
         return node
 
 

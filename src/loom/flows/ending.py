@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec.structs import replace
+
 from loom.core.planner import Complete
 from loom.core.records import EventRecord, Failure
 from loom.expressions import ExpressionError
@@ -65,15 +67,27 @@ def _culprit(walk: Walk, cause: Record | None) -> tuple[str, bool]:
 def _actions(walk: Walk) -> dict[str, dict[str, Any]]:
     """All actions as they stand at the end, in the order of the document."""
     records = dict(walk.frames[1].records)
+    begun = _begun(walk)
     for frame in sorted(walk.frames.values(), key=lambda frame: frame.id):
         records.update(frame.records)
-        for index in sorted(frame.entered):
-            # It was under way when the run ended.
-            records.setdefault(
-                index, Record("Cancelled", None, frame.inputs[index], "", None, frame.entered[index], walk.at)
-            )
+        ended = walk.frames[frame.scope].records
+        # What was under way when the run ended, or was to be tried again, whatever an earlier iteration has left of it.
+        for index, tries in sorted(frame.tries.items()):
+            if index not in ended:
+                records[index] = Record("Cancelled", started=tries.first_at, ended=walk.at, retries=tries.history)
+        for index, entered in sorted(frame.entered.items()):
+            if index not in ended:
+                cancelled = Record("Cancelled", inputs=frame.inputs[index], started=entered, ended=walk.at)
+                records[index] = replace(cancelled, iterations=begun.get((frame.id, index)))
     never = Record("Skipped", None, None, "ActionSkipped", None, walk.at, walk.at)
     return {node.name: record_dict(node, records.get(node.index, never), masked=True) for node in walk.program.nodes}
+
+
+def _begun(walk: Walk) -> dict[tuple[int, int], int]:
+    """How many iterations have begun of each loop under way, by its frame and its node."""
+    running = {frame.loop for frame in walk.frames.values()}
+    begun = {(loop.frame, loop.node): loop.iteration + (loop.id in running) for loop in walk.loops.values()}
+    return begun | {(each.frame, each.node): each.next for each in walk.eaches.values()}
 
 
 def _variables(walk: Walk) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from loom.flows.records import shown_error
 from loom.flows.state import Record
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from immutables import Map
 
     from loom.expressions import ExpressionError
@@ -86,3 +88,14 @@ def told_cause(program: Program, block: Block, records: Map[int, Record], cause:
     culprit = next((program.nodes[index] for index in block.nodes if records.get(index) is cause), None)
     hidden = culprit is not None and (culprit.secure_inputs or culprit.secure_outputs)
     return replace(cause, error=shown_error(cause.error, hidden))
+
+
+def forgotten(program: Program, records: Map[int, Record], indexes: Iterable[int]) -> tuple[Map[int, Record], bool]:
+    """The records without those of actions that will run again, and whether one of them had answered the caller."""
+    had_answered = False
+    for index in indexes:
+        record = records.get(index)
+        if record is not None:
+            had_answered = had_answered or (program.nodes[index].type == "response" and record.status == "Succeeded")
+            records = records.delete(index)
+    return records, had_answered

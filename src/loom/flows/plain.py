@@ -14,6 +14,16 @@ if TYPE_CHECKING:
     from loom.flows.program import Value
 
 _DEPTH = 100
+_DEEPEST = 200
+_HEAVIEST = 1 << 28
+_PART = 100
+"""What each part of a value weighs; a text weighs its characters besides."""
+
+NESTS = frozenset({
+    "action", "actions", "addproperty", "array", "createarray", "mergeobjects", "result", "setproperty", "union",
+})  # fmt: skip
+"""Functions that put values into others. A value that holds another twice costs nothing here, and its text double:
+done forty times over, it would fill every store."""
 
 MAKES_ODD_VALUES = frozenset({
     "add", "base64tostring", "chunk", "datauritostring", "decimal", "decodebase64", "decodeuricomponent", "div",
@@ -21,6 +31,44 @@ MAKES_ODD_VALUES = frozenset({
     "substring", "take", "uricomponenttostring", "xml", "xpath",
 })  # fmt: skip
 """Functions whose results no store can hold as they are: decimals, what is no number, halves of characters."""
+
+
+def sized(value: Value) -> Value:
+    """A compiled template whose results can be written, however they are put together."""
+
+    def size(env: Environment) -> Any:
+        made = value(env)
+        try:
+            check_weight(made)
+        except FunctionError as error:
+            raise ExpressionError(str(error)) from None
+        return made
+
+    return size
+
+
+def check_weight(value: Any) -> None:
+    """Raise a FunctionError if a value is nested too deep, or too large, to be written."""
+    kind = type(value)
+    if kind is not dict and kind is not list:
+        return
+    level, weight = [value], 0
+    for _ in range(_DEEPEST):
+        inner: list[Any] = []
+        for one in level:
+            weight += _PART * len(one)
+            if weight > _HEAVIEST:
+                raise FunctionError("The value is too large to be kept: it has parts that hold the same value often.")
+            for item in one.values() if type(one) is dict else one:
+                kind = type(item)
+                if kind is str:
+                    weight += len(item)
+                elif kind is dict or kind is list:
+                    inner.append(item)
+        if not inner:
+            return
+        level = inner
+    raise FunctionError(f"The value is nested more than {_DEEPEST} levels deep.")
 
 
 def cleaned(value: Value) -> Value:

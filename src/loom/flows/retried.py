@@ -8,6 +8,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from loom.core.persistent import EMPTY_MAP
+from loom.flows.outcomes import forgotten
 from loom.flows.walk import ENTER
 
 if TYPE_CHECKING:
@@ -23,17 +24,15 @@ def begin_again(walk: Walk) -> None:
     """
     root = walk.frames[1]
     again = _to_repeat(walk)
-    records = root.records
-    gone = [one for index in again for one in (index, *walk.program.nodes[index].descendants) if one in records]
-    for index in gone:
-        records = records.delete(index)
+    gone = [one for index in again for one in (index, *walk.program.nodes[index].descendants)]
+    records, _ = forgotten(walk.program, root.records, gone)
     nodes = walk.program.blocks[0].nodes
     left = sum(index not in records for index in nodes)
     fresh = replace(root, records=records, entered=EMPTY_MAP, inputs=EMPTY_MAP, tries=EMPTY_MAP, left=left)
     walk.frames = Map({1: fresh})
     walk.loops = walk.eaches = walk.waits = EMPTY_MAP
     walk.yielding = False
-    if any(walk.program.nodes[index].type == "response" for index in gone):
+    if not any(walk.program.nodes[i].type == "response" and records[i].status == "Succeeded" for i in records):
         walk.response = None
     walk.agenda.clear()
     for index in nodes:

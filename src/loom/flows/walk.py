@@ -20,13 +20,15 @@ from loom.flows.calls import ACTION_KIND, ActionReport
 from loom.flows.chance import draw
 from loom.flows.ending import end_flow
 from loom.flows.environment import FlowEnvironment
-from loom.flows.outcomes import BRANCH_NOT_TAKEN, block_outcome, invalid_template, skipped, told_cause
+from loom.flows.outcomes import BRANCH_NOT_TAKEN, block_outcome, forgotten, invalid_template, skipped, told_cause
 from loom.flows.program import STATUS_BITS
 from loom.flows.records import tracked_properties
 from loom.flows.retrying import next_delay
 from loom.flows.state import Frame, Record, Tries, Waiting
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from immutables import Map
 
     from loom.core.planner import Intent
@@ -227,8 +229,8 @@ class Walk:
     def _try_again(self, frame: Frame, node: Node, record: Record) -> bool:
         """Ask the policy. If there is another try, a timer of the run brings it."""
         assert node.retry is not None
-        if node.static_result is not None:
-            return False
+        if node.static_result is not None or (record.status == "TimedOut" and node.timeout_s is not None):
+            return False  # a mock is what it is, and a limit is one for all tries together
         tries = frame.tries.get(node.index) or Tries(0, record.started)
         delay = next_delay(node.retry, tries.count, record, self.random_below)
         if delay is None:
@@ -243,9 +245,8 @@ class Walk:
 
     def _forget(self, scope: Frame, indexes: tuple[int, ...]) -> None:
         """Actions inside of one that is tried again have not run yet."""
-        records = scope.records
-        for index in indexes:
-            records = records.delete(index) if index in records else records
+        records, had_answered = forgotten(self.program, scope.records, indexes)
+        self.response = None if had_answered else self.response
         if records is not scope.records:
             self.frames = self.frames.set(scope.id, replace(scope, records=records))
 
@@ -271,6 +272,8 @@ class Walk:
     def _settle(self, frame: Frame, node: Node, record: Record) -> None:
         """An action has ended for good: note it, and see who follows."""
         self._note(frame, node.index, record)
+        if node.descendants:
+            self.skip_inside(self.frames[frame.id], node)  # those of a loop over nothing, or before a failed test
         self._report(frame, node, record.status, record)
         if node.followers:
             self._follow(frame.id, node)
@@ -309,7 +312,7 @@ class Walk:
                     ended.append(follower)
 
     def skip_inside(self, frame: Frame, node: Node) -> None:
-        """All actions inside an action that is skipped are skipped too."""
+        """All actions inside an action that have not run when it is over are skipped."""
         self._skip_all(frame, node.descendants)
 
     def skip_block(self, frame: Frame, block: int) -> None:
@@ -317,13 +320,12 @@ class Walk:
         inside = [i for n in self.program.blocks[block].nodes for i in (n, *self.program.nodes[n].descendants)]
         self._skip_all(frame, inside)
 
-    def _skip_all(self, frame: Frame, indexes: Any) -> None:
-        if not indexes:
-            return
+    def _skip_all(self, frame: Frame, indexes: Iterable[int]) -> None:
         scope = self.frames[frame.scope]
-        record = skipped(self.at, *BRANCH_NOT_TAKEN)
-        records = scope.records.update(dict.fromkeys(indexes, record))
-        self.frames = self.frames.set(scope.id, replace(scope, records=records))
+        missing = [index for index in indexes if index not in scope.records]
+        if missing:
+            records = scope.records.update(dict.fromkeys(missing, skipped(self.at, *BRANCH_NOT_TAKEN)))
+            self.frames = self.frames.set(scope.id, replace(scope, records=records))
 
     # -- blocks -------------------------------------------------------------------------------------------------------
 

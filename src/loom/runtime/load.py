@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from loom.flows.diagnostics import DefinitionError, Problem
 from loom.flows.document import read_document, stored_document
+from loom.flows.document_text import MAX_BYTES
 from loom.flows.limits import Limits
 from loom.flows.lower import compile_flow
 from loom.runtime.flow import Flow
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 FLOW_SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 """The endings of files that are taken for flows."""
 
-_MAX_BYTES = 16 << 20
 _NAMELESS = "flow"
 
 
@@ -73,8 +73,8 @@ def _read(source: str | os.PathLike[str] | dict[str, Any]) -> tuple[dict[str, An
 def read_text(path: Path) -> str:
     """The text of a file; a `DefinitionError` that names the file if there is none to read."""
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise DefinitionError([Problem("", f"{path} is larger than {_MAX_BYTES >> 20} MiB.")])
+        if path.stat().st_size > MAX_BYTES:
+            raise DefinitionError([Problem("", f"{path} is larger than {MAX_BYTES >> 20} MiB.")])
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise DefinitionError([Problem("", f"{path} is no text in UTF-8: {error}")]) from error

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 def save(
     state: BrokerState | None, store: InMemoryStateStore[Any] | None, serializer: BaseSerializer, now: float | None
 ) -> dict[str, Any]:
-    """A run, or what was prepared for one, as a dict."""
+    """A run, or what was prepared for one, as a dict. Its form is that of steps, so a flow under way has none."""
+    if state is not None and state.is_running and state.config.program is not None:
+        raise ContextSerdeError(
+            f"The flow {state.config.workflow!r} is under way and cannot be saved as a context dict. "
+            'To keep its runs, register it with a runtime of a store: loom.connect("sqlite:///runs.db").'
+        )
     return context_to_dict(
         state if state is not None else BrokerState(),
         store=store.to_dict(serializer) if store is not None else None,

@@ -17,7 +17,7 @@ from loom.store import codec
 from loom.store.memory import MemoryStore
 from loom.store.memory_transaction import Transaction
 from loom.store.operations import CommitRun, Posted, PostMail, ReleaseRun, Started, StartRun
-from loom.testing.simulation_mirror import PLANNER, READ_FIELD, RunMirror, differences
+from loom.testing.simulation_mirror import RunMirror, differences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -108,6 +108,9 @@ class Checker:
         if operation.chunk is not None:
             self.ticks += operation.chunk.ticks
             self._digest.update(operation.chunk.data)
+        document = after.text(now.row.document)
+        if document is not None:
+            mirror.follow(document)
         for text in mirror.committed(operation, was, now):
             self.problem(f"run {run_id}: {text}")
         for sent in operation.sent:
@@ -144,7 +147,7 @@ class Checker:
             yield f"it has not ended: {row}, timers {kept.timers}, mail {kept.mail}"
         if row.first_tick == 0:
             ticks = [tick for chunk in kept.journal.from_tick(-1) for tick in codec.decode_ticks(run_id, chunk)]
-            again = replay(ticks, PLANNER, None, READ_FIELD)
+            again = replay(ticks, mirror.planner, None, mirror.read_field)
             if again != mirror.state:
                 yield f"the journal from its start gives another state: {differences(again, mirror.state)}"
             stream = [
@@ -153,7 +156,7 @@ class Checker:
             if stream != mirror.published:
                 yield "the stream that is stored is not the one that was written"
         part = kept.stored(whole=False)
-        short = restored(run_id, part.snapshot, part.chunks, PLANNER, READ_FIELD)
+        short = restored(run_id, part.snapshot, part.chunks, mirror.planner, mirror.read_field)
         if short != mirror.state:
             yield f"the snapshot and the ticks behind it give another state: {differences(short, mirror.state)}"
 

@@ -1,7 +1,7 @@
 """A run as a simulation sees it from outside: what was written of it, reduced a second time.
 
 It is fed with the bytes that were committed, never with what the runtime has in memory, and says what breaks a promise.
-May import loom.core, loom.runtime and loom.store.
+May import loom.core, loom.effects, loom.flows, loom.runtime and loom.store.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from loom.core.ticks import (
     TickTimeout,
     TickTimerFired,
 )
+from loom.effects.flow_convert import FLOW
+from loom.flows.planner import FlowPlanner
+from loom.runtime.code import planner_for
 from loom.runtime.durable.heads import status_of
 from loom.runtime.durable.registered import anybody
-from loom.steps.planner import StepsPlanner
 from loom.store import codec
 from loom.store.records import TimerRow
+from loom.testing.flow_invariants import flow_violations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,8 +39,7 @@ if TYPE_CHECKING:
     from loom.store.memory_tables import KeptRun
     from loom.store.operations import CommitRun
 
-PLANNER = StepsPlanner()
-READ_FIELD = anybody().field
+_FIELD = anybody().field
 
 
 class RunMirror:
@@ -50,13 +52,20 @@ class RunMirror:
         self.taken: set[int] = set()
         """The mail that came into its journal."""
         self.endings = self.retries = 0
-        self._draft = Draft(BrokerState(), PLANNER, READ_FIELD)
+        self.planner, self.read_field = planner_for(None), _FIELD
+        self._draft = Draft(BrokerState(), self.planner, self.read_field)
         self._state: BrokerState | None = None
         self._fired: set[int] = set()
         self._executions: dict[int, int] = {}
         """Which execution a command to run a body belongs to."""
         self._effects: dict[int, set[tuple[int, int]]] = {}
         """What executions did to the run, by item: (execution, ordinal)."""
+
+    def follow(self, document: bytes) -> None:
+        """It is the run of a flow, whose document is stored with it."""
+        if not self._draft.ticks:
+            self.planner, self.read_field = planner_for(document), FLOW.field
+            self._draft = Draft(BrokerState(), self.planner, self.read_field)
 
     @property
     def state(self) -> BrokerState:
@@ -175,6 +184,8 @@ class RunMirror:
         if dict(after.timers.items()) != timers and not (state.outcome and status == "running"):
             yield f"the timers {sorted(after.timers)} are stored, but {sorted(timers)} are armed"
         yield from violations(state)
+        if isinstance(self.planner, FlowPlanner):
+            yield from flow_violations(state, self.planner.program)
         if operation.snapshot is not None and codec.decode_state(self.run_id, operation.snapshot.data) != state:
             yield "the snapshot is not the state"
 

@@ -45,7 +45,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What it answers: data as JSON, or a text."""
+    """What it answers: data as JSON, a text or bytes."""
 
     body: Any = None
     status: int = 200
@@ -54,6 +54,8 @@ class Reply:
 
     @property
     def data(self) -> bytes:
+        if isinstance(self.body, bytes):
+            return self.body
         return self.body.encode() if isinstance(self.body, str) else json.dumps(self.body).encode()
 
 

@@ -56,6 +56,19 @@ def test_what_runs_is_cancelled_and_the_rest_is_skipped() -> None:
     }  # fmt: skip
 
 
+def test_what_waits_for_another_try_or_between_iterations_is_cancelled() -> None:
+    call = {"type": "Http", "inputs": {"uri": "x"}}
+    body = {"c": {"type": "compose", "inputs": 1}}
+    loop = {"type": "until", "condition": "false", "actions": body, "delay": {"interval": {"count": 1, "unit": "hour"}}}
+    second = {"type": "Wait", "inputs": {"interval": {"count": 1, "unit": "Second"}}}
+    played = play(
+        azure({"A": call, "L": loop, "W": second, "T": terminate("Failed", "W")}),
+        answer=lambda _call: ActionOutcome("Failed", {"statusCode": 503}),
+    )
+    assert played.at == 1
+    assert played.statuses == {"A": "Cancelled", "L": "Cancelled", "c": "Succeeded", "W": "Succeeded", "T": "Succeeded"}
+
+
 def test_terminate_in_a_loop_ends_the_run() -> None:
     inside = {"If": {"type": "If", "expression": "@equals(item(), 2)", "actions": {"T": terminate("Cancelled")}}}
     loop = {"type": "Foreach", "foreach": [1, 2, 3], "actions": inside, "operationOptions": "Sequential"}

@@ -69,6 +69,39 @@ def test_references_reach_into_containers_from_outside() -> None:
     assert played.outputs("R") == "deep"
 
 
+NEVER: dict[str, dict[str, Any]] = {
+    "a foreach over nothing": {"type": "Foreach", "foreach": [], "actions": {"In": compose(1)}},
+    "a foreach over null": {"type": "Foreach", "foreach": "@null", "actions": {"In": compose(1)}},
+    "a loop that is done": {"type": "until", "condition": "true", "actions": {"In": compose(1)}},
+    "a condition that fails": {"type": "If", "expression": "@int('x')", "actions": {"In": compose(1)}},
+    "a switch without the case": {
+        "type": "Switch",
+        "expression": 1,
+        "cases": {"C": {"case": 2, "actions": {"In": compose(1)}}},
+    },
+    "a scope in a branch": {
+        "type": "If",
+        "expression": "@false",
+        "actions": {"S": {"type": "Scope", "actions": {"In": compose(1)}}},
+    },
+}
+
+
+@pytest.mark.parametrize("how", NEVER)
+def test_what_never_ran_in_a_container_that_is_over_was_skipped(how: str) -> None:
+    read = compose(["@outputs('In')", "@actions('In')?['status']"], C=["Succeeded", "Failed"])
+    played = play(azure({"C": NEVER[how], "R": read}))
+    assert played.outputs("R") == [None, "Skipped"]
+
+
+def test_the_last_iteration_counts_even_if_an_inner_loop_had_nothing_to_do() -> None:
+    inner = {"type": "Foreach", "foreach": "@items('O')", "actions": {"In": compose("@item()")}}
+    outer = {"type": "Foreach", "foreach": [[1, 2], []], "actions": {"I": inner}, "operationOptions": "Sequential"}
+    played = play(azure({"O": outer, "R": compose(["@outputs('In')"], "O")}))
+    assert played.outputs("R") == [None]
+    assert played.statuses["In"] == "Skipped"
+
+
 # -- result() ----------------------------------------------------------------------------------------------------------
 
 
@@ -89,6 +122,15 @@ def test_result_of_a_loop_lists_each_action_with_all_its_iterations(kind: str) -
     played = play(azure({"L": loop, "R": compose("@result('L')", "L")}))
     found = {entry["name"]: [record["outputs"] for record in entry["outputs"]] for entry in played.outputs("R")}
     assert found == {"A": [0, 1], "B": ["x", "x"]}
+
+
+def test_result_of_a_loop_in_a_loop_is_that_of_the_same_iteration() -> None:
+    inner = {"type": "Foreach", "foreach": [1, 2], "actions": {"A": compose("@concat(items('O'), items('I'))")}}
+    first = compose("@result('I')[0]['outputs'][0]['outputs']", "I")
+    outer = {"type": "Foreach", "foreach": ["x", "y"], "actions": {"I": inner, "R": first}}
+    played = play(azure({"O": outer, "N": compose("@length(result('O'))", "O")}))
+    assert [one["R"] for one in played.outputs("O")] == ["x1", "y1"]
+    assert played.outputs("N") == 2
 
 
 def test_result_can_be_filtered_for_failures() -> None:

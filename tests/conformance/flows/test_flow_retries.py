@@ -265,6 +265,27 @@ def test_a_container_is_tried_again_as_a_whole() -> None:
     assert (played.status, played.statuses["s"]) == ("Succeeded", "Succeeded")
 
 
+def test_an_action_whose_limit_is_over_is_not_tried_again() -> None:
+    """The limit is one for all tries together."""
+    limited = {"type": "activity", "inputs": {}, "limit": {"timeout": "PT10S"}, "retry": {"type": "fixed", "count": 3}}
+    over = ActionOutcome("TimedOut", code="ActionTimedOut", error_type="timeout")
+    played = play(loom({"a": limited}), answer=lambda _call: over)
+    assert (len(played.calls), played.at, played.status) == (1, 0, "TimedOut")
+
+
+@pytest.mark.parametrize("kind", ["foreach", "until"])
+def test_a_loop_is_tried_again_from_its_beginning(kind: str) -> None:
+    answers = iter([ActionOutcome(), ActionOutcome("Failed", error_type="x"), *[ActionOutcome()] * 3])
+    test = {"items": [1, 2, 3]} if kind == "foreach" else {"condition": "@equals(variables('loopIndex'), 3)"}
+    inside = {"a": {"type": "activity", "inputs": {}}, "n": {"type": "compose", "inputs": "@variables('loopIndex')"}}
+    flow = loom({"l": {"type": kind, **test, "actions": inside, "retry": {"type": "fixed", "interval": "PT3S"}}})
+    played = play(flow, answer=lambda _call: next(answers))
+    assert (played.status, played.at, len(played.calls)) == ("Succeeded", 3, 5)
+    assert played.result.actions["l"].iterations == 3
+    last = played.outputs("l")[-1] if kind == "foreach" else played.outputs("l")
+    assert last["n"] == 2
+
+
 def test_a_retry_is_told_and_survives_being_taken_up() -> None:
     flow = activity(type="fixed", interval="PT20S", count=2)
     played = play(flow, answer=broken(), take_up_always=True)

@@ -146,6 +146,14 @@ def test_looms_set_variable_at_the_top_level_of_the_action() -> None:
     assert play(flow, variables={"v": 0}).result.variables == {"v": 2}
 
 
+def test_looms_set_variable_begins_a_variable_that_nobody_declared() -> None:
+    flow = {
+        "s": {"type": "setVariable", "name": "v", "value": 1},
+        "t": {"type": "setVariable", "name": "V", "value": "x"},
+    }
+    assert play(loom(flow)).result.variables == {"v": "x"}
+
+
 def test_a_variable_that_was_read_is_not_changed_by_later_appends() -> None:
     add = {"type": "AppendToArrayVariable", "inputs": {"name": "v", "value": 2}, "runAfter": after("Before")}
     played = play(azure({"V": declared("Array", value=[1]), "Before": compose("@variables('v')", "V"), "Add": add}))

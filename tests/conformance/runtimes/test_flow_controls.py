@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from flow_samples import LOOPS, PLACES, flow, install, iterations, log_of, paths, statuses, stream, work
 from runtime_deployments import Deployment
-from runtime_watching import Witness, failure, result, until_info, until_released, until_status
+from runtime_watching import Witness, failure, result, until_idle, until_info, until_released, until_status
 
-from loom import LoopIterationEvent, StopEvent
+from loom import FlowEvent, LoopIterationEvent, StopEvent
 from loom.core.ticks import TickTimerFired
 from loom.steps.errors import WorkflowCancelledByUser
 
@@ -127,6 +127,22 @@ async def test_a_fork_at_any_tick_ends_the_same(
     # Whatever a fork does again, it does under its own name.
     for keys in activity.keys.values():
         assert {key.partition(":")[0] for key in keys} <= {"a", *(f"fork {tick}" for tick in range(ticks))}
+
+
+async def test_whoever_lacks_the_flow_sees_and_forks_it_all_the_same(deployment: Deployment) -> None:
+    ask = {"type": "waitForEvent", "inputs": {"event": "Word", "requirements": {"n": 1}}}
+    worker = await deployment.open({"flow": flow({"ask": ask})})
+    client = await deployment.open()
+    handler = await worker.start("flow", run_id="a")
+    await until_idle(worker, "a")
+    for number in (2, 1):
+        await client.send_event("a", FlowEvent(name="Word", data={"n": number}))
+    await result(handler)
+    ticks = (await worker.get("a")).ticks
+    for tick in range(ticks):
+        assert await client.state_at("a", tick) == await worker.state_at("a", tick)
+    forked = await result(await client.fork("a", tick=ticks - 2, run_id="b"))
+    assert forked.actions["ask"].outputs == {"n": 1}
 
 
 def _weak() -> Any:

@@ -232,6 +232,21 @@ async def test_a_paused_schedule_starts_nothing_until_it_is_resumed(deployment: 
     assert not (await runtime.get_schedule("hourly")).paused
 
 
+async def test_what_was_asked_of_a_schedule_is_seen_before_somebody_does_it(deployment: Deployment) -> None:
+    client = await deployment.open()
+    made = await client.schedule("hourly", "report", every=HOUR)
+    await client.pause(made.run_id)
+    assert (await client.get_schedule("hourly")).paused
+    other = await client.schedule("hourly", "report", every=2 * HOUR)
+    assert (other.run_id, other.paused) == ("schedule:hourly:2", True)
+    await client.resume(other.run_id)
+    assert [each.paused for each in await client.schedules()] == [False]
+    await client.pause(other.run_id)
+    worker = await deployment.open({"report": Report()}, **QUICK)
+    await until_info(worker, other.run_id, lambda info: info.paused)
+    await until_status(worker, made.run_id, "cancelled")
+
+
 async def _fired(runtime: DurableRuntime, run_id: str) -> bool:
     return any([type(tick).__name__ == "TickTimerFired" async for _, _, tick in runtime.history(run_id)])
 

@@ -111,7 +111,7 @@ def test_text_that_is_no_json_is_a_problem_of_its_file(place: Path) -> None:
     (place / "broken.json").write_text('{"actions": {')
     result = loom("validate", "broken.json")
     assert result.exit_code == 1
-    assert "broken.json: error: (document): this is not JSON" in result.stdout
+    assert "broken.json:1:14: error: (document): this is not JSON" in result.stdout
 
 
 def test_places_in_yaml() -> None:

@@ -11,6 +11,7 @@ import loom
 from loom.effects.actions.handlers import HANDLERS
 from loom.flows.plain import plain_value
 from loom.flows.progress import loop_progress
+from loom.steps.errors import ContextSerdeError
 from loom.testing import run_virtual
 
 REQUEST = {"manual": {"type": "Request"}}
@@ -171,3 +172,78 @@ async def test_secrets_are_not_told_by(how: str) -> None:
     parameters = {"p": {"type": "SecureString", "defaultValue": SECRET}}
     result = await loom.load({"triggers": REQUEST, "parameters": parameters, **TELLING[how]}).run()
     assert SECRET not in repr(result)
+
+
+def growing(inputs: dict[str, Any], times: int) -> dict[str, Any]:
+    """A loop that makes a value of the one before, so many times."""
+    start = {"type": "initializeVariable", "inputs": {"variables": [{"name": "x", "type": "object", "value": {}}]}}
+    text = {"type": "setVariable", "inputs": {"name": "x", "value": {"text": "@{concat(string(range(1, 9999)))}"}}}
+    test = f"@equals(variables('loopIndex'), {times})"
+    loop = {"type": "until", "condition": test, "limit": {"count": 1_000}, "actions": {"Grow": inputs}}
+    return {"Start": start, "Text": text, "Loop": loop}
+
+
+SET_X: dict[str, Any] = {"type": "setVariable", "name": "x"}
+GROWING: dict[str, tuple[dict[str, Any], str]] = {
+    "doubled": ({**SET_X, "value": {"a": "@variables('x')", "b": "@variables('x')"}}, "too large to be kept"),
+    "doubled by a function": ({**SET_X, "value": "@setProperty(variables('x'), 'x', variables('x'))"}, "levels deep"),
+    "nested": ({**SET_X, "value": {"a": "@variables('x')"}}, "levels deep"),
+    "the result before": ({"type": "compose", "inputs": "@variables('loopResult')"}, "levels deep"),
+    "selected": (
+        {"type": "select", "inputs": {"from": "@range(1, 99999)", "select": "@variables('x')"}},
+        "too large to be kept",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", GROWING)
+async def test_no_value_grows_beyond_what_can_be_written(how: str) -> None:
+    action, message = GROWING[how]
+    result = await loom.load({"actions": growing(action, 900)}).run()
+    assert result.actions["Loop"].status == "Failed"
+    assert message in result.actions["Loop"].error["message"]
+
+
+async def test_texts_do_not_grow_for_ever() -> None:
+    start = {"type": "initializeVariable", "inputs": {"variables": [{"name": "x", "type": "string", "value": "x"}]}}
+    more = {"type": "appendToStringVariable", "inputs": {"name": "x", "value": "@variables('x')"}}
+    loop = {"type": "until", "condition": False, "actions": {"More": more}}
+    result = await loom.load({"actions": {"Start": start, "Loop": loop}}).run()
+    assert "would have more than 16,777,216 characters" in result.actions["More"].error["message"]
+
+
+async def test_a_flow_under_way_says_that_it_cannot_be_saved_as_a_context() -> None:
+    waiting = {"type": "wait", "inputs": {"interval": {"count": 1, "unit": "hour"}}}
+    handler = loom.load({"actions": {"W": waiting}}).run()
+    with pytest.raises(ContextSerdeError, match="cannot be saved"):
+        handler.ctx.to_dict()
+    await handler.cancel_run()
+
+
+async def test_a_scope_that_is_tried_again_may_answer_and_initialise_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+
+    def moody(given: int) -> int:
+        tries.append(given)
+        if len(tries) == 1:
+            raise ValueError("not yet")
+        return given
+
+    monkeypatch.setitem(HANDLERS.activities, "moody", moody)
+    inside = {
+        "I": {"type": "initializeVariable", "inputs": {"variables": [{"name": "v", "type": "integer", "value": 1}]}},
+        "R": {"type": "response", "inputs": {"body": "hi"}},
+        "A": activity("moody", 1),
+    }
+    policy = {"type": "fixed", "count": 1, "interval": "PT0S"}
+    result = await loom.load({"actions": {"S": {"type": "scope", "retry": policy, "actions": inside}}}).run()
+    assert (result.status, result.response["body"], result.variables) == ("Succeeded", "hi", {"v": 1})
+
+
+async def test_what_was_under_way_when_the_run_ended_is_told_of_the_last_iteration() -> None:
+    end = {"X": {"type": "Terminate", "inputs": {"runStatus": "Succeeded"}}}
+    test = {"type": "If", "expression": "@equals(iterationIndexes('L'), 3)", "actions": end}
+    result = await ended({"L": {"type": "Until", "expression": "@equals(1, 2)", "actions": {"I": test}}})
+    loop, branch = result.actions["L"], result.actions["I"]
+    assert (loop.status, loop.iterations, branch.status) == ("Cancelled", 4, "Cancelled")
+    assert branch.inputs == {"expressionResult": True}

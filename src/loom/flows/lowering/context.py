@@ -18,7 +18,7 @@ from loom.flows.diagnostics import Problems
 from loom.flows.document import Document
 from loom.flows.limits import Limits
 from loom.flows.lowering.sources import Located, Source
-from loom.flows.plain import MAKES_ODD_VALUES, cleaned
+from loom.flows.plain import MAKES_ODD_VALUES, NESTS, cleaned, sized
 from loom.flows.program import Block, Node, Value
 
 if TYPE_CHECKING:
@@ -112,6 +112,8 @@ class Lowering:
             return constant(None)
         value = compile_value(part.value, path=self.within(part.path), lenient=lenient)
         functions = {call.function.lower() for template in templates if template is not None for call in template.calls}
+        if not isinstance(value, Constant) and (isinstance(part.value, dict | list) or functions & NESTS):
+            value = sized(value)
         return value if functions.isdisjoint(MAKES_ODD_VALUES) else cleaned(value)
 
     def text(self, part: Located, *, lenient: bool, lenient_reads: bool = False) -> Template | None:

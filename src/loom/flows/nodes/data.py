@@ -14,7 +14,7 @@ from loom.expressions.errors import FunctionError
 from loom.expressions.invoke import call_function
 from loom.expressions.values import is_envelope, kind_of, text_of
 from loom.flows.operation import Operation
-from loom.flows.plain import plain_result
+from loom.flows.plain import check_weight, plain_result
 from loom.flows.program import Value
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class Select(Operation):
         items = _array(walk, frame, node, self.source)
         if items is not None:
             made = [self.select(walk.env.with_element(item)) for item in items]
+            check_weight(made)
             walk.succeed(frame, node, {"body": made}, {"from": items})
 
 

@@ -12,6 +12,7 @@ from loom.expressions import ExpressionError
 from loom.expressions.values import kind_of
 from loom.flows.operation import Operation
 from loom.flows.outcomes import invalid_template
+from loom.flows.plain import check_weight
 from loom.flows.program import Value
 from loom.flows.state import EachState
 
@@ -93,6 +94,7 @@ class Foreach(Operation):
             # Iterations side by side end in any order, but the last one is that of the last element.
             walk.merge(walk.frames[state.frame], iterations[-1])
         outputs = [{n.name: r[n.index].outputs for n in body if r[n.index].status != "Skipped"} for r in iterations]
+        check_weight(outputs)
         record = walk.record("Succeeded", outputs)
         if state.failure is not None:
             record = self._failed(walk, state, node, outputs)
@@ -106,5 +108,5 @@ class Foreach(Operation):
         if not self.loom or error is None:
             reason = f": {error['message']}" if error is not None else ""
             error = {"code": "ActionFailed", "message": f"An iteration of '{node.name}' has ended {status}{reason}"}
-            status = "Failed"
+            status = status if self.loom else "Failed"
         return walk.record(status, outputs, code=error["code"], error=error)

@@ -19,6 +19,7 @@ from loom.expressions.values import kind_of
 from loom.flows.calls import LOOP_KIND, LoopIteration
 from loom.flows.nodes.base import outputs_by_name
 from loom.flows.operation import Operation
+from loom.flows.plain import check_weight
 from loom.flows.program import Value
 from loom.flows.records import MASK
 from loom.flows.state import LoopState
@@ -108,10 +109,12 @@ class Loop(Operation):
         """An iteration is over."""
         state = walk.loops[inner.loop]
         kept = state.iterations.set(inner.index, inner.records) if node.keeps_iterations else state.iterations
+        outputs = outputs_by_name(walk, inner)
+        check_weight(outputs)  # they may hold those of the iteration before, which hold those before them
         state = replace(
             state,
             iteration=state.iteration + 1,
-            last_result=outputs_by_name(walk, inner),
+            last_result=outputs,
             last_status=status,
             last_error=cause.error if cause is not None else None,
             iteration_started=inner.started,

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from loom.expressions.errors import FunctionError
 from loom.expressions.invoke import call_function
+from loom.expressions.limits import MAX_TEXT
 from loom.expressions.values import is_number, kind_of, text_of
 from loom.flows.operation import Operation
 from loom.flows.plain import plain_result
@@ -184,6 +185,9 @@ class AppendToString(Operation):
         def appended(variable: Variable) -> str:
             if variable.value is not None and not isinstance(variable.value, str):
                 raise FunctionError(f"The variable '{variable.name}' is no text.")
-            return (variable.value or "") + text_of(value)
+            text, more = variable.value or "", text_of(value)
+            if len(text) + len(more) > MAX_TEXT:
+                raise FunctionError(f"The variable '{variable.name}' would have more than {MAX_TEXT:,} characters.")
+            return text + more
 
         _change(walk, frame, node, name, {"name": name, "value": value}, appended)

@@ -13,6 +13,7 @@ import msgspec
 
 from loom.core.ticks import TickAddEvent, TickCancelRun, TickContinueRun, TickPauseRun, TickRetryRun
 from loom.effects.convert import waiter_dict
+from loom.effects.flow_convert import FLOW
 from loom.runtime.durable import looking
 from loom.runtime.durable.info import RunInfo, info_of
 from loom.runtime.durable.names import can_be_kept, check_name
@@ -79,6 +80,10 @@ class StoredRuns:
         code = self.codes.get(workflow)
         return code.convert if code is not None else anybody()
 
+    def convert_of(self, row: RunRow) -> StoredBodies:
+        """How the events of a stored run are read: one with a document is a flow, whoever knows it by that name."""
+        return FLOW if row.document is not None else self.convert_for(row.workflow)
+
     # -- asking -------------------------------------------------------------------------------------------------------
 
     async def get(self, run_id: str) -> RunInfo:
@@ -139,13 +144,13 @@ class StoredRuns:
         """The run as data, after the tick of a number as `history` counts, or now."""
         await self.ready()
         row = await self.row(run_id)
-        return await looking.state_at(self.store, row, self.convert_for(row.workflow).field, tick)
+        return await looking.state_at(self.store, row, self.convert_of(row).field, tick)
 
     async def read_store(self, run_id: str) -> Any:
         """The state that the run's steps see as `ctx.store`: a copy, as of its last commit."""
         row = await self.row(run_id)
         state = await self.state_at(run_id)
-        convert = self.convert_for(row.workflow)
+        convert = self.convert_of(row)
         return await convert.store_from(state.store, state.store_type, state.store_version).get_state()
 
     async def waiters(self, run_id: str) -> tuple[dict[str, Any], ...]:
@@ -173,7 +178,7 @@ class StoredRuns:
         code = self.codes.get(row.workflow)
         if code is not None:
             code.workflow._check_target(event, step)
-        record = self.convert_for(row.workflow).record(event)
+        record = self.convert_of(row).record(event)
         taken = record.kind.name in row.head.waiting_for or (code is not None and code.accepts(record.kind, step))
         at = self.now()
         tick = TickAddEvent(at=at, event=record, step=step, waiter_id=waiter_id, accepted=True)
@@ -229,7 +234,7 @@ class StoredRuns:
 
     async def _store_fork(self, source_id: str, tick: int, run_id: str) -> RunRow:
         row = await self.row(source_id)
-        read_field = self.convert_for(row.workflow).field
+        read_field = self.convert_of(row).field
         # Who has not joined does not know better than what the other run was told last.
         downtime = max(await self._downtime(), row.head.downtime)
         stored = await looking.forked(self.store, row, read_field, tick, run_id, self.now(), downtime)

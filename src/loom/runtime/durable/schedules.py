@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from loom.core.ticks import TickCancelRun
+from loom.core.ticks import TickCancelRun, TickContinueRun, TickPauseRun
 from loom.flows.plain import plain_value
 from loom.runtime.durable import looking
 from loom.runtime.durable.calls import StoredRuns
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from loom.store.records import RunRow
 
 _PAGE = 200
+_ATTEMPTS = 20
+_MANY = 10_000_000
+"""More generations than a schedule ever has."""
 _NUMBERED = re.compile(r":\d+\Z")
 SCHEDULE_TAG = "loom.schedules"
 """The tag with a schedule's name, of its own run: another one than that of the many runs that it starts."""
@@ -73,8 +76,9 @@ class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
 class _Generation(NamedTuple):
     number: int
     row: RunRow
-    is_alive: bool
+    is_alive: bool = False
     """It runs, and nobody has cancelled it."""
+    is_paused: bool = False
 
 
 class ScheduledRuns(StoredRuns):
@@ -102,6 +106,7 @@ class ScheduledRuns(StoredRuns):
         were missed because nobody worked, only the last one starts a run, unless it shall `catch_up`.
         """
         await self.ready()
+        _check(name, workflow, tags or {})
         given = {"input": input, "parameters": parameters, "variables": variables}
         definition = ScheduleStart(
             name=name,
@@ -116,11 +121,11 @@ class ScheduledRuns(StoredRuns):
 
     async def keep_schedule(self, schedule: ScheduleStart, tags: dict[str, str] | None = None) -> None:
         """See to it that a schedule is there, and in no other form than this."""
-        _check(schedule)
+        _check(schedule.name, schedule.workflow, schedule.tags)
         if (code := self.codes.get(schedule.workflow)) is not None:
             # What its runs cannot begin with is refused here and now.
             start_spec(code, self.convert_for(schedule.workflow), start_of(code, schedule, self.now()))
-        while True:
+        for _ in range(_ATTEMPTS):
             found = await self._generations(schedule.name)
             number = found[0].number if found else 1
             # One that has come to its end is kept as it is: it has no occurrence any more.
@@ -128,8 +133,13 @@ class ScheduledRuns(StoredRuns):
             if stays and await self._is_stored(schedule, number, tags):
                 break
             if found and await self._is_stored(schedule, number + 1, tags):
+                if found[0].is_alive and found[0].is_paused:
+                    await self._ask(schedule_run_id(schedule.name, number + 1), TickPauseRun(at=self.now()))
                 break
             # Another process was quicker: what it has stored is replaced.
+        else:
+            taken = schedule_run_id(schedule.name, 1)
+            raise ValueError(f"The run_id {taken!r} belongs to another run: give the schedule another name.")
         await self._cancel(await self._generations(schedule.name), keep_newest=True)
 
     async def _is_stored(self, schedule: ScheduleStart, generation: int, tags: dict[str, str] | None) -> bool:
@@ -169,9 +179,9 @@ class ScheduledRuns(StoredRuns):
         for row in rows:
             name, number = _identity(row)
             if name not in newest or newest[name].number < number:
-                newest[name] = _Generation(number, row, is_alive=False)
+                newest[name] = _Generation(number, row)
         found = [await self._seen(newest[name].number, newest[name].row) for name in sorted(newest)]
-        return [await self._described(generation.row) for generation in found if generation.is_alive]
+        return [await self._described(generation) for generation in found if generation.is_alive]
 
     async def get_schedule(self, name: str) -> ScheduleInfo:
         """A schedule as it is now, also if it has come to its end; `ScheduleNotFound` if there is none."""
@@ -179,11 +189,12 @@ class ScheduledRuns(StoredRuns):
         found = await self._generations(name)
         if not found or not (found[0].is_alive or found[0].row.head.status == "completed"):
             raise ScheduleNotFound(name)
-        return await self._described(found[0].row)
+        return await self._described(found[0])
 
     async def is_replaced(self, name: str, generation: int) -> bool:
         """Whether there is a newer generation of a schedule."""
-        return await self.store.get(schedule_run_id(name, generation + 1)) is not None
+        row = await self.store.get(schedule_run_id(name, generation + 1))
+        return row is not None and row.workflow == SCHEDULES
 
     # -- runs of schedules --------------------------------------------------------------------------------------------
 
@@ -207,23 +218,27 @@ class ScheduledRuns(StoredRuns):
     async def _seen(self, number: int, row: RunRow) -> _Generation:
         """A generation as it is now. What it was asked for counts, whether somebody has done it yet or not."""
         if row.head.status != "running":
-            return _Generation(number, row, is_alive=False)
+            return _Generation(number, row)
         # In this order: whoever takes a cancellation from the mail ends the run in the same transaction.
         mail = await self.store.mail(row.run_id, 0)
         latest = await self.store.get(row.run_id) or row
-        cancelled = any(isinstance(codec.decode_tick(item.data, row.run_id), TickCancelRun) for item in mail)
-        return _Generation(number, latest, is_alive=latest.head.status == "running" and not cancelled)
+        asked = [codec.decode_tick(item.data, row.run_id) for item in mail]
+        is_cancelled = any(isinstance(tick, TickCancelRun) for tick in asked)
+        turns = [tick for tick in asked if isinstance(tick, TickPauseRun | TickContinueRun)]
+        is_paused = isinstance(turns[-1], TickPauseRun) if turns else latest.head.paused
+        return _Generation(number, latest, latest.head.status == "running" and not is_cancelled, is_paused)
 
     async def _cancel(self, generations: list[_Generation], *, keep_newest: bool = False) -> None:
         for generation in generations[1 if keep_newest else 0 :]:
             if generation.is_alive:
-                at = self.now()
-                # One that has ended meanwhile refuses it, and that is as good.
-                await self.committer.submit(
-                    PostMail(generation.row.run_id, codec.encode_tick(TickCancelRun(at=at)), at)
-                )
+                await self._ask(generation.row.run_id, TickCancelRun(at=self.now()))
 
-    async def _described(self, row: RunRow) -> ScheduleInfo:
+    async def _ask(self, run_id: str, tick: TickCancelRun | TickPauseRun) -> None:
+        """Ask something of a generation. One that has ended meanwhile refuses it, and that is as good."""
+        await self.committer.submit(PostMail(run_id, codec.encode_tick(tick), tick.at))
+
+    async def _described(self, generation: _Generation) -> ScheduleInfo:
+        row = generation.row
         stored = await self.store.load(row.run_id)
         assert stored is not None
         inputs = codec.decode_start(row.run_id, stored.start).inputs
@@ -250,18 +265,18 @@ class ScheduledRuns(StoredRuns):
             last_at=moment(last_at) if last_at is not None else None,
             last_run_id=kept.get("last_run_id"),
             last_error=kept.get("last_error"),
-            paused=row.head.paused,
+            paused=generation.is_paused,
             run_id=row.run_id,
         )
 
 
-def _check(schedule: ScheduleStart) -> None:
-    check_name("The name of a schedule", schedule.name)
-    check_name("The run_id of a schedule", schedule_run_id(schedule.name, 10_000_000))
-    check_name("The name of a workflow", schedule.workflow)
-    check_tags(schedule.tags)
-    if _NUMBERED.search(schedule.name):
-        raise ValueError(f"The name of a schedule must not end with a number like {schedule.name!r}: runs have those.")
+def _check(name: str, workflow: str, tags: dict[str, str]) -> None:
+    check_name("The name of a schedule", name)
+    check_name("The run_id of a schedule", schedule_run_id(name, _MANY))
+    check_name("The name of a workflow", workflow)
+    check_tags(tags)
+    if _NUMBERED.search(name):
+        raise ValueError(f"The name of a schedule must not end with a number like {name!r}: its runs do.")
 
 
 def _identity(row: RunRow) -> tuple[str, int]:

@@ -79,7 +79,7 @@ class ScheduleWorkflow(Workflow):
         super().__init__(timeout=None)
         self._stored = runtime
 
-    @step
+    @step(retry_policy=_UNTIL_THE_STORE_IS_BACK)
     async def begin(self, ctx: Context, ev: ScheduleStart) -> Occurrence | StopEvent:
         """Find the first occurrence. Without a start of its own, a recurrence is counted from when it was stored."""
         row = await self._stored.row(schedule_run_id(ev.name, ev.generation))

@@ -100,25 +100,26 @@ def test_a_schedule_ends_with_its_last_occurrence_and_stays_over() -> None:
     virtually(main())
 
 
-def test_nothing_gathers_in_a_schedule_over_a_thousand_occurrences() -> None:
+@pytest.mark.parametrize(("number", "idle_timeout"), [(1000, None), (300, 0)], ids=["in memory", "released"])
+def test_nothing_gathers_in_a_schedule_that_goes_on(number: int, idle_timeout: float | None) -> None:
     async def main() -> None:
-        database = MemoryDatabase()
-        async with open_runtime(database) as runtime:
+        runtime = loom.connect("memory://", poll_interval=3600, lease=3 * 3600, idle_timeout=idle_timeout)
+        async with runtime:
+            runtime.register(Note(), name="note")
             await runtime.schedule("often", "note", every=600, input={"text": "x"})
             sizes = []
             for _ in range(2):
-                await asyncio.sleep(500 * 600 + 1)
+                await asyncio.sleep(number / 2 * 600 + 1)
                 sizes.append(len(codec.encode_state(await runtime.state_at("schedule:often"))))
-            assert len(await started(runtime, "often")) == 1000
+            assert len(await started(runtime, "often")) == number
             exported = await runtime.store.export("schedule:often")
             assert exported is not None
-            stored = sum(len(chunk.data) for chunk in exported.chunks)
-            assert exported.row.head.ticks > 4_000
+            assert exported.row.head.ticks > 4 * number
             assert abs(sizes[1] - sizes[0]) < 16
-            assert sizes[1] < 4_000
-            # The journal is cut with every second snapshot.
+            assert sizes[1] < 3_000
+            # What a snapshot covers is deleted with the next one.
             assert sum(chunk.ticks for chunk in exported.chunks) < 1_600
-            assert stored < 300_000
+            assert sum(len(chunk.data) for chunk in exported.chunks) < 500_000
 
     virtually(main())
 
@@ -136,7 +137,14 @@ def test_a_start_is_repeated_until_the_store_takes_it(monkeypatch: pytest.Monkey
                     raise StoreUnavailable("The database is starting up.")
                 return await whole(*args, **kwargs)
 
+            async def gone(run_id: str) -> Any:
+                monkeypatch.setattr(runtime, "row", row)
+                raise StoreUnavailable(f"The database has no time for {run_id}.")
+
+            row = runtime.row
+            await runtime.ready()
             monkeypatch.setattr(runtime, "start", failing)
+            monkeypatch.setattr(runtime, "row", gone)
             await runtime.schedule("daily", "note", every=DAY)
             await asyncio.sleep(2.5 * DAY)
             assert await started(runtime, "daily") == ["20260102T000000Z", "20260103T000000Z"]
@@ -175,6 +183,17 @@ def test_names_that_runs_could_not_have_are_refused(name: str) -> None:
         async with open_runtime() as runtime:
             with pytest.raises(ValueError, match="schedule"):
                 await runtime.schedule(name, "note", every=DAY)
+
+    virtually(main())
+
+
+def test_a_run_that_has_the_id_of_a_schedule_is_left_alone() -> None:
+    async def main() -> None:
+        async with open_runtime() as runtime:
+            await runtime.start("note", run_id="schedule:daily")
+            with pytest.raises(ValueError, match="'schedule:daily' belongs to another run"):
+                await runtime.schedule("daily", "note", every=DAY)
+            assert (await runtime.get("schedule:daily")).workflow == "note"
 
     virtually(main())
 
@@ -294,6 +313,10 @@ def test_triggers_are_left_alone_if_they_shall_be() -> None:
             assert await runtime.schedules() == []
         async with loom.connect("memory://") as runtime:
             runtime.register(of_triggers(triggers), name="flow", schedules=False)
+            assert await runtime.schedules() == []
+        async with loom.connect("memory://") as runtime:
+            by_hand = loom.load({"triggers": triggers, "actions": {}}, name="by_hand", runtime=runtime)
+            assert (await by_hand.run()).status == "Succeeded"
             assert await runtime.schedules() == []
 
     virtually(main())
