@@ -57,11 +57,15 @@ class _Builder:
     def value(self, around: _Around) -> Any:
         """Something to compose: a literal or a template, which may fail."""
         options = ["literal", "text", "arithmetic", "bad"]
-        options += ["before"] * 3 * bool(around.before) + ["item"] * 2 * bool(around.foreach) + ["loop"] * bool(around.loops)
+        options += (
+            ["before"] * 3 * bool(around.before) + ["item"] * 2 * bool(around.foreach) + ["loop"] * bool(around.loops)
+        )
         options += ["variable"] * 2 * (not around.racy)
         match self.pick(*options):
             case "literal":
-                return self.draw(st.sampled_from([0, 1.5, None, True, "text", [], {"a": [1, {"b": None}]}, "@@escaped"]))
+                return self.draw(
+                    st.sampled_from([0, 1.5, None, True, "text", [], {"a": [1, {"b": None}]}, "@@escaped"])
+                )
             case "text":
                 return f"got @{{add({self.number(0, 5)}, 1)}} and @{{toUpper('x')}}"
             case "arithmetic":
@@ -154,7 +158,9 @@ class _Builder:
         return {"type": "incrementVariable", "inputs": {"name": "count", "value": self.number(1, 3)}}
 
     def _set(self, around: _Around) -> Action:
-        name, value = self.pick(("n", f"@add(variables('n'), {self.number(0, 2)})"), ("text", "@concat(variables('text'), 'x')"))
+        name, value = self.pick(
+            ("n", f"@add(variables('n'), {self.number(0, 2)})"), ("text", "@concat(variables('text'), 'x')")
+        )
         return {"type": "setVariable", "inputs": {"name": name, "value": value}}
 
     def _append(self, around: _Around) -> Action:
@@ -180,7 +186,11 @@ class _Builder:
 
     def _switch(self, around: _Around) -> Action:
         cases = {case: {"case": case, "actions": self.block(around, 2)} for case in ("a", "Succeeded")}
-        on = f"@actions('{self.pick(*around.before)}')['status']" if around.before else self.pick("a", "b", "@concat('a', '')")
+        on = (
+            f"@actions('{self.pick(*around.before)}')['status']"
+            if around.before
+            else self.pick("a", "b", "@concat('a', '')")
+        )
         made: Action = {"type": "switch", "cases": cases, "on" if self.loom else "expression": on}
         return made | ({"default": {"actions": self.block(around, 1)}} if self.pick(False, True) else {})
 

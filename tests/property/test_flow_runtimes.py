@@ -22,7 +22,7 @@ from loom.testing import FaultPlan, FaultyStore, run_virtual
 from loom.testing.faults import Crash
 
 # A database for each of them takes its time.
-some_flows = settings(max_examples=max(10, settings().max_examples // 10), suppress_health_check=list(HealthCheck))
+some_flows = settings(max_examples=max(5, settings().max_examples // 25), suppress_health_check=list(HealthCheck))
 
 
 class Flaky(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loom.expressions.values import is_number, kind_of
+from loom.flows.schema_checks import schema_check
 from loom.flows.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -20,6 +21,15 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "array": lambda value: isinstance(value, list),
     "object": lambda value: value is None or isinstance(value, dict),
 }
+
+
+def body_problems(program: Program, trigger: str, body: Any) -> list[str]:
+    """What the schema of the trigger objects to in the body of a start, if the trigger wants it to be checked."""
+    named = [found for found in program.triggers if found.name == trigger] or program.triggers[:1]
+    if not named or not named[0].validates or named[0].schema is None:
+        return []
+    objection = schema_check(named[0].schema)(body)
+    return [f"The body does not fit the schema of the trigger '{named[0].name}': {objection}"] if objection else []
 
 
 def parameter_problems(program: Program, given: dict[str, Any]) -> list[str]:

@@ -1,4 +1,7 @@
-"""How a run's stream ends, and what whoever awaits a run gets. May import loom.core, loom.effects, loom.flows, loom.steps."""
+"""How a run's stream ends, and what whoever awaits a run gets.
+
+May import loom.core, loom.effects, loom.flows and loom.steps.
+"""
 
 from __future__ import annotations
 

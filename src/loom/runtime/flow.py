@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from loom.effects.flow_convert import FlowStartEvent
-from loom.flows.checks import parameter_problems
+from loom.flows.checks import body_problems, parameter_problems
 from loom.flows.document import document_text
 from loom.flows.plain import plain_value
 from loom.flows.planner import flow_config
@@ -108,6 +108,7 @@ class Flow(Workflow):
                 raise WorkflowRuntimeError(f"{key} must be a dict of values by name.")
         values = {key: plain_value(value, key) for key, value in kwargs.items()}
         problems = parameter_problems(self.program, values.get("parameters", {}))
+        problems += body_problems(self.program, values.get("trigger", ""), values.get("body"))
         if problems:
             raise WorkflowRuntimeError(f"The flow {self.name!r} cannot begin: {' '.join(problems)}")
         values["parameters"] = {

@@ -115,7 +115,9 @@ LOOPS = {
     "until": lambda: _loop("until", "@equals(variables('n'), 3)"),
     "while": lambda: _loop("while", "@less(variables('n'), 3)"),
     "doUntil": lambda: _loop("doUntil", "@equals(variables('n'), 3)"),
-    "delayed": lambda: _loop("until", "@equals(variables('n'), 3)", delay={"interval": {"count": 0.01, "unit": "second"}}),
+    "delayed": lambda: _loop(
+        "until", "@equals(variables('n'), 3)", delay={"interval": {"count": 0.01, "unit": "second"}}
+    ),
     "Azure's Until": _azure_until,
     "foreach": _foreach,
     "nested": _nested,
@@ -124,7 +126,7 @@ LOOPS = {
 
 RETRY = _retry
 
-PLACES = {kind: ("at 0", "at 1", "at 2") for kind in LOOPS} | {"nested": ("at 00", "at 01", "at 10", "at 11")}
+PLACES = dict.fromkeys(LOOPS, ("at 0", "at 1", "at 2")) | {"nested": ("at 00", "at 01", "at 10", "at 11")}
 
 
 def log_of(kind: str) -> list[Data]:

@@ -18,7 +18,10 @@ from loom.runtime.durable.runtime import DurableRuntime
 
 def child() -> loom.Flow:
     """Works, and answers with what it was given."""
-    answer = {"type": "response", "inputs": {"body": {"got": "@triggerBody()?['n']", "work": "@outputs('step')?['at']"}}}
+    answer = {
+        "type": "response",
+        "inputs": {"body": {"got": "@triggerBody()?['n']", "work": "@outputs('step')?['at']"}},
+    }
     return flow({"step": work("child"), "answer": answer}, name="child")
 
 
@@ -96,7 +99,9 @@ async def test_how_a_child_ends(deployment: Deployment, witness: Witness, monkey
     assert statuses(ended) | {"init": ""} == {"init": "", "call": "Failed", "caught": "Succeeded"}
     assert "not yet at child" in str(ended.actions["caught"].outputs)
     # A policy gives it another run.
-    runtime.register(flow({"call": {**call, "retry": {"type": "fixed", "count": 1, "interval": "PT0.01S"}}}), name="two")
+    runtime.register(
+        flow({"call": {**call, "retry": {"type": "fixed", "count": 1, "interval": "PT0.01S"}}}), name="two"
+    )
     ended = await result(await runtime.start("two", run_id="retried"))
     assert ended.actions["call"].outputs["body"] == {"got": 1, "work": "child"}
     assert len(await _children(runtime)) == 3

@@ -160,7 +160,13 @@ async def test_a_failed_flow_goes_on_from_what_failed(
     activity.failing["weak 1"] = 1
     runtime = await deployment.open({"flow": _weak()})
     failed = await result(await runtime.start("flow", run_id="a"))
-    assert statuses(failed) == {"init": "Succeeded", "first": "Succeeded", "loop": "Failed", "step": "Failed", "last": "Skipped"}
+    assert statuses(failed) == {
+        "init": "Succeeded",
+        "first": "Succeeded",
+        "loop": "Failed",
+        "step": "Failed",
+        "last": "Skipped",
+    }
     info = await until_status(runtime, "a", "failed")
     assert info.error is not None
     assert "not yet at weak 1" in str(info.error)

@@ -79,4 +79,3 @@ async def test_a_flow_that_waits_moves_with_what_it_waits_for(stores: tuple[Depl
     await here.import_run(back)
     ended = await result(await here.handler("a"))
     assert (ended.status, ended.actions["ask"].outputs) == ("Succeeded", "there")
-

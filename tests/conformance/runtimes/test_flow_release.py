@@ -71,7 +71,9 @@ async def test_a_flow_that_waits_for_somebody_is_released(deployment: Deployment
     assert await iterations(runtime, "a") == ["loop[0]", "loop[1]", "loop[2]"]
 
 
-async def test_an_answer_that_comes_early_is_kept(deployment: Deployment, witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_that_comes_early_is_kept(
+    deployment: Deployment, witness: Witness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(monkeypatch, witness)
     witness.hold("before")
     ask = {"type": "waitForEvent", "inputs": {"event": "Approval"}}
@@ -95,7 +97,11 @@ async def test_a_wait_for_somebody_has_an_end_while_nobody_is_alive(deployment: 
     await deployment.pass_time(3601)
     second = await deployment.open({"flow": flow(actions)})
     ended = await result(await second.handler("a"))
-    assert (ended.status, ended.actions["ask"].status, ended.actions["late"].outputs) == ("Succeeded", "TimedOut", "nobody")
+    assert (ended.status, ended.actions["ask"].status, ended.actions["late"].outputs) == (
+        "Succeeded",
+        "TimedOut",
+        "nobody",
+    )
 
 
 async def test_a_delay_that_ended_while_nobody_was_alive(

@@ -53,7 +53,11 @@ async def test_a_new_version_beside_runs_of_the_old_one(
     await until_released(runtime, "released")
     runtime.register(two(), name="flow")
     await runtime.start("flow", {"x": 2}, run_id="new")
-    for run_id, words in (("released", "one heard hi, 1"), ("in memory", "one heard hi, 1"), ("new", "two heard hi, 2")):
+    for run_id, words in (
+        ("released", "one heard hi, 1"),
+        ("in memory", "one heard hi, 1"),
+        ("new", "two heard hi, 2"),
+    ):
         await runtime.send_event(run_id, WORD)
         ended = await result(await runtime.handler(run_id))
         assert ended.outputs == {"said": words}
@@ -79,7 +83,9 @@ async def test_a_process_that_knows_only_the_new_version(
     assert witness.calls == []
 
 
-async def test_a_start_without_the_flow_at_hand(deployment: Deployment, witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_start_without_the_flow_at_hand(
+    deployment: Deployment, witness: Witness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(monkeypatch, witness)
     client = await deployment.open()
     await client.start("flow", {"x": 3}, run_id="a")
@@ -101,7 +107,9 @@ async def test_what_a_client_may_start_a_flow_with(deployment: Deployment) -> No
     handler = await client.start("flow", {"x": 1}, run_id="a", parameters={"p": 2}, variables={"v": 3})
     assert (await result(handler)).actions["sum"].outputs == 5
     # The same start again is the same run.
-    assert (await result(await worker.start("flow", {"x": 1}, run_id="a", parameters={"p": 2}, variables={"v": 3}))).status == "Succeeded"
+    assert (
+        await result(await worker.start("flow", {"x": 1}, run_id="a", parameters={"p": 2}, variables={"v": 3}))
+    ).status == "Succeeded"
 
 
 async def _damage(deployment: Deployment, text: bytes) -> None:

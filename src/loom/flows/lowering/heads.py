@@ -82,7 +82,8 @@ def _trigger(low: Lowering, name: str, part: Located, loom: bool) -> Trigger:
         type=source.type,
         definition=data,
         schema=_schema(low, source),
-        validates="enableschemavalidation" in source.options,
+        # Loom's own trigger means what it says; a request of Logic Apps wants to be asked.
+        validates=source.type == "manual" or "enableschemavalidation" in source.options,
         recurrence=_recurrence(source),
         conditions=_conditions(low, source),
         split_on=low.value(split_on, lenient=loom) if split_on is not None and split_on.value is not None else None,
