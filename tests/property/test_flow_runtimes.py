@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import loom
 from loom import ActionContext
 from loom.effects.flow_result import FlowResult
-from loom.flows import walk
+from loom.flows import planner, walk
 from loom.store.sqlite import SqliteStore
 from loom.testing import FaultPlan, FaultyStore, run_virtual
 from loom.testing.faults import Crash
@@ -97,6 +97,6 @@ def _tell(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 def test_memory_and_sqlite_give_the_same_result(definition: Any, crashes: list[int], fuel: int) -> None:
     expected = comparable(Driver(loom.load(definition, name="random").program).go_on())
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
-        patch.setattr(walk.Walk.go, "__defaults__", (fuel,))
+        patch.setattr(planner, "FUEL", fuel)
         assert comparable(run_virtual(in_memory(definition))) == expected
         assert comparable(run_virtual(on_sqlite(definition, Path(folder) / "runs.db", crashes))) == expected

@@ -145,7 +145,7 @@ def _run_workflow(name: str, workflow: Workflow, given: dict[str, Any]) -> None:
     from loom.cli.session import perform
     from loom.cli.working import engine
 
-    of_flows = [key for key in ("parameters", "variables", "headers") if given[key]]
+    of_flows = [key for key in ("parameters", "parameter_file", "variables", "headers") if given[key]]
     if given["body"] is not None or of_flows:
         raise WrongUse(f"{name} is a workflow in Python: it takes --input. Body, parameters, variables are for flows.")
 

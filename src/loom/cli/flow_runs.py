@@ -16,7 +16,7 @@ from loom.cli.problems import Problem
 from loom.cli.session import safe_url
 from loom.cli.shown import clean, print_json, print_line
 from loom.cli.starting import start_event
-from loom.effects.flow_result import FlowResult
+from loom.effects.flow_result import FlowResult, ending_words
 from loom.flows.planner import FlowPlanner
 from loom.steps.errors import WorkflowCancelledByUser
 from loom.store.errors import RunExists, RunNotFound
@@ -140,10 +140,9 @@ def tell_result(wanted: FlowRun, run_id: str, result: FlowResult) -> None:
         print_line(f"Output {name}: {_whole(value)}")
     if result.status != "Succeeded":
         error = result.error or {}
-        reason = f": {error.get('message')}" if error.get("message") else "."
-        code = f" ({error['code']})" if error.get("code") else ""
+        code = f" ({error['code']})" if error.get("code") else "" if error.get("message") else "."
         sys.stdout.flush()
-        raise click.ClickException(clean(f"Run {run_id!r} has ended {result.status}{reason}{code}"))
+        raise click.ClickException(clean(f"Run {run_id!r} has ended {ending_words(result)}{code}"))
 
 
 def _whole(value: Any) -> str:

@@ -84,7 +84,7 @@ def flow_status(program: Program, state: BrokerState, at: float, end: FlowEnd | 
     if not isinstance(plan, FlowPlan):
         return None
     variables = {
-        variable.name: MASK if key in program.secure_variables else preview(variable.value)
+        variable.name: MASK if key in program.secure_variables else preview(variable.whole())
         for key, variable in sorted(plan.variables.items())
     }
     is_over = state.outcome is not None

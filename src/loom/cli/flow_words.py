@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from loom.cli.shown import ago, clean, span
 from loom.flows.progress import LoopProgress, preview
 from loom.flows.records import MASK
+from loom.flows.schemas_table import spelt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,25 +24,11 @@ MAX_RESULT = 200
 _MAX_SIDE_BY_SIDE = 10
 _NAME = re.compile(r"[A-Za-z_$][\w$]*")
 
-TYPE_WORDS = {
-    "setvariable": "setVariable",
-    "initializevariable": "initializeVariable",
-    "incrementvariable": "incrementVariable",
-    "decrementvariable": "decrementVariable",
-    "appendtoarrayvariable": "appendToArrayVariable",
-    "appendtostringvariable": "appendToStringVariable",
-    "parsejson": "parseJson",
-    "dountil": "doUntil",
-    "waitforevent": "waitForEvent",
-    "httpwebhook": "httpWebhook",
-    "apiconnection": "apiConnection",
-}
-"""Types as people write them, where that is not in lower case."""
-
 
 def type_words(kind: str) -> str:
-    """A type as people write it."""
-    return TYPE_WORDS.get(kind, kind)
+    """A type as people write it in Loom's dialect."""
+    name = spelt(kind)
+    return name[:1].lower() + name[1:]
 
 
 def value_words(value: Any, size: int = MAX_RESULT) -> str:

@@ -196,7 +196,7 @@ def allow_host_option(command: Decorated) -> Decorated:
 
 
 def start_options(command: Decorated) -> Decorated:
-    """`--parameter`, `--variable` and `--header`, for commands that start flows."""
+    """`--parameter`, `--parameters`, `--variable` and `--header`, for commands that start flows."""
     for name, kind, what in (
         ("header", named_text, "A header of the trigger"),
         ("variable", setting, "A variable that a flow begins with"),
@@ -210,7 +210,13 @@ def start_options(command: Decorated) -> Decorated:
             multiple=True,
             help=f"{what}. May be repeated." if name == "header" else f"{what}; JSON, else a text. May be repeated.",
         )(command)
-    return command
+    return click.option(
+        "--parameters",
+        "parameter_file",
+        metavar="FILE",
+        type=data_file,
+        help="Read parameters of a flow from a file, such as parameters.json of Logic Apps.",
+    )(command)
 
 
 run_id_argument = click.argument("run_id")

@@ -29,7 +29,29 @@ def given_to_flow(options: Mapping[str, Any], flow: Flow | None = None) -> dict[
     given |= {key: dict(options[key]) for key in _OF_FLOWS if options[key]}
     if "parameters" in given:
         given["parameters"] = {name: _parameter(flow, name, text) for name, text in given["parameters"].items()}
+    if options["parameter_file"] is not None:
+        read = _from_file(options["parameter_file"], flow)
+        # Names count without case, and what is said beside the file wins.
+        beside = {name.lower() for name in given.get("parameters", {})}
+        rest = {name: value for name, value in read.items() if name.lower() not in beside}
+        given["parameters"] = {**rest, **given.get("parameters", {})}
     return given
+
+
+def _from_file(data: Any, flow: Flow | None) -> dict[str, Any]:
+    """Parameters by name, as values or as `{"value": …}`. A file may serve many flows: each takes what it knows."""
+    if isinstance(data, dict) and isinstance(data.get("parameters"), dict):
+        data = data["parameters"]  # as files of resource templates have it
+    if not isinstance(data, dict):
+        raise WrongUse("A file of parameters is an object: values by the names of parameters.")
+    values = {name: entry["value"] if _is_entry(entry) else entry for name, entry in data.items()}
+    if flow is None:
+        return values
+    return {name: value for name, value in values.items() if name.lower() in flow.program.parameters}
+
+
+def _is_entry(entry: Any) -> bool:
+    return isinstance(entry, dict) and "value" in entry and entry.keys() <= {"value", "type", "metadata", "description"}
 
 
 def _parameter(flow: Flow | None, name: str, text: str) -> Any:

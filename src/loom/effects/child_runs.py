@@ -12,7 +12,19 @@ if TYPE_CHECKING:
     from loom.core.state import ChildEnd
     from loom.effects.convert import Conversion
 
+MAX_NESTING = 50
+"""How deep child runs may be nested. Their ids tell: each adds a number to its parent's."""
+
 _WAYS = {"failed": "failed", "timed_out": "timed out", "cancelled": "was cancelled"}
+
+
+def check_nesting(run_id: str) -> None:
+    """Refuse a child of a child of a child, and so on: a workflow that starts itself must come to an end."""
+    depth = 0
+    while run_id.rpartition(":")[2].isdigit():
+        run_id, depth = run_id.rpartition(":")[0], depth + 1
+    if depth >= MAX_NESTING:
+        raise ChildRunFailed(f"Child runs are nested more than {MAX_NESTING} deep.", run_id, "NestingLimit")
 
 
 def result_of_child(answer: CommandResumeWorker, convert: Conversion) -> Any:

@@ -26,7 +26,7 @@ from loom.core.ticks import (
 )
 from loom.effects import spans
 from loom.effects.arguments import event_class, event_object, seconds
-from loom.effects.child_runs import result_of_child
+from loom.effects.child_runs import check_nesting, result_of_child
 from loom.effects.collecting import Collector
 from loom.effects.convert import MissingTypeError, exception_of, failure_of
 from loom.effects.once import Recorder
@@ -294,6 +294,7 @@ class StepExecution:
 
     async def child(self, workflow: Workflow | str, inputs: dict[str, Any], start_event: StartEvent | None) -> Any:
         """Run another workflow as a child of the run and wait for its result."""
+        check_nesting(self.host.run_id)
         name, start = self.host.start_of(workflow, inputs, start_event)
         occurrence = self._occurrence(CHILD)
         source = self._live_source("run_child")

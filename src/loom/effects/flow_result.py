@@ -20,8 +20,7 @@ class FlowFailed(Exception):
 
     def __init__(self, result: FlowResult) -> None:
         self.result = result
-        reason = f": {result.error.get('message', '')}" if result.error else ""
-        super().__init__(f"The flow ended {result.status}{reason}")
+        super().__init__(f"The flow ended {ending_words(result)}")
 
 
 class ActionResult(msgspec.Struct, frozen=True):
@@ -54,11 +53,31 @@ class FlowResult(msgspec.Struct, frozen=True):
     error: dict[str, Any] | None = None
     """`{code, message}` of what made it fail."""
 
+    @property
+    def failed_action(self) -> ActionResult | None:
+        """The action that made the flow fail; the innermost, for containers take over what is said of those in them."""
+        said = self.error.get("message") if self.error is not None else None
+        found = [action for action in self.actions.values() if action.error and said and _is_told(action.error, said)]
+        return min(reversed(found), key=lambda action: action.ended_at or 0.0, default=None)
+
     def raise_for_status(self) -> Self:
         """Raise `FlowFailed` unless the flow succeeded."""
         if self.status != "Succeeded":
             raise FlowFailed(self)
         return self
+
+
+def ending_words(result: FlowResult) -> str:
+    """The status, and for a failure the action, unless the message names it, and the reason."""
+    said = (result.error or {}).get("message") or ""
+    blamed = result.failed_action
+    where = f" in '{blamed.name}'" if blamed is not None and f"'{blamed.name}'" not in said else ""
+    return f"{result.status}{where}: {said}" if said else f"{result.status}{where}"
+
+
+def _is_told(error: dict[str, Any], said: str) -> bool:
+    message = error.get("message")
+    return isinstance(message, str) and message != "" and said.endswith(message)
 
 
 def flow_result(end: FlowEnd) -> FlowResult:

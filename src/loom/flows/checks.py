@@ -32,6 +32,15 @@ def body_problems(program: Program, trigger: str, body: Any) -> list[str]:
     return [f"The body does not fit the schema of the trigger '{named[0].name}': {objection}"] if objection else []
 
 
+PARAMETER_TYPES = ("String", "SecureString", "Int", "Float", "Bool", "Array", "Object", "SecureObject")
+
+
+def fits(kind: str, value: Any) -> bool:
+    """Whether a value is of a type of parameters, in lower case; of an unknown one everything is."""
+    check = _FITS.get(kind.removeprefix("secure"))
+    return check is None or check(value)
+
+
 def parameter_problems(program: Program, given: dict[str, Any]) -> list[str]:
     """What is wrong with the parameters of a start, a sentence each."""
     problems = []
@@ -41,8 +50,7 @@ def parameter_problems(program: Program, given: dict[str, Any]) -> list[str]:
             known = [known.name for known in program.parameters.values()]
             problems.append(f"There is no parameter '{name}'.{did_you_mean(name, known)}")
             continue
-        fits = _FITS.get(parameter.type.removeprefix("secure"))
-        if fits is not None and not fits(value):
+        if not fits(parameter.type, value):
             problems.append(f"The parameter '{name}' is of type {parameter.type}, and the value is {kind_of(value)}.")
         elif parameter.allowed is not None and value not in parameter.allowed:
             problems.append(f"The parameter '{name}' must be one of {list(parameter.allowed)}.")

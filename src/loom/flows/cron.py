@@ -161,6 +161,8 @@ def _times(cron: Cron, start: datetime, most_days: int) -> Iterator[datetime]:
     for _ in range(most_days):
         if cron.has_day(day):
             for hour in cron.hours:
+                if day < first and hour < first.hour:
+                    continue
                 for minute in cron.minutes:
                     time = day.replace(hour=hour, minute=minute)
                     if time >= first:

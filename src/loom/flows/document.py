@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
 from typing import Any, Literal
 
+from loom.expressions.template import is_opaque
 from loom.flows.diagnostics import DefinitionError, Problem, at, suggestion
 from loom.flows.document_text import check_plain, parse_text
 from loom.flows.limits import Limits
@@ -84,7 +85,7 @@ def _unwrap(data: dict[str, Any], name: str) -> Document:
     if isinstance(properties, dict) and isinstance(properties.get("definition"), dict):
         wrapped_name = data.get("name") or properties.get("displayName")
         return Document(
-            properties["definition"], name or _text(wrapped_name), _text(data.get("kind")), "properties.definition"
+            _with_values(properties), name or _text(wrapped_name), _text(data.get("kind")), "properties.definition"
         )
     if isinstance(data.get("definition"), dict):
         return Document(data["definition"], name or _text(data.get("name")), _text(data.get("kind")), "definition")
@@ -109,7 +110,24 @@ def _arm(data: dict[str, Any], name: str) -> Document:
     path = at(at("resources", index), "properties")
     if not isinstance(properties, dict) or not isinstance(properties.get("definition"), dict):
         raise DefinitionError([Problem(at(path, "definition"), "the workflow has no definition")])
-    return Document(properties["definition"], name or _text(resource.get("name")), "", at(path, "definition"))
+    return Document(_with_values(properties), name or _text(resource.get("name")), "", at(path, "definition"))
+
+
+def _with_values(properties: dict[str, Any]) -> dict[str, Any]:
+    """The definition of a resource, whose parameters have the values beside it, `$connections` for instance.
+
+    They take the place of the defaults. Those that a deployment would have to evaluate are not known here.
+    """
+    definition: dict[str, Any] = properties["definition"]
+    given, declared = properties.get("parameters"), definition.get("parameters")
+    if not isinstance(given, dict) or not isinstance(declared, dict):
+        return definition
+    values = {
+        name: {**declared[name], "defaultValue": entry["value"]}
+        for name, entry in given.items()
+        if isinstance(declared.get(name), dict) and isinstance(entry, dict) and not is_opaque(entry.get("value", "[f()]"))
+    }
+    return {**definition, "parameters": {**declared, **values}} if values else definition
 
 
 def _bare_actions(data: dict[str, Any], name: str) -> Document:

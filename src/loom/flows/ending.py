@@ -93,4 +93,4 @@ def _begun(walk: Walk) -> dict[tuple[int, int], int]:
 def _variables(walk: Walk) -> dict[str, Any]:
     secure = walk.program.secure_variables
     found = sorted(walk.variables.items(), key=lambda entry: entry[1].name)
-    return {variable.name: MASK if key in secure else variable.value for key, variable in found}
+    return {variable.name: MASK if key in secure else variable.whole() for key, variable in found}

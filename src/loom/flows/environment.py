@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
+from loom.core.persistent import EMPTY_FIFO
 from loom.expressions.dotnet.timestamps import timestamp_text
 from loom.expressions.errors import FunctionError
 from loom.flows.operation import Operation
@@ -101,10 +104,14 @@ class FlowEnvironment:
 
     def variable(self, name: str) -> Any:
         """A variable of the run, or of a loop around."""
-        found = self._walk.variables.get(name.lower())
-        if found is not None:
-            return found.value
-        return self._loop_variable(name)
+        key = name.lower()
+        found = self._walk.variables.get(key)
+        if found is None:
+            return self._loop_variable(name)
+        if found.appended.size:
+            found = replace(found, value=found.whole(), appended=EMPTY_FIFO)
+            self._walk.variables = self._walk.variables.set(key, found)
+        return found.value
 
     def _loop_variable(self, name: str) -> Any:
         loop_name, _, short = name.rpartition("_")
@@ -147,12 +154,12 @@ class FlowEnvironment:
     def parameter(self, name: str) -> Any:
         """A parameter: the value given at the start, else the default."""
         parameter = self._walk.program.parameters.get(name.lower())
-        if parameter is None:
-            known = [p.name for p in self._walk.program.parameters.values()]
-            raise FunctionError(f"There is no parameter '{name}' in this flow.{did_you_mean(name, known)}")
         given = self._walk.parameters
-        if parameter.name in given:
+        if parameter is not None and parameter.name in given:
             return given[parameter.name]
+        if parameter is None or not parameter.declared:
+            known = [p.name for p in self._walk.program.parameters.values() if p.declared]
+            raise FunctionError(f"There is no parameter '{name}' in this flow.{did_you_mean(name, known)}")
         if not parameter.has_default:
             raise FunctionError(f"The parameter '{parameter.name}' was not given and has no default.")
         return parameter.default

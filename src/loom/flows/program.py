@@ -106,10 +106,12 @@ class Parameter:
 
     name: str
     type: str
-    """In lower case: string, securestring, int, float, bool, array, object, secureobject."""
+    """In lower case: string, securestring, int, float, bool, array, object, secureobject; empty: any."""
     default: Any = None
     has_default: bool = False
     allowed: tuple[Any, ...] | None = None
+    declared: bool = True
+    """Otherwise the document only reads it: it may be given, as files of Standard expect, and be of any kind."""
 
     @property
     def is_secure(self) -> bool:

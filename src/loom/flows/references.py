@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from loom.expressions.functions import all_names, find
 from loom.flows.lowering.variables import LOOP_VARIABLES
+from loom.flows.program import Parameter
 
 if TYPE_CHECKING:
     from loom.flows.lowering.context import Lowering, Reference
@@ -56,13 +57,20 @@ def _check_name(low: Lowering, program: Program, reference: Reference, name: str
             hint = low.problems.near(name, (node.name for node in program.nodes))
             low.problems.warn(reference.path, f"there is no action '{name}'", hint)
     elif reference.function == "parameters":
-        if name.lower() not in program.parameters:
-            hint = low.problems.near(name, (parameter.name for parameter in program.parameters.values()))
-            low.problems.warn(reference.path, f"there is no parameter '{name}'", hint)
+        _check_parameter(low, program, reference.path, name)
     elif reference.function == "variables":
         in_loop = reference.owner >= 0 and _has_loop_variable(program, reference.owner, name.lower())
         if not in_loop:
             _check_variable(low, reference.path, name)
+
+
+def _check_parameter(low: Lowering, program: Program, path: str, name: str) -> None:
+    """One that is not declared may be given all the same: Standard declares them beside its workflows."""
+    known = program.parameters.setdefault(name.lower(), Parameter(name, type="", declared=False))
+    if not known.declared:
+        declared = (parameter.name for parameter in program.parameters.values() if parameter.declared)
+        hint = low.problems.near(name, declared) or "it may be given when the flow is started"
+        low.problems.warn(path, f"there is no parameter '{name}'", hint)
 
 
 def _check_variable(low: Lowering, path: str, name: str) -> None:

@@ -17,9 +17,27 @@ Schema = dict[str, Any]
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _EXPRESSION = {"type": "string", "description": "An expression such as @variables('x')."}
+_COMPUTED = {**_EXPRESSION, "pattern": r"@|^\["}
+"""The same, in place of a number that loading looks at."""
 _ACTIONS = {"$ref": "#/$defs/actions"}
 _TRIGGERS = ("Request", "Recurrence", "Http", "HttpWebhook", "ApiConnection", "ApiConnectionWebhook")
 _PARAMETERS = ("string", "securestring", "int", "float", "bool", "array", "object", "secureobject")
+
+_NEEDS = {
+    "If": ("expression", "condition"),
+    "Until": ("expression", "condition"),
+    "While": ("condition", "expression"),
+    "DoUntil": ("condition", "expression"),
+    "Switch": ("expression", "on"),
+    "Foreach": ("foreach", "items"),
+    "Retry": ("action",),
+    "SetVariable": ("name",),
+    "InitializeVariable": ("variables", "name"),
+    "ParseJson": ("content",),
+    "Terminate": ("runStatus",),
+    "Wait": ("interval", "until"),
+}
+"""Fields without which loading refuses an action: one of them, in the action or under `inputs`."""
 
 _KINDS: dict[str, Schema] = {
     "value": {},
@@ -32,7 +50,12 @@ _KINDS: dict[str, Schema] = {
     "cases": {"type": "object", "additionalProperties": {"$ref": "#/$defs/case"}},
     "action": {"$ref": "#/$defs/action"},
     "count": {"anyOf": [{"type": "integer"}, _EXPRESSION]},
-    "duration": {"type": "string", "description": "An ISO 8601 duration such as PT30S."},
+    "duration": {
+        "type": ["string", "null"],
+        "pattern": r"^P|@|^\[",
+        "description": "An ISO 8601 duration such as PT30S.",
+    },
+    "timeout": {"type": ["string", "number"], "description": "An ISO 8601 duration such as PT30S, or seconds."},
     "interval": {"$ref": "#/$defs/interval"},
     "limit": {"$ref": "#/$defs/limit"},
     "retry": {"$ref": "#/$defs/retryPolicy"},
@@ -49,7 +72,7 @@ def flow_schema(dialect: Dialect | None = None) -> Schema:
         "$schema": _DRAFT,
         "title": {"loom": "A Loom flow", "logicapps": "A Logic Apps workflow"}.get(dialect or "", "A workflow"),
         "type": "object",
-        "anyOf": _shapes(),
+        **_shapes(),
         "$defs": {
             "definition": _definition(dialect),
             "actions": {"type": "object", "additionalProperties": {"$ref": "#/$defs/action"}},
@@ -60,20 +83,29 @@ def flow_schema(dialect: Dialect | None = None) -> Schema:
     }
 
 
-def _shapes() -> list[Schema]:
-    """A definition bare, in one of its wrappers, or only its actions."""
+def _shapes() -> Schema:
+    """A definition bare, in one of its wrappers, or only its actions: told apart as loading does.
+
+    A chain of questions rather than a choice, so that an editor names the mistake and not all that it could have been.
+    """
     definition = {"$ref": "#/$defs/definition"}
     wrapped = {"required": ["definition"], "properties": {"definition": definition, "kind": {"type": "string"}}}
     resource = {"required": ["properties"], "properties": {"properties": wrapped}}
-    template = {"required": ["resources"], "properties": {"resources": {"type": "array"}}}
-    return [
-        {**definition, "anyOf": [{"required": [key]} for key in ("actions", "triggers", "$schema", "contentVersion")]},
-        wrapped,
-        resource,
-        template,
-        {"required": ["type"], "$ref": "#/$defs/action"},
-        {"minProperties": 1, "additionalProperties": {"$ref": "#/$defs/action"}},
-    ]
+    action = {"$ref": "#/$defs/action"}
+    schema: Schema = {"minProperties": 1, "additionalProperties": action}
+    for asked, then in (
+        ({"anyOf": [{"required": [key]} for key in ("actions", "triggers", "$schema", "contentVersion")]}, definition),
+        (_has("type", {"type": "string"}), action),
+        (_has("definition", {"type": "object"}), wrapped),
+        (_has("properties", _has("definition", {"type": "object"})), resource),
+        (_has("resources", {"type": "array"}), {}),
+    ):
+        schema = {"if": asked, "then": then, "else": schema}
+    return schema
+
+
+def _has(key: str, value: Schema) -> Schema:
+    return {"type": "object", "required": [key], "properties": {key: value}}
 
 
 def _definition(dialect: Dialect | None) -> Schema:
@@ -165,6 +197,9 @@ def _type(known: ActionType, dialect: Dialect | None) -> Schema:
         schema["allOf"] = [inputs]
     if {"condition", "expression"} <= {one.name for one in known.fields}:
         schema["not"] = {"required": ["condition", "expression"]}
+    if known.name in _NEEDS:
+        anywhere = [{"required": [key]} for key in _NEEDS[known.name]]
+        schema["anyOf"] = [*anywhere, {"required": ["inputs"], "properties": {"inputs": {"anyOf": anywhere}}}]
     return schema
 
 
@@ -173,7 +208,7 @@ def _field(one: Field) -> Schema:
 
 
 def _parts() -> Schema:
-    number = {"anyOf": [{"type": "number"}, _EXPRESSION]}
+    number = {"anyOf": [{"type": "number"}, _COMPUTED]}
     duration = _KINDS["duration"]
     policies = {"enum": ["none", "fixed", "exponential", "default"]}
     return {
@@ -185,13 +220,16 @@ def _parts() -> Schema:
         },
         "limit": {
             "type": "object",
-            "properties": {"count": {"anyOf": [{"type": "integer", "minimum": 1}, _EXPRESSION]}, "timeout": duration},
+            "properties": {
+                "count": {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}, _COMPUTED]},
+                "timeout": duration,
+            },
         },
         "retryPolicy": {
             "type": ["object", "string", "null"],
             "properties": {
                 "type": {"anyOf": [policies, {"type": "string"}]},
-                "count": {"anyOf": [{"type": "integer", "minimum": 0}, _EXPRESSION]},
+                "count": {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "null"}, _COMPUTED]},
                 "interval": duration,
                 "minimumInterval": duration,
                 "maximumInterval": duration,

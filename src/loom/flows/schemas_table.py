@@ -12,7 +12,7 @@ Home = Literal["action", "inputs"]
 
 Kind = Literal[
     "value", "text", "array", "object", "condition", "actions", "branch", "cases", "action", "count", "duration",
-    "interval", "limit", "retry", "delay", "variables", "schema",
+    "interval", "limit", "retry", "delay", "variables", "schema", "timeout",
 ]  # fmt: skip
 """What a field holds; every one of them may be an expression where that makes sense."""
 
@@ -182,7 +182,7 @@ _TYPES = (
     ActionType(
         "WaitForEvent",
         "Waits for an event from outside, such as a person's answer.",
-        fields=(Field("event", "text"), Field("schema", "schema"), Field("timeout", "duration"), Field("prompt")),
+        fields=(Field("event", "text"), Field("schema", "schema"), Field("timeout", "timeout"), Field("prompt")),
         loom_only=True,
         is_call=True,
     ),
@@ -208,6 +208,12 @@ ACTION_TYPES: dict[str, ActionType] = {
     )
 }
 """All types that Loom knows, by their names in lower case."""
+
+
+def spelt(kind: str) -> str:
+    """A type as Logic Apps spells it; one that nobody knows as it is."""
+    known = ACTION_TYPES.get(kind)
+    return known.name if known is not None else kind
 
 
 def is_call(kind: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 from immutables import Map
 
-from loom.core.persistent import EMPTY_MAP
+from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -144,6 +144,12 @@ class Variable(msgspec.Struct, frozen=True, array_like=True):
     """Its value came with the start, and stands until an action sets another."""
     by: int = -1
     """The action that has initialised it, which may do so again if it runs again."""
+    appended: Fifo[Any] = EMPTY_FIFO
+    """Elements behind those of an array: they join it when somebody reads it, so that appending copies nothing."""
+
+    def whole(self) -> Any:
+        """Its value, with all that was appended."""
+        return [*(self.value or ()), *self.appended] if self.appended else self.value
 
 
 class FlowPlan(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

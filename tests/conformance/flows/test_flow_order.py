@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -138,6 +139,15 @@ def run_status(actions: dict[str, Any]) -> str:
 )
 def test_the_rule_of_the_leaves(actions: dict[str, Any], status: str) -> None:
     assert run_status(actions) == status
+
+
+def test_a_wide_net_of_skipped_actions_is_looked_through_once() -> None:
+    """From its last row to the failure in its first lead eight to the power of fifteen ways."""
+    rows = [[f"R{row}_{place}" for place in range(8)] for row in range(16)]
+    actions = {name: compose(1) for name in rows[0]} | {rows[0][3]: failing()}
+    for above, row in pairwise(rows):
+        actions |= {name: compose(1, *above) for name in row}
+    assert play(azure(actions)).status == "Failed"
 
 
 def test_a_scope_that_fails_says_what_failed_in_it() -> None:

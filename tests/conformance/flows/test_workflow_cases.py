@@ -124,3 +124,13 @@ def test_in_a_database_and_after_a_replay(case: dict[str, Any], tmp_path: Path) 
             assert differences(case, await later, executions) == []
 
     run_virtual(main())
+
+
+async def test_all_cases_side_by_side_in_one_database(tmp_path: Path) -> None:
+    """In real time: none of them waits for anything."""
+    async with loom.connect(f"sqlite:///{tmp_path / 'runs.db'}") as runtime:
+        for case in RUNNING:
+            runtime.register(loom.load(case["definition"], name=case["id"]), name=case["id"])
+        started = [(case, await runtime.start(case["id"], case.get("triggerBody"))) for case in RUNNING]
+        found = [(case["id"], differences(case, *await watched(handler))) for case, handler in started]
+    assert [one for one in found if one[1]] == []

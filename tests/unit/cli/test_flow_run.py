@@ -91,7 +91,7 @@ def test_a_flow_that_fails_says_why_with_exit_code_1(flows: Path) -> None:
     result = loom("run", "bad.json", *HANDLERS, "--run-id", "b")
     assert result.exit_code == 1
     assert result.stdout.splitlines()[-1] == "Status: Failed"
-    assert result.stderr == "Error: Run 'b' has ended Failed: 3 is not good (ValueError)\n"
+    assert result.stderr == "Error: Run 'b' has ended Failed in 'a': 3 is not good (ValueError)\n"
     found = loom("run", "bad.json", *HANDLERS, "--json")
     assert found.exit_code == 1
     assert json.loads(found.stdout)["error"] == {"code": "ValueError", "message": "3 is not good"}

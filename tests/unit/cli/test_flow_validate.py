@@ -136,3 +136,22 @@ def test_the_schema_accepts_what_the_command_accepts(dialect: tuple[str, ...]) -
     schema = jsonschema_rs.validator_for(json.loads(good("schema", *dialect)))
     assert schema.is_valid(json.loads(FINE))
     assert not schema.is_valid({"actions": 5})
+
+
+def test_a_project_of_standard_is_more_than_its_workflows(place: Path) -> None:
+    project = place / "project"
+    (project / "MyFlow").mkdir(parents=True)
+    (project / "MyFlow" / "workflow.json").write_text(FINE)
+    for beside in ("parameters.json", "connections.json", "package.json", "azuredeploy.parameters.json"):
+        (project / beside).write_text('{"key": {"type": "String", "value": "x"}}')
+    assert good("validate", "project") == "project/MyFlow/workflow.json: no problems.\n"
+
+
+def test_a_file_that_is_too_large_is_not_read(place: Path) -> None:
+    with (place / "huge.json").open("wb") as file:
+        file.truncate((16 << 20) + 1)
+    result = loom("validate", "huge.json")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (
+        1,
+        "huge.json: error: (document): it is larger than 16 MiB",
+    )

@@ -162,7 +162,8 @@ def test_platform_limits():
     assert only(wide).path == "actions.A.runtimeConfiguration.concurrency.repetitions"
     until = {"type": "Until", "expression": "@true", "limit": {"count": 5001}}
     assert only(until).path == "actions.A.limit.count"
-    retries = {"type": "Http", "inputs": {"retryPolicy": {"type": "fixed", "count": 91, "interval": "PT1S"}}}
+    policy = {"type": "fixed", "count": 91, "interval": "PT1S"}
+    retries = {"type": "Http", "inputs": {"uri": "https://a.example", "retryPolicy": policy}}
     assert paths({**REQUEST, "actions": {"A": retries}}) == [
         "actions.A.inputs.retryPolicy.count",
         "actions.A.inputs.retryPolicy.interval",

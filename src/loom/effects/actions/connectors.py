@@ -12,6 +12,7 @@ from loom.effects.actions.outcomes import NOT_SUPPORTED, ActionFailed, argument_
 from loom.effects.actions.plain import plain
 from loom.effects.actions.statuses import code_of, is_failure
 from loom.flows.calls import ActionCall, ActionOutcome
+from loom.flows.schemas_table import spelt
 
 if TYPE_CHECKING:
     from loom.effects.actions.outcomes import Services
@@ -26,8 +27,8 @@ async def connector_action(execution: StepExecution, call: ActionCall, services:
     function = services.handlers.actions.get(call.type)
     if function is None:
         raise ActionFailed(
-            f"Nothing here can do the action '{call.action}' of type '{call.type}'. Register a handler with "
-            f'@loom.action("{call.type}").',
+            f"Nothing here can do the action '{call.action}' of type '{spelt(call.type)}'. Register a handler with "
+            f'@loom.action("{spelt(call.type)}").',
             NOT_SUPPORTED,
         )
 

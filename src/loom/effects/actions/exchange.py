@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _TRAVELS = frozenset({"accept", "accept-encoding", "content-type", "user-agent", "idempotency-key"})
 """The headers that may follow a redirect to another host: keys and tokens come in headers of any name."""
 
+LONGEST_PATIENCE_S = 86_400.0
+"""What a server may ask for at most."""
+
 
 class BadRequestError(ValueError):
     """What the author asks for is no request that can be sent."""
@@ -72,15 +75,20 @@ class Answer:
         if not text:
             return None
         if text.isascii() and text.isdigit():
-            return float(text[:9])
+            return min(float(text[:9]), LONGEST_PATIENCE_S)
         try:
-            return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+            return min(max(0.0, parsedate_to_datetime(text).timestamp() - now), LONGEST_PATIENCE_S)
         except (ValueError, TypeError):
             return None
 
 
-async def exchange(client: httpx2.AsyncClient, outgoing: Outgoing, policy: HttpPolicy) -> Answer:
-    """Send a request and follow where it leads; an error of the library if it takes longer than the policy allows."""
+async def exchange(
+    client: httpx2.AsyncClient, outgoing: Outgoing, policy: HttpPolicy, *, may_leave: bool = True
+) -> Answer:
+    """Send a request and follow where it leads; an error of the library if it takes longer than the policy allows.
+
+    A connection that shows a certificate must not leave its host: `may_leave` is False then.
+    """
     # What one action is given as a cookie is no business of the next one that uses the client.
     client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
     request = _request(client, outgoing)
@@ -94,7 +102,11 @@ async def exchange(client: httpx2.AsyncClient, outgoing: Outgoing, policy: HttpP
                     return Answer(response.status_code, _headers(response), data, str(request.url))
             finally:
                 await response.aclose()
-            request = following if _same_origin(request.url, following.url) else _for_strangers(following)
+            if not _same_origin(request.url, following.url):
+                if not may_leave:
+                    raise AnswerRefused(f"The redirect to {following.url.host} would show it the client certificate.")
+                following = _for_strangers(following)
+            request = following
     raise AnswerRefused(f"The request was redirected more than {policy.max_redirects} times.")
 
 

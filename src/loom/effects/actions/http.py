@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from loom.effects.execution import StepExecution
 
 ACCEPTED = 202
-POLL_S = 20.0
+POLL_S, SHORTEST_POLL_S = 20.0, 1.0
 """How often a server is asked that does not say when."""
 POLL_ATTEMPTS = 4
 """After so many failed polls in a row the action fails."""
@@ -73,7 +73,7 @@ async def request(inputs: Mapping[str, Any], services: Services, key: str = "") 
         credentials = await authorization(inputs.get("authentication"), client, policy)
         if credentials:
             outgoing.headers["Authorization"] = credentials
-        return await exchange(client, outgoing, policy)
+        return await exchange(client, outgoing, policy, may_leave=tls is None)
     finally:
         if tls is not None:
             await client.aclose()
@@ -204,7 +204,8 @@ def _is_transient(outcome: ActionOutcome) -> bool:
 
 
 def _delay(outcome: ActionOutcome) -> float:
-    return outcome.retry_after_s if outcome.retry_after_s is not None else POLL_S
+    """Until the next poll. Each is written down, so a server that wants none to be waited is not taken at its word."""
+    return max(SHORTEST_POLL_S, outcome.retry_after_s) if outcome.retry_after_s is not None else POLL_S
 
 
 def _uri(inputs: Mapping[str, Any]) -> str:

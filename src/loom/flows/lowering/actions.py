@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from loom.flows.diagnostics import at
 from loom.flows.lowering import calls, containers, data, ends, loops, variables
 from loom.flows.lowering.context import Action, Lowered, Lowering, Place
+from loom.flows.lowering.keys import check_keys
 from loom.flows.lowering.policies import retry_policy, static_result, wants_secure
 from loom.flows.lowering.quantities import checked, duration
 from loom.flows.program import Node, Value
@@ -85,6 +86,8 @@ def _check(low: Lowering, source: Source, place: Place) -> None:
         name = source.data["type"]
         hint = low.problems.near(name, (known.name for known in ACTION_TYPES.values()))
         low.problems.warn(at(source.path, "type"), f"'{name}' is no known action type, so it needs a handler", hint)
+    else:
+        check_keys(low, source)
     if place.depth == MAX_DEPTH + 1:
         low.problems.warn(source.path, f"actions are nested deeper than {MAX_DEPTH} levels")
     if len(source.name) > MAX_NAME:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loom.flows.lowering.context import Action, Lowered
+from loom.flows.lowering.context import Action, Lowered, is_expression
 from loom.flows.lowering.sources import Located
 from loom.flows.nodes.calling import Call
 
@@ -13,6 +13,7 @@ def call(action: Action) -> Lowered:
     if isinstance(part.value, dict) and "retryPolicy" in part.value:
         rest = {key: value for key, value in part.value.items() if key != "retryPolicy"}
         part = Located(rest, part.path)
+    _check(action, part)
     kind = action.source.data.get("kind")
     return Lowered(
         Call(
@@ -21,3 +22,24 @@ def call(action: Action) -> Lowered:
             kind=kind.lower() if isinstance(kind, str) else "",
         )
     )
+
+
+_NEEDS = {
+    "http": ("uri", "url"),
+    "activity": ("activityType",),
+    "actor": ("actorType",),
+    "ai": ("prompt", "messages"),
+    "workflow": ("workflow", "host", "name"),
+    "httpwebhook": ("subscribe",),
+}
+"""Inputs without which the action fails: one of them."""
+
+
+def _check(action: Action, part: Located) -> None:
+    """Warn of an action that says too little. It is no error: a handler, or a static result, may need no more."""
+    names = _NEEDS.get(action.source.type)
+    if names is None or is_expression(part.value):
+        return
+    if not isinstance(part.value, dict) or not any(name in part.value for name in names):
+        kind = action.source.data["type"]
+        action.low.problems.warn(action.source.path, f"{kind} needs '{names[0]}' in its inputs")

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from loom.expressions.dotnet.recurrence import check_recurrence
+from loom.expressions.values import kind_of
+from loom.flows.checks import PARAMETER_TYPES, fits
+from loom.flows.cron import check_cron
 from loom.flows.diagnostics import at
 from loom.flows.lowering.conditions import condition
-from loom.flows.lowering.context import Action, Lowering, Place
+from loom.flows.lowering.context import Action, Lowering, Place, is_expression, is_foreign
 from loom.flows.lowering.data import literal
 from loom.flows.lowering.sources import Located, Source
 from loom.flows.program import Parameter, Trigger, Value
@@ -15,6 +19,13 @@ from loom.flows.schema_checks import schema_check
 MAX_PARAMETERS, MAX_OUTPUTS = 50, 10
 """Limits of the platform: exceeding them is warned of."""
 
+_KINDS = {name.lower() for name in PARAMETER_TYPES}
+_FORMS = {
+    "parameters": 'a parameter is an object such as {"type": "string"}',
+    "outputs": 'an output is an object such as {"type": "string", "value": "@..."}',
+    "triggers": 'a trigger is an object such as {"type": "manual"}',
+}
+
 
 def parameters(low: Lowering) -> dict[str, Parameter]:
     """The parameters of the flow, by their names in lower case."""
@@ -22,6 +33,7 @@ def parameters(low: Lowering) -> dict[str, Parameter]:
     for name, part in _objects(low, "parameters", MAX_PARAMETERS):
         kind = part.value.get("type")
         allowed = part.value.get("allowedValues")
+        _check_parameter(low, part)
         found[name.lower()] = Parameter(
             name=name,
             type=kind.lower() if isinstance(kind, str) else "object",
@@ -30,6 +42,18 @@ def parameters(low: Lowering) -> dict[str, Parameter]:
             allowed=tuple(allowed) if isinstance(allowed, list) else None,
         )
     return found
+
+
+def _check_parameter(low: Lowering, part: Located) -> None:
+    """A type that does not exist says nothing, and a default of another kind is given to whoever reads it."""
+    kind, default = part.value.get("type"), part.value.get("defaultValue")
+    if isinstance(kind, str) and kind.lower() not in _KINDS:
+        message = f"'{kind}' is no type of a parameter: {', '.join(PARAMETER_TYPES)}"
+        low.problems.warn(at(part.path, "type"), message, low.problems.near(kind, PARAMETER_TYPES))
+    elif isinstance(kind, str) and default is not None and not is_foreign(default) and not fits(kind.lower(), default):
+        low.problems.warn(at(part.path, "defaultValue"), f"the default is {kind_of(default)}, and the type is {kind}")
+    if not isinstance(part.value.get("allowedValues"), list | None):
+        low.problems.warn(at(part.path, "allowedValues"), "the allowed values must be an array")
 
 
 def outputs(low: Lowering, *, loom: bool) -> dict[str, Value]:
@@ -67,7 +91,7 @@ def _objects(low: Lowering, key: str, most: int | None) -> list[tuple[str, Locat
         if isinstance(data, dict):
             found.append((name, Located(data, at(part.path, name))))
         else:
-            low.problems.error(at(part.path, name), "this must be an object")
+            low.problems.error(at(part.path, name), _FORMS[key])
     return found
 
 
@@ -76,6 +100,7 @@ def _trigger(low: Lowering, name: str, part: Located, loom: bool) -> Trigger:
     source = Source(name, data, part.path, loom)
     if not isinstance(data.get("type"), str):
         low.problems.error(part.path, "a trigger needs a 'type'")
+    _check_recurrence(low, source)
     split_on = source.top("splitOn")
     return Trigger(
         name=name,
@@ -108,6 +133,28 @@ def _recurrence(source: Source) -> dict[str, Any] | None:
     if part is None and source.type == "schedule":
         part = source.inputs()
     return part.value if part is not None and isinstance(part.value, dict) else None
+
+
+_TIMING = ("cron", "frequency", "interval", "startTime", "endTime", "timeZone", "schedule")
+
+
+def _check_recurrence(low: Lowering, source: Source) -> None:
+    """Warn of a schedule that would never start a run. One with expressions in it is known only when it is made."""
+    if source.type not in ("recurrence", "schedule"):
+        return
+    given = _recurrence(source)
+    timing = given if given is not None else {key: source.data[key] for key in _TIMING if key in source.data}
+    if not _is_literal(timing):
+        return
+    problems = check_cron(timing["cron"]) if "cron" in timing else check_recurrence(timing)
+    for problem in problems:
+        low.problems.warn(source.path, f"this starts no runs: {problem}")
+
+
+def _is_literal(value: Any) -> bool:
+    if isinstance(value, dict | list):
+        return all(_is_literal(item) for item in (value.values() if isinstance(value, dict) else value))
+    return not is_expression(value) and not is_foreign(value)
 
 
 def _conditions(low: Lowering, source: Source) -> tuple[Value, ...]:

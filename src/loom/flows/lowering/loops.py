@@ -32,10 +32,17 @@ def foreach(action: Action) -> Lowered:
     if source.field("foreach") is not None and source.field("items") is not None:
         action.low.problems.warn(source.path, "'foreach' and 'items' say the same; 'foreach' counts")
     found = action.required("items" if source.around else "foreach", found=items)
+    if found is not None and not isinstance(found.value, list) and not _may_be_array(found.value):
+        hint = "an expression begins with @" if isinstance(found.value, str) else ""
+        action.low.problems.warn(found.path, f"{found.value!r:.100} is no array, so the loop will fail", hint)
     width = _width(action)
     items_value = action.value(found)
     body = action.block(source.field("actions"), loop=True)
     return Lowered(Foreach(items=items_value, width=width, loom=action.loom), (body,))
+
+
+def _may_be_array(value: Any) -> bool:
+    return is_expression(value) or is_foreign(value)
 
 
 def _width(action: Action) -> Value:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from loom.flows.diagnostics import at
 from loom.flows.dialect import container_is_loom
 
-_EVERYWHERE = frozenset(
+EVERYWHERE = frozenset(
     {
         "type",
         "kind",
@@ -84,7 +84,7 @@ class Source:
         """All inputs. In Loom's dialect they may stand in the action itself, beside the keys that every action has."""
         if "inputs" in self.data or not self.loom:
             return self._inputs
-        own = {key: value for key, value in self.data.items() if key not in _EVERYWHERE}
+        own = {key: value for key, value in self.data.items() if key not in EVERYWHERE}
         return Located(own or None, self.path)
 
     @property

@@ -85,7 +85,10 @@ def _type(action: Action, part: Located) -> str:
 
 
 def set_variable(action: Action) -> Lowered:
-    """Another value for a variable."""
+    """Another value for a variable; in Loom's dialect its first one, if nobody has declared it."""
+    part = action.source.input("name")
+    if action.loom and part is not None and isinstance(part.value, str) and "@" not in part.value:
+        action.low.variables.setdefault(part.value.lower(), part.value)
     return Lowered(SetVariable(name=_name(action), value=_value(action), creates=action.loom))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 from typing_extensions import override
 
+from loom.core.persistent import EMPTY_FIFO
 from loom.expressions.errors import FunctionError
 from loom.expressions.invoke import call_function
 from loom.expressions.limits import MAX_TEXT
@@ -97,7 +98,9 @@ class InitializeVariables(Operation):
         walk.succeed(frame, node, None, {"variables": declared})
 
 
-def _change(walk: Walk, frame: Frame, node: Node, name: str, inputs: Any, make: Callable[[Variable], Any]) -> None:
+def _change(
+    walk: Walk, frame: Frame, node: Node, name: str, inputs: Any, change: Callable[[Variable], Variable]
+) -> None:
     """Give a variable another value, made from what it is now."""
     variable = walk.variables.get(name.lower())
     if variable is None:
@@ -105,12 +108,17 @@ def _change(walk: Walk, frame: Frame, node: Node, name: str, inputs: Any, make: 
         walk.fail(frame, node, "VariableNotFound", message, inputs)
         return
     try:
-        value = _fitting(variable, make(variable))
+        changed = change(variable)
     except FunctionError as error:
         walk.fail(frame, node, WRONG_KIND, str(error), inputs)
         return
-    walk.variables = walk.variables.set(name.lower(), replace(variable, value=value, preset=False))
+    walk.variables = walk.variables.set(name.lower(), changed)
     walk.succeed(frame, node, {"body": {"name": variable.name, "type": variable.type.capitalize()}}, inputs)
+
+
+def _with(variable: Variable, value: Any) -> Variable:
+    """The variable with another value; a FunctionError if that is of another kind."""
+    return replace(variable, value=_fitting(variable, value), preset=False, appended=EMPTY_FIFO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +135,7 @@ class SetVariable(Operation):
         name, value = text_of(self.name(walk.env)), self.value(walk.env)
         if self.creates and name.lower() not in walk.variables:
             walk.variables = walk.variables.set(name.lower(), Variable(name, ""))
-        _change(walk, frame, node, name, {"name": name, "value": value}, lambda _: value)
+        _change(walk, frame, node, name, {"name": name, "value": value}, lambda old: _with(old, value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +152,8 @@ class ChangeVariable(Operation):
         function = "add" if self.sign > 0 else "sub"
         inputs = {"name": name, "value": step}
 
-        def changed(variable: Variable) -> Any:
-            return plain_result(call_function(function, variable.value, step))
+        def changed(variable: Variable) -> Variable:
+            return _with(variable, plain_result(call_function(function, variable.value, step)))
 
         _change(walk, frame, node, name, inputs, changed)
 
@@ -161,12 +169,12 @@ class AppendToArray(Operation):
     def enter(self, walk: Walk, frame: Frame, node: Node) -> None:
         name, value = text_of(self.name(walk.env)), self.value(walk.env)
 
-        def appended(variable: Variable) -> list[Any]:
+        def appended(variable: Variable) -> Variable:
             if value is None or isinstance(value, list):
                 raise FunctionError(f"A value of type '{kind_of(value)}' cannot be appended to an array.")
-            if variable.value is not None and not isinstance(variable.value, list):
+            if variable.type not in ("", "array") or not isinstance(variable.value, list | None):
                 raise FunctionError(f"The variable '{variable.name}' is no array.")
-            return [*(variable.value or []), value]
+            return replace(variable, appended=variable.appended.push_back(value), preset=False)
 
         _change(walk, frame, node, name, {"name": name, "value": value}, appended)
 
@@ -182,12 +190,12 @@ class AppendToString(Operation):
     def enter(self, walk: Walk, frame: Frame, node: Node) -> None:
         name, value = text_of(self.name(walk.env)), self.value(walk.env)
 
-        def appended(variable: Variable) -> str:
+        def appended(variable: Variable) -> Variable:
             if variable.value is not None and not isinstance(variable.value, str):
                 raise FunctionError(f"The variable '{variable.name}' is no text.")
             text, more = variable.value or "", text_of(value)
             if len(text) + len(more) > MAX_TEXT:
                 raise FunctionError(f"The variable '{variable.name}' would have more than {MAX_TEXT:,} characters.")
-            return text + more
+            return _with(variable, text + more)
 
         _change(walk, frame, node, name, {"name": name, "value": value}, appended)

@@ -285,8 +285,9 @@ class Residents:
             _log.warning("Run %s was given up: another process owns it now.", run_id)
             self.wake(run_id)
         elif not live._core.is_over and isinstance(ending, Exception):
-            self.stranded.add(run_id)
-            _log.error("Run %s was stopped by an error of the engine.", run_id, exc_info=ending)
+            # It would only break again: like one that cannot be taken up, it waits for other code.
+            _log.error("Run %s is parked: it was stopped by an error of the engine.", run_id, exc_info=ending)
+            self._come(run_id, self._park(run_id, f"An error of the engine: {type(ending).__name__}: {ending}"))
         elif live._core.is_over and ending is not None:
             self._on_end(run_id, ending)
         self.committed(run_id)
