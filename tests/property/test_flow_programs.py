@@ -80,7 +80,7 @@ def test_a_walk_in_small_bites_comes_to_the_same_end(definition: Any, fuel: int)
         patch.setattr(planner, "FUEL", fuel)
         bites = Driver(program)
         assert comparable(bites.go_on()) == comparable(result)
-    assert len(bites.moments) > len(whole.moments)
+    assert fuel > 1 or len(bites.moments) > len(whole.moments)
     assert loops_seen(bites.moments) == loops_seen(whole.moments)
 
 

@@ -120,14 +120,17 @@ def _with_values(properties: dict[str, Any]) -> dict[str, Any]:
     """
     definition: dict[str, Any] = properties["definition"]
     given, declared = properties.get("parameters"), definition.get("parameters")
-    if not isinstance(given, dict) or not isinstance(declared, dict):
-        return definition
-    values = {
-        name: {**declared[name], "defaultValue": entry["value"]}
-        for name, entry in given.items()
-        if isinstance(declared.get(name), dict) and isinstance(entry, dict) and not is_opaque(entry.get("value", "[f()]"))
-    }
-    return {**definition, "parameters": {**declared, **values}} if values else definition
+    if isinstance(given, dict) and isinstance(declared, dict):
+        for name, entry in given.items():
+            if isinstance(declared.get(name), dict) and _has_value(entry):
+                declared[name] = {**declared[name], "defaultValue": entry["value"]}
+    return definition
+
+
+def _has_value(entry: Any) -> bool:
+    if not isinstance(entry, dict) or "value" not in entry:
+        return False
+    return not (isinstance(entry["value"], str) and is_opaque(entry["value"]))
 
 
 def _bare_actions(data: dict[str, Any], name: str) -> Document:

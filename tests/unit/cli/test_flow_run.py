@@ -173,3 +173,30 @@ def test_a_terminal_sees_the_top_level_and_what_is_under_way(flows: Path) -> Non
     assert "✓ last (activity)" in shown
     assert "say" not in shown, "what is done in iterations is counted, not listed"
     assert shown.splitlines()[-2:] == ["Status: Succeeded", "Output twice: 6"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"to": 2, "of-another-flow": 1}',
+        '{"To": {"type": "Int", "value": 2}, "other": {"type": "String", "value": "x"}}',
+        '{"$schema": "x", "parameters": {"to": {"value": 2}}}',
+        "to: 2",
+    ],
+)
+def test_parameters_may_come_from_a_file(flows: Path, text: str) -> None:
+    (flows / "parameters.json").write_text(text)
+    found = data("run", "count.json", *HANDLERS, "--store", "memory://", "--parameters", "parameters.json")
+    assert found["actions"]["count"]["iterations"] == 2
+    beside = ("--parameters", "parameters.json", "--parameter", "to=1")
+    found = data("run", "count.json", *HANDLERS, "--store", "memory://", *beside)
+    assert found["actions"]["count"]["iterations"] == 1
+
+
+def test_a_file_of_parameters_must_hold_some(flows: Path) -> None:
+    (flows / "parameters.json").write_text("[1]")
+    assert "an object" in failure(2, "run", "count.json", "--parameters", "parameters.json")
+    assert "cannot be read" in failure(2, "run", "count.json", "--parameters", "nowhere.json")
+    (flows / "parameters.json").write_text('{"to": "many"}')
+    assert "is of type int" in failure(2, "run", "count.json", "--parameters", "parameters.json")
+    assert "it takes --input" in failure(2, "run", "shop.py:Double", "--parameters", "parameters.json")

@@ -236,3 +236,22 @@ def test_what_no_store_would_give_back_is_refused(value):
 def test_limits_must_be_positive():
     with pytest.raises(ValueError, match="positive"):
         Limits(max_iterations=0)
+
+
+def test_parameters_of_a_resource_have_the_values_beside_the_definition():
+    declared = {"a": {"type": "String", "defaultValue": "own"}, "b": {"type": "Object", "defaultValue": {}}, "c": 5}
+    values = {
+        "a": {"value": "[parameters('of the template')]"},
+        "b": {"value": {"office365": {"connectionId": "[resourceId('x')]"}}},
+        "c": {"value": 1},
+        "d": {"value": 1},
+    }
+    properties = {"definition": {"actions": {}, "parameters": declared}, "parameters": values}
+    template = {"resources": [{"type": "Microsoft.Logic/workflows", "properties": properties}]}
+    for source in ({"properties": properties}, template):
+        found = read_document(source).definition["parameters"]
+        assert found["a"]["defaultValue"] == "own"
+        assert found["b"] == {"type": "Object", "defaultValue": values["b"]["value"]}
+        assert found["c"] == 5
+        assert "d" not in found
+    assert declared["b"]["defaultValue"] == {}, "what was given is left as it is"

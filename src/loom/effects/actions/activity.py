@@ -8,6 +8,7 @@ from loom.effects.actions.handlers import call_handler
 from loom.effects.actions.outcomes import ActionFailed, argument_of, context_of, text_input, within_limit
 from loom.effects.actions.plain import plain
 from loom.flows.calls import ActionCall, ActionOutcome
+from loom.flows.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from loom.effects.actions.outcomes import Services
@@ -19,8 +20,10 @@ async def activity_action(execution: StepExecution, call: ActionCall, services: 
     name = text_input(call, "activityType")
     function = services.handlers.activities.get(name)
     if function is None:
+        near = did_you_mean(name, services.handlers.activities)
         raise ActionFailed(
-            f"No activity is registered as {name!r}. Register one with @loom.activity({name!r}).", "ActivityNotFound"
+            f"No activity is registered as {name!r}.{near} Register one with @loom.activity({name!r}).",
+            "ActivityNotFound",
         )
 
     async def work() -> ActionOutcome:
