@@ -100,10 +100,10 @@ class _Builder:
 
     # -- actions --------------------------------------------------------------------------------------------------
 
-    def block(self, around: _Around, most: int = 3) -> dict[str, Action]:
-        """The actions of one container."""
+    def block(self, around: _Around, most: int = 3, *, parallel: bool = False) -> dict[str, Action]:
+        """The actions of one container; those of a `parallel` one all begin at once."""
         count = self.number(1, most)
-        side_by_side = self.pick(False, False, False, True) and count > 1
+        side_by_side = parallel or (self.pick(False, False, False, True) and count > 1)
         if side_by_side:
             around = replace(around, racy=True)
         actions: dict[str, Action] = {}
@@ -178,7 +178,7 @@ class _Builder:
         return made | self._policy(around) if self.pick(False, False, True) else made
 
     def _parallel(self, around: _Around) -> Action:
-        return {"type": "parallel", "actions": self.block(replace(around, racy=True))}
+        return {"type": "parallel", "actions": self.block(replace(around, racy=True), parallel=True)}
 
     def _if(self, around: _Around) -> Action:
         made = {"type": "if", "actions": self.block(around, 2), "else": {"actions": self.block(around, 2)}}

@@ -12,6 +12,7 @@ from flow_driver import Driver
 from flow_programs import comparable, flows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typing_extensions import override
 
 import loom
 from loom import ActionContext
@@ -42,6 +43,30 @@ def _activity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(HANDLERS.activities, "work", work)
 
 
+class HeldStore(SqliteStore):
+    """Virtual time stands still while its threads are at work, or the limits of loops would be reached by waiting."""
+
+    @override
+    async def apply(self, group: Any) -> Any:
+        with asyncio.get_running_loop().hold():  # type: ignore[attr-defined]
+            return await super().apply(group)
+
+    @override
+    async def load(self, run_id: str) -> Any:
+        with asyncio.get_running_loop().hold():  # type: ignore[attr-defined]
+            return await super().load(run_id)
+
+    @override
+    async def get(self, run_id: str) -> Any:
+        with asyncio.get_running_loop().hold():  # type: ignore[attr-defined]
+            return await super().get(run_id)
+
+    @override
+    async def stream(self, run_id: str, cursor: int, limit: int) -> Any:
+        with asyncio.get_running_loop().hold():  # type: ignore[attr-defined]
+            return await super().stream(run_id, cursor, limit)
+
+
 async def in_memory(definition: Any) -> FlowResult:
     result: FlowResult = await loom.load(definition, name="random").run()
     return result
@@ -52,10 +77,10 @@ async def on_sqlite(definition: Any, path: Path, crashes: list[int]) -> FlowResu
     asyncio.get_running_loop().set_exception_handler(_tell)
     for crash_at in crashes:
         plan = FaultPlan(crash_at=crash_at, crash_after=bool(crash_at % 2))
-        result = await _process(definition, FaultyStore(SqliteStore(path), plan))
+        result = await _process(definition, FaultyStore(HeldStore(path), plan))
         if result is not None:
             return result
-    result = await _process(definition, FaultyStore(SqliteStore(path), FaultPlan()))
+    result = await _process(definition, FaultyStore(HeldStore(path), FaultPlan()))
     assert result is not None
     return result
 

@@ -97,17 +97,18 @@ def send(  # noqa: PLR0913, PLR0917 - one per option
     that one of its steps takes, and the fields are not checked here. To a flow, TYPE is what an action waits for. JSON
     may be @file, or @- for the standard input.
     """
-    from loom.cli.sending import event_for, sent_as
+    from loom.cli.sending import awaited_instead, event_for, sent_as
     from loom.cli.session import client, perform
 
-    async def work() -> str:
+    async def work() -> tuple[str, str]:
         async with client(store, targets) as runtime:
             event = await event_for(runtime, run_id, event_type, fields if data is None else data)
+            other = await awaited_instead(runtime, run_id, event)
             await runtime.send_event(run_id, event, step=step, waiter_id=waiter_id, event_id=event_id)
-            return sent_as(event)
+            return sent_as(event), f" Now it waits for {other}." if other else ""
 
-    sent = perform(work())
-    tell(as_json, f"{sent} is stored for run {run_id}.", run_id=run_id, sent=sent, event_id=event_id)
+    sent, note = perform(work())
+    tell(as_json, f"{sent} is stored for run {run_id}.{note}", run_id=run_id, sent=sent, event_id=event_id)
 
 
 def _ask(run_id: str, store: str, as_json: bool, what: str) -> None:

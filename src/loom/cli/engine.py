@@ -103,6 +103,9 @@ def _allowed(hosts: Sequence[str]) -> dict[str, Any]:
 @start_options
 @click.option("--run-id", metavar="ID", help="The id of the run; one that exists goes on.")
 @click.option("--quiet", "-q", is_flag=True, help="Show nothing of a flow before its end.")
+@click.option(
+    "--also", metavar="TARGET", multiple=True, help="Work for this too, for a flow that calls it. May be repeated."
+)
 @tag_option("Give the run a tag. May be repeated.")
 @handlers_option
 @limit_options
@@ -131,6 +134,8 @@ def run(
     if len(found) != 1:
         raise WrongUse(f"{target} has {len(found)} flows: name the file of one.")
     ((name, workflow),) = found.items()
+    others = _loaded(given["also"], (), max_iterations, max_duration)
+    given["others"] = {other: code for other, code in others.items() if other != name}
     if isinstance(workflow, Flow):
         _run_flow(name, workflow, target, _allowed(allow_hosts), given)
     else:
@@ -150,7 +155,7 @@ def _run_workflow(name: str, workflow: Workflow, given: dict[str, Any]) -> None:
         raise WrongUse(f"{name} is a workflow in Python: it takes --input. Body, parameters, variables are for flows.")
 
     async def work() -> dict[str, Any]:
-        async with engine(given["store"], {name: workflow}, logging.WARNING) as (runtime, stopped):
+        async with engine(given["store"], {**given["others"], name: workflow}, logging.WARNING) as (runtime, stopped):
             handler = await begun(runtime, name, given["inputs"], given["run_id"], dict(given["tags"]))
             return await result_of(runtime, handler, stopped)
 
@@ -178,11 +183,13 @@ def _run_flow(name: str, flow: Any, target: str, allowed: dict[str, Any], given:
         store=given["store"],
         as_json=given["as_json"],
         quiet=given["quiet"] or given["as_json"],
+        others=tuple(given["others"]),
     )
 
     async def work() -> Any:
         settings = {**allowed, "schedules": False}  # one run is asked for, and not those that its trigger would start
-        async with engine(wanted.store, {name: flow}, logging.WARNING, **settings) as (runtime, stopped):
+        named = {**given["others"], name: flow}
+        async with engine(wanted.store, named, logging.WARNING, **settings) as (runtime, stopped):
             return await performed(runtime, stopped, wanted)
 
     run_id, result = perform(work())

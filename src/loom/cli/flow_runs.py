@@ -15,7 +15,7 @@ from loom.cli.options import DEFAULT_STORE
 from loom.cli.problems import Problem
 from loom.cli.session import safe_url
 from loom.cli.shown import clean, print_json, print_line
-from loom.cli.starting import start_event
+from loom.cli.starting import called_by, start_event
 from loom.effects.flow_result import FlowResult, ending_words
 from loom.flows.planner import FlowPlanner
 from loom.steps.errors import WorkflowCancelledByUser
@@ -43,6 +43,8 @@ class FlowRun(NamedTuple):
     store: str
     as_json: bool
     quiet: bool
+    others: tuple[str, ...] = ()
+    """The names that this process works for beside it."""
 
 
 async def performed(runtime: DurableRuntime, stopped: asyncio.Event, wanted: FlowRun) -> tuple[str, FlowResult]:
@@ -53,6 +55,8 @@ async def performed(runtime: DurableRuntime, stopped: asyncio.Event, wanted: Flo
         how = "" if found is None else " goes on" if found.status == "running" else " has ended before"
         print_line(f"Run {handler.run_id} of {wanted.name}{how}")
         sys.stdout.flush()
+        if found is None:
+            _tell_doubts(wanted)
     after = found.events - 1 if found is not None else -1
     ending = asyncio.ensure_future(_shown(runtime, handler, after, wanted))
     stop = asyncio.ensure_future(stopped.wait())
@@ -66,6 +70,24 @@ async def performed(runtime: DurableRuntime, stopped: asyncio.Event, wanted: Flo
     if not ending.cancelled():
         return handler.run_id, ending.result()
     raise Problem(_how_to_go_on(wanted, handler.run_id))
+
+
+def _tell_doubts(wanted: FlowRun) -> None:
+    """What is likely to go wrong: it may be all that is said, for errors of secure actions are not shown."""
+    given = {name.lower() for name in wanted.given.get("parameters", {})}
+    parameters = wanted.flow.program.parameters
+    missing = [known.name for key, known in parameters.items() if not known.has_default and key not in given]
+    if missing:
+        names = ", ".join(f"'{name}'" for name in missing)
+        click.echo(clean(f"Note: no value and no default for the parameters {names}."), err=True)
+    elsewhere = sorted(called_by(wanted.flow) - {wanted.name, *wanted.others})
+    if elsewhere:
+        names = ", ".join(f"'{name}'" for name in elsewhere)
+        click.echo(clean(f"Note: it calls {names}, which nobody here works for: name the file with --also."), err=True)
+    if wanted.flow.warnings:
+        count = f"{len(wanted.flow.warnings)} warnings" if len(wanted.flow.warnings) > 1 else "a warning"
+        place = shlex.quote(wanted.target.rpartition("=")[2])
+        click.echo(clean(f"Note: {wanted.name} has {count}: see `loom validate {place}`."), err=True)
 
 
 async def _found(runtime: DurableRuntime, wanted: FlowRun) -> RunInfo | None:

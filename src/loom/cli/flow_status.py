@@ -135,7 +135,7 @@ def _awaited(waiters: list[dict[str, Any]], now: float) -> dict[str, list[str]]:
         until = waiter.get("deadline")
         words = waiter["event_type"].rpartition(".")[2]
         words += f" {waiter['waiter_id']}" if words == CHILD_RUN else ""
-        words += f", until {ago(datetime.fromisoformat(until), now)}" if until else ""
+        words += f", times out {ago(datetime.fromisoformat(until), now)}" if until else ""
         awaited.setdefault(waiter["step"], []).append(words)
     return awaited
 

@@ -89,9 +89,12 @@ def action_words(program: Program, event: ActionEvent) -> str:
 
 
 def event_words(event: Event) -> str:
-    """Other events on a flow's stream that people may want to see: that somebody is asked for something."""
+    """Other events on a flow's stream that people may want to see: somebody is asked, or an answer was refused."""
+    from loom.effects.actions.events import AnswerRefusedEvent
     from loom.steps.events import InputRequiredEvent, InternalDispatchEvent
 
+    if isinstance(event, AnswerRefusedEvent):
+        return f"{'Refused':<10} an answer to {event.action}: {event.reason}"
     if not isinstance(event, InputRequiredEvent) or isinstance(event, InternalDispatchEvent):
         return ""
     asked = {name: event.get(name, None) for name in ("action", "event", "prompt")}

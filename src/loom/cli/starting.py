@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,10 @@ import click
 from loom.cli.options import json_or_text
 from loom.cli.problems import WrongUse
 from loom.cli.targets import is_flow_target
+from loom.effects.actions.child import child_name
+from loom.effects.actions.outcomes import ActionFailed
 from loom.effects.flow_convert import FlowStartEvent
+from loom.flows.calls import ActionCall
 from loom.runtime.flow import Flow
 from loom.steps.errors import WorkflowRuntimeError
 
@@ -68,6 +73,19 @@ def start_event(flow: Flow, given: Mapping[str, Any]) -> StartEvent:
         return flow._start_event(None, dict(given))
     except WorkflowRuntimeError as error:
         raise WrongUse(str(error)) from error
+
+
+def called_by(flow: Flow) -> set[str]:
+    """The workflows that a flow calls by names which stand in its document."""
+    found: set[str] = set()
+    inside: list[Any] = [json.loads(flow.document)["definition"].get("actions")]
+    while inside:
+        part = inside.pop()
+        if isinstance(part, dict) and str(part.get("type")).lower() == "workflow":
+            with suppress(ActionFailed):
+                found.add(child_name(ActionCall(action="", type="workflow", inputs=part.get("inputs"))))
+        inside.extend(part.values() if isinstance(part, dict) else part if isinstance(part, list) else ())
+    return {name for name in found if "@" not in name and not name.endswith("]")}
 
 
 def named_target(workflow: str, targets: Sequence[str]) -> tuple[str, Sequence[str]]:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from flow_samples import LOOPS, PLACES, RETRY, Work, install, iterations, log_of, paths
 from runtime_watching import Witness
+from typing_extensions import override
 
 import loom
 from loom import FlowResult
@@ -24,6 +25,30 @@ from loom.testing.faults import Crash
 ALL = os.environ.get("LOOM_FLOW_COMMITS") == "all"
 KINDS = (*LOOPS, "retry") if ALL else ("delayed", "Azure's Until", "nested", "retry")
 SIDES = (False, True)
+
+
+class HeldStore(SqliteStore):
+    """Virtual time stands still while its threads are at work, or the limits of loops would be reached by waiting."""
+
+    @override
+    async def apply(self, group: Any) -> Any:
+        with asyncio.get_running_loop().hold():  # type: ignore[attr-defined]
+            return await super().apply(group)
+
+    @override
+    async def load(self, run_id: str) -> Any:
+        with asyncio.get_running_loop().hold():  # type: ignore[attr-defined]
+            return await super().load(run_id)
+
+    @override
+    async def get(self, run_id: str) -> Any:
+        with asyncio.get_running_loop().hold():  # type: ignore[attr-defined]
+            return await super().get(run_id)
+
+    @override
+    async def stream(self, run_id: str, cursor: int, limit: int) -> Any:
+        with asyncio.get_running_loop().hold():  # type: ignore[attr-defined]
+            return await super().stream(run_id, cursor, limit)
 
 
 def new_flow(kind: str) -> loom.Flow:
@@ -39,7 +64,7 @@ def _tell(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 async def lived(kind: str, path: Path, plan: FaultPlan) -> tuple[FlowResult | None, list[str]]:
     """One process: the result and the stream's iterations, or None if it has died."""
     asyncio.get_running_loop().set_exception_handler(_tell)
-    store, crashed = FaultyStore(SqliteStore(path), plan), asyncio.Event()
+    store, crashed = FaultyStore(HeldStore(path), plan), asyncio.Event()
     store.on_crash = crashed.set
     runtime = loom.connect(store)
     runtime.register(new_flow(kind))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 from flow_samples import LOOPS, PLACES, flow, install, iterations, log_of, paths, statuses, stream, work
 from runtime_deployments import Deployment
-from runtime_watching import Witness, failure, result, until_idle, until_info, until_released, until_status
+from runtime_watching import Witness, failure, result, until, until_idle, until_info, until_released, until_status
 
 from loom import FlowEvent, LoopIterationEvent, StopEvent
 from loom.core.ticks import TickTimerFired
 from loom.steps.errors import WorkflowCancelledByUser
 
-SOON = {"interval": {"count": 0.05, "unit": "second"}}
+HALF_AN_HOUR = {"interval": {"count": 30, "unit": "minute"}}
 
 
 async def test_a_paused_loop_begins_nothing(
@@ -30,7 +29,6 @@ async def test_a_paused_loop_begins_nothing(
     witness.let("at 1")
     await until_info(runtime, "a", lambda info: info.ticks > before.ticks)
     # The body at work ended what it did, and its iteration with it. The next one has not begun.
-    await asyncio.sleep(0.05)
     assert witness.calls == ["at 0", "at 1"]
     await deployment.crash(runtime)
     runtime = await deployment.open({"flow": LOOPS["until"]()})
@@ -51,28 +49,26 @@ async def test_a_timer_that_fires_in_a_paused_run_counts_when_it_is_resumed(
     actions = {
         "both": {
             "type": "parallel",
-            "actions": {"short": {"type": "wait", "inputs": SOON}, "loop": _delayed_loop()},
+            "actions": {"short": {"type": "wait", "inputs": HALF_AN_HOUR}, "loop": _delayed_loop()},
         },
         "last": work("last"),
     }
-    runtime = await deployment.open({"flow": flow(actions)})
+    options = {"idle_timeout": 0, "lease": 100_000, "poll_interval": 0.1}
+    runtime = await deployment.open({"flow": flow(actions)}, **options)
     await runtime.start("flow", run_id="a")
     await witness.came("in loop")
     await runtime.pause("a")
-
-    async def fired() -> int:
-        return len([1 async for _, _, tick in runtime.history("a") if isinstance(tick, TickTimerFired)])
-
     await until_info(runtime, "a", lambda info: info.paused)
-    for _ in range(200):
-        if await fired() == 2:
-            break
-        await asyncio.sleep(0.01)
-    assert await fired() == 2
+    deployment.clock.ahead_s += 1801
+
+    async def fired_twice() -> bool:
+        return [isinstance(tick, TickTimerFired) async for _, _, tick in runtime.history("a")].count(True) == 2
+
+    await until(fired_twice)
     assert witness.calls == ["in loop"]
     if restarts:
         await deployment.crash(runtime)
-        runtime = await deployment.open({"flow": flow(actions)})
+        runtime = await deployment.open({"flow": flow(actions)}, **options)
         assert (await runtime.get("a")).paused
     await runtime.resume("a")
     ended = await result(await runtime.handler("a"))
@@ -81,7 +77,12 @@ async def test_a_timer_that_fires_in_a_paused_run_counts_when_it_is_resumed(
 
 def _delayed_loop() -> dict[str, Any]:
     body = {"step": work("in loop")}
-    return {"type": "doUntil", "condition": "@equals(variables('loopIndex'), 2)", "delay": SOON, "actions": body}
+    return {
+        "type": "doUntil",
+        "condition": "@equals(variables('loopIndex'), 2)",
+        "delay": HALF_AN_HOUR,
+        "actions": body,
+    }
 
 
 async def test_a_loop_is_cancelled(deployment: Deployment, witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from cli_rig import data, failure, good, loom
 
+from loom.cli.flow_views import event_words
+from loom.effects.actions.events import AnswerRefusedEvent
+
 pytestmark = pytest.mark.usefixtures("flows")
 
 HANDLERS = ("--handlers", "flow_handlers.py")
@@ -200,3 +203,48 @@ def test_a_file_of_parameters_must_hold_some(flows: Path) -> None:
     (flows / "parameters.json").write_text('{"to": "many"}')
     assert "is of type int" in failure(2, "run", "count.json", "--parameters", "parameters.json")
     assert "it takes --input" in failure(2, "run", "shop.py:Double", "--parameters", "parameters.json")
+
+
+def test_an_answer_that_was_refused_is_shown() -> None:
+    event = AnswerRefusedEvent(action="ask", reason="ok: 1 is no boolean")
+    assert event_words(event) == "Refused    an answer to ask: ok: 1 is no boolean"
+
+
+def test_doubts_about_a_flow_are_told_when_it_begins(flows: Path) -> None:
+    (flows / "doubtful.json").write_text(
+        '{"parameters": {"key": {"type": "securestring"}, "n": {"type": "int", "defaultValue": 1}},'
+        ' "actions": {"a": {"type": "compose", "inputs": "@parameters(\'key\')"}, "b": {"type": "noSuchType"}}}'
+    )
+    doubts = [
+        "Note: no value and no default for the parameters 'key'.",
+        "Note: doubtful has a warning: see `loom validate doubtful.json`.",
+    ]
+    result = loom("run", "doubtful.json", "--run-id", "d")
+    assert result.stderr.splitlines()[:2] == doubts
+    assert "Note" not in loom("run", "doubtful.json", "--run-id", "d").stderr, "it has begun before"
+    assert "Note" not in loom("run", "doubtful.json", "--quiet").stderr
+    given = loom("run", "doubtful.json", "--parameter", "KEY=x", "--run-id", "e")
+    assert given.stderr.splitlines()[0] == doubts[1]
+
+
+def test_a_flow_and_what_it_calls_run_together(flows: Path) -> None:
+    project = flows / "project"
+    child = {"actions": {"answer": {"type": "response", "inputs": {"body": "@mul(triggerBody(), 2)"}}}}
+    call = {"type": "Workflow", "inputs": {"host": {"workflow": {"id": "double"}}, "body": "@triggerBody()"}}
+    parent = {"actions": {"call": call}, "outputs": {"answer": {"value": "@body('call')"}}}
+    for name, definition in (("double", child), ("parent", parent)):
+        (project / name).mkdir(parents=True)
+        (project / name / "workflow.json").write_text(json.dumps({"definition": definition, "kind": "Stateful"}))
+    found = loom("run", "project/parent", "--also", "project", "--body", "21", "--store", "memory://")
+    assert found.exit_code == 0
+    assert found.stdout.splitlines()[-1] == "Output answer: 42"
+    assert found.stderr == ""
+
+
+def test_a_child_that_nobody_works_for_is_told(flows: Path) -> None:
+    limited = {"type": "workflow", "inputs": {"workflow": "nobody"}, "limit": {"timeout": "PT0.1S"}}
+    inner = {"type": "scope", "actions": {"call": limited}}
+    other = {"type": "workflow", "inputs": {"workflow": "@triggerBody()"}, "limit": {"timeout": "PT0.1S"}}
+    (flows / "lonely.json").write_text(json.dumps({"actions": {"inner": inner, "other": other}}))
+    note = loom("run", "lonely.json", "--store", "memory://").stderr.splitlines()[0]
+    assert note == "Note: it calls 'nobody', which nobody here works for: name the file with --also."

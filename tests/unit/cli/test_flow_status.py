@@ -40,7 +40,7 @@ def test_nested_loops_are_shown_one_in_the_other() -> None:
         '    Last Result: { ask: 1, note: { item: "a" } }\n'
         "    Current Action: ask (waitForEvent)\n"
         "      Duration: …\n"
-        "      Waits For: Go, until in 59m\n"
+        "      Waits For: Go, times out in 59m\n"
     )
     outer, each = status("n")["loops"]
     assert (outer["path"], outer["parent"], outer["type"]) == ("outer[0]", None, "until")
@@ -180,6 +180,14 @@ def test_events_may_come_before_somebody_waits_and_have_any_data() -> None:
     until_rest("s", "secret.json")
     actions = {action["name"]: action for action in status("s")["actions"]}
     assert actions["Ask"]["outputs"] == "yes"
+
+
+def test_an_event_that_nobody_waits_for_yet_is_kept_and_told() -> None:
+    good("db", "upgrade")
+    good("workflow", "start", "secret.json", "--run-id", "s", "--parameter", "key=k")
+    until_rest("s", "secret.json")
+    assert good("workflow", "send", "s", "Anser") == "Anser is stored for run s. Now it waits for Answer.\n"
+    assert good("workflow", "send", "s", "Answer") == "Answer is stored for run s.\n"
 
 
 def test_an_event_reaches_a_class_that_only_the_engine_has(flows: Path) -> None:

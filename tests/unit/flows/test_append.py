@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from immutables import Map
 
 import loom
@@ -55,3 +56,8 @@ async def test_only_arrays_can_be_appended_to() -> None:
     )
     result = await flow.run()
     assert "no array" in result.actions["push"].error["message"]
+
+
+def test_no_action_may_set_what_loops_set() -> None:
+    with pytest.raises(loom.DefinitionError, match=r"actions\.s\.inputs\.name: 'loopIndex' is set by the loops"):
+        loom.load({"actions": {"s": {"type": "setVariable", "inputs": {"name": "loopIndex", "value": 1}}}})

@@ -69,3 +69,14 @@ async def test_a_failure_names_the_action_that_failed():
     with pytest.raises(loom.FlowFailed, match="The flow ended Failed: Action 'sum', "):
         result.raise_for_status()
     assert (await loom.load({"a": {"type": "compose", "inputs": 1}}).run()).failed_action is None
+
+
+async def test_an_activity_that_is_nearly_there_is_named():
+    @loom.activity("send_invoice")
+    def send_invoice() -> None: ...
+
+    result = await loom.load({"a": {"type": "activity", "inputs": {"activityType": "send_invoce"}}}).run()
+    assert result.error["message"] == (
+        "No activity is registered as 'send_invoce'. Did you mean 'send_invoice'? "
+        "Register one with @loom.activity('send_invoce')."
+    )

@@ -63,7 +63,7 @@ class HttpPolicy:
         """A policy from entries as the environment variable has them: hosts, host:port, networks, or `*`."""
         hosts: set[str] = set()
         networks: list[Network] = []
-        for entry in filter(None, (text.strip() for text in entries)):
+        for entry in filter(None, map(_without_scheme, entries)):
             network = _network(entry)
             if network is not None:
                 networks.append(network)
@@ -153,6 +153,12 @@ def _network(entry: str) -> Network | None:
         return ip_network(entry.removeprefix("[").removesuffix("]"), strict=False)
     except ValueError:
         return None
+
+
+def _without_scheme(entry: str) -> str:
+    """The host, with its port if it has one, of an entry that may be a whole address: `http://localhost:8080/`."""
+    _, found, rest = entry.strip().partition("://")
+    return rest.partition("/")[0] if found else entry.strip()
 
 
 def _normal(host: str) -> str:

@@ -22,12 +22,20 @@ _BODIES = frozenset({"then", "do", "steps"})
 """What other languages call the actions inside."""
 
 
+_POLICY = {"type", "count", "interval", "minimumInterval", "maximumInterval", "maxInterval", "on"}
+_INSIDE = {"limit": {"count", "timeout"}, "retry": _POLICY, "retryPolicy": _POLICY}
+"""What objects have in them that any action may have."""
+
+
 def check_keys(low: Lowering, source: Source) -> None:
     """Warn of keys of an action, and of its inputs, that look like the misspelt name of a field."""
     kind = ACTION_TYPES[source.type]
     own = {field.name for field in kind.fields}
     in_action = own if kind.home == "action" or source.loom else set()
     _check(low, source.path, source.data, {*EVERYWHERE, *in_action})
+    for name, known in _INSIDE.items():
+        if isinstance(inside := source.data.get(name), dict):
+            _check(low, at(source.path, name), inside, known)
     inputs = source.data.get("inputs")
     if isinstance(inputs, dict) and own:
         _check(low, at(source.path, "inputs"), inputs, own)

@@ -68,11 +68,15 @@ def _declare(action: Action, name: Located) -> None:
     action.low.assigned.append((action.index, name))
     if "@" in name.value:
         return
+    _refuse_reserved(action, name)
+    action.low.variables[name.value.lower()] = name.value
+
+
+def _refuse_reserved(action: Action, name: Located) -> None:
     key = name.value.lower()
     if action.loom and (key in _RESERVED or key.endswith(tuple(f"_{one}" for one in _RESERVED))):
         message = f"'{name.value}' is set by the loops themselves, so no variable may have this name"
         action.low.problems.error(name.path, message)
-    action.low.variables[key] = name.value
 
 
 def _type(action: Action, part: Located) -> str:
@@ -88,6 +92,7 @@ def set_variable(action: Action) -> Lowered:
     """Another value for a variable; in Loom's dialect its first one, if nobody has declared it."""
     part = action.source.input("name")
     if action.loom and part is not None and isinstance(part.value, str) and "@" not in part.value:
+        _refuse_reserved(action, part)
         action.low.variables.setdefault(part.value.lower(), part.value)
     return Lowered(SetVariable(name=_name(action), value=_value(action), creates=action.loom))
 

@@ -76,7 +76,7 @@ class DurableRuntime(ScheduledRuns):
         self._handles: dict[str, WeakSet[RunHandle]] = {}
         self._triggered: set[str] = set()
         self._open = False
-        allowed = self._settings.http_allow
+        allowed = self._settings.allowed_hosts
         self.services = Services(
             http=HttpPolicy.allowing(*allowed) if allowed is not None else None, actors=StoredActors(self)
         )

@@ -20,12 +20,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How often the store is looked at, beside the news that it gives."""
     retention: float | None = None
     """How long ended runs are kept; None: for ever."""
-    http_allow: tuple[str, ...] | list[str] | None = None
-    """Hosts, addresses and networks that HTTP actions may reach though they are not public; None: `LOOM_HTTP_ALLOW`."""
+    http_allow: tuple[str, ...] | list[str] | str | None = None
+    """Hosts, addresses and networks, or a comma list, that HTTP actions may reach though they are not public; None:
+    `LOOM_HTTP_ALLOW`."""
     schedules: bool = True
     """See to the schedules that the triggers of registered flows ask for."""
     prune: bool = False
     """Drop the ticks and events that a snapshot covers: the past cannot be looked at any more."""
+
+    @property
+    def allowed_hosts(self) -> tuple[str, ...] | None:
+        """`http_allow` as a list."""
+        given = self.http_allow
+        return tuple(given.split(",")) if isinstance(given, str) else tuple(given) if given is not None else None
 
     def __post_init__(self) -> None:
         for name in ("idle_timeout", "retention"):
@@ -35,5 +42,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for name in ("lease", "poll_interval"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}.")
+        if not isinstance(self.http_allow, tuple | list | str | None):
+            raise TypeError(f"http_allow must be a list of hosts, such as ['localhost:8080'], got {self.http_allow!r}.")
         if self.max_in_memory is not None and self.max_in_memory < 1:
             raise ValueError(f"max_in_memory must be at least 1, got {self.max_in_memory}.")

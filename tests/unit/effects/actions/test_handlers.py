@@ -206,7 +206,7 @@ async def test_connectors_get_their_inputs(host: ActionHost) -> None:
 async def test_a_type_that_nobody_registered(host: ActionHost) -> None:
     outcome = await host.run(call_of("sendtobatch", {}, secure=True))
     assert (outcome.status, outcome.code) == ("Failed", "ActionTypeNotSupported")
-    assert '@loom.action("sendtobatch")' in outcome.message
+    assert '@loom.action("SendToBatch")' in outcome.message
 
 
 async def test_built_in_types_can_be_stubbed(host: ActionHost) -> None:

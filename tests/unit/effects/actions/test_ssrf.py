@@ -108,6 +108,9 @@ def test_only_the_good_addresses_of_a_host_are_used() -> None:
         ("[::1]", "localhost", 80, "::1", True),
         ("fd00::/8", "x", 80, "fd12::1", True),
         ("*", "x", 80, "169.254.169.254", True),
+        ("http://localhost:8080/api", "localhost", 8080, "127.0.0.1", True),
+        ("http://localhost:8080/api", "localhost", 8081, "127.0.0.1", False),
+        ("https://10.0.0.5", "x", 443, "10.0.0.5", True),
         ("", "x", 80, "127.0.0.1", False),
     ],
 )
