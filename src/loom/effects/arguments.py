@@ -12,6 +12,12 @@ from typing import Any
 from loom.steps.events import Event
 
 
+class EventName(str):
+    """An event by its name, for those who wait for what may be of any class."""
+
+    __slots__ = ()
+
+
 def event_class(what: str, given: Any) -> type[Event]:
     """An event class, or an error that says what was given instead."""
     if isinstance(given, type) and issubclass(given, Event):

@@ -25,7 +25,7 @@ from loom.core.ticks import (
     WorkflowTick,
 )
 from loom.effects import spans
-from loom.effects.arguments import event_class, event_object, seconds
+from loom.effects.arguments import EventName, event_class, event_object, seconds
 from loom.effects.child_runs import check_nesting, result_of_child
 from loom.effects.collecting import Collector
 from loom.effects.convert import MissingTypeError, exception_of, failure_of
@@ -232,7 +232,7 @@ class StepExecution:
 
     def wait(
         self,
-        event_type: type[Event] | str,
+        event_type: type[Event] | EventName,
         waiter_event: Event | None,
         waiter_id: str | None,
         requirements: dict[str, Any],
@@ -243,8 +243,9 @@ class StepExecution:
         """
 
         def begin() -> tuple[TickAwaitEvent, str]:
-            cls = Event if isinstance(event_type, str) else event_class("wait_for_event", event_type)
-            name = event_type if isinstance(event_type, str) else wire_name(cls)
+            by_name = isinstance(event_type, EventName)
+            cls = Event if by_name else event_class("wait_for_event", event_type)
+            name = str(event_type) if by_name else wire_name(cls)
             limit = seconds("wait_for_event(timeout=...)", timeout_s) if timeout_s is not None else None
             convert = self.host.convert
             awaited = convert.text(waiter_id or self._default_waiter_id(name, requirements))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from loom.effects.actions.events import AnswerRefusedEvent
 from loom.effects.actions.outcomes import ActionFailed, time_left, timed_out
 from loom.effects.actions.plain import plain
+from loom.effects.arguments import EventName
 from loom.effects.flow_events import FlowEvent
 from loom.expressions.dotnet.durations import parse_duration
 from loom.expressions.errors import FunctionError
@@ -41,7 +42,7 @@ async def wait_action(execution: StepExecution, call: ActionCall, services: Serv
             return timed_out(call)
         try:
             event = await execution.wait(
-                name,
+                EventName(name),
                 asked,
                 f"action:{call.key or call.action}",
                 requirements,
