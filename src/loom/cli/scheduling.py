@@ -178,9 +178,12 @@ def _when(found: ScheduleInfo) -> str:
 
 
 def _fields(found: ScheduleInfo) -> dict[str, Any]:
-    """A schedule for programs."""
+    """A schedule for programs and people. Which parameters are secret only the flow knows: none is shown."""
+    from loom.flows.records import MASK
+
     fields = {name: getattr(found, name) for name in found.__struct_fields__}
-    return {**fields, "next_at": _iso(found.next_at), "last_at": _iso(found.last_at)}
+    hidden = dict.fromkeys(found.parameters, MASK) if found.parameters else found.parameters
+    return {**fields, "parameters": hidden, "next_at": _iso(found.next_at), "last_at": _iso(found.last_at)}
 
 
 def _iso(at: Any) -> str | None:

@@ -62,7 +62,7 @@ def test_a_recurrence_and_a_time_zone() -> None:
 def test_parameters_and_variables_are_for_flows() -> None:
     arguments = ["schedule", "create", "f", "flow", "--every", "1h", "--input", "[1]"]
     made = data(*arguments, "--parameter", "p=1", "--variable", "v=word")
-    assert (made["input"], made["parameters"], made["variables"]) == ([1], {"p": 1}, {"v": "word"})
+    assert (made["input"], made["parameters"], made["variables"]) == ([1], {"p": "*** secure ***"}, {"v": "word"})
 
 
 def test_what_is_given_wrongly_is_said() -> None:
