@@ -1,4 +1,4 @@
-"""Lets the law modules import `strategies`, which stands beside them."""
+"""Lets the law modules import what stands beside them, and `dying_sqlite`, which all tests share."""
 
 from __future__ import annotations
 
@@ -6,3 +6,4 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
