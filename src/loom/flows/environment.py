@@ -12,11 +12,12 @@ from loom.expressions.errors import FunctionError
 from loom.flows.operation import Operation
 from loom.flows.program import Node
 from loom.flows.records import record_dict, result_of
+from loom.flows.state import Frame
 from loom.flows.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from loom.flows.program import Program
-    from loom.flows.state import Frame, LoopState, Record
+    from loom.flows.state import LoopState, Record
     from loom.flows.walk import Walk
 
 LOOP_VARIABLES = {"loopindex", "loopcount", "loopresult", "loopstarttime"}
@@ -34,8 +35,8 @@ class FlowEnvironment:
 
     def __init__(self, walk: Walk) -> None:
         self._walk = walk
-        self._node: Node = None  # type: ignore[assignment]  # it stands somewhere before anything is asked
-        self._frame: Frame = None  # type: ignore[assignment]
+        self._node = _BEHIND
+        self._frame = _NOWHERE
         self._loop: LoopState | None = None
         self._current: Record | None = None
         self._element: Any = None
@@ -230,6 +231,7 @@ class FlowEnvironment:
         return self._walk.random_below(limit)
 
 
+_NOWHERE = Frame(0, 0, -1, 0, 0, 0, 0.0)
 _BEHIND = Node(-1, "outputs", "outputs", "outputs", 0, Operation())
 
 

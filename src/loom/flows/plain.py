@@ -135,4 +135,5 @@ def _number(value: float | Decimal) -> float | str:
 def _key(key: Any, path: str) -> str:
     if not isinstance(key, str):
         raise ValueError(f"{path} has the key {key!r}, and keys must be text.")
-    return plain_value(key)  # type: ignore[no-any-return]
+    cleaned_key: str = plain_value(key)
+    return cleaned_key

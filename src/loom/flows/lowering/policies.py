@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from loom.expressions.errors import FunctionError
 from loom.flows.diagnostics import at
@@ -12,7 +12,8 @@ from loom.flows.lowering.sources import Located, Source
 from loom.flows.program import RetryPolicy, StaticResult
 from loom.flows.schemas_table import is_call, retries_by_default
 
-_TYPES = ("none", "fixed", "exponential", "default")
+PolicyType = Literal["none", "fixed", "exponential", "default"]
+_TYPES: dict[str, PolicyType] = {name: name for name in get_args(PolicyType)}
 _MAX_RETRIES = 90
 _SHORTEST_S, _LONGEST_S = 5.0, 86_400.0
 _AZURE = RetryPolicy("exponential", 4, 7.0, 5.0, 3_600.0, azure=True)
@@ -64,11 +65,12 @@ class _Reader:
             on=self._on(),
         )
 
-    def _type(self) -> Literal["none", "fixed", "exponential", "default"]:
+    def _type(self) -> PolicyType:
         part = self._part.child("type")
         name = part.value.lower() if part is not None and isinstance(part.value, str) else "exponential"
-        if name in ("none", "fixed", "exponential", "default"):
-            return name  # type: ignore[return-value]
+        known = _TYPES.get(name)
+        if known is not None:
+            return known
         if part is not None and self._literal(part, "exponential"):
             hint = self._action.low.problems.near(name, _TYPES)
             self._action.low.problems.error(part.path, f"{part.value!r} is no type of a retry policy", hint)
