@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from loom.effects.actions.plain import NotPlainData, plain
 from loom.effects.flow_convert import FlowStartEvent
 from loom.flows.checks import body_problems, parameter_problems
 from loom.flows.document import document_text
@@ -106,7 +107,7 @@ class Flow(Workflow):
         for key in ("parameters", "variables", "headers"):
             if not isinstance(kwargs.get(key, {}), dict):
                 raise WorkflowRuntimeError(f"{key} must be a dict of values by name.")
-        values = {key: plain_value(value, key) for key, value in kwargs.items()}
+        values = {key: _as_data(value, key) for key, value in kwargs.items()}
         problems = parameter_problems(self.program, values.get("parameters", {}))
         problems += body_problems(self.program, values.get("trigger", ""), values.get("body"))
         if problems:
@@ -130,6 +131,17 @@ class Flow(Workflow):
     @override
     def __repr__(self) -> str:
         return f"<Flow {self.name!r}, {len(self.program.nodes)} actions, version {self.digest[:12]}>"
+
+
+def _as_data(value: Any, key: str) -> Any:
+    """What a run is given, as JSON data. Models, dataclasses and dates have a form in it; a ValueError for the rest."""
+    try:
+        return plain_value(value, key)
+    except ValueError as error:
+        try:
+            return plain_value(plain(value), key)
+        except NotPlainData:
+            raise error from None
 
 
 def seed_of(run_id: str) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 import loom
 from loom.steps.errors import WorkflowRuntimeError
@@ -41,3 +43,16 @@ async def test_a_stored_start_is_refused_before_it_is_stored() -> None:
             await runtime.start("checked", {"id": None}, run_id="r")
         with pytest.raises(loom.RunNotFound):
             await runtime.get("r")
+
+
+class Order(BaseModel):
+    id: int
+    due: date
+
+
+async def test_models_and_dates_are_data() -> None:
+    flow = loom.load({"actions": {"echo": {"type": "compose", "inputs": "@triggerBody()"}}})
+    result = await flow.run(body={"orders": [Order(id=3, due=date(2026, 1, 2))]})
+    assert result.actions["echo"].outputs == {"orders": [{"id": 3, "due": "2026-01-02"}]}
+    with pytest.raises(ValueError, match=r"body\.x is a object, which JSON has no form for"):
+        flow.run(body={"x": object()})
