@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 from loom.steps import ports as _ports
 
 if TYPE_CHECKING:
+    from loom.client.connection import Client
+    from loom.client.errors import ClientError
+    from loom.client.sync import SyncClient
     from loom.effects.actions.handlers import ActionContext, action, activity, actor, ai_provider
     from loom.effects.flow_events import FlowEvent, LoopIterationEvent
     from loom.effects.flow_result import FlowFailed, FlowResult
@@ -31,6 +34,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ActionContext": "loom.effects.actions.handlers",
+    "Client": "loom.client.connection",
+    "ClientError": "loom.client.errors",
     "Context": "loom.steps.context",
     "DefinitionError": "loom.flows.diagnostics",
     "Event": "loom.steps.events",
@@ -48,6 +53,7 @@ _HOMES = {
     "StartEvent": "loom.steps.events",
     "StopEvent": "loom.steps.events",
     "StoreUnavailable": "loom.store.errors",
+    "SyncClient": "loom.client.sync",
     "Workflow": "loom.steps.workflow",
     "WorkflowHandler": "loom.steps.handler",
     "action": "loom.effects.actions.handlers",
@@ -60,11 +66,13 @@ _HOMES = {
     "step": "loom.steps.decorators",
 }
 
-_ROOMS = frozenset({"compat", "expressions", "testing"})
+_ROOMS = frozenset({"client", "compat", "expressions", "testing"})
 """Packages that are reached as attributes, without importing them by name first."""
 
 __all__ = [
     "ActionContext",
+    "Client",
+    "ClientError",
     "Context",
     "DefinitionError",
     "Event",
@@ -82,6 +90,7 @@ __all__ = [
     "StartEvent",
     "StopEvent",
     "StoreUnavailable",
+    "SyncClient",
     "Workflow",
     "WorkflowHandler",
     "action",

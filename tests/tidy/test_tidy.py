@@ -114,6 +114,8 @@ def test_package_marks_itself_typed() -> None:
 # The author's API. A name leaves this list only with a major version.
 PUBLIC_NAMES = [
     "ActionContext",
+    "Client",
+    "ClientError",
     "Context",
     "DefinitionError",
     "Event",
@@ -131,6 +133,7 @@ PUBLIC_NAMES = [
     "StartEvent",
     "StopEvent",
     "StoreUnavailable",
+    "SyncClient",
     "Workflow",
     "WorkflowHandler",
     "action",

@@ -1,6 +1,5 @@
-"""Records, ticks and what stands on a stream, as words for people and as plain data for programs.
-
-No class of the author's is needed: what is stored of an event is read as it is. May import loom.core and loom.flows.
+"""Records, ticks and what stands on a stream, as words for people. May import loom.core, loom.flows and
+loom.runtime.
 """
 
 from __future__ import annotations
@@ -8,13 +7,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-from immutables import Map
-
 from loom.cli.flow_records import flow_record_words
-from loom.cli.shown import iso, span
-from loom.core.persistent import Fifo
-from loom.core.records import EventKind, EventRecord
+from loom.cli.shown import span
+from loom.core.records import EventRecord
 from loom.core.reports import FailedReport, IdleReport, StepReport, TimedOutReport, UnhandledReport
 from loom.core.ticks import (
     TickAddEvent,
@@ -38,6 +33,7 @@ from loom.core.ticks import (
     TickTimerFired,
 )
 from loom.flows.calls import ActionOutcome
+from loom.runtime.plain import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,49 +43,6 @@ if TYPE_CHECKING:
     from loom.core.ticks import Source, WorkflowTick
 
 _MAX_FIELDS = 200
-_MODEL = "__is_pydantic"
-_TIMES = frozenset({"at", "since", "deadline", "due", "idle_since", "timestamp", "first_at"})
-
-
-def fields_of(record: EventRecord) -> Any:
-    """The fields of an event as they are stored: a dict, or the text of a serializer of the workflow's own."""
-    body = record.body
-    if not isinstance(body, str):
-        return plain(body)
-    try:
-        # Python's words for numbers that JSON lacks would spoil what is printed.
-        stored = json.loads(body, parse_constant=str)
-    except (ValueError, RecursionError):
-        return body
-    if not isinstance(stored, dict) or not stored.get(_MODEL) or not isinstance(stored.get("value"), dict):
-        return stored
-    fields = dict(stored["value"])
-    extras = fields.pop("_data", None)
-    return {**fields, **extras} if isinstance(extras, dict) else fields
-
-
-def plain(value: Any) -> Any:
-    """A value of the engine as JSON has it: events with their type and fields, times as dates."""
-    match value:
-        case EventRecord():
-            return {"type": value.kind.name, "fields": fields_of(value)}
-        case EventKind():
-            return value.name
-        case Fifo() | list() | tuple():
-            return [plain(item) for item in value]
-        case msgspec.Struct():
-            fields = {name: getattr(value, name) for name in value.__struct_fields__}
-            return {name: _named(name, item) for name, item in fields.items()}
-        case Map() | dict():
-            return {str(key): plain(item) for key, item in sorted(value.items(), key=lambda pair: str(pair[0]))}
-        case None | bool() | int() | float() | str():
-            return value
-        case _:
-            return str(value)
-
-
-def _named(name: str, value: Any) -> Any:
-    return iso(value) if name in _TIMES and isinstance(value, float) else plain(value)
 
 
 def event_words(record: EventRecord | None) -> str:

@@ -1,101 +1,19 @@
-"""A run of a flow in detail, for `loom workflow status`. May import loom.flows, loom.runtime and loom.store."""
+"""A run of a flow in detail, for `loom workflow status`. May import loom.flows and loom.runtime."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from loom.cli.flow_words import result_words, status_lines, type_words
-from loom.cli.shown import ago, iso, print_line, print_table, span
-from loom.core.records import EventRecord
+from loom.cli.shown import ago, print_line, print_table, span
 from loom.core.state import CHILD_RUN
-from loom.flows.calls import FlowEnd
-from loom.flows.planner import FlowPlanner
-from loom.flows.progress import (
-    ActionProgress,
-    ActionState,
-    LoopProgress,
-    action_list,
-    action_progress,
-    ended_actions,
-    loop_progress,
-    preview,
-)
-from loom.flows.records import MASK
-from loom.flows.state import FlowPlan
-from loom.runtime.code import planner_for
-from loom.store import codec
 
 if TYPE_CHECKING:
-    from loom.core.state import BrokerState
-    from loom.flows.program import Program
+    from loom.flows.progress import ActionState
+    from loom.runtime.details import FlowStatus
     from loom.runtime.durable.info import RunInfo
-    from loom.runtime.durable.runtime import DurableRuntime
 
-_TIMES = ("start_time", "next_iteration_at", "since", "due", "started", "ended")
 _ENDS = {"completed": "Succeeded", "failed": "Failed", "cancelled": "Cancelled"}
-
-
-class FlowStatus(msgspec.Struct, frozen=True):
-    """How far a flow is."""
-
-    at: float
-    loops: list[LoopProgress]
-    under_way: list[ActionProgress]
-    actions: list[ActionState]
-    variables: dict[str, Any]
-    error: dict[str, Any] | None = None
-    """What made it fail."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """The same for programs."""
-        return {
-            "loops": [_plain(loop) for loop in self.loops],
-            "under_way": [_plain(action) for action in self.under_way],
-            "actions": [_plain(action) for action in self.actions],
-            "variables": self.variables,
-        }
-
-
-async def program_of_run(runtime: DurableRuntime, run_id: str) -> Program | None:
-    """The program that a run follows: that of the document it was started with. None for a workflow in Python."""
-    digest = (await runtime.row(run_id)).document
-    text = await runtime.store.document(digest) if digest is not None else None
-    planner = planner_for(text)
-    return planner.program if isinstance(planner, FlowPlanner) else None
-
-
-async def end_of_run(runtime: DurableRuntime, run_id: str) -> FlowEnd | None:
-    """What a flow ended with, which is the last thing on its stream; None while it runs."""
-    head = (await runtime.row(run_id)).head
-    if head.status == "running" or not head.events:
-        return None
-    chunks = await runtime.store.stream(run_id, head.events - 1, 1)
-    last = codec.decode_published(run_id, chunks[-1])[-1] if chunks else None
-    return last.body if isinstance(last, EventRecord) and isinstance(last.body, FlowEnd) else None
-
-
-def flow_status(program: Program, state: BrokerState, at: float, end: FlowEnd | None) -> FlowStatus | None:
-    """What the state of a run says, or what it has ended with."""
-    if end is not None:
-        return FlowStatus(at, [], [], ended_actions(program, end), end.variables, end.error)
-    plan = state.plan
-    if not isinstance(plan, FlowPlan):
-        return None
-    variables = {
-        variable.name: MASK if key in program.secure_variables else preview(variable.whole())
-        for key, variable in sorted(plan.variables.items())
-    }
-    is_over = state.outcome is not None
-    loops = [] if is_over else loop_progress(program, plan, at)
-    under_way = [] if is_over else action_progress(program, plan)
-    return FlowStatus(at, loops, under_way, action_list(program, plan), variables)
-
-
-def _plain(shown: msgspec.Struct) -> dict[str, Any]:
-    found = msgspec.structs.asdict(shown)
-    return {name: iso(value) if name in _TIMES else value for name, value in found.items()}
 
 
 def print_flow_status(info: RunInfo, found: FlowStatus, waiters: list[dict[str, Any]], with_actions: bool) -> None:

@@ -132,11 +132,12 @@ def events(run_id: str, after: int, internal: bool, follow: bool, store: str, as
 @json_option
 def history(run_id: str, start: int, limit: int | None, store: str, as_json: bool) -> None:
     """Print what happened to a run, one tick per line. Data of a flow that is secure is masked."""
-    from loom.cli.describe import plain, tick_words
-    from loom.cli.flow_status import program_of_run
-    from loom.cli.masking import Masking
+    from loom.cli.describe import tick_words
     from loom.cli.session import client, perform
-    from loom.cli.shown import clock, iso, print_json, print_line
+    from loom.cli.shown import clock, print_json, print_line
+    from loom.runtime.details import program_of_run
+    from loom.runtime.masking import Masking
+    from loom.runtime.plain import iso, plain
 
     collected: list[dict[str, Any]] = []
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -61,11 +61,6 @@ def clean(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
-
-
-def iso(moment: float | None) -> str | None:
-    """A time of the engine for programs."""
-    return None if moment is None else datetime.fromtimestamp(moment, tz=UTC).isoformat().replace("+00:00", "Z")
 
 
 def clock(moment: float) -> str:

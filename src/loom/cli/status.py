@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from loom.cli.flow_status import end_of_run, flow_status, program_of_run
 from loom.cli.problems import Problem
-from loom.cli.shown import ago, clean, iso, print_line, print_table
-from loom.core.state import EMPTY_WORKER
-from loom.effects.convert import waiter_dict
+from loom.cli.shown import ago, clean, print_line, print_table
+from loom.runtime.details import end_of_run, flow_status, program_of_run, shown_waiter, state_details
 from loom.store.errors import CorruptRecord
 
 if TYPE_CHECKING:
-    from loom.cli.flow_status import FlowStatus
-    from loom.core.reports import WaiterReport
-    from loom.core.state import BrokerState, InternalStepWorkerState
+    from loom.runtime.details import FlowStatus
     from loom.runtime.durable.info import RunInfo
     from loom.runtime.durable.runtime import DurableRuntime
 
@@ -29,19 +25,8 @@ _MAX_SHOWN = 20
 def info_dict(info: RunInfo) -> dict[str, Any]:
     """What the row of a run says, for programs."""
     found: dict[str, Any] = msgspec.to_builtins(info)
-    found["active_waiters"] = [_waiter(waiter) for waiter in found["active_waiters"]]
+    found["active_waiters"] = [shown_waiter(waiter) for waiter in found["active_waiters"]]
     return found
-
-
-def _waiter(waiter: dict[str, Any]) -> dict[str, Any]:
-    return {**waiter, "since": iso(waiter["since"]), "deadline": iso(waiter["deadline"])}
-
-
-def _waiters(state: BrokerState) -> tuple[WaiterReport, ...]:
-    """As the row of the run has them, but all: steps that take answers count when the run is idle."""
-    if not state.is_running or not (state.idle_since is not None or state.waiting.index or state.children):
-        return ()
-    return state.waiter_reports()
 
 
 async def status_of(
@@ -58,43 +43,12 @@ async def status_of(
         raise Problem(str(error)) from error
     except CorruptRecord as error:
         return None, {**found, "damaged": str(error)}
-    found |= _details(state)
+    found |= state_details(state)
     if program is None:
         return None, found
     at = runtime.now() if tick is None and info.status == "running" else state.at
     flow = flow_status(program, state, at, await end_of_run(runtime, info.run_id) if tick is None else None)
     return flow, found | (flow.as_dict() if flow is not None else {})
-
-
-def _details(state: BrokerState) -> dict[str, Any]:
-    timers = sorted(state.timers.items(), key=lambda pair: (pair[1].due, pair[0]))
-    return {
-        "active_waiters": [_waiter(waiter_dict(report)) for report in _waiters(state)],
-        "steps": [
-            _step(spec.name, worker)
-            for spec in state.config.steps
-            if (worker := state.workers.get(spec.name, EMPTY_WORKER)) is not EMPTY_WORKER
-        ],
-        "timers": [
-            {"timer": number, "due": iso(timer.due), "purpose": timer.purpose, "step": timer.step or None}
-            for number, timer in timers
-        ],
-        "kept": [{"event_type": name, "count": len(state.waiting.kept[name])} for name in sorted(state.waiting.kept)],
-        "children": [
-            {"run_id": child.run_id, "workflow": child.workflow, "step": child.step, "since": iso(child.since)}
-            for _, child in sorted(state.children.items())
-        ],
-    }
-
-
-def _step(name: str, worker: InternalStepWorkerState) -> dict[str, Any]:
-    return {
-        "step": name,
-        "executing": len(worker.in_progress),
-        "waiting": len(worker.suspended),
-        "queued": len(worker.queue),
-        "delayed": len(worker.delayed),
-    }
 
 
 def print_status(info: RunInfo, found: dict[str, Any], now: float) -> None:

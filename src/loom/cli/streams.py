@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from loom.cli.describe import fields_of, plain, published_type, published_words
+from loom.cli.describe import published_type, published_words
 from loom.core.records import EventRecord
 from loom.runtime.endings import is_ending, is_internal
+from loom.runtime.plain import fields_of, plain
 from loom.store import codec
 
 if TYPE_CHECKING:

@@ -44,6 +44,11 @@ def read_text(serializer: BaseSerializer, text: str) -> Any:
         raise MissingTypeError(missing) from error
 
 
+def kept_text(kept: str) -> str:
+    """What the serializer has written of a value in the store, without the sign that says how to read it."""
+    return kept[1:]
+
+
 def _missing_in(error: ValidationError) -> str | None:
     """The name of a class that some part of a model needs, if that is why it cannot be read."""
     for detail in error.errors(include_url=False, include_input=False):

@@ -10,10 +10,12 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from loom.store.entries import check_names
 from loom.store.errors import StoreUnavailable
+from loom.store.memory_entries import MemoryEntries
 from loom.store.memory_tables import Tables
 from loom.store.memory_transaction import Transaction
-from loom.store.records import Member
+from loom.store.records import Entry, Member
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,6 +37,7 @@ class MemoryDatabase:
 
     def __init__(self) -> None:
         self.tables = Tables()
+        self.entries = MemoryEntries()
         self.leases: dict[int, Lease] = {}
         """Of the members, by fence."""
         self.last_fence = 0
@@ -145,9 +148,9 @@ class MemoryStore:
         return run.row if run is not None else None
 
     async def find(self, query: RunQuery) -> list[RunRow]:
-        """The rows that match, newest first."""
+        """The rows that match."""
         found = [run.row for run in self._opened().tables.runs.values() if _matches(run.row, query)]
-        found.sort(key=_age, reverse=True)
+        found.sort(key=_age, reverse=not query.oldest_first)
         return found[: query.limit]
 
     async def load(self, run_id: str) -> StoredRun | None:
@@ -194,6 +197,32 @@ class MemoryStore:
         saving.save_document(digest, data, self._now())
         database.tables = saving.finish()
 
+    async def put_entry(
+        self, kind: str, key: str, data: bytes, *, expires_at: float | None = None, expect: int | None = None
+    ) -> int | None:
+        """Keep an entry, if the one that is there is as expected."""
+        check_names(kind, key)
+        return self._opened().entries.put(Entry(kind, key, 0, data, expires_at), expect, self._now())
+
+    async def entry(self, kind: str, key: str) -> Entry | None:
+        """An entry, unless it has expired."""
+        check_names(kind, key)
+        return self._opened().entries.get(kind, key, self._now())
+
+    async def entries(self, kind: str, after: str = "", limit: int = 100) -> list[Entry]:
+        """The entries of a kind behind a key, in the order of keys."""
+        check_names(kind, after or "-")
+        return self._opened().entries.page(kind, after, limit, self._now())
+
+    async def drop_entry(self, kind: str, key: str, expect: int | None = None) -> bool:
+        """Delete an entry, if it is as expected."""
+        check_names(kind, key)
+        return self._opened().entries.drop(kind, key, expect, self._now())
+
+    async def drop_expired(self, now: float, limit: int = 1000) -> int:
+        """Delete entries that have expired by `now`."""
+        return self._opened().entries.drop_expired(now, limit)
+
     async def counts(self) -> dict[str, int]:
         """How many runs there are by status, plus `idle` and `owned`."""
         found = dict.fromkeys(("running", "completed", "failed", "cancelled", "idle", "owned"), 0)
@@ -227,16 +256,26 @@ def _matches(row: RunRow, query: RunQuery) -> bool:
     """Whether every condition that is given holds."""
     head = row.head
     return (
-        (query.status is None or head.status == query.status)
-        and (query.workflow is None or row.workflow == query.workflow)
+        (query.statuses is None or head.status in query.statuses)
+        and (query.workflows is None or row.workflow in query.workflows)
         and (query.parent is None or row.parent == query.parent)
         and (query.paused is None or head.paused == query.paused)
         and (query.parked is None or (head.parked is not None) == query.parked)
         and (query.waiting_for is None or query.waiting_for in head.waiting_for)
-        and (query.after is None or _age(row) < query.after)
+        and _time_matches(row, query)
         and _idle_matches(head.idle_since, query)
         and all(row.tags.get(key) == value for key, value in query.tags.items())
     )
+
+
+def _time_matches(row: RunRow, query: RunQuery) -> bool:
+    if query.created_after is not None and row.created_at <= query.created_after:
+        return False
+    if query.created_before is not None and row.created_at >= query.created_before:
+        return False
+    if query.after is None:
+        return True
+    return _age(row) > query.after if query.oldest_first else _age(row) < query.after
 
 
 def _idle_matches(idle_since: float | None, query: RunQuery) -> bool:

@@ -12,6 +12,9 @@ The contract, which the conformance suite checks on every store:
    process at once. Without ids it means: look at everything.
 5. A read sees one consistent moment.
 6. The document of a run is there for as long as the run is, however many others come and go that share it.
+7. Entries are written one by one, by any process, member or not. What a put or a drop returned is durable; of several
+   that expect the same version, one takes place. An expired entry is as good as none. A kind or a key that is empty,
+   longer than 200 characters or no text is a `ValueError`.
 
 May import the records and operations beside it.
 """
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from loom.store.operations import Operation, Result
-    from loom.store.records import Chunk, Mail, Member, RunQuery, RunRow, StoredRun
+    from loom.store.records import Chunk, Entry, Mail, Member, RunQuery, RunRow, StoredRun
 
 
 class Store(Protocol):
@@ -101,6 +104,30 @@ class Store(Protocol):
 
     async def save_document(self, digest: str, data: bytes) -> None:
         """Keep a definition for good, whether or not a run has it. A text that is stored under this digest stays."""
+        ...
+
+    async def put_entry(
+        self, kind: str, key: str, data: bytes, *, expires_at: float | None = None, expect: int | None = None
+    ) -> int | None:
+        """Keep an entry and give its new version. With `expect` only if its version is this one, or there is none
+        (`ABSENT`); else nothing happens, and the result is None.
+        """
+        ...
+
+    async def entry(self, kind: str, key: str) -> Entry | None:
+        """An entry, unless it has expired."""
+        ...
+
+    async def entries(self, kind: str, after: str = "", limit: int = 100) -> list[Entry]:
+        """The entries of a kind whose keys are behind one, in the order of keys by code points."""
+        ...
+
+    async def drop_entry(self, kind: str, key: str, expect: int | None = None) -> bool:
+        """Delete an entry. False if there is none, or its version is not the expected one."""
+        ...
+
+    async def drop_expired(self, now: float, limit: int = 1000) -> int:
+        """Delete entries that have expired by `now`, the oldest first. Says how many; if `limit`, there may be more."""
         ...
 
     async def counts(self) -> dict[str, int]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
 RunStatus = Literal["running", "completed", "failed", "cancelled"]
+
+NameT = TypeVar("NameT", bound=str)
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -111,8 +113,10 @@ class StoredRun(msgspec.Struct, frozen=True):
 class RunQuery(msgspec.Struct, frozen=True):
     """Which runs to list: all conditions that are given must hold. Newest first, by (created_at, run_id)."""
 
-    status: RunStatus | None = None
-    workflow: str | None = None
+    status: RunStatus | tuple[RunStatus, ...] | None = None
+    """This one, or one of these: none at all, if the tuple is empty."""
+    workflow: str | tuple[str, ...] | None = None
+    """This one, or one of these."""
     idle: bool | None = None
     """True: `idle_since` is set; False: it is not."""
     idle_before: float | None = None
@@ -124,9 +128,41 @@ class RunQuery(msgspec.Struct, frozen=True):
     parent: str | None = None
     paused: bool | None = None
     parked: bool | None = None
+    created_after: float | None = None
+    """Created later than this time."""
+    created_before: float | None = None
+    """Created earlier than this time."""
+    oldest_first: bool = False
+    """The other way round."""
     after: tuple[float, str] | None = None
-    """Continue behind this (created_at, run_id)."""
+    """Continue behind this (created_at, run_id), in the order asked for."""
     limit: int = 100
+
+    @property
+    def statuses(self) -> tuple[RunStatus, ...] | None:
+        """Those that match, each once; None for all."""
+        return None if self.status is None else _each_once(self.status)
+
+    @property
+    def workflows(self) -> tuple[str, ...] | None:
+        """Those that match, each once; None for all."""
+        return None if self.workflow is None else _each_once(self.workflow)
+
+
+def _each_once(wanted: NameT | tuple[NameT, ...]) -> tuple[NameT, ...]:
+    return tuple(dict.fromkeys(wanted)) if isinstance(wanted, tuple) else (wanted,)
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Something small that is no run, under a name that is unique within its kind."""
+
+    kind: str
+    key: str
+    version: int
+    """Greater than that of every put before it, of whatever entry; from 1."""
+    data: bytes
+    expires_at: float | None = None
+    """From this time on it is as if it were not there."""
 
 
 class Member(msgspec.Struct, frozen=True):

@@ -188,7 +188,7 @@ async def _pause(world: World) -> None:
 
 
 async def _tell(
-    world: World, tell: Callable[[DurableRuntime, str], Awaitable[None]], run_id: str | None = None
+    world: World, tell: Callable[[DurableRuntime, str], Awaitable[object]], run_id: str | None = None
 ) -> None:
     """Tell some run something, unless it is over or was never started."""
     told = run_id or world.chance.choice(list(world.followed))

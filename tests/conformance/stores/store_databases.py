@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -27,6 +28,10 @@ class Database(Protocol):
 
     async def pass_time(self, seconds: float) -> None:
         """Let leases run out."""
+        ...
+
+    def now(self) -> float:
+        """The time by which entries expire."""
         ...
 
     async def dispose(self) -> None:
@@ -55,6 +60,9 @@ class _Stores:
     async def pass_time(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
+    def now(self) -> float:
+        return time.time()
+
     async def dispose(self) -> None:
         for store in self._open:
             await store.close()
@@ -70,6 +78,9 @@ class Memory(_Stores):
 
     async def pass_time(self, seconds: float) -> None:
         self._now += seconds
+
+    def now(self) -> float:
+        return self._now
 
 
 class Sqlite(_Stores):

@@ -74,6 +74,50 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"status": "completed", "waiting_for": "Ask"}, ""),
     ({"tags": {"team": "x"}, "after": (1.0, "b")}, "a"),
     ({"waiting_for": "Ask", "limit": 1}, "b"),
+    ({"status": ("failed", "running")}, "gedcba"),
+    ({"status": ("running", "failed", "running"), "limit": 2}, "ge"),
+    ({"status": ("cancelled",)}, "h"),
+    ({"status": ()}, ""),
+    ({"status": (), "workflow": "w"}, ""),
+    ({"status": (), "waiting_for": "Ask"}, ""),
+    ({"workflow": ("v", "w")}, "hgfedcba"),
+    ({"workflow": ("w", "unknown"), "limit": 4}, "hgfe"),
+    ({"status": (), "idle": False}, ""),
+    ({"status": "running", "idle": False}, "ed"),
+    ({"status": ("failed", "completed"), "idle": False}, "gf"),
+    ({"status": "running", "idle": False, "workflow": ("w", "x"), "after": (7.0, "h")}, "e"),
+    ({"idle": False, "parent": "a", "oldest_first": True}, "de"),
+    ({"idle": False, "parked": True}, "e"),
+    ({"idle": False, "idle_before": 20.0}, ""),
+    ({"idle_before": 20.0, "workflow": ("v", "w"), "oldest_first": True}, "ab"),
+    ({"idle_before": 20.0, "waiting_for": "Ask"}, "ba"),
+    ({"workflow": ()}, ""),
+    ({"workflow": (), "status": "running"}, ""),
+    ({"workflow": ("v", *(f"w{n}" for n in range(1000)))}, "dc"),
+    ({"workflow": ("v", "w"), "status": ("completed", "running"), "idle": False}, "fed"),
+    ({"workflow": ("v", "w"), "status": ("completed", "running"), "after": (4.0, "e")}, "dcba"),
+    ({"workflow": ("v", "w"), "status": ("completed", "running"), "idle": True}, "cba"),
+    ({"workflow": ("v", "x"), "tags": {"team": "y"}}, "c"),
+    ({"status": ("running", "failed"), "waiting_for": "Ask"}, "ba"),
+    ({"created_after": 2.0}, "hgfed"),
+    ({"created_before": 2.0}, "ba"),
+    ({"created_after": 1.0, "created_before": 6.0}, "fedc"),
+    ({"created_after": 1.0, "created_before": 6.0, "after": (4.0, "e")}, "dc"),
+    ({"created_after": 6.0, "created_before": 6.0}, ""),
+    ({"created_after": 0.0, "idle": True}, "cb"),
+    ({"created_after": 0.0, "waiting_for": "Ask"}, "b"),
+    ({"created_before": 1.0, "tags": {"team": "x"}}, "a"),
+    ({"created_after": 1.0, "workflow": ("v", "w"), "status": "running"}, "edc"),
+    ({"oldest_first": True}, "abcdefgh"),
+    ({"oldest_first": True, "limit": 3}, "abc"),
+    ({"oldest_first": True, "after": (4.0, "e")}, "fgh"),
+    ({"oldest_first": True, "status": ("failed", "running")}, "abcdeg"),
+    ({"oldest_first": True, "workflow": ("v", "w"), "after": (1.0, "b"), "limit": 3}, "cde"),
+    ({"oldest_first": True, "idle": True}, "abc"),
+    ({"oldest_first": True, "waiting_for": "Ask", "after": (0.0, "a")}, "b"),
+    ({"oldest_first": True, "tags": {"team": "x"}}, "ab"),
+    ({"oldest_first": True, "created_after": 2.0, "created_before": 5.0}, "de"),
+    ({"oldest_first": True, "parent": "a"}, "de"),
 ]
 
 
@@ -91,9 +135,22 @@ async def test_runs_of_the_same_moment_are_ordered_by_their_id(store: Store) -> 
     await store.apply([start(run_id, at=1.0) for run_id in ("b", "B", "a", "ä", "z", "Z", "10", "9")])
     assert await ids(store) == ["ä", "z", "b", "a", "Z", "B", "9", "10"]
     assert await ids(store, after=(1.0, "b")) == ["a", "Z", "B", "9", "10"]
+    assert await ids(store, oldest_first=True, after=(1.0, "Z")) == ["a", "b", "z", "ä"]
+    assert await ids(store, workflow=("w", "v"), after=(1.0, "b")) == ["a", "Z", "B", "9", "10"]
 
 
-@pytest.mark.parametrize("query", [{}, {"status": "running"}, {"tags": {"k": "v"}}, {"workflow": "w"}])
+@pytest.mark.parametrize(
+    "query",
+    [
+        {},
+        {"status": "running"},
+        {"tags": {"k": "v"}},
+        {"workflow": "w"},
+        {"status": ("running", "failed")},
+        {"workflow": ("v", "w", "x")},
+        {"created_before": 50.0},
+    ],
+)
 async def test_pages_have_no_gap_and_no_repeat_while_runs_are_added(store: Store, query: dict[str, Any]) -> None:
     await store.apply([start(f"r{number}", at=float(number // 3), tags={"k": "v"}) for number in range(20)])
     expected = await ids(store)
@@ -103,4 +160,16 @@ async def test_pages_have_no_gap_and_no_repeat_while_runs_are_added(store: Store
         pages.extend(row.run_id for row in page)
         after = (page[-1].created_at, page[-1].run_id)
         await do(store, start(f"new{len(pages)}", at=100.0, tags={"k": "v"}))
+    assert pages == expected
+
+
+async def test_pages_from_the_oldest_on_end_with_what_was_added_meanwhile(store: Store) -> None:
+    await store.apply([start(f"r{number}", "vw"[number % 2], at=float(number // 3)) for number in range(9)])
+    expected = [*await ids(store, oldest_first=True), "new"]
+    pages: list[str] = []
+    after = None
+    while page := await store.find(RunQuery(workflow=("v", "w"), oldest_first=True, limit=4, after=after)):
+        pages.extend(row.run_id for row in page)
+        after = (page[-1].created_at, page[-1].run_id)
+        await do(store, start("new", at=100.0))
     assert pages == expected

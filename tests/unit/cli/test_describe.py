@@ -5,7 +5,7 @@ from typing import Any, get_args
 import pytest
 from immutables import Map
 
-from loom.cli.describe import _TICKS, event_words, fields_of, plain, published_words, tick_words
+from loom.cli.describe import _TICKS, event_words, published_words, tick_words
 from loom.core.persistent import Fifo
 from loom.core.records import EventKind, EventRecord, Failure, Release
 from loom.core.reports import (
@@ -26,6 +26,7 @@ from loom.core.ticks import (
     TickStepResult,
     WorkflowTick,
 )
+from loom.runtime.plain import fields_of, plain
 from loom.steps.events import Event, StopEvent
 from loom.steps.registry import kind_of
 from loom.steps.tagged import TaggedSerializer

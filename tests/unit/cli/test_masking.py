@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from loom.cli.describe import plain, tick_words
-from loom.cli.masking import Masking
+from loom.cli.describe import tick_words
 from loom.core.records import EventKind, EventRecord, Failure
 from loom.core.ticks import (
     Source,
@@ -20,6 +19,8 @@ from loom.core.ticks import (
 from loom.flows.calls import OUTCOME_KIND, START_KIND, ActionOutcome, FlowStart
 from loom.flows.lower import load_program
 from loom.flows.planner import flow_config
+from loom.runtime.masking import Masking
+from loom.runtime.plain import plain
 
 SECURE = {"runtimeConfiguration": {"secureData": {"properties": ["inputs", "outputs"]}}}
 EVENT = EventRecord(EventKind("Answer", (), "Answer"), '{"x": "hush"}')

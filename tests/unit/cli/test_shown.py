@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from loom.cli.shown import ago, clean, iso, print_table, span
+from loom.cli.shown import ago, clean, print_table, span
+from loom.runtime.plain import iso
 
 
 @pytest.mark.parametrize(

@@ -167,8 +167,8 @@ class StoredRuns:
         step: str | None = None,
         waiter_id: str | None = None,
         event_id: str | None = None,
-    ) -> None:
-        """Let an event reach a run. Returns once it is stored; the same `event_id` again changes nothing."""
+    ) -> bool:
+        """Let an event reach a run. Returns once it is stored; False if its `event_id` was there: nothing is new then."""
         await self.ready()
         if not isinstance(event, Event):
             raise WorkflowRuntimeError(f"Only events can be sent into a run, not {type(event).__name__}.")
@@ -185,12 +185,12 @@ class StoredRuns:
         mail = PostMail(
             run_id, codec.encode_tick(tick), at, event_id=event_id, limit=None if taken else _KEEP_UNCLAIMED
         )
-        await self._post(mail, record.kind.label)
+        return (await self._post(mail, record.kind.label)).outcome == "posted"
 
-    async def cancel(self, run_id: str) -> None:
+    async def cancel(self, run_id: str, *, reason: str = "") -> None:
         """Ask a run to stop. Returns once that is stored; a cancelled run stays cancelled."""
         try:
-            await self._tell(run_id, TickCancelRun(at=self.now()), "it cannot be cancelled any more")
+            await self._tell(run_id, TickCancelRun(at=self.now(), reason=reason), "it cannot be cancelled any more")
         except RunFinished as error:
             if error.status != "cancelled":
                 raise
@@ -217,7 +217,7 @@ class StoredRuns:
     async def _tell(self, run_id: str, tick: WorkflowTick, too_late: str) -> None:
         await self._post(PostMail(run_id, codec.encode_tick(tick), tick.at), "", too_late)
 
-    async def _post(self, mail: PostMail, what: str, too_late: str = "it takes no event any more") -> None:
+    async def _post(self, mail: PostMail, what: str, too_late: str = "it takes no event any more") -> Posted:
         await self.ready()
         if not can_be_kept(mail.run_id):
             raise RunNotFound(mail.run_id)
@@ -229,6 +229,7 @@ class StoredRuns:
             raise RunFinished(mail.run_id, posted.status, too_late)
         if posted.outcome == "full":
             raise RunBusy(mail.run_id, what, posted.kept)
+        return posted
 
     # -- copying and deleting -----------------------------------------------------------------------------------------
 

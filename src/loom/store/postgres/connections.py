@@ -49,6 +49,16 @@ def told_as_store_errors(address: Address, outcome: str = "") -> Iterator[None]:
         raise StoreUnavailable(f"{address.place}: {cause(error)}{outcome}") from error
 
 
+@contextmanager
+def unknown_if_lost(address: Address) -> Iterator[None]:
+    """Around what makes a transaction durable: without an answer, nobody knows whether it is."""
+    try:
+        yield
+    except driver.LOST as error:
+        message = f"{address.place}: {cause(error)}{OUTCOME_UNKNOWN}"
+        raise StoreUnavailable(message, outcome_unknown=True) from error
+
+
 def cause(error: BaseException) -> str:
     """An error as a sentence."""
     return f"{type(error).__name__}: {_sentence(error)}" if str(error) else f"{type(error).__name__}."

@@ -11,6 +11,8 @@ from loom.store.postgres.rows import chunk, listed_row, run_row, stored_run, tag
 from loom.store.records import Mail
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from loom.store.postgres.driver import Connection
     from loom.store.records import Chunk, RunQuery, RunRow, StoredRun
 
@@ -18,11 +20,16 @@ _GET = "SELECT * FROM runs WHERE run_id = $1"
 
 # Fragments with the number of their value still open, by the name of the query's field.
 _CONDITIONS = {
-    "status": "r.status = ${0}",
-    "workflow": "r.workflow = ${0}",
     "idle_before": "r.idle_since IS NOT NULL AND r.idle_since <= ${0}",
     "waiting_for": "cardinality(r.waiting_for) > 0 AND r.waiting_for @> ARRAY[${0}::text]",
     "parent": "r.parent = ${0}",
+    "created_after": "r.created_at > ${0}::float8",
+    "created_before": "r.created_at < ${0}::float8",
+}
+# For one value the plain form, whose index brings the runs in order.
+_ONE_OF = {
+    "statuses": ("r.status = ${0}", "r.status = ANY (${0}::text[])"),
+    "workflows": ("r.workflow = ${0}", "r.workflow = ANY (${0}::text[])"),
 }
 _SWITCHES = {
     "idle": ("r.idle_since IS NULL", "r.idle_since IS NOT NULL"),
@@ -32,7 +39,9 @@ _SWITCHES = {
 _TAGGED = "cardinality(r.tags) > 0 AND r.tags @> ${0}::text[]"
 _FIND = "SELECT * FROM runs r"
 _NEWEST = "ORDER BY r.created_at DESC, r.run_id DESC LIMIT ${0}"
-_AFTER = "(r.created_at, r.run_id) < (${0}::float8, ${1}::text)"
+_OLDEST = "ORDER BY r.created_at, r.run_id LIMIT ${0}"
+_BEHIND_NEWER = "(r.created_at, r.run_id) < (${0}::float8, ${1}::text)"
+_BEHIND_OLDER = "(r.created_at, r.run_id) > (${0}::float8, ${1}::text)"
 
 # Chunks have no gaps: those behind a tick begin with the last one that begins at or before it.
 _LOAD = """
@@ -106,7 +115,7 @@ async def get(connection: Connection, run_id: str) -> RunRow | None:
 
 
 async def find(connection: Connection, query: RunQuery) -> list[RunRow]:
-    """The rows that match, newest first."""
+    """The rows that match."""
     text, values = _found_by(query)
     return [listed_row(row) for row in await connection.fetch(text, *values)]
 
@@ -114,30 +123,36 @@ async def find(connection: Connection, query: RunQuery) -> list[RunRow]:
 def _found_by(query: RunQuery) -> tuple[str, list[Any]]:
     values: list[Any] = []
     conditions: list[str] = []
-
-    def require(condition: str, *given: Any) -> None:
+    for condition, given in _conditions(query):
         first = len(values) + 1
         conditions.append(condition.format(*range(first, first + len(given))))
         values.extend(given)
-
-    for field, condition in _CONDITIONS.items():
-        value = getattr(query, field)
-        if value is not None:
-            require(condition, value)
-    for field, forms in _SWITCHES.items():
-        switch = getattr(query, field)
-        if switch is not None:
-            require(forms[switch])
-    if query.tags:
-        require(_TAGGED, tags_values(query.tags))
-    if query.after is not None:
-        require(_AFTER, *query.after)
     text = [_FIND]
     if conditions:
         text += ["WHERE", " AND ".join(conditions)]
     values.append(query.limit)
-    text.append(_NEWEST.format(len(values)))
+    text.append((_OLDEST if query.oldest_first else _NEWEST).format(len(values)))
     return " ".join(text), values
+
+
+def _conditions(query: RunQuery) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """What must hold, with the values of each."""
+    for field, condition in _CONDITIONS.items():
+        value = getattr(query, field)
+        if value is not None:
+            yield condition, (value,)
+    for field, (one, several) in _ONE_OF.items():
+        wanted = getattr(query, field)
+        if wanted is not None:
+            yield (one, wanted) if len(wanted) == 1 else (several, (list(wanted),))
+    for field, forms in _SWITCHES.items():
+        switch = getattr(query, field)
+        if switch is not None:
+            yield forms[switch], ()
+    if query.tags:
+        yield _TAGGED, (tags_values(query.tags),)
+    if query.after is not None:
+        yield _BEHIND_OLDER if query.oldest_first else _BEHIND_NEWER, query.after
 
 
 async def stored(connection: Connection, run_id: str, *, whole: bool) -> StoredRun | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from loom.store.entries import check_names
 from loom.store.errors import StoreUnavailable
-from loom.store.postgres import documents, members, reading, schema
+from loom.store.postgres import documents, entries, members, reading, schema
 from loom.store.postgres.address import parse
-from loom.store.postgres.connections import NOTHING_WRITTEN, Connections, told_as_store_errors
+from loom.store.postgres.connections import NOTHING_WRITTEN, Connections, told_as_store_errors, unknown_if_lost
 from loom.store.postgres.listener import Listener
 from loom.store.postgres.writing import Writing
+from loom.store.records import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -161,6 +163,39 @@ class PostgresStore:
         """Keep a definition for good."""
         async with self._opened().reader() as connection:
             await documents.save(connection, digest, data)
+
+    async def put_entry(
+        self, kind: str, key: str, data: bytes, *, expires_at: float | None = None, expect: int | None = None
+    ) -> int | None:
+        """Keep an entry, if the one that is there is as expected."""
+        check_names(kind, key)
+        async with self._opened().reader() as connection:
+            with unknown_if_lost(self.address):
+                return await entries.put(connection, Entry(kind, key, 0, data, expires_at), expect)
+
+    async def entry(self, kind: str, key: str) -> Entry | None:
+        """An entry, unless it has expired."""
+        check_names(kind, key)
+        async with self._opened().reader() as connection:
+            return await entries.get(connection, kind, key)
+
+    async def entries(self, kind: str, after: str = "", limit: int = 100) -> list[Entry]:
+        """The entries of a kind behind a key, in the order of keys."""
+        check_names(kind, after or "-")
+        async with self._opened().reader() as connection:
+            return await entries.page(connection, kind, after, limit)
+
+    async def drop_entry(self, kind: str, key: str, expect: int | None = None) -> bool:
+        """Delete an entry, if it is as expected."""
+        check_names(kind, key)
+        async with self._opened().reader() as connection:
+            with unknown_if_lost(self.address):
+                return await entries.drop(connection, kind, key, expect)
+
+    async def drop_expired(self, now: float, limit: int = 1000) -> int:
+        """Delete entries that have expired by `now`."""
+        async with self._opened().reader() as connection:
+            return await entries.drop_expired(connection, now, limit)
 
     async def counts(self) -> dict[str, int]:
         """How many runs there are by status, plus `idle` and `owned`."""

@@ -10,7 +10,6 @@ May import the operations and errors of loom.store.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,12 +21,11 @@ from loom.store.postgres import statements as sql
 from loom.store.postgres.batches import Batch, batches, plain_commits
 from loom.store.postgres.connections import (
     NOTHING_WRITTEN,
-    OUTCOME_UNKNOWN,
     ChangedMeanwhileError,
-    cause,
     columns,
+    unknown_if_lost,
 )
-from loom.store.postgres.driver import CLASHED, LOST
+from loom.store.postgres.driver import CLASHED
 from loom.store.postgres.plan import Facts, LockedRun, Plan, decide, does_not_follow
 from loom.store.postgres.rows import chunk_values, commit_values, import_values, snapshot_values, start_values
 
@@ -76,7 +74,7 @@ class Writing:
         if not commits:
             return []
         values = columns([commit_values(commit) for commit in commits])
-        with _unknown_if_lost(self._address):
+        with unknown_if_lost(self._address):
             rows = await connection.fetch(sql.COMMIT_RUNS, *values)
         follows = dict(rows)
         if not all(follows.values()):
@@ -101,19 +99,9 @@ class Writing:
             if not connection.is_closed():
                 await connection.execute("ROLLBACK")
             raise
-        with _unknown_if_lost(self._address):
+        with unknown_if_lost(self._address):
             await connection.execute("COMMIT")
         return results, list(news)
-
-
-@contextmanager
-def _unknown_if_lost(address: Address) -> Iterator[None]:
-    """Around what makes a transaction durable: without an answer, nobody knows whether it is."""
-    try:
-        yield
-    except LOST as error:
-        message = f"{address.place}: {cause(error)}{OUTCOME_UNKNOWN}"
-        raise StoreUnavailable(message, outcome_unknown=True) from error
 
 
 def payloads(run_ids: Iterable[str]) -> list[str]:

@@ -11,8 +11,10 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from loom.store.entries import check_names
 from loom.store.errors import StoreUnavailable
-from loom.store.sqlite import documents, finding, ownership, reads
+from loom.store.records import Entry
+from loom.store.sqlite import documents, entries, finding, ownership, reads
 from loom.store.sqlite.applying import Group
 from loom.store.sqlite.connection import (
     Sqlite3Connection,
@@ -216,6 +218,34 @@ class SqliteStore:
     async def save_document(self, digest: str, data: bytes) -> None:
         """Keep a definition for good."""
         await self._opened().submit(partial(documents.save, digest=digest, data=data, at=self._now()))
+
+    async def put_entry(
+        self, kind: str, key: str, data: bytes, *, expires_at: float | None = None, expect: int | None = None
+    ) -> int | None:
+        """Keep an entry, if the one that is there is as expected."""
+        check_names(kind, key)
+        entry = Entry(kind, key, 0, data, expires_at)
+        return await self._opened().submit(partial(entries.put, entry=entry, expect=expect, now=self._now()))
+
+    async def entry(self, kind: str, key: str) -> Entry | None:
+        """An entry, unless it has expired."""
+        check_names(kind, key)
+        return await self._read(entries.get, kind, key, self._now())
+
+    async def entries(self, kind: str, after: str = "", limit: int = 100) -> list[Entry]:
+        """The entries of a kind behind a key, in the order of keys."""
+        check_names(kind, after or "-")
+        return await self._read(entries.page, kind, after, limit, self._now())
+
+    async def drop_entry(self, kind: str, key: str, expect: int | None = None) -> bool:
+        """Delete an entry, if it is as expected."""
+        check_names(kind, key)
+        dropping = partial(entries.drop, kind=kind, key=key, expect=expect, now=self._now())
+        return await self._opened().submit(dropping)
+
+    async def drop_expired(self, now: float, limit: int = 1000) -> int:
+        """Delete entries that have expired by `now`."""
+        return await self._opened().submit(partial(entries.drop_expired, now=now, limit=limit))
 
     async def counts(self) -> dict[str, int]:
         """How many runs there are by status, plus `idle` and `owned`."""

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+# What stands beside the tests here, and `postgres_server`, which all tests share.
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from postgres_server import fresh_database_url

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import asyncpg
 import pytest
+from postgres_races import blocked
 
 from loom.store.operations import CommitRun, PurgeRuns, Started, StartRun
 from loom.store.postgres import PostgresStore, documents
@@ -36,20 +36,6 @@ async def other(url: str, store: PostgresStore) -> AsyncIterator[asyncpg.Connect
     connection = await asyncpg.connect(address.url, server_settings={"search_path": address.quoted_schema})
     yield connection
     await connection.close()
-
-
-async def blocked(url: str, other: asyncpg.Connection, work: Awaitable[object]) -> asyncio.Future[object]:
-    """Something under way, as soon as it waits for what the other connection holds."""
-    task = asyncio.ensure_future(work)
-    waiting = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))"
-    watcher = await asyncpg.connect(parse(url).url)
-    try:
-        while not await watcher.fetchval(waiting, other.get_server_pid()):
-            assert not task.done(), "it did not wait"
-            await asyncio.sleep(0.005)
-    finally:
-        await watcher.close()
-    return task
 
 
 async def _purge(connection: asyncpg.Connection) -> None:

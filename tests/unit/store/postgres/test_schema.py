@@ -12,6 +12,7 @@ from loom.store.migrations import available
 from loom.store.operations import PurgeRuns, StartRun
 from loom.store.postgres import PostgresStore, schema
 from loom.store.postgres.address import parse
+from loom.store.records import RunQuery
 
 
 async def change(url: str, statement: str) -> None:
@@ -53,6 +54,27 @@ async def test_a_schema_of_the_first_version_is_upgraded_with_its_runs(url: str)
     assert new is not None
     assert new.document == b"text"
     assert await store.apply([PurgeRuns(run_id="r")]) == [1]
+    await store.close()
+
+
+async def test_a_schema_of_the_second_version_is_upgraded_and_keeps_what_it_has(url: str) -> None:
+    await change(url, schema.script(available(schema.MIGRATIONS)[:2], parse(url)))
+    await change(
+        url, FIRST_RUN + "UPDATE runs SET document = 'd'; INSERT INTO documents VALUES ('d', 1, false, 'text')"
+    )
+    with pytest.raises(StoreOutdated, match=r"has version 2, .* Run `loom db upgrade`"):
+        await PostgresStore(url, upgrade=False).open()
+    store = PostgresStore(url)
+    await store.open()
+    old = await store.load("r")
+    assert old is not None
+    assert old.document == b"text"
+    assert await store.entries("k") == []
+    version = await store.put_entry("k", "a", b"1")
+    entry = await store.entry("k", "a")
+    assert entry is not None
+    assert entry.version == version
+    assert [row.run_id for row in await store.find(RunQuery(status=("completed", "failed")))] == ["r"]
     await store.close()
 
 

@@ -13,6 +13,7 @@ import pytest
 from loom.store.errors import StoreError, StoreOutdated, StoreTooNew, StoreUnavailable
 from loom.store.migrations import available
 from loom.store.operations import PurgeRuns, StartRun
+from loom.store.records import RunQuery
 from loom.store.sqlite import SqliteStore, schema
 
 
@@ -53,6 +54,20 @@ async def test_a_file_of_the_first_version_is_upgraded_with_its_runs(open_store,
     await store.apply([StartRun("s", "w", b"", 1.0, document=("d", b"text"))])
     assert (await store.load("s")).document == b"text"
     assert await store.apply([PurgeRuns(run_id="r")]) == [1]
+
+
+async def test_a_file_of_the_second_version_is_upgraded_and_keeps_what_it_has(open_store, path: Path) -> None:
+    document = "UPDATE runs SET document = 'd'; INSERT INTO documents VALUES ('d', 1.0, 0, x'74657874');"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(schema.script(available(schema.MIGRATIONS)[:2]) + FIRST_RUN + document)
+    with pytest.raises(StoreOutdated, match=r"has schema version 2.* needs \d+.*loom db upgrade"):
+        await open_store(upgrade=False)
+    store = await open_store()
+    assert (await store.load("r")).document == b"text"
+    assert await store.entries("k") == []
+    version = await store.put_entry("k", "a", b"1")
+    assert (await store.entry("k", "a")).version == version
+    assert [row.run_id for row in await store.find(RunQuery(status=("completed", "failed")))] == ["r"]
 
 
 async def test_without_leave_to_upgrade_no_file_is_made(open_store, path: Path) -> None:

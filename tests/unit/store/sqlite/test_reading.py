@@ -6,12 +6,13 @@ import asyncio
 import sqlite3
 
 import pytest
+from msgspec.structs import replace
 
 from loom.store.operations import CommitRun, StartRun
 from loom.store.records import Chunk, RunHead, RunQuery
 from loom.store.sqlite import SqliteStore
 from loom.store.sqlite.documents import _DROP_UNUSED
-from loom.store.sqlite.finding import _lookups, statement
+from loom.store.sqlite.finding import _lookups, _narrow_index, statement
 
 QUERIES = [
     RunQuery(),
@@ -27,14 +28,24 @@ QUERIES = [
     RunQuery(paused=True, idle=True),
     RunQuery(paused=False, parked=False),
     RunQuery(parked=True),
+    RunQuery(status=("failed", "running")),
+    RunQuery(workflow=("v", "w"), status=("failed", "running")),
+    RunQuery(workflow=("v", "w"), idle=True, created_after=1.0),
+    RunQuery(workflow=tuple(f"w{n}" for n in range(100)), created_before=9.0),
+    RunQuery(waiting_for="A", workflow=("v", "w"), created_after=1.0),
+    RunQuery(status="running", idle=False),
+    RunQuery(status=("failed", "running"), idle=False, workflow="w"),
 ]
 
 
+@pytest.mark.parametrize("oldest_first", [False, True])
 @pytest.mark.parametrize("after", [None, (5.0, "r")])
 @pytest.mark.parametrize("query", QUERIES)
-async def test_a_list_is_read_in_the_order_of_an_index(store: SqliteStore, other, query: RunQuery, after) -> None:
+async def test_a_list_is_read_in_the_order_of_an_index(
+    store: SqliteStore, other, query: RunQuery, after, oldest_first: bool
+) -> None:
     """So the first page of a hundred thousand runs costs as much as that of a hundred."""
-    query = RunQuery(**{name: getattr(query, name) for name in query.__struct_fields__} | {"after": after})
+    query = replace(query, after=after, oldest_first=oldest_first)
 
     class Plain:
         def query(self, sql, parameters):
@@ -101,3 +112,27 @@ async def test_a_read_is_of_one_moment(store: SqliteStore) -> None:
             assert len(stored.chunks) == stored.row.head.ticks
 
     await asyncio.gather(write(), read(), read(), read())
+
+
+async def test_a_search_begins_with_a_workflow_that_has_few_runs_and_finds_the_same(store: SqliteStore) -> None:
+    """A thousand and more wait for the same event: those of a small workflow are not looked for among all of them."""
+    fence = (await store.join("one", 60.0)).fence
+    names = [(f"r{n:04}", "small" if n % 100 == 7 else "large") for n in range(1200)]
+    await store.apply([StartRun(run, workflow, b"", float(n), owner=fence) for n, (run, workflow) in enumerate(names)])
+    head = RunHead("running", 0, 0, 2.0, idle_since=5.0, waiting_for=("Ask",))
+    await store.apply([CommitRun(run, fence, head) for run, _ in names if run != "r0107"])
+    small = [run for run, workflow in reversed(names) if workflow == "small" and run != "r0107"]
+    for workflow, index in (("small", "runs_by_workflow"), (("small", "none"), "runs_by_workflow"), ("large", None)):
+        query = RunQuery(waiting_for="Ask", workflow=workflow, limit=2000)
+        assert await store._readers.submit(lambda connection, query=query: chosen(connection, query)) == index
+        expected = small if index else [run for run, name in reversed(names) if name == "large"]
+        assert [row.run_id for row in await store.find(query)] == expected
+    few = RunQuery(waiting_for="Ask", idle_before=4.0)
+    assert await store._readers.submit(lambda connection: chosen(connection, few)) == "runs_by_idle_since"
+    assert await store.find(few) == []
+    found = await store.find(replace(few, idle_before=5.0, workflow="small", oldest_first=True, limit=2))
+    assert [row.run_id for row in found] == ["r0007", "r0207"]
+
+
+def chosen(connection, query: RunQuery) -> str | None:
+    return _narrow_index(connection, query, _lookups(connection, query))

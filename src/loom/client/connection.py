@@ -1,0 +1,62 @@
+"""The client of a Loom server. May import the rest of loom.client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from typing_extensions import override
+
+from loom.client.definitions import DefinitionCalls
+from loom.client.exchange import Exchange
+from loom.client.retries import Retries
+from loom.client.runs import RunCalls
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import httpx2
+
+TIMEOUT = 30.0
+"""How many seconds a request may take, beside the time that it waits on purpose."""
+
+
+class Client(RunCalls, DefinitionCalls):
+    """A Loom server, from afar.
+
+    ::
+
+        async with loom.Client("http://127.0.0.1:8000", api_key=key) as client:
+            run = await client.start("my", {"topic": "x"}, run_id="order-17")
+            run = await client.wait(run.run_id)
+
+    What the server refuses is raised as `loom.RunNotFound` and its like, each of which is a `loom.ClientError` too.
+    `transport` replaces the network, for tests and proxies.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str | None = None,
+        *,
+        timeout: float = TIMEOUT,
+        retries: Retries | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        super().__init__(Exchange(url, api_key, timeout=timeout, retries=retries or Retries(), transport=transport))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._exchange.close()
+
+    @override
+    def __repr__(self) -> str:
+        # Never the key.
+        return f"{type(self).__name__}({self._exchange.url!r})"

@@ -1,0 +1,225 @@
+"""Requests and their answers: addresses, keys, time limits, what is tried again. May import the rest of loom.client.
+
+A request is repeated only if that cannot do anything twice: it reads, it carries an idempotency key, it was never sent,
+or the server says that nothing has happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
+from uuid import uuid4
+
+import httpx2
+import msgspec
+
+from loom.client.errors import ClientError
+from loom.client.refusals import refusal, unexpected, unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from loom.client.retries import Retries
+
+T = TypeVar("T")
+
+_NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+_NOTHING_HAPPENED = frozenset({"store-unavailable", "draining", "limited"})
+_OF_GATEWAYS = frozenset({502, 503, 504})
+_REDIRECT = 300
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One request to make."""
+
+    method: str
+    path: str
+    params: Mapping[str, Any] = {}
+    body: Any = None
+    """Bytes as they are, or what becomes JSON; None: no body."""
+    headers: Mapping[str, str] = {}
+    run_id: str | None = None
+    """The run that it is about, for errors."""
+    wait: float = 0.0
+    """How long the server may take on purpose."""
+    accepts: frozenset[int] = frozenset()
+    """Statuses that are answers here, though they are refusals elsewhere."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether making it twice does the same as making it once."""
+        return self.method == "GET" or "Idempotency-Key" in self.headers
+
+
+def read(path: str, **more: Any) -> Call:
+    """A request that changes nothing."""
+    return Call(method="GET", path=path, **more)
+
+
+def act(path: str, body: Any = None, *, key: str | None = None, **more: Any) -> Call:
+    """A request that does something once, however often it is sent."""
+    headers = {"Idempotency-Key": key or uuid4().hex}
+    return Call(method="POST", path=path, body={} if body is None else body, headers=headers, **more)
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """The fields that have a value."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def segment(name: str, what: str = "run id") -> str:
+    """A name as one part of a path, so that no name can lead elsewhere."""
+    if name in ("", ".", ".."):
+        raise ValueError(f"{name!r} is no {what}.")
+    return quote(name, safe="")
+
+
+class Exchange:
+    """Sends requests to one server."""
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str | None,
+        *,
+        timeout: float,
+        retries: Retries,
+        transport: httpx2.AsyncBaseTransport | None,
+    ) -> None:
+        address = httpx2.URL(url)
+        if address.scheme not in ("http", "https") or not address.host:
+            raise ValueError(f"{url!r} is no address of a server: it is like http://127.0.0.1:8000.")
+        if address.userinfo or address.query:
+            raise ValueError("The address of a server holds no credentials and no query: a key goes into api_key.")
+        self.url = str(address).rstrip("/")
+        self.retries = retries
+        self._timeout = timeout
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        # Redirects are not followed: the key is for this server alone. Each open stream holds a connection of its own,
+        # so their number is not limited here.
+        self._http = httpx2.AsyncClient(
+            base_url=self.url,
+            headers=headers,
+            timeout=timeout,
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+            transport=transport,
+            follow_redirects=False,
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def ask(self, call: Call, kind: type[T]) -> T:
+        """Make a request, and read its answer as `kind`."""
+        return decoded(await self.send(call), kind)
+
+    async def send(self, call: Call) -> httpx2.Response:
+        """Make a request, again if need be, and give an answer that is no refusal."""
+        failures = 0
+        while True:
+            failures += 1
+            try:
+                return await self._once(call)
+            except ClientError as error:
+                delay = self._delay(call, error, failures)
+                if delay is None:
+                    raise
+            await asyncio.sleep(delay)
+
+    @asynccontextmanager
+    async def stream(self, call: Call, silence: float) -> AsyncIterator[httpx2.Response]:
+        """Open an answer that is read as it comes. It breaks when nothing comes for `silence` seconds."""
+        timeout = httpx2.Timeout(self._timeout, read=silence)
+        request = self._request(call, timeout)
+        try:
+            response = await self._http.send(request, stream=True)
+            try:
+                if response.status_code >= _REDIRECT:
+                    await response.aread()
+                    raise refusal(response, call.run_id)
+                yield response
+            finally:
+                await response.aclose()
+        except httpx2.TransportError as error:
+            raise unreachable(self.url, error, outcome_unknown=False) from error
+
+    async def _once(self, call: Call) -> httpx2.Response:
+        request = self._request(call, httpx2.Timeout(self._timeout, read=self._timeout + call.wait))
+        try:
+            response = await self._http.send(request)
+        except httpx2.TransportError as error:
+            unknown = call.method != "GET" and not isinstance(error, _NEVER_SENT)
+            raise unreachable(self.url, error, outcome_unknown=unknown) from error
+        if response.status_code >= _REDIRECT and response.status_code not in call.accepts:
+            raise refusal(response, call.run_id)
+        return response
+
+    def _delay(self, call: Call, error: ClientError, failures: int) -> float | None:
+        """After how long to try again; None: not at all."""
+        if failures >= self.retries.attempts or not _may_repeat(call, error):
+            return None
+        delay = max(self.retries.delay(failures), error.retry_after or 0.0)
+        return delay if delay <= self.retries.patience else None
+
+    def _request(self, call: Call, timeout: httpx2.Timeout) -> httpx2.Request:
+        headers = dict(call.headers)
+        content: bytes | None = None
+        if call.body is not None:
+            headers.setdefault("Content-Type", "application/json")
+            content = call.body if isinstance(call.body, bytes) else msgspec.json.encode(call.body, enc_hook=_plain)
+        params = {name: _text(value) for name, value in call.params.items() if value is not None}
+        return self._http.build_request(
+            call.method, call.path, params=params or None, content=content, headers=headers, timeout=timeout
+        )
+
+
+def decoded(response: httpx2.Response, kind: type[T]) -> T:
+    """The body of an answer as `kind`."""
+    try:
+        # Times may come as texts or as seconds: both are read.
+        return msgspec.json.decode(response.content, type=kind, strict=False)
+    except msgspec.DecodeError as error:
+        raise unexpected(response, str(error)) from error
+
+
+def passing(error: ClientError) -> bool:
+    """Whether the same request may well succeed a little later."""
+    if error.code == "unexpected-answer":
+        return error.http_status in _OF_GATEWAYS
+    return error.code in _NOTHING_HAPPENED or error.code in ("unreachable", "request-in-progress")
+
+
+def _may_repeat(call: Call, error: ClientError) -> bool:
+    if call.repeatable or error.code in _NOTHING_HAPPENED:
+        return passing(error)
+    return error.code == "unreachable" and not getattr(error, "outcome_unknown", True)
+
+
+def _text(value: Any) -> Any:
+    """A value of a query: times in ISO 8601, seconds without an exponent, truth as JSON writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError(f"{value.isoformat()} has no time zone: say which one is meant.")
+        return value.isoformat()
+    if isinstance(value, float):
+        return f"{value:.3f}".rstrip("0").rstrip(".")
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_text(item) for item in value]
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    """The fields of an event, or of another model of pydantic."""
+    dump = getattr(value, "model_dump", None)
+    if dump is None:
+        raise TypeError(f"{type(value).__name__} cannot be sent: it is not JSON.")
+    fields = dump(mode="json")
+    undeclared = fields.pop("_data", {})
+    return fields | undeclared

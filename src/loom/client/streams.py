@@ -1,0 +1,121 @@
+"""The events of a run as they come, across broken connections: no gap, no repeat. May import the rest of loom.client.
+
+The cursor is the number of the last event that was seen. A stream that breaks is opened again behind it. A stream that
+ends is over only if the run is: something between server and client may have cut it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from loom.client.errors import ClientError, Problem
+from loom.client.exchange import passing, read, segment
+from loom.client.models import Run, StreamEvent
+from loom.client.sse import Messages
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from loom.client.exchange import Exchange
+    from loom.client.sse import Message
+
+SILENCE = 60.0
+"""After how many seconds without a sign a stream counts as broken. Servers send a heartbeat every 25 seconds."""
+
+_NOTHING_MORE = 204
+
+
+class Reader:
+    """Reads the stream of one run."""
+
+    def __init__(
+        self, exchange: Exchange, run_id: str, *, after: int, internal: bool, types: Sequence[str], silence: float
+    ) -> None:
+        self._exchange = exchange
+        self._run_id = run_id
+        self._path = f"/v1/runs/{segment(run_id)}"
+        self._filter = {"internal": internal or None, "type": list(types) or None}
+        self._silence = silence
+        self._cursor = after
+        self._failures = 0
+        self._ended = False
+        """Whether the run was over before the stream was opened: what it brings then is all there is."""
+        self._last_is_terminal = False
+        self._over = False
+
+    async def events(self) -> AsyncGenerator[StreamEvent]:
+        """All events behind the cursor, until the run is over."""
+        while not self._over:
+            try:
+                async with aclosing(self._connection()) as events:
+                    async for event in events:
+                        yield event
+                await self._after_a_clean_end()
+            except ClientError as error:
+                await self._pause(error)
+
+    async def _connection(self) -> AsyncGenerator[StreamEvent]:
+        """What one connection brings."""
+        headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+        if self._cursor >= 0:
+            headers["Last-Event-ID"] = str(self._cursor)
+        params = {"after": self._cursor, **self._filter}
+        call = read(f"{self._path}/stream", params=params, headers=headers, run_id=self._run_id)
+        async with self._exchange.stream(call, self._silence) as response:
+            if response.status_code == _NOTHING_MORE:
+                self._over = True
+                return
+            messages = Messages()
+            async for received in response.aiter_bytes():
+                for message in messages.feed(received):
+                    self._failures = 0
+                    event = self._advance(message)
+                    if event is not None:
+                        self._last_is_terminal = event.terminal
+                        yield event
+
+    def _advance(self, message: Message) -> StreamEvent | None:
+        """Move the cursor. Heartbeats move it too, across events that were filtered out."""
+        event = _event(message.data) if message.data is not None else None
+        if event is not None:
+            seq = event.seq
+        elif message.id is not None and message.id.isdecimal():
+            seq = int(message.id)
+        else:
+            return None
+        if seq <= self._cursor:
+            return None
+        self._cursor = seq
+        return event
+
+    async def _after_a_clean_end(self) -> None:
+        if self._over or self._ended or self._last_is_terminal:
+            self._over = True
+            return
+        run = await self._exchange.ask(read(self._path, run_id=self._run_id), Run)
+        self._ended = run.finished
+        if not self._ended:
+            await self._pause(None)
+
+    async def _pause(self, error: ClientError | None) -> None:
+        """Wait before the next connection, or give up."""
+        self._failures += 1
+        retries = self._exchange.retries
+        delay = retries.delay(self._failures)
+        if error is not None:
+            delay = max(delay, error.retry_after or 0.0)
+            if not passing(error) or self._failures >= retries.stream_attempts or delay > retries.patience:
+                raise error
+        await asyncio.sleep(delay)
+
+
+def _event(data: str) -> StreamEvent:
+    try:
+        return msgspec.json.decode(data, type=StreamEvent, strict=False)
+    except msgspec.DecodeError as error:
+        detail = f"The stream has brought something that is no event: {error}"
+        raise ClientError(Problem(code="unexpected-answer", status=200, detail=detail)) from error

@@ -1,0 +1,68 @@
+"""Values of the engine as plain data for programs. No class of the author's is needed: what is stored is read as it is.
+
+May import loom.core.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from immutables import Map
+
+from loom.core.persistent import Fifo
+from loom.core.records import EventKind, EventRecord
+
+_MODEL = "__is_pydantic"
+_TIMES = frozenset({"at", "since", "deadline", "due", "idle_since", "timestamp", "first_at"})
+
+
+def iso(moment: float | None) -> str | None:
+    """A time of the engine for programs."""
+    return None if moment is None else datetime.fromtimestamp(moment, tz=UTC).isoformat().replace("+00:00", "Z")
+
+
+def fields_of(record: EventRecord) -> Any:
+    """The fields of an event as they are stored: a dict, or the text of a serializer of the workflow's own."""
+    body = record.body
+    return stored_value(body) if isinstance(body, str) else plain(body)
+
+
+def stored_value(text: str) -> Any:
+    """What a serializer has written, without its marks for models; its text if that is no JSON."""
+    try:
+        # Python's words for numbers that JSON lacks would spoil what is printed.
+        stored = json.loads(text, parse_constant=str)
+    except (ValueError, RecursionError):
+        return text
+    if not isinstance(stored, dict) or not stored.get(_MODEL) or not isinstance(stored.get("value"), dict):
+        return stored
+    fields = dict(stored["value"])
+    extras = fields.pop("_data", None)
+    return {**fields, **extras} if isinstance(extras, dict) else fields
+
+
+def plain(value: Any) -> Any:
+    """A value of the engine as JSON has it: events with their type and fields, times as dates."""
+    match value:
+        case EventRecord():
+            return {"type": value.kind.name, "fields": fields_of(value)}
+        case EventKind():
+            return value.name
+        case Fifo() | list() | tuple():
+            return [plain(item) for item in value]
+        case msgspec.Struct():
+            fields = {name: getattr(value, name) for name in value.__struct_fields__}
+            return {name: _named(name, item) for name, item in fields.items()}
+        case Map() | dict():
+            return {str(key): plain(item) for key, item in sorted(value.items(), key=lambda pair: str(pair[0]))}
+        case None | bool() | int() | float() | str():
+            return value
+        case _:
+            return str(value)
+
+
+def _named(name: str, value: Any) -> Any:
+    return iso(value) if name in _TIMES and isinstance(value, float) else plain(value)

@@ -1,0 +1,160 @@
+"""Who may do what: API keys, their scopes and the workflows they are limited to.
+
+A key is `loom_<id>_<secret>`. The store has the SHA-256 of the whole under its id, never the key. A key that is revoked
+stays as a mark, so that a server whose last key is revoked does not open itself. May import loom.store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import re
+import secrets
+import time
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from loom.server.problems import ApiProblem
+
+if TYPE_CHECKING:
+    from starlette.datastructures import Headers
+    from starlette.types import Scope as AsgiScope
+
+    from loom.store.ports import Store
+
+Scope = Literal["read", "start", "event", "admin"]
+SCOPES: tuple[Scope, ...] = ("read", "start", "event", "admin")
+
+KEYS = "api-key"
+"""The kind of the store's entries that hold keys."""
+
+_KEY = re.compile(r"loom_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+_LOOK_S = 1.0
+_NO_HASH = hashlib.sha256(b"").hexdigest()
+
+
+class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store knows of a key."""
+
+    id: str
+    hash: str
+    """SHA-256 of the whole key, in hex."""
+    scopes: tuple[Scope, ...]
+    name: str = ""
+    workflows: tuple[str, ...] | None = None
+    """The only workflows it is good for; None: all."""
+    created_at: float = 0.0
+    revoked_at: float | None = None
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """Whoever makes a request, as far as it was proved."""
+
+    id: str
+    """The id of the key; `local` without one."""
+    scopes: frozenset[Scope]
+    workflows: frozenset[str] | None = None
+
+    def has(self, scope: Scope) -> bool:
+        """Whether it may do this; `admin` may do everything."""
+        return scope in self.scopes or "admin" in self.scopes
+
+    def sees(self, workflow: str) -> bool:
+        """Whether it may have to do with runs of a workflow."""
+        return self.workflows is None or workflow in self.workflows
+
+
+LOCAL = Principal("local", frozenset(SCOPES))
+"""Somebody on this machine, while no key was made."""
+
+NOBODY = Principal("nobody", frozenset(), frozenset())
+"""Whoever asks an open route."""
+
+
+def new_key(
+    scopes: tuple[Scope, ...], *, name: str = "", workflows: tuple[str, ...] | None = None, now: float = 0.0
+) -> tuple[str, StoredKey]:
+    """A key that nobody can guess, and what is to be stored of it."""
+    if not scopes or not set(scopes) <= set(SCOPES):
+        raise ValueError(f"A key has some of the scopes {', '.join(SCOPES)}, not {', '.join(scopes) or 'none'}.")
+    key_id = secrets.token_hex(6)
+    key = f"loom_{key_id}_{secrets.token_urlsafe(32)}"
+    return key, StoredKey(id=key_id, hash=hash_of(key), scopes=scopes, name=name, workflows=workflows, created_at=now)
+
+
+def hash_of(key: str) -> str:
+    """What is stored of a key."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+class Keys:
+    """The keys in a store."""
+
+    def __init__(self, store: Store, *, required: bool = False) -> None:
+        self._store = store
+        self._required = required
+        self._look_at = 0.0
+
+    async def add(self, key: StoredKey) -> None:
+        """Store a new key."""
+        await self._store.put_entry(KEYS, key.id, msgspec.json.encode(key))
+        self._required = True
+
+    async def required(self) -> bool:
+        """Whether a key must be shown. Once one was made, for ever; of one made elsewhere this hears within a second."""
+        now = time.monotonic()
+        if not self._required and now >= self._look_at:
+            self._required = bool(await self._store.entries(KEYS, limit=1))
+            self._look_at = now + _LOOK_S
+        return self._required
+
+    async def find(self, key: str) -> Principal | None:
+        """Whom a key stands for, if it is good."""
+        matched = _KEY.fullmatch(key)
+        entry = await self._store.entry(KEYS, matched[1]) if matched is not None else None
+        stored = msgspec.json.decode(entry.data, type=StoredKey) if entry is not None else None
+        # Compared in any case, so that an unknown id takes as long as a wrong secret.
+        same = hmac.compare_digest(hash_of(key), stored.hash if stored is not None else _NO_HASH)
+        if stored is None or not same or stored.revoked_at is not None:
+            return None
+        workflows = frozenset(stored.workflows) if stored.workflows is not None else None
+        return Principal(stored.id, frozenset(stored.scopes), workflows)
+
+
+def shown_key(headers: Headers) -> str | None:
+    """The key that a request brings; one in its URL does not count."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    return headers.get("x-api-key")
+
+
+async def authenticate(keys: Keys, headers: Headers, scope: AsgiScope) -> Principal:
+    """Who makes this request, or why nobody may: 401, or 403 for a stranger at a server without keys."""
+    key = shown_key(headers)
+    if key is not None:
+        principal = await keys.find(key)
+        if principal is not None:
+            return principal
+    elif not await keys.required():
+        client = scope.get("client")
+        if client is not None and is_loopback(client[0]):
+            return LOCAL
+        raise ApiProblem("forbidden", "This server has no keys yet, so it serves its own machine only.")
+    detail = "The key is not known, or was revoked." if key is not None else "Send a key as Authorization: Bearer."
+    raise ApiProblem("unauthenticated", detail, headers={"WWW-Authenticate": 'Bearer realm="loom"'})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address means this machine, whatever resolves it."""
+    name = host.strip("[]").lower()
+    if name == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)

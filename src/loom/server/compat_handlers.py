@@ -1,0 +1,122 @@
+"""Handlers: names for the latest of their runs, and what clients of the compatible routes learn about them.
+
+May import loom.runtime, loom.steps and loom.store.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from loom.core.records import EventRecord
+from loom.runtime.details import shown_waiter
+from loom.runtime.durable.info import moment
+from loom.runtime.durable.names import can_be_kept
+from loom.server.compat_events import envelope, result_value
+from loom.server.views import HANDLER
+from loom.steps.events import StopEvent
+from loom.store import codec
+from loom.store.errors import CorruptRecord
+from loom.store.records import RunQuery
+
+if TYPE_CHECKING:
+    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.store.records import RunRow
+
+AGAIN = "handler_again"
+"""The tag of a handler's second run and of those behind it."""
+
+
+class Result(NamedTuple):
+    """What a completed run ended with, if that can be read."""
+
+    event: StopEvent | None = None
+    envelope: dict[str, Any] | None = None
+    unreadable: bool = False
+
+
+_NONE = Result()
+
+
+def handler_of(row: RunRow) -> str:
+    """The handler that a run belongs to. One that was started by other means is its own."""
+    return row.tags.get(HANDLER, row.run_id)
+
+
+def number_of(row: RunRow) -> int:
+    """Which of its handler's runs it is, from 1."""
+    if AGAIN not in row.tags:
+        return 1
+    return int(row.run_id.rpartition("~")[2])
+
+
+async def latest_run(runtime: DurableRuntime, handler_id: str) -> RunRow | None:
+    """The latest run of a handler; a run that belongs to none goes by its own id."""
+    await runtime.ready()
+    if not can_be_kept(handler_id):
+        return None
+    rows = await runtime.store.find(RunQuery(tags={HANDLER: handler_id}, limit=1))
+    return rows[0] if rows else await runtime.store.get(handler_id)
+
+
+async def until_ended(runtime: DurableRuntime, run_id: str) -> RunRow:
+    """The run, once it has ended."""
+    waits = 0
+    while True:
+        news = runtime.endings.subscribe(run_id)
+        try:
+            row = await runtime.row(run_id)
+            if row.head.status != "running":
+                return row
+            await runtime.news(news, waits)
+            waits += 1
+        finally:
+            runtime.endings.forget(run_id, news)
+
+
+async def result_of(runtime: DurableRuntime, row: RunRow) -> Result:
+    """The result of a run, which is the last event of its stream."""
+    if row.head.status != "completed":
+        return _NONE
+    try:
+        chunks = await runtime.store.stream(row.run_id, max(0, row.head.events - 1), 1)
+        published = codec.decode_published(row.run_id, chunks[0])[-1] if chunks else None
+        if not isinstance(published, EventRecord):
+            return Result(unreadable=True)
+        event = runtime.convert_of(row).event(published)
+        if not isinstance(event, StopEvent):
+            return Result(unreadable=True)
+        return Result(event, envelope(event))
+    except (CorruptRecord, ValueError):
+        # Its class is not known here, it is damaged, or a value of it has no JSON form: the run is over all the same.
+        return Result(unreadable=True)
+
+
+def handler_data(row: RunRow, result: Result = _NONE) -> dict[str, Any]:
+    """A handler as the client's models have it, with all their keys, and what it waits for."""
+    head = row.head
+    running = head.status == "running"
+    return {
+        "handler_id": handler_of(row),
+        "workflow_name": row.workflow,
+        "run_id": row.run_id,
+        "status": head.status,
+        "error": head.error,
+        "result": result.envelope,
+        "result_unreadable": result.unreadable,
+        "started_at": _iso(row.created_at),
+        "updated_at": _iso(head.updated_at),
+        "completed_at": _iso(row.ended_at),
+        "idle_since": _iso(head.idle_since) if running else None,
+        "active_waiters": [shown_waiter(waiter) for waiter in json.loads(head.waiters)] if running else None,
+    }
+
+
+def unwrapped(data: dict[str, Any], result: Result) -> dict[str, Any]:
+    """The same with the result itself instead of an envelope."""
+    return {**data, "result": result_value(result.event) if result.event is not None else None}
+
+
+def _iso(seconds: float | None) -> str | None:
+    """A time with its offset in digits, as the original writes it: not every `fromisoformat` reads a Z."""
+    return moment(seconds).isoformat() if seconds is not None else None

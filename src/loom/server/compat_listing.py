@@ -1,0 +1,121 @@
+"""`GET /handlers`: the handlers that match, newest first. May import loom.runtime and loom.store."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from loom.server.compat_handlers import handler_data, latest_run, result_of
+from loom.server.compat_workflows import is_offered
+from loom.server.problems import invalid
+from loom.server.views import HANDLER
+from loom.store.records import RunQuery
+
+if TYPE_CHECKING:
+    from loom.server.auth import Principal
+    from loom.server.routing import Call
+    from loom.store.records import RunRow, RunStatus
+
+MAX_HANDLERS = 10_000
+"""So many are given at once to whoever does not say how many."""
+
+_PAGE = 200
+STATUSES: tuple[RunStatus, ...] = ("running", "completed", "failed", "cancelled")
+
+
+class Filters(NamedTuple):
+    """What a client asks for."""
+
+    statuses: frozenset[str]
+    workflows: frozenset[str]
+    idle: bool | None
+    idle_longer_than: float | None
+
+    @property
+    def digest(self) -> str:
+        """Names these filters: a cursor goes on with the filters that it was made with."""
+        text = json.dumps([sorted(self.statuses), sorted(self.workflows), self.idle, self.idle_longer_than])
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def query(self, now: float, after: tuple[float, str] | None) -> RunQuery:
+        """The same for the store. An unknown status matches nothing."""
+        only_idle = self.idle is True or self.idle_longer_than is not None
+        wanted = tuple(status for status in STATUSES if not self.statuses or status in self.statuses)
+        return RunQuery(
+            status=tuple(status for status in wanted if status == "running") if only_idle else wanted,
+            workflow=tuple(sorted(self.workflows)) or None,
+            idle=True if only_idle else self.idle,
+            idle_before=now - self.idle_longer_than if self.idle_longer_than is not None else None,
+            after=after,
+            limit=_PAGE,
+        )
+
+
+def filters_of(call: Call) -> Filters:
+    """The filters of a request. Empty values mean none."""
+    query = call.request.query_params
+    return Filters(
+        frozenset(filter(None, query.getlist("status"))),
+        frozenset(filter(None, query.getlist("workflow_name"))),
+        call.flag("idle"),
+        call.seconds("idle_duration_gt"),
+    )
+
+
+async def list_handlers(call: Call) -> dict[str, Any]:
+    """The handlers that a request asks for, each with its latest run."""
+    filters = filters_of(call)
+    limit = call.number("limit", least=1, most=MAX_HANDLERS) or MAX_HANDLERS
+    runtime = call.runtime
+    await runtime.ready()
+    query = filters.query(runtime.now(), _read_cursor(call.query("cursor"), filters))
+    found: list[dict[str, Any]] = []
+    while True:
+        rows = await runtime.store.find(query)
+        for row in rows:
+            if _may_see(call.principal, row) and await _is_latest(call, row):
+                found.append(handler_data(row, await result_of(runtime, row)))
+                if len(found) == limit:
+                    return {"handlers": found, "next_cursor": await _next_cursor(call, query, row, filters)}
+        if len(rows) < _PAGE:
+            return {"handlers": found, "next_cursor": None}
+        query = msgspec.structs.replace(query, after=(rows[-1].created_at, rows[-1].run_id))
+
+
+def _may_see(principal: Principal, row: RunRow) -> bool:
+    return is_offered(row.workflow) and principal.sees(row.workflow)
+
+
+async def _is_latest(call: Call, row: RunRow) -> bool:
+    """Whether a handler's name stands for this run, not for a later one. Behind one that runs there is none."""
+    if row.head.status == "running" or HANDLER not in row.tags:
+        return True
+    latest = await latest_run(call.runtime, row.tags[HANDLER])
+    return latest is None or latest.run_id == row.run_id
+
+
+async def _next_cursor(call: Call, query: RunQuery, last: RunRow, filters: Filters) -> str | None:
+    """Where to go on; None if nothing more is stored."""
+    behind = msgspec.structs.replace(query, after=(last.created_at, last.run_id), limit=1)
+    if not await call.runtime.store.find(behind):
+        return None
+    text = json.dumps([last.created_at, last.run_id, filters.digest])
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _read_cursor(cursor: str | None, filters: Filters) -> tuple[float, str] | None:
+    if not cursor:
+        return None
+    try:
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        created_at, run_id, digest = msgspec.json.decode(text, type=tuple[float, str, str])
+    except (binascii.Error, msgspec.MsgspecError, ValueError):
+        raise invalid("The cursor is none of this server's.") from None
+    if digest != filters.digest:
+        raise invalid("The cursor belongs to other filters.")
+    return created_at, run_id

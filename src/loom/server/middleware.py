@@ -1,0 +1,184 @@
+"""What every request goes through before a route sees it: ids, Host and Origin, sizes and times.
+
+Pure ASGI, so that streams pass unbuffered. May import starlette and the rest of the server's frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+
+from loom.server.auth import is_loopback
+from loom.server.problems import ApiProblem, problem_of, problem_response
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from loom.server.auth import Keys
+    from loom.server.settings import ServerSettings
+
+_log = logging.getLogger("loom.server")
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:~-]{1,200}")
+_METHODS = "GET, POST, PUT, DELETE"
+_HEADERS = (
+    "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, X-API-Key, X-Request-ID"
+)
+_EXPOSED = "ETag, Idempotent-Replay, Location, Retry-After, X-Request-ID"
+
+
+class Guarded:
+    """Gives each request an id, and turns whatever goes wrong behind it into an answer that tells no secrets."""
+
+    def __init__(self, app: ASGIApp, retry_after: int) -> None:
+        self._app = app
+        self._retry_after = retry_after
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        scope.setdefault("state", {})["request_id"] = request_id
+        begun = False
+
+        async def answer(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = request_id
+                headers.setdefault("X-Content-Type-Options", "nosniff")
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        try:
+            await self._app(scope, receive, answer)
+        except Exception as error:
+            problem = problem_of(error, self._retry_after)
+            if problem is None or problem.status >= 500:  # noqa: PLR2004 - the fault is here
+                _log.exception("Request %s has failed.", request_id)
+            if begun:
+                raise  # half an answer cannot be taken back: the connection breaks
+            problem = problem or ApiProblem("internal", f"The server has failed. The log has it as {request_id}.")
+            await problem_response(problem, scope)(scope, receive, answer)
+
+
+class Gate:
+    """Keeps web pages and foreign names out: Host, Origin and CORS."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings, keys: Keys) -> None:
+        self._app = app
+        self._hosts = frozenset(host.lower() for host in settings.hosts)
+        self._origins = frozenset(origin.lower() for origin in settings.origins)
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        await self._check_host(headers)
+        origin = headers.get("origin")
+        if origin is None:
+            await self._app(scope, receive, send)
+            return
+        listed = origin.lower() in self._origins
+        if not listed and not _is_own(origin, headers.get("host", ""), scope.get("scheme", "http")):
+            raise ApiProblem("forbidden", "Web pages of this origin may not use this server.")
+        if not listed:
+            await self._app(scope, receive, send)
+        elif scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+            await Response(status_code=204, headers=_cors(origin, preflight=True))(scope, receive, send)
+        else:
+            await self._app(scope, receive, _with_headers(send, _cors(origin)))
+
+    async def _check_host(self, headers: Headers) -> None:
+        hosts = headers.getlist("host")
+        name = _host_name(hosts[0]) if len(hosts) == 1 else ""
+        known = name in self._hosts if self._hosts else is_loopback(name) or await self._keys.required()
+        if not known or not name:
+            raise ApiProblem("forbidden", "This server is not known by the name in the Host header.")
+
+
+def _host_name(host: str) -> str:
+    try:
+        return (urlsplit(f"//{host}").hostname or "") if not set(host) & set("/?#@\\ ") else ""
+    except ValueError:
+        return ""
+
+
+def _is_own(origin: str, host: str, scheme: str) -> bool:
+    """Whether a page comes from this very server."""
+    return origin.lower() == f"{scheme}://{host}".lower()
+
+
+def _cors(origin: str, *, preflight: bool = False) -> dict[str, str]:
+    headers = {"Access-Control-Allow-Origin": origin, "Vary": "Origin", "Access-Control-Expose-Headers": _EXPOSED}
+    if preflight:
+        headers |= {"Access-Control-Allow-Methods": _METHODS, "Access-Control-Allow-Headers": _HEADERS}
+    return headers
+
+
+def _with_headers(send: Send, added: dict[str, str]) -> Send:
+    async def answer(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).update(added)
+        await send(message)
+
+    return answer
+
+
+class Limited:
+    """Takes no more than it should: headers, body, and the time that they may need to arrive."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+        self._app = app
+        self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through as long as it stays within its limits."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        settings = self._settings
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > settings.max_header:
+            raise ApiProblem("too-large", f"The headers are larger than {settings.max_header} bytes.")
+        length = Headers(scope=scope).get("content-length", "0")
+        if not length.isdecimal() or int(length[:20]) > settings.max_body:
+            raise _too_large(settings.max_body)
+        until = asyncio.get_running_loop().time() + settings.arrival_timeout
+        taken, whole = 0, False
+
+        async def limited() -> Message:
+            nonlocal taken, whole
+            if whole:
+                return await receive()  # from here on only the end of the connection can come
+            try:
+                async with asyncio.timeout_at(until):
+                    message = await receive()
+            except TimeoutError:
+                raise ApiProblem("too-slow", "The request took too long to arrive.") from None
+            if message["type"] == "http.request":
+                taken += len(message.get("body", b""))
+                whole = not message.get("more_body", False)
+                if taken > settings.max_body:
+                    raise _too_large(settings.max_body)
+            return message
+
+        await self._app(scope, limited, send)
+
+
+def _too_large(limit: int) -> ApiProblem:
+    return ApiProblem("too-large", f"The body is larger than {limit} bytes.")

@@ -1,0 +1,131 @@
+"""What goes wrong, as callers are told: problem+json below `/v1`, `{"detail"}` on the compatible routes.
+
+May import starlette and loom.store's errors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loom.server.answers import JsonAnswer
+from loom.store.errors import RunBusy, RunExists, RunFinished, RunNotFound, StoreUnavailable
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+    from starlette.types import Scope
+
+_PROBLEMS: dict[str, tuple[int, str]] = {
+    "invalid-request": (400, "The request is not valid"),
+    "unauthenticated": (401, "A valid key is needed"),
+    "forbidden": (403, "This is not allowed"),
+    "not-found": (404, "There is nothing here"),
+    "run-not-found": (404, "No such run"),
+    "definition-not-found": (404, "No such definition"),
+    "schedule-not-found": (404, "No such schedule"),
+    "method-not-allowed": (405, "This method is not known here"),
+    "too-slow": (408, "The request took too long to arrive"),
+    "run-exists": (409, "Another run has this id"),
+    "run-finished": (409, "The run has ended"),
+    "run-active": (409, "The run has not ended"),
+    "name-taken": (409, "The name is taken"),
+    "request-in-progress": (409, "The first request is still under way"),
+    "history-gone": (410, "This part of the history was pruned"),
+    "version-mismatch": (412, "Another version is stored"),
+    "too-large": (413, "The request is too large"),
+    "unsupported-media-type": (415, "This media type is not taken"),
+    "definition-invalid": (422, "The definition is not valid"),
+    "idempotency-mismatch": (422, "The key was used for another request"),
+    "result-unreadable": (422, "The stored result cannot be read"),
+    "limited": (429, "Too many at once"),
+    "internal": (500, "The server has failed"),
+    "store-unavailable": (503, "The store cannot be reached"),
+    "draining": (503, "The server is stopping"),
+}
+"""Status and title by code."""
+
+
+class ApiProblem(Exception):
+    """Something that the caller is told: its code decides the status.
+
+    `errors` are places in the request, `{path, message}`, where `path` is a JSON Pointer.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        detail: str,
+        *,
+        errors: list[dict[str, Any]] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.errors = errors
+        self.headers = headers or {}
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return _PROBLEMS[self.code][0]
+
+
+def invalid(detail: str, path: str = "") -> ApiProblem:
+    """A request that is wrong at one place."""
+    return ApiProblem("invalid-request", detail, errors=[{"path": path, "message": detail}])
+
+
+def problem_of(error: Exception, retry_after: int = 1) -> ApiProblem | None:
+    """What a refusal of the runtime means to a caller; None for what nobody foresaw."""
+    match error:
+        case ApiProblem():
+            return error
+        case RunNotFound():
+            return ApiProblem("run-not-found", str(error))
+        case RunFinished():
+            return ApiProblem("run-finished", str(error))
+        case RunExists():
+            return ApiProblem("run-exists", str(error))
+        case RunBusy():
+            return ApiProblem("limited", str(error), headers={"Retry-After": str(retry_after)})
+        case StoreUnavailable():
+            # The text may name hosts and files: it is for the log.
+            return ApiProblem(
+                "store-unavailable",
+                "The store cannot be reached at present.",
+                headers={"Retry-After": str(retry_after)},
+            )
+        case _:
+            return None
+
+
+def problem_response(problem: ApiProblem, scope: Scope) -> Response:
+    """The answer for a problem, in the words of the face that was asked."""
+    if not speaks_problems(scope):
+        return JsonAnswer({"detail": problem.detail}, status_code=problem.status, headers=problem.headers)
+    status, title = _PROBLEMS[problem.code]
+    content: dict[str, Any] = {
+        "type": f"urn:loom:problem:{problem.code}",
+        "title": title,
+        "status": status,
+        "detail": problem.detail,
+        "instance": scope.get("path", ""),
+        "code": problem.code,
+        "request_id": scope.get("state", {}).get("request_id"),
+    }
+    if problem.errors:
+        content["errors"] = problem.errors
+    return JsonAnswer(content, status, headers=problem.headers, media_type="application/problem+json")
+
+
+def speaks_problems(scope: Scope) -> bool:
+    """Whether a path is one of Loom's own, not of the compatible routes."""
+    path = route_path(scope)
+    return path == "/v1" or path.startswith("/v1/") or path in ("/metrics", "/openapi.json")
+
+
+def route_path(scope: Scope) -> str:
+    """The path within this application, wherever it is mounted."""
+    path: str = scope.get("path", "")
+    root: str = scope.get("root_path", "").rstrip("/")
+    return path[len(root) :] if root and path.startswith(f"{root}/") else path

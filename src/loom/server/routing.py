@@ -1,0 +1,211 @@
+"""Routes, and one request as their functions see it. Every route names its scope: without one it cannot be made.
+
+May import starlette, loom.runtime and the rest of the server's frame.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from loom.server.problems import ApiProblem, invalid
+from loom.server.stream_sending import OpenStreams
+from loom.store.errors import RunNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.server.auth import Keys, Principal, Scope
+    from loom.server.idempotency import Idempotency
+    from loom.server.settings import ServerSettings
+    from loom.store.records import RunRow
+
+_ID = re.compile(r"[A-Za-z0-9._:~-]{1,200}")
+
+
+class Route(NamedTuple):
+    """One operation of the API."""
+
+    method: str
+    path: str
+    answer: Callable[[Call], Awaitable[Response]]
+    scope: Scope | None
+    """What a key needs; None: open to everybody."""
+
+
+class Server:
+    """What all requests share."""
+
+    def __init__(self, runtime: DurableRuntime, settings: ServerSettings, keys: Keys, idempotency: Idempotency) -> None:
+        self.runtime = runtime
+        self.settings = settings
+        self.keys = keys
+        self.idempotency = idempotency
+        self.draining = False
+        """No new runs: the server is about to stop."""
+        self.open_streams = OpenStreams(settings.max_streams, settings.retry_after)
+        """Counted by the id of the principal. A server that stops calls `break_all` before it waits for anything."""
+        self.requests: dict[tuple[str, str, int], int] = {}
+        """How many were answered, by method, route and status."""
+
+
+class Call:
+    """One request, by somebody who may make it."""
+
+    def __init__(self, request: Request, server: Server, principal: Principal) -> None:
+        self.request = request
+        self.server = server
+        self.runtime = server.runtime
+        self.settings = server.settings
+        self.principal = principal
+        self.nonce: str | None = None
+        """A name that a repetition of this request has too, if it brought an idempotency key."""
+
+    # -- the body -----------------------------------------------------------------------------------------------------
+
+    async def json(self) -> Any:
+        """The body as JSON, `None` if there is none."""
+        body = await self.request.body()
+        if not body.strip():
+            return None
+        kind = self.request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+        if kind != "application/json" and not kind.endswith("+json"):
+            raise ApiProblem("unsupported-media-type", f"The body must be application/json, not {kind}.")
+        return read_json(body, self.settings.max_depth)
+
+    async def fields(self, *known: str, required: tuple[str, ...] = ()) -> dict[str, Any]:
+        """The body as an object that has no other fields than these."""
+        body = await self.json()
+        if body is None:
+            body = {}
+        if not isinstance(body, dict):
+            raise invalid("The body must be an object.")
+        for name in body:
+            if name not in known:
+                raise invalid(f"The field {name[:100]!r} is not known: use {', '.join(known)}.", pointer(name))
+        for name in required:
+            if body.get(name) is None:
+                raise invalid(f"The field {name!r} is missing.", pointer(name))
+        return body
+
+    # -- the query ----------------------------------------------------------------------------------------------------
+
+    def check_query(self, *known: str) -> None:
+        """Refuse parameters that nobody would look at."""
+        for name in self.request.query_params:
+            if name not in known:
+                raise invalid(f"The parameter {name[:100]!r} is not known: use {', '.join(known) or 'none'}.")
+
+    def query(self, name: str) -> str | None:
+        """A parameter that is given once at most."""
+        values = self.request.query_params.getlist(name)
+        if len(values) > 1:
+            raise invalid(f"The parameter {name!r} may be given once.")
+        return values[0] if values else None
+
+    def flag(self, name: str) -> bool | None:
+        """A parameter that is true or false."""
+        value = self.query(name)
+        if value is None:
+            return None
+        if value.lower() not in ("true", "false"):
+            raise invalid(f"The parameter {name!r} is true or false.")
+        return value.lower() == "true"
+
+    def number(self, name: str, *, least: int = 0, most: int = 2**53) -> int | None:
+        """A parameter that is a whole number."""
+        value = self.query(name)
+        if value is None:
+            return None
+        if not re.fullmatch(r"-?[0-9]{1,16}", value, re.ASCII) or not least <= int(value) <= most:
+            raise invalid(f"The parameter {name!r} must be a number from {least} to {most}.")
+        return int(value)
+
+    def seconds(self, name: str, most: float | None = None) -> float | None:
+        """A parameter that is a length of time; one that is longer than `most` is `most`."""
+        value = self.query(name)
+        if value is None:
+            return None
+        if not re.fullmatch(r"[0-9]{1,10}(\.[0-9]{1,9})?", value, re.ASCII):
+            raise invalid(f"The parameter {name!r} must be a number of seconds.")
+        return float(value) if most is None else min(float(value), most)
+
+    def page_size(self) -> int:
+        """How many items the caller wants."""
+        return self.number("limit", least=1, most=self.settings.max_page) or self.settings.page
+
+    # -- runs ---------------------------------------------------------------------------------------------------------
+
+    def run_id(self) -> str:
+        """The run that the path names."""
+        return check_id("run_id", self.request.path_params["run_id"])
+
+    async def row(self, run_id: str | None = None) -> RunRow:
+        """The row of a run, by default of the one in the path. What a key may not see is not there for it."""
+        wanted = run_id if run_id is not None else self.run_id()
+        row = await self.runtime.row(wanted)
+        if not self.principal.sees(row.workflow):
+            raise RunNotFound(wanted)
+        return row
+
+    def check_workflow(self, name: str) -> None:
+        """Refuse what concerns a workflow that the key is not good for."""
+        if not self.principal.sees(name):
+            raise ApiProblem("forbidden", "The key is not good for this workflow.")
+
+
+def check_id(what: str, value: object) -> str:
+    """An id of a run or an event, as it may be."""
+    if not isinstance(value, str) or _ID.fullmatch(value) is None:
+        raise invalid(f"{what} must be 1 to 200 characters of A-Z a-z 0-9 . _ : ~ -", pointer(what))
+    return value
+
+
+def pointer(*parts: str) -> str:
+    """A JSON Pointer."""
+    return "".join(f"/{part[:100].replace('~', '~0').replace('/', '~1')}" for part in parts)
+
+
+def read_json(body: bytes, max_depth: int) -> Any:
+    """JSON from outside: no deeper than allowed, nothing that only Python knows, no key twice, no broken text."""
+    try:
+        text = body.decode()
+        _check_depth(text, max_depth)
+        found = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_unique)
+        if "\\u" in text:
+            json.dumps(found, ensure_ascii=False).encode()  # half a character has no form in UTF-8
+    except (ValueError, RecursionError) as error:
+        raise invalid(f"The body is not JSON in UTF-8: {str(error)[:200]}") from error
+    return found
+
+
+# A string without its end is taken to the end, so that no text is read twice.
+_TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{\]}]', re.DOTALL)
+
+
+def _check_depth(text: str, max_depth: int) -> None:
+    depth = 0
+    for token in _TOKENS.finditer(text):
+        sign = token[0]
+        if sign in ("[", "{"):
+            depth += 1
+            if depth > max_depth:
+                raise invalid(f"The body is nested more than {max_depth} deep.")
+        elif sign in ("]", "}"):
+            depth -= 1
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an object has the same key twice")
+    return found

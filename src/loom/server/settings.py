@@ -1,0 +1,52 @@
+"""How a server behaves: keys, origins and limits. May import msgspec."""
+
+from __future__ import annotations
+
+import msgspec
+
+MAX_PAGE = 500
+"""No setting makes a page larger."""
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of `create_app`. Times are in seconds, sizes in bytes."""
+
+    require_key: bool = False
+    """Ask for a key though none was made yet. As soon as there is one, a key is always asked for."""
+    hosts: tuple[str, ...] = ()
+    """Names that requests may call this server by; empty: any with keys, only those of this machine without."""
+    origins: tuple[str, ...] = ()
+    """Origins of web pages that may use the API, such as `https://ops.example.com`; they get CORS headers."""
+    max_body: int = 1024 * 1024
+    max_depth: int = 64
+    """How deep the JSON of a request may be nested."""
+    max_header: int = 32 * 1024
+    """All headers of a request together."""
+    arrival_timeout: float = 10.0
+    """How long a request may take to arrive."""
+    page: int = 100
+    """How many items a page has if nobody says."""
+    max_page: int = MAX_PAGE
+    max_wait: float = 60.0
+    max_streams: int = 100
+    """Open streams per key."""
+    heartbeat: float = 25.0
+    """A stream says at least so often that it is alive."""
+    idempotency_ttl: float = 24 * 3600.0
+    retry_after: int = 1
+    """What callers are told who have to come again."""
+    drain: float = 10.0
+    """How long a server that stops lets open requests finish."""
+    accept_context: bool = False
+    """Take the `context` that a client of the compatible routes sends."""
+
+    def __post_init__(self) -> None:
+        for origin in self.origins:
+            scheme, found, rest = origin.partition("://")
+            if scheme not in ("http", "https") or not found or not rest or "/" in rest or "*" in rest:
+                raise ValueError(f"{origin!r} is not an origin: use a form such as https://ops.example.com.")
+        for name in ("max_body", "max_depth", "max_header", "arrival_timeout", "page", "max_page", "max_streams"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}.")
+        if self.max_page > MAX_PAGE or self.page > self.max_page:
+            raise ValueError(f"page must not be above max_page, nor that above {MAX_PAGE}.")

@@ -1,0 +1,114 @@
+"""What stands on a run's stream, as readers over HTTP get it: envelopes, entries of `/v1`, lines of JSON.
+
+A reader gets an event even where its class is not at hand: then its fields are those that were stored. May import
+loom.core, loom.effects and loom.steps.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic_core import to_json
+
+from loom.core.records import EventRecord
+from loom.effects.convert import published_event
+from loom.effects.flow_result import FlowResult
+from loom.steps.events import Event, StopEvent
+from loom.steps.registry import kind_of, wire_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loom.core.records import EventKind
+    from loom.core.reports import Published
+    from loom.effects.stored import StoredBodies
+
+_EVENT = wire_name(Event)
+_LINE_ENDS = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
+"""Characters at which readers may split lines though JSON lets them stand, and how they are written instead."""
+
+
+class Shown(NamedTuple):
+    """An event of the stream for readers."""
+
+    type: str
+    """The short name of its class."""
+    types: list[str]
+    """Those of its event superclasses, nearest first, without `Event`."""
+    qualified_name: str
+    value: dict[str, Any]
+
+    def is_any(self, names: frozenset[str]) -> bool:
+        """Whether the event is of one of these types: short names, of superclasses too, or a qualified name."""
+        return self.type in names or self.qualified_name in names or not names.isdisjoint(self.types)
+
+
+def own_fields(event: Event) -> dict[str, Any]:
+    """The fields of an event as JSON has them. Of a flow's end it is what a Run says of it, without its actions."""
+    if isinstance(event, StopEvent) and isinstance(event.result, FlowResult):
+        result = event.result
+        return {
+            "result": {
+                "status": result.status,
+                "outputs": result.outputs,
+                "response": result.response,
+                "error": result.error,
+            }
+        }
+    return event.model_dump(mode="json")
+
+
+def shown(published: Published, convert: StoredBodies, fields: Callable[[Event], dict[str, Any]] = own_fields) -> Shown:
+    """An entry of the stream as readers get it."""
+    try:
+        event = published_event(published, convert)
+        value = fields(event)
+    except ValueError:
+        # The class is missing here, or has changed, or writes what JSON cannot have. Reports never come so far.
+        if not isinstance(published, EventRecord):
+            raise
+        return _named(published.kind, _stored_fields(published))
+    return _named(kind_of(type(event)), value)
+
+
+def _named(kind: EventKind, value: dict[str, Any]) -> Shown:
+    types = [base.rpartition(".")[2] for base in kind.bases if base != _EVENT]
+    return Shown(kind.label or kind.name.rpartition(".")[2], types, kind.name, value)
+
+
+def _stored_fields(record: EventRecord) -> dict[str, Any]:
+    """The fields of an event as they are stored; the text itself, where a serializer of its own wrote it."""
+    try:
+        stored = json.loads(record.body)
+    except (TypeError, ValueError, RecursionError):
+        return {"stored": str(record.body)}
+    if not isinstance(stored, dict):
+        return {"stored": stored}
+    fields = stored.get("value")
+    return fields if isinstance(fields, dict) else stored
+
+
+def envelope(event: Shown, *, qualified_name: bool = True) -> dict[str, Any]:
+    """An event on the compatible routes: all four keys always."""
+    return {
+        "value": event.value,
+        "type": event.type,
+        "types": event.types or None,
+        "qualified_name": event.qualified_name if qualified_name else None,
+    }
+
+
+def entry(event: Shown, seq: int, at: float) -> dict[str, Any]:
+    """An event on the stream of `/v1`."""
+    moment = datetime.fromtimestamp(at, tz=UTC).isoformat()
+    return {"seq": seq, "at": moment, "type": event.type, "types": event.types, "value": event.value}
+
+
+def one_line(value: dict[str, Any]) -> bytes:
+    """JSON without anything in it that a reader could take for the end of a line."""
+    line = to_json(value, inf_nan_mode="null")
+    for character, written in _LINE_ENDS:
+        line = line.replace(character, written)
+    return line

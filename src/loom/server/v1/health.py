@@ -1,0 +1,45 @@
+"""Whether the server lives, and whether it can do its work. Open to everybody, so it tells no names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loom.server.answers import JsonAnswer
+from loom.server.routing import Route
+from loom.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from loom.server.routing import Call
+
+
+async def live(call: Call) -> Response:
+    """The process answers."""
+    del call
+    return JsonAnswer({"status": "live"})
+
+
+async def ready(call: Call) -> Response:
+    """The store is reachable and up to date, and the server takes new runs."""
+    reasons = await unready(call)
+    if reasons:
+        return JsonAnswer({"status": "unready", "reasons": reasons}, 503, headers={"Retry-After": "1"})
+    return JsonAnswer({"status": "ready", "reasons": []})
+
+
+async def unready(call: Call) -> list[str]:
+    """Why the server cannot do its work; nothing if it can."""
+    reasons = ["draining"] if call.server.draining else []
+    try:
+        await call.runtime.ready()
+        await call.runtime.store.get("health")  # opening has applied the migrations; this reaches the tables
+    except StoreError:
+        reasons.append("store-unavailable")
+    return reasons
+
+
+ROUTES = (
+    Route("GET", "/v1/health/live", live, None),
+    Route("GET", "/v1/health/ready", ready, None),
+)

@@ -1,0 +1,196 @@
+"""Runs: start, get, list, delete, and what can be asked of one. May import the server's frame and loom.runtime."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from loom.runtime.durable.names import SCHEDULES
+from loom.server.answers import JsonAnswer
+from loom.server.problems import ApiProblem, invalid
+from loom.server.routing import Route, check_id, pointer
+from loom.server.views import etag, run_view, wait_for_end
+from loom.steps.errors import WorkflowRuntimeError
+from loom.store.errors import RunFinished, RunNotFound, StoreError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from loom.server.routing import Call
+    from loom.store.records import RunRow
+
+
+async def run_answer(call: Call, row: RunRow, status: int = 200) -> Response:
+    """A run as an answer."""
+    headers = {"ETag": etag(row)}
+    if status == 201:  # noqa: PLR2004 - created
+        headers["Location"] = f"{call.request.scope.get('root_path', '')}/v1/runs/{row.run_id}"
+    return JsonAnswer(await run_view(call.runtime, row), status, headers)
+
+
+async def start(call: Call) -> Response:
+    """`POST /v1/runs`."""
+    call.check_query("wait")
+    wait = call.seconds("wait", call.settings.max_wait) or 0.0
+    if call.server.draining:
+        raise ApiProblem("draining", "The server is stopping.", headers={"Retry-After": str(call.settings.retry_after)})
+    body = await call.fields(
+        "workflow", "input", "run_id", "parameters", "variables", "version", "tags", required=("workflow",)
+    )
+    workflow = body["workflow"]
+    code = call.runtime.codes.get(workflow) if isinstance(workflow, str) and workflow != SCHEDULES else None
+    if code is None:
+        raise ApiProblem("definition-not-found", f"No workflow {str(workflow)[:200]!r} is served here.")
+    call.check_workflow(workflow)
+    version = code.document[0] if code.document is not None else None
+    if body.get("version") not in (None, version):
+        raise ApiProblem("version-mismatch", f"New runs of {workflow!r} have the version {version!r}.")
+    run_id = check_id("run_id", body["run_id"]) if body.get("run_id") is not None else call.nonce
+    existed = run_id is not None and await call.runtime.store.get(run_id) is not None
+    run_id = await _started(call, workflow, run_id, body)
+    return await run_answer(call, await wait_for_end(call.runtime, run_id, wait), 200 if existed else 201)
+
+
+async def _started(call: Call, workflow: str, run_id: str | None, body: dict[str, Any]) -> str:
+    for name in ("parameters", "variables", "tags"):
+        if body.get(name) is not None and not isinstance(body[name], dict):
+            raise invalid(f"The field {name!r} must be an object.", pointer(name))
+    try:
+        handler = await call.runtime.start(
+            workflow,
+            body.get("input"),
+            run_id=run_id,
+            tags=body.get("tags"),
+            parameters=body.get("parameters"),
+            variables=body.get("variables"),
+        )
+    except (ValueError, TypeError, WorkflowRuntimeError) as error:
+        # The workflow may have put its own words around what the class of its start event says.
+        found = error if isinstance(error, ValidationError) else error.__cause__
+        if isinstance(found, ValidationError):
+            raise refused("The input is not what the workflow takes.", found) from error
+        raise invalid(str(error), "/input") from error
+    return handler.run_id
+
+
+def refused(detail: str, error: ValidationError, at: str = "input") -> ApiProblem:
+    """A value that its class refuses, with all places; the values themselves are not repeated."""
+    places = [
+        {"path": pointer(at, *(str(part) for part in found["loc"])), "message": found["msg"]}
+        for found in error.errors(include_url=False, include_input=False, include_context=False)
+    ]
+    return ApiProblem("invalid-request", detail, errors=places)
+
+
+async def get(call: Call) -> Response:
+    """`GET /v1/runs/{run_id}`."""
+    call.check_query("wait")
+    wait = call.seconds("wait", call.settings.max_wait) or 0.0
+    row = await call.row()
+    if wait and row.head.status == "running":
+        row = await wait_for_end(call.runtime, row.run_id, wait)
+    if call.request.headers.get("if-none-match") == etag(row):
+        return Response(status_code=304, headers={"ETag": etag(row)})
+    return await run_answer(call, row)
+
+
+async def delete(call: Call) -> Response:
+    """`DELETE /v1/runs/{run_id}`."""
+    call.check_query()
+    row = await call.row()
+    if row.head.status == "running":
+        raise _active(row.run_id, "cancel it before you delete it")
+    try:
+        await call.runtime.purge(row.run_id)
+    except (RunNotFound, StoreUnavailable):
+        raise
+    except StoreError as error:
+        raise _active(row.run_id, "cancel it before you delete it") from error
+    return Response(status_code=204)
+
+
+async def cancel(call: Call) -> Response:
+    """`POST /v1/runs/{run_id}/cancel`."""
+    call.check_query()
+    body = await call.fields("reason")
+    if not isinstance(body.get("reason"), str | None):
+        raise invalid("The field 'reason' must be a string.", "/reason")
+    row = await call.row()
+    if row.head.status == "cancelled":
+        return await run_answer(call, row)
+    await call.runtime.cancel(row.run_id, reason=body.get("reason") or "")
+    return await run_answer(call, await call.row(), 202)
+
+
+async def pause(call: Call) -> Response:
+    """`POST /v1/runs/{run_id}/pause`."""
+    return await _told(call, call.runtime.pause)
+
+
+async def resume(call: Call) -> Response:
+    """`POST /v1/runs/{run_id}/resume`."""
+    return await _told(call, call.runtime.resume)
+
+
+async def retry(call: Call) -> Response:
+    """`POST /v1/runs/{run_id}/retry`."""
+    row = await call.row()
+    if row.head.status == "running":
+        raise _active(row.run_id, "only a failed run can be retried")
+    try:
+        return await _told(call, call.runtime.retry)
+    except (RunFinished, RunNotFound, StoreUnavailable):
+        raise
+    except StoreError as error:
+        raise _active(row.run_id, "only a failed run can be retried") from error
+
+
+async def _told(call: Call, tell: Callable[[str], Awaitable[None]]) -> Response:
+    call.check_query()
+    await call.fields()
+    row = await call.row()
+    await tell(row.run_id)
+    return await run_answer(call, await call.row(), 202)
+
+
+async def fork(call: Call) -> Response:
+    """`POST /v1/runs/{run_id}/fork`."""
+    call.check_query()
+    body = await call.fields("tick", "run_id", required=("tick",))
+    tick = body["tick"]
+    if not isinstance(tick, int) or isinstance(tick, bool) or tick < 0:
+        raise invalid("The field 'tick' must be a number from 0 on.", "/tick")
+    if call.server.draining:
+        raise ApiProblem("draining", "The server is stopping.", headers={"Retry-After": str(call.settings.retry_after)})
+    row = await call.row()
+    check_kept(row)
+    run_id = check_id("run_id", body["run_id"]) if body.get("run_id") is not None else call.nonce
+    try:
+        handler = await call.runtime.fork(row.run_id, tick=tick, run_id=run_id)
+    except ValueError as error:
+        raise invalid(str(error), "/tick") from error
+    return await run_answer(call, await call.row(handler.run_id), 201)
+
+
+def check_kept(row: RunRow, tick: int = 0) -> None:
+    """Refuse what needs a part of the history that was pruned."""
+    if tick < row.first_tick:
+        raise ApiProblem("history-gone", f"The ticks of run {row.run_id!r} before {row.first_tick} were pruned.")
+
+
+def _active(run_id: str, advice: str) -> ApiProblem:
+    return ApiProblem("run-active", f"Run {run_id!r} is running: {advice}.")
+
+
+ROUTES = (
+    Route("POST", "/v1/runs", start, "start"),
+    Route("GET", "/v1/runs/{run_id}", get, "read"),
+    Route("DELETE", "/v1/runs/{run_id}", delete, "admin"),
+    Route("POST", "/v1/runs/{run_id}/cancel", cancel, "start"),
+    Route("POST", "/v1/runs/{run_id}/pause", pause, "start"),
+    Route("POST", "/v1/runs/{run_id}/resume", resume, "start"),
+    Route("POST", "/v1/runs/{run_id}/retry", retry, "start"),
+    Route("POST", "/v1/runs/{run_id}/fork", fork, "start"),
+)

@@ -1,0 +1,144 @@
+"""A real server on a loopback port, and the workflows and flow that the client's tests run on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import uvicorn
+
+import loom
+from loom.runtime.durable.runtime import DurableRuntime
+from loom.server.app import create_app
+from loom.server.settings import ServerSettings
+from loom.steps import events
+
+
+class Greeting(events.StartEvent):
+    name: str
+    value: int = 0  # a plain start event may have a field of this name
+
+
+class Greeted(events.StopEvent):
+    text: str
+
+
+class Progress(events.Event):
+    number: int
+
+
+class Question(events.InputRequiredEvent):
+    text: str
+
+
+class Answer(events.HumanResponseEvent):
+    text: str
+
+
+class Nudge(events.Event):
+    """Declared by no step: a step awaits it."""
+
+    count: int
+
+
+class Greet(loom.Workflow):
+    @loom.step
+    async def greet(self, ctx: loom.Context, event: Greeting) -> Greeted:
+        for number in range(3):
+            ctx.write_event_to_stream(Progress(number=number))
+        return Greeted(text=f"Hello {event.name}")
+
+
+class Count(loom.Workflow):
+    """Counts its runs in the state, which goes from one run of a handler to the next."""
+
+    @loom.step
+    async def count(self, ctx: loom.Context, event: events.StartEvent) -> events.StopEvent:
+        seen = await ctx.store.get("seen", default=0) + 1
+        await ctx.store.set("seen", seen)
+        return events.StopEvent(result={"seen": seen, "given": event.get("given")})
+
+
+class Ask(loom.Workflow):
+    @loom.step
+    async def ask(self, _event: events.StartEvent) -> Question:
+        return Question(text="Who?")
+
+    @loom.step
+    async def answered(self, event: Answer) -> events.StopEvent:
+        return events.StopEvent(result=f"{event.text}!")
+
+
+class Await(loom.Workflow):
+    @loom.step
+    async def wait(self, ctx: loom.Context, _event: events.StartEvent) -> events.StopEvent:
+        nudge = await ctx.wait_for_event(Nudge)
+        return events.StopEvent(result=nudge.count)
+
+
+class Break(loom.Workflow):
+    @loom.step
+    async def fail(self, _event: events.StartEvent) -> events.StopEvent:
+        raise ValueError("it broke")
+
+
+FLOW: dict[str, Any] = {
+    "definition": {
+        "triggers": {"manual": {"type": "Request", "kind": "Http", "inputs": {"schema": {"type": "object"}}}},
+        "actions": {
+            "Greet": {"type": "Compose", "inputs": "@concat('Hello ', triggerBody()?['name'])", "runAfter": {}},
+            "Shout": {
+                "type": "Compose",
+                "inputs": "@toUpper(outputs('Greet'))",
+                "runAfter": {"Greet": ["Succeeded"]},
+            },
+        },
+        "outputs": {"text": {"type": "String", "value": "@outputs('Shout')"}},
+    }
+}
+
+
+class Serving(uvicorn.Server):
+    """A server in this event loop, which leaves the signals to the tests."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Any:
+        yield
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        """Close the door, then break the streams: their readers come back at once, and a refusal would end them."""
+        for listening in self.servers:
+            listening.close()
+        self.config.app.state.server.open_streams.break_all()  # type: ignore[union-attr]
+        await super().shutdown(sockets)
+
+    @property
+    def url(self) -> str:
+        port = self.servers[0].sockets[0].getsockname()[1]
+        return f"http://127.0.0.1:{port}"
+
+
+def register_all(runtime: DurableRuntime) -> None:
+    for name, workflow in {"greet": Greet, "count": Count, "ask": Ask, "await": Await, "break": Break}.items():
+        runtime.register(workflow(), name)
+    runtime.register(loom.load(FLOW, name="flow"), "flow")
+
+
+@contextlib.asynccontextmanager
+async def serving(runtime: DurableRuntime, port: int = 0, **settings: Any) -> AsyncIterator[Serving]:
+    """The server, until the block ends."""
+    app = create_app(runtime, ServerSettings(**settings))
+    config = uvicorn.Config(app, port=port, log_level="error", lifespan="off", timeout_graceful_shutdown=1)
+    server = Serving(config)
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.005)
+        if task.done():
+            task.result()
+    try:
+        yield server
+    finally:
+        server.should_exit = True
+        await task

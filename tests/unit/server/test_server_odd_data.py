@@ -1,0 +1,75 @@
+"""Data that is odd but allowed, or not allowed: no request makes the server fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+from server_serving import Served
+
+from loom.server.answers import JsonAnswer
+
+ODD: list[Any] = [
+    None, 0, -1, 1.5, 1e308, 10**30, -(10**30), True, "", "\0", "ü😀", "\u2028", [], [None], {}, {"": ""}, {"\0": "\0"},
+    {"__is_pydantic": True, "value": {}, "qualified_name": "os.system"}, {"__loom": "float", "value": "nan"},
+    [[[[]]]], "x" * 10_000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("field", ["workflow", "input", "run_id", "parameters", "variables", "version", "tags"])
+async def test_no_start_makes_the_server_fail(client: httpx2.AsyncClient, field: str) -> None:
+    for workflow in ("asks", "flow"):
+        for value in ODD:
+            body = {"workflow": workflow, "input": {"topic": "now"}, field: value}
+            answer = await client.post("/v1/runs", json=body)
+            assert answer.status_code < 500, (body, answer.text)
+        for value in ODD:
+            body = {"workflow": workflow, "input": {"topic": value, "times": value, "more": value}}
+            answer = await client.post("/v1/runs", json=body)
+            assert answer.status_code < 500, (body, answer.text)
+    assert (await client.get("/v1/runs?limit=500")).status_code == 200
+
+
+@pytest.mark.parametrize("field", ["type", "value", "step", "waiter_id", "event_id"])
+async def test_no_event_makes_the_server_fail(served: Served, client: httpx2.AsyncClient, field: str) -> None:
+    await client.post("/v1/runs", json={"workflow": "asks", "input": {"topic": "tea"}, "run_id": "s"})
+    await client.post("/v1/runs", json={"workflow": "flow", "run_id": "f"})
+    await served.until_waiting("s")
+    await served.until_waiting("f")
+    for run_id, kind in (("s", "Approval"), ("f", "Other")):
+        for value in ODD:
+            body = {"type": kind, "value": {"by": "x"}, "waiter_id": "nobody", field: value}
+            answer = await client.post(f"/v1/runs/{run_id}/events", json=body)
+            assert answer.status_code < 500, (body, answer.text)
+        for path in ("", "/history?commands=true", "/state", "/loops"):
+            answer = await client.get(f"/v1/runs/{run_id}{path}")
+            assert answer.status_code == 200, (path, answer.text)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (float("nan"), b"null"),
+        ([float("inf"), 10**30], b"[null,1000000000000000000000000000000]"),
+        ("\ud800", b'"\\ud800"'),
+        ({"a": object}, None),
+    ],
+)
+def test_answers_are_strict_json(value: Any, text: bytes | None) -> None:
+    rendered = JsonAnswer(value).body
+    assert text is None or rendered == text
+
+
+async def test_a_socket_is_not_answered(served: Served) -> None:
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "websocket", "path": "/v1/runs", "headers": [], "client": ("127.0.0.1", 1), "query_string": b""}
+    await served.app(scope, receive, send)
+    assert [message["type"] for message in sent] in ([], ["websocket.close"])
