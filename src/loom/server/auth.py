@@ -103,7 +103,7 @@ class Keys:
         self._required = True
 
     async def required(self) -> bool:
-        """Whether a key must be shown. Once one was made, for ever; of one made elsewhere this hears within a second."""
+        """Whether a key must be shown. Once one was made, for ever; of one made elsewhere it hears within a second."""
         now = time.monotonic()
         if not self._required and now >= self._look_at:
             self._required = bool(await self._store.entries(KEYS, limit=1))

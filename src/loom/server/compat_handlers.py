@@ -13,7 +13,7 @@ from loom.runtime.details import shown_waiter
 from loom.runtime.durable.info import moment
 from loom.runtime.durable.names import can_be_kept
 from loom.server.compat_events import envelope, result_value
-from loom.server.views import HANDLER
+from loom.server.views import HANDLER, wait_for_end
 from loom.steps.events import StopEvent
 from loom.store import codec
 from loom.store.errors import CorruptRecord
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 AGAIN = "handler_again"
 """The tag of a handler's second run and of those behind it."""
+_LONG_S = 3600.0
 
 
 class Result(NamedTuple):
@@ -60,18 +61,11 @@ async def latest_run(runtime: DurableRuntime, handler_id: str) -> RunRow | None:
 
 
 async def until_ended(runtime: DurableRuntime, run_id: str) -> RunRow:
-    """The run, once it has ended."""
-    waits = 0
+    """The run, once it has ended, however long that takes."""
     while True:
-        news = runtime.endings.subscribe(run_id)
-        try:
-            row = await runtime.row(run_id)
-            if row.head.status != "running":
-                return row
-            await runtime.news(news, waits)
-            waits += 1
-        finally:
-            runtime.endings.forget(run_id, news)
+        row = await wait_for_end(runtime, run_id, _LONG_S)
+        if row.head.status != "running":
+            return row
 
 
 async def result_of(runtime: DurableRuntime, row: RunRow) -> Result:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
@@ -252,16 +253,20 @@ async def cancel(call: Call) -> Response:
     if purge:
         await _purge(call.runtime, row)
         return JSONResponse({"status": "deleted"})
+    too_late = ApiProblem("run-not-found", "The handler has no run that could be cancelled.")
     if row.head.status != "running":
-        raise ApiProblem("run-not-found", "The handler has no run that could be cancelled.")
-    await _cancelled(call.runtime, row)
+        raise too_late
+    row = await _cancelled(call.runtime, row)
+    if row.head.status in ("completed", "failed"):
+        raise too_late
     return JSONResponse({"status": "cancelled"})
 
 
 async def _cancelled(runtime: DurableRuntime, row: RunRow) -> RunRow:
     """Cancel a run, and wait a while for its end, so that whoever asks next finds it cancelled."""
-    await runtime.cancel(row.run_id)
-    return await wait_for_end(runtime, row, _CANCEL_S)
+    with suppress(RunFinished):  # its row tells how
+        await runtime.cancel(row.run_id)
+    return await wait_for_end(runtime, row.run_id, _CANCEL_S)
 
 
 async def _purge(runtime: DurableRuntime, last: RunRow) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from loom.store.operations import Operation, Result
     from loom.store.ports import Store
-    from loom.store.records import Chunk, Mail, Member, RunQuery, RunRow, StoredRun
+    from loom.store.records import Chunk, Entry, Mail, Member, RunQuery, RunRow, StoredRun
 
 
 class Crash(BaseException):
@@ -248,6 +248,28 @@ class FaultyStore:
     async def save_document(self, digest: str, data: bytes) -> None:
         """See the port."""
         await (await self._awake()).save_document(digest, data)
+
+    async def put_entry(
+        self, kind: str, key: str, data: bytes, *, expires_at: float | None = None, expect: int | None = None
+    ) -> int | None:
+        """See the port."""
+        return await (await self._awake()).put_entry(kind, key, data, expires_at=expires_at, expect=expect)
+
+    async def entry(self, kind: str, key: str) -> Entry | None:
+        """See the port."""
+        return await (await self._reading()).entry(kind, key)
+
+    async def entries(self, kind: str, after: str = "", limit: int = 100) -> list[Entry]:
+        """See the port."""
+        return await (await self._reading()).entries(kind, after, limit)
+
+    async def drop_entry(self, kind: str, key: str, expect: int | None = None) -> bool:
+        """See the port."""
+        return await (await self._awake()).drop_entry(kind, key, expect)
+
+    async def drop_expired(self, now: float, limit: int = 1000) -> int:
+        """See the port."""
+        return await (await self._awake()).drop_expired(now, limit)
 
     async def counts(self) -> dict[str, int]:
         """See the port."""

@@ -60,6 +60,27 @@ FLOW: dict[str, Any] = {
     }
 }
 
+LOOP: dict[str, Any] = {
+    "definition": {
+        "actions": {
+            "Over": {
+                "type": "Until",
+                "expression": "@equals(1, 1)",
+                "limit": {"count": 5, "timeout": "PT1H"},
+                "actions": {"One": {"type": "Compose", "inputs": 1}},
+                "runAfter": {},
+            },
+            "Again": {
+                "type": "Until",
+                "expression": "@equals(outputs('Asked')?['n'], 2)",
+                "limit": {"count": 5, "timeout": "PT1H"},
+                "actions": {"Asked": {"type": "waitForEvent", "inputs": {"event": "Go"}}},
+                "runAfter": {"Over": ["Succeeded"]},
+            },
+        }
+    }
+}
+
 
 @asynccontextmanager
 async def serving(url: str = "memory://", **options: Any) -> AsyncIterator[Served]:
@@ -67,6 +88,7 @@ async def serving(url: str = "memory://", **options: Any) -> AsyncIterator[Serve
     async with loom.connect(url) as runtime:
         runtime.register(Asks(), name="asks")
         runtime.register(loom.load(FLOW), name="flow")
+        runtime.register(loom.load(LOOP), name="loop")
         yield Served(runtime, ServerSettings(**options))
 
 

@@ -101,3 +101,22 @@ async def test_what_is_secure_is_masked_everywhere(waiting: httpx2.AsyncClient) 
             assert not any(secret in answer.text for secret in SECRETS), (step, path)
         await waiting.post("/v1/runs/f/events", json={"type": "Go", "value": {"n": 1}})
         await waiting.get("/v1/runs/f?wait=10")
+
+
+async def test_the_loops_of_a_flow_under_way_and_over(served: Served, client: httpx2.AsyncClient) -> None:
+    await client.post("/v1/runs", json={"workflow": "loop", "run_id": "l"})
+    await served.until_waiting("l")
+    [running] = (await client.get("/v1/runs/l/loops")).json()["items"]
+    assert (running["name"], running["status"], running["iteration"]) == ("Again", "running", 1)
+    assert (running["max_iterations"], running["path"], running["type"]) == (5, "Again[0]", "until")
+    every = (await client.get("/v1/runs/l/loops?all=true")).json()["items"]
+    assert [(loop["name"], loop["status"], loop["iteration"]) for loop in every] == [
+        ("Again", "running", 1),
+        ("Over", "complete", 1),
+    ]
+    assert set(every[0]) == set(every[1])
+    await client.post("/v1/runs/l/events", json={"type": "Go", "value": {"n": 2}})
+    assert (await client.get("/v1/runs/l?wait=10")).json()["status"] == "completed"
+    assert (await client.get("/v1/runs/l/loops")).json()["items"] == []
+    ended = (await client.get("/v1/runs/l/loops?all=true")).json()["items"]
+    assert {loop["name"]: loop["status"] for loop in ended} == {"Over": "complete", "Again": "complete"}

@@ -132,7 +132,8 @@ async def test_a_key_sees_its_workflows_only(served: Served) -> None:
         await all_of_it.post("/v1/runs", json={"workflow": "flow", "run_id": "f"})
         assert [run["run_id"] for run in (await client.get("/v1/runs")).json()["items"]] == ["f"]
         assert (await client.get("/v1/runs?workflow=asks")).json()["items"] == []
-        assert (await client.post("/v1/runs", json=START)).status_code == 403
+        for name in ("asks", "nowhere"):
+            assert (await client.post("/v1/runs", json={**START, "workflow": name})).status_code == 403
         for route in ROUTES:
             if route.path.startswith("/v1/runs/{run_id}"):
                 path = route.path.replace("{run_id}", "r")

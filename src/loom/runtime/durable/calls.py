@@ -168,7 +168,7 @@ class StoredRuns:
         waiter_id: str | None = None,
         event_id: str | None = None,
     ) -> bool:
-        """Let an event reach a run. Returns once it is stored; False if its `event_id` was there: nothing is new then."""
+        """Let an event reach a run. Returns once it is stored; False if its `event_id` was there, which is no error."""
         await self.ready()
         if not isinstance(event, Event):
             raise WorkflowRuntimeError(f"Only events can be sent into a run, not {type(event).__name__}.")

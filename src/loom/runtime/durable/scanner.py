@@ -203,11 +203,15 @@ class Scanner:
         self._arm()
 
     async def _purge(self) -> None:
-        """Delete ended runs that are older than they shall be."""
+        """Delete entries that have expired, and ended runs that are older than they shall be."""
         now = self._clock()
-        if self._retention_s is None or now - self._purged_at < _PURGE_EVERY_S:
+        if now - self._purged_at < _PURGE_EVERY_S:
             return
         self._purged_at = now
+        while await self._store.drop_expired(now, _BATCH) == _BATCH:
+            pass
+        if self._retention_s is None:
+            return
         gone = await self._committer.submit(PurgeRuns(ended_before=now - self._retention_s))
         if gone:
             _log.info("%s ended runs were deleted: they were older than %s s.", gone, self._retention_s)

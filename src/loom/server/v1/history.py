@@ -12,6 +12,7 @@ from starlette.responses import Response
 from loom.core import ticks as core_ticks
 from loom.core.replay import replay_steps
 from loom.effects.stored_state import kept_text
+from loom.flows.progress import LoopProgress
 from loom.runtime.code import planner_for
 from loom.runtime.details import end_of_run, flow_status, program_of_row, shown_dict, state_details
 from loom.runtime.masking import Masking
@@ -24,6 +25,7 @@ from loom.server.v1.runs import check_kept
 if TYPE_CHECKING:
     from loom.core.commands import WorkflowCommand
     from loom.core.state import BrokerState
+    from loom.flows.progress import ActionState
     from loom.runtime.details import FlowStatus
     from loom.server.routing import Call
     from loom.store.records import RunRow
@@ -134,15 +136,36 @@ async def loops(call: Call) -> Response:
     ended = call.flag("all")
     row = await call.row()
     flow = await _flow(call, row, await call.runtime.state_at(row.run_id), None)
-    items = [] if flow is None else [shown_dict(loop) for loop in flow.loops]
+    running = [] if flow is None else flow.loops
+    items = [{**shown_dict(loop), "status": "running"} for loop in running]
     if flow is not None and ended:
-        running = {item["name"] for item in items}
+        under_way = {loop.name for loop in running}
         items += [
-            shown_dict(action)
-            for action in flow.actions
-            if action.iterations is not None and action.name not in running
+            _ended_loop(each)
+            for each in flow.actions
+            if each.iterations is not None and each.ended is not None and each.name not in under_way
         ]
     return JsonAnswer({"items": items, "next_cursor": None})
+
+
+def _ended_loop(loop: ActionState) -> dict[str, Any]:
+    """A loop that is over, by what is left of it: its limits and its condition stand in the definition."""
+    begun, ended = loop.started or 0.0, loop.ended or 0.0
+    known = {
+        "name": loop.name,
+        "path": loop.path,
+        "type": loop.type,
+        "status": _LOOP_ENDS.get(loop.status, "failed"),
+        "iteration": loop.iterations,
+        "start_time": iso(loop.started),
+        "duration": max(0.0, ended - begun),
+        "last_result": loop.outputs,
+        "parent": loop.path.rpartition("/")[0] or None,
+    }
+    return {**dict.fromkeys(LoopProgress.__struct_fields__), **known}
+
+
+_LOOP_ENDS = {"Succeeded": "complete", "TimedOut": "timeout"}
 
 
 async def actions(call: Call) -> Response:

@@ -40,10 +40,12 @@ async def start(call: Call) -> Response:
         "workflow", "input", "run_id", "parameters", "variables", "version", "tags", required=("workflow",)
     )
     workflow = body["workflow"]
-    code = call.runtime.codes.get(workflow) if isinstance(workflow, str) and workflow != SCHEDULES else None
-    if code is None:
-        raise ApiProblem("definition-not-found", f"No workflow {str(workflow)[:200]!r} is served here.")
+    if not isinstance(workflow, str):
+        raise invalid("The field 'workflow' must be a string.", "/workflow")
     call.check_workflow(workflow)
+    code = call.runtime.codes.get(workflow) if workflow != SCHEDULES else None
+    if code is None:
+        raise ApiProblem("definition-not-found", f"No workflow {workflow[:200]!r} is served here.")
     version = code.document[0] if code.document is not None else None
     if body.get("version") not in (None, version):
         raise ApiProblem("version-mismatch", f"New runs of {workflow!r} have the version {version!r}.")
