@@ -88,7 +88,6 @@ async def serving(url: str = "memory://", **options: Any) -> AsyncIterator[Serve
     async with loom.connect(url) as runtime:
         runtime.register(Asks(), name="asks")
         runtime.register(loom.load(FLOW), name="flow")
-        runtime.register(loom.load(LOOP), name="loop")
         yield Served(runtime, ServerSettings(**options))
 
 

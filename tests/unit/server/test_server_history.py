@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import httpx2
 import pytest
-from server_serving import Served
+from server_serving import LOOP, Served
+
+import loom
 
 SECRETS = ("s3cret-4711", "t0p-secret")
 
@@ -104,6 +106,7 @@ async def test_what_is_secure_is_masked_everywhere(waiting: httpx2.AsyncClient) 
 
 
 async def test_the_loops_of_a_flow_under_way_and_over(served: Served, client: httpx2.AsyncClient) -> None:
+    served.runtime.register(loom.load(LOOP), name="loop")
     await client.post("/v1/runs", json={"workflow": "loop", "run_id": "l"})
     await served.until_waiting("l")
     [running] = (await client.get("/v1/runs/l/loops")).json()["items"]
