@@ -18,7 +18,7 @@ BENCH_READY := $(BENCH_VENV)/.ready
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: $(READY) ## Run the demo
@@ -31,6 +31,18 @@ test: $(READY) ## Run all tests
 .PHONY: kill
 kill: $(READY) ## Kill processes at 5,000 points and check what is left
 	@$(BIN)/python tests/kill/kill_sweep.py $(ARGS)
+
+.PHONY: kill-server
+kill-server: $(READY) ## Kill a server under load fifty times and check what it acknowledged
+	@$(BIN)/python tests/kill/server_kill.py $(ARGS)
+
+.PHONY: many
+many: $(READY) ## Start 10,000 waiting runs over HTTP, let them be released, wake each one
+	@$(BIN)/python tests/integration/many_waiting.py $(ARGS)
+
+.PHONY: fuzz
+fuzz: $(READY) ## Fuzz the whole HTTP API by its OpenAPI document
+	@$(BIN)/python tests/integration/openapi_fuzz.py $(ARGS)
 
 .PHONY: faults
 faults: $(READY) ## Let the disk fail at 1,000 points and check what is left
@@ -68,7 +80,7 @@ bench: $(BENCH_READY) ## Compare Loom with its peers (in an environment of its o
 lock: ## Pin the requirement files anew (needs the network)
 	@$(call check_python)
 	@test -x $(LOCK_VENV)/bin/pip-compile || { $(PYTHON) -m venv $(LOCK_VENV) && $(LOCK_VENV)/bin/pip install --quiet pip-tools; }
-	@cd requirements && for name in run dev bench; do \
+	@cd requirements && for name in run dev deploy bench; do \
 	  ../$(LOCK_VENV)/bin/pip-compile --quiet --no-config --generate-hashes --allow-unsafe --strip-extras --no-header \
 	    --no-emit-index-url --no-emit-trusted-host --no-emit-find-links $(ARGS) --output-file=$$name.txt $$name.in || exit 1; \
 	done

@@ -95,11 +95,14 @@ def flipped(place: Place, table: str, where: str = "run = SICK") -> None:
 
 
 def rewritten(place: Place, table: str, change: Callable[[bytes], bytes], where: str = "run = SICK") -> None:
-    """Change a row's data, with a checksum that fits."""
+    """Change a row's data, with a checksum that fits, in a run from before there were links."""
     [(key, data)] = place.execute(f"SELECT rowid, data FROM {table} WHERE {where} ORDER BY rowid DESC LIMIT 1")
     place.execute(f"UPDATE {table} SET data = ? WHERE rowid = ?", change(data), key)
     if table in ("chunks", "snapshots"):
         place.execute(f"UPDATE {table} SET checksum = ? WHERE rowid = ?", crc32(change(data)), key)
+    place.execute("UPDATE chunks SET previous = NULL WHERE run = SICK")
+    place.execute("UPDATE snapshots SET link = NULL WHERE run = SICK")
+    place.execute("UPDATE runs SET link = NULL WHERE id = SICK")
 
 
 def newer(data: bytes) -> bytes:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-import uvicorn
-
 import loom
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.server.app import create_app
+from loom.server.listening import bind
+from loom.server.serving import Serving
+from loom.server.serving import serving as serve
 from loom.server.settings import ServerSettings
 from loom.steps import events
 
@@ -100,26 +100,6 @@ FLOW: dict[str, Any] = {
 }
 
 
-class Serving(uvicorn.Server):
-    """A server in this event loop, which leaves the signals to the tests."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Any:
-        yield
-
-    async def shutdown(self, sockets: Any = None) -> None:
-        """Close the door, then break the streams: their readers come back at once, and a refusal would end them."""
-        for listening in self.servers:
-            listening.close()
-        self.config.app.state.server.open_streams.break_all()  # type: ignore[union-attr]
-        await super().shutdown(sockets)
-
-    @property
-    def url(self) -> str:
-        port = self.servers[0].sockets[0].getsockname()[1]
-        return f"http://127.0.0.1:{port}"
-
-
 def register_all(runtime: DurableRuntime) -> None:
     for name, workflow in {"greet": Greet, "count": Count, "ask": Ask, "await": Await, "break": Break}.items():
         runtime.register(workflow(), name)
@@ -129,16 +109,6 @@ def register_all(runtime: DurableRuntime) -> None:
 @contextlib.asynccontextmanager
 async def serving(runtime: DurableRuntime, port: int = 0, **settings: Any) -> AsyncIterator[Serving]:
     """The server, until the block ends."""
-    app = create_app(runtime, ServerSettings(**settings))
-    config = uvicorn.Config(app, port=port, log_level="error", lifespan="off", timeout_graceful_shutdown=1)
-    server = Serving(config)
-    task = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.005)
-        if task.done():
-            task.result()
-    try:
+    app = create_app(runtime, ServerSettings(drain=1.0, **settings))
+    async with serve(app, await bind("127.0.0.1", port)) as server:
         yield server
-    finally:
-        server.should_exit = True
-        await task

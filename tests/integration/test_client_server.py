@@ -366,3 +366,43 @@ async def test_many_streams_leave_room_for_requests(client: Client) -> None:
         assert (await client.wait("r")).status == "completed"
         first, *others = await asyncio.gather(*readers)
     assert all(other == first for other in others)
+
+
+# -- schedules and flows as endpoints ---------------------------------------------------------------------------------
+
+
+async def test_schedules_are_made_paused_and_ended(client: Client) -> None:
+    made = await client.schedule(
+        "nightly", "asking", cron="0 3 * * *", input={"topic": "x"}, tags={"a": "b"}, paused=True
+    )
+    assert (made.workflow, made.input, made.tags, made.paused) == ("asking", {"topic": "x"}, {"a": "b"}, True)
+    assert (await client.resume_schedule("nightly")).paused is False
+    assert (await client.pause_schedule("nightly")).paused is True
+    assert list(await client.schedules()) == [await client.get_schedule("nightly")]
+    await client.delete_schedule("nightly")
+    with pytest.raises(ClientError) as caught:
+        await client.get_schedule("nightly")
+    assert caught.value.code == "schedule-not-found"
+
+
+async def test_a_flow_answers_a_request(tmp_path: Any) -> None:
+    trigger = {"type": "Request", "inputs": {"relativePath": "/orders/{id}"}}
+    body = {"id": "@triggerOutputs()['relativePathParameters']['id']", "n": "@triggerBody()?['n']"}
+    answering = {"Answer": {"type": "Response", "inputs": {"statusCode": 404, "body": body}}}
+    splitting = {"One": {"type": "Compose", "inputs": "@triggerBody()"}}
+    async with loom.connect(f"sqlite:///{tmp_path}/runs.db") as runtime:
+        runtime.register(loom.load({"definition": {"triggers": {"m": trigger}, "actions": answering}}), name="answers")
+        split = {"m": {"type": "Request", "splitOn": "@triggerBody()"}}
+        runtime.register(loom.load({"definition": {"triggers": split, "actions": splitting}}), name="splits")
+        async with served(runtime) as url, Client(url, retries=QUICK) as client:
+            found = await client.invoke("answers", {"n": 1}, path="/orders/a b")
+            assert (found.status, found.json(), found.runs) == (404, {"id": "a b", "n": 1}, [])
+            assert found.run_id is not None
+            assert (await client.get(found.run_id)).workflow == "answers"
+            runs = (await client.invoke("splits", [1, 2])).runs
+            assert [run.workflow for run in runs] == ["splits", "splits"]
+            [run] = (await client.invoke("answers", path="orders/1", wait=0)).runs
+            assert run.workflow == "answers"
+            with pytest.raises(ClientError) as caught:
+                await client.invoke("nobody")
+            assert caught.value.code == "definition-not-found"

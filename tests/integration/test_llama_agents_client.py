@@ -390,7 +390,7 @@ async def test_keys_through_the_client(runtime: DurableRuntime) -> None:
         keys = {}
         for scopes in (("read",), ("read", "start"), ("admin",)):
             keys[scopes[-1]], stored = new_key(scopes, workflows=("count",) if scopes == ("read",) else None)
-            await server.config.app.state.server.keys.add(stored)  # type: ignore[union-attr]
+            await server.app.state.server.keys.add(stored)
 
         async def client(key: str) -> WorkflowClient:
             http = httpx.AsyncClient(base_url=server.url, headers={"Authorization": f"Bearer {key}"})

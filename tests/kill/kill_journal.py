@@ -18,6 +18,8 @@ from loom.runtime.durable.heads import HeadWriter
 from loom.runtime.durable.registered import Registered
 from loom.runtime.durable.takeup import restored
 from loom.store import codec
+from loom.store.chain import Links
+from loom.store.errors import BrokenJournal
 from loom.store.records import StoredRun
 
 CODES = {kind: Registered(kind, workflow) for kind, workflow in WORKFLOWS.items()}
@@ -84,6 +86,7 @@ class Journal:
         """Where what is stored contradicts itself."""
         yield from self._early
         yield from self._numbering_problems()
+        yield from self._link_problems()
         yield from self._replay_problems()
         letters = Counter(tick.mail for tick in self.ticks if tick.mail)
         timers = Counter(tick.timer for tick in self.ticks if isinstance(tick, TickTimerFired | TickTimeout))
@@ -107,12 +110,22 @@ class Journal:
         if (head.ticks, head.events) != (ticks, events):
             yield f"its row tells of {head.ticks} ticks and {head.events} events, but there are {ticks} and {events}"
 
+    def _link_problems(self) -> Iterator[str]:
+        """Each chunk is bound to the one before it, and the last one to the row."""
+        try:
+            checked = Links().check(self.stored)
+        except BrokenJournal as error:
+            yield str(error)
+        else:
+            if checked.unchained:
+                yield f"{checked.unchained} of {checked.chunks} chunks have no link"
+
     def _replay_problems(self) -> Iterator[str]:
         """Replay gives the stored stream, the row, and the state at the snapshot and behind it."""
         stored, head = self.stored, self.stored.row.head
         if self._replayed != self._published:
             yield f"replay publishes {self._replayed!r}, but its stream is {self._published!r}"
-        replayed, _ = HeadWriter().head(self.state, lambda: self.state, head.downtime)
+        replayed, _ = HeadWriter().head(self.state, lambda: self.state, head.downtime, head.link)
         if replayed != head:
             yield f"replay gives the row {replayed!r}, but it is {head!r}"
         if stored.snapshot is None:

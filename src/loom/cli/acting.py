@@ -1,6 +1,6 @@
 """`loom workflow start|send|cancel|pause|resume|retry`: telling runs something, beside whoever works on them.
 
-Each returns once what was asked is in the store. Other rooms are imported inside commands.
+Each returns once what was asked is stored. Other rooms are imported inside commands.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ from loom.cli.options import (
     limit_options,
     run_id_argument,
     start_options,
-    store_option,
     tag_option,
     target_option,
 )
+from loom.cli.sources import perform, source_options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from loom.cli.sources import Runs, Source
+
+_FLOW_FILES = (".json", ".yaml", ".yml")
 
 
 def tell(as_json: bool, words: str, **facts: Any) -> None:
@@ -44,28 +48,36 @@ def tell(as_json: bool, words: str, **facts: Any) -> None:
 @tag_option("Give the run a tag. May be repeated.")
 @limit_options
 @target_option
-@store_option
+@source_options
 @json_option
-def start(workflow: str, inputs: Any, targets: Sequence[str], store: str, as_json: bool, **given: Any) -> None:
+def start(workflow: str, inputs: Any, targets: Sequence[str], source: Source, as_json: bool, **given: Any) -> None:
     """Start a run of WORKFLOW with the inputs in JSON, and leave it to whoever works for that name.
 
-    WORKFLOW is the name that its runs go by, or the .json or .yaml file of a flow.
+    WORKFLOW is the name that its runs go by, or in a store also the .json or .yaml file of a flow.
     """
+    name, targets, limits = _named(workflow, targets, source, given)
+    given["body"] = inputs if given["body"] is None else given["body"]
+    found = perform(source, lambda runs: runs.start(name, given, given["run_id"], dict(given["tags"])), targets, limits)
+    tell(as_json, f"Run {found['run_id']} of {name} is stored.", **found)
+
+
+def _named(
+    workflow: str, targets: Sequence[str], source: Source, given: Mapping[str, Any]
+) -> tuple[str, Sequence[str], Any]:
+    """The name of the workflow, the code that is to be loaded for it, and what its loops may ask for."""
+    if source.url is not None:
+        from loom.cli.problems import WrongUse
+
+        if workflow.endswith(_FLOW_FILES):
+            raise WrongUse(f"{workflow} is a file: on a server, name a workflow that it has.")
+        if given["max_iterations"] is not None or given["max_duration"] is not None:
+            raise WrongUse("What loops may ask for is decided where a flow is loaded: by the server.")
+        return workflow, targets, None
     from loom.cli.flow_files import limits_of
-    from loom.cli.session import client, perform
-    from loom.cli.starting import begun_by, named_target
+    from loom.cli.starting import named_target
 
     name, targets = named_target(workflow, targets)
-    given["body"] = inputs if given["body"] is None else given["body"]
-    limits = limits_of(given["max_iterations"], given["max_duration"])
-
-    async def work() -> str:
-        async with client(store, targets, limits) as runtime:
-            inputs = begun_by(runtime, name, given)
-            return (await runtime.start(name, inputs, run_id=given["run_id"], tags=dict(given["tags"]))).run_id
-
-    found = perform(work())
-    tell(as_json, f"Run {found} of {name} is stored.", run_id=found, workflow=name)
+    return name, targets, limits_of(given["max_iterations"], given["max_duration"])
 
 
 @click.command()
@@ -77,82 +89,80 @@ def start(workflow: str, inputs: Any, targets: Sequence[str], store: str, as_jso
 @click.option("--step", metavar="NAME", help="Only this step shall get it.")
 @click.option("--waiter-id", metavar="ID", help="Only the waiters of this id shall get it.")
 @target_option
-@store_option
+@source_options
 @json_option
-def send(  # noqa: PLR0913, PLR0917 - one per option
+def send(
     run_id: str,
     event_type: str,
     fields: dict[str, Any] | None,
     data: Any,
-    event_id: str | None,
-    step: str | None,
-    waiter_id: str | None,
     targets: Sequence[str],
-    store: str,
+    source: Source,
     as_json: bool,
+    **aim: str | None,
 ) -> None:
     """Send an event of TYPE, with the fields in JSON, to a run.
 
-    TYPE is the name of the event's class, short or in full. Without --target it must be one that the run waits for or
-    that one of its steps takes, and the fields are not checked here. To a flow, TYPE is what an action waits for. JSON
-    may be @file, or @- for the standard input.
+    TYPE is the name of the event's class, short or in full. A server checks the fields. In a store, without --target,
+    it must be one that the run waits for or that one of its steps takes, and the fields are not checked here. To a
+    flow, TYPE is what an action waits for. JSON may be @file, or @- for the standard input.
     """
-    from loom.cli.sending import awaited_instead, event_for, sent_as
-    from loom.cli.session import client, perform
 
-    async def work() -> tuple[str, str]:
-        async with client(store, targets) as runtime:
-            event = await event_for(runtime, run_id, event_type, fields if data is None else data)
-            other = await awaited_instead(runtime, run_id, event)
-            await runtime.send_event(run_id, event, step=step, waiter_id=waiter_id, event_id=event_id)
-            return sent_as(event), f" Now it waits for {other}." if other else ""
+    async def work(runs: Runs) -> tuple[Mapping[str, Any], str]:
+        run = await runs.get(run_id)
+        sent = await runs.send(run_id, event_type, fields if data is None else data, aim)
+        return sent, _awaited_instead(run, event_type)
 
-    sent, note = perform(work())
-    tell(as_json, f"{sent} is stored for run {run_id}.{note}", run_id=run_id, sent=sent, event_id=event_id)
+    sent, other = perform(source, work, targets)
+    note = f" Now it waits for {other}." if other else ""
+    facts = {"run_id": run_id, "sent": event_type, "event_id": aim["event_id"], **sent}
+    tell(as_json, f"{event_type} is stored for run {run_id}.{note}", **facts)
 
 
-def _ask(run_id: str, store: str, as_json: bool, what: str) -> None:
-    from loom.cli.session import client, perform
+def _awaited_instead(run: Mapping[str, Any], event_type: str) -> str:
+    """What a flow waits for at present, if that is something else: it keeps the event, whose name may be misspelt."""
+    if run["kind"] != "flow":
+        return ""
+    waited = {waiter["event_type"].rpartition(".")[2] for waiter in run["active_waiters"] or ()} - {"child run"}
+    return "" if event_type.rpartition(".")[2] in waited else ", ".join(sorted(waited))
 
-    async def work() -> None:
-        async with client(store) as runtime:
-            await getattr(runtime, what)(run_id)
 
-    perform(work())
+def _ask(run_id: str, source: Source, as_json: bool, what: str) -> None:
+    perform(source, lambda runs: runs.ask(run_id, what))
     tell(as_json, f"Run {run_id} was asked to {what}.", run_id=run_id, asked=what)
 
 
 @click.command()
 @run_id_argument
-@store_option
+@source_options
 @json_option
-def cancel(run_id: str, store: str, as_json: bool) -> None:
+def cancel(run_id: str, source: Source, as_json: bool) -> None:
     """Ask a run to stop for good."""
-    _ask(run_id, store, as_json, "cancel")
+    _ask(run_id, source, as_json, "cancel")
 
 
 @click.command()
 @run_id_argument
-@store_option
+@source_options
 @json_option
-def pause(run_id: str, store: str, as_json: bool) -> None:
+def pause(run_id: str, source: Source, as_json: bool) -> None:
     """Let a run start nothing new; it keeps what it is sent."""
-    _ask(run_id, store, as_json, "pause")
+    _ask(run_id, source, as_json, "pause")
 
 
 @click.command()
 @run_id_argument
-@store_option
+@source_options
 @json_option
-def resume(run_id: str, store: str, as_json: bool) -> None:
+def resume(run_id: str, source: Source, as_json: bool) -> None:
     """Let a paused run go on, or try a parked one again."""
-    _ask(run_id, store, as_json, "resume")
+    _ask(run_id, source, as_json, "resume")
 
 
 @click.command()
 @run_id_argument
-@store_option
+@source_options
 @json_option
-def retry(run_id: str, store: str, as_json: bool) -> None:
+def retry(run_id: str, source: Source, as_json: bool) -> None:
     """Let a failed run go on from its failed step."""
-    _ask(run_id, store, as_json, "retry")
+    _ask(run_id, source, as_json, "retry")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import click
 
 import loom
+from loom.cli.completion import completion
 from loom.cli.database import db
 from loom.cli.drawing import graph
 from loom.cli.engine import run, worker
 from loom.cli.evaluating import evaluate_command
+from loom.cli.keys import keys
 from loom.cli.scheduling import schedule
+from loom.cli.serving import serve
 from loom.cli.validating import schema, validate
 from loom.cli.workflow import workflow
 
@@ -23,9 +26,12 @@ def main() -> None:
 main.add_command(graph)
 main.add_command(run)
 main.add_command(worker)
+main.add_command(serve)
 main.add_command(evaluate_command)
 main.add_command(validate)
 main.add_command(schema)
 main.add_command(workflow)
 main.add_command(schedule)
+main.add_command(keys)
 main.add_command(db)
+main.add_command(completion)

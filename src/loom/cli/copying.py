@@ -10,10 +10,13 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from loom.cli.acting import tell
-from loom.cli.options import json_option, moment, run_id_argument, store_option, target_option
+from loom.cli.options import json_option, moment, run_id_argument, target_option
+from loom.cli.sources import perform, source_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from loom.cli.sources import Source
 
 
 @click.command()
@@ -21,47 +24,55 @@ if TYPE_CHECKING:
 @click.option("--tick", type=click.IntRange(min=0), required=True, help="The last tick of its history that is kept.")
 @click.option("--run-id", "fork_id", metavar="ID", help="The id of the new run.")
 @target_option
-@store_option
+@source_options
 @json_option
-def fork(run_id: str, tick: int, fork_id: str | None, targets: Sequence[str], store: str, as_json: bool) -> None:
+def fork(run_id: str, tick: int, fork_id: str | None, targets: Sequence[str], source: Source, as_json: bool) -> None:
     """Make a new run that goes on from a past tick of another one."""
-    from loom.cli.problems import Problem
-    from loom.cli.session import client, perform
-
-    async def work() -> str:
-        async with client(store, targets) as runtime:
-            try:
-                return (await runtime.fork(run_id, tick=tick, run_id=fork_id)).run_id
-            except ValueError as error:
-                raise Problem(str(error)) from error
-
-    made = perform(work())
+    made = perform(source, lambda runs: runs.fork(run_id, tick, fork_id), targets)
     words = f"Run {made} goes on from tick {tick} of run {run_id}."
     tell(as_json, words, run_id=made, forked_from=run_id, tick=tick)
 
 
 @click.command("export")
 @run_id_argument
-@click.option("--output", "-o", type=click.File("wb", lazy=True), default="-", help="A file; else the standard output.")
-@store_option
-def export_run(run_id: str, output: IO[bytes], store: str) -> None:
+@click.option(
+    "--output", "-o", type=click.Path(dir_okay=False, allow_dash=True), default="-",
+    help="A file, for your eyes only; else the standard output.",
+)  # fmt: skip
+@source_options
+def export_run(run_id: str, output: str, source: Source) -> None:
     """Write everything that is stored of a run, as JSON."""
-    from loom.cli.session import client, perform
+    store = source.store_for("An export")
+
+    from loom.cli.private_files import write_private
+    from loom.cli.problems import Problem
+    from loom.cli.session import client
+    from loom.cli.session import perform as performed
 
     async def work() -> bytes:
         async with client(store) as runtime:
             return await runtime.export_run(run_id)
 
-    output.write(perform(work()) + b"\n")
+    data = performed(work()) + b"\n"
+    if output == "-":
+        click.echo(data, nl=False)
+        return
+    try:
+        write_private(output, data)
+    except OSError as error:
+        raise Problem(f"{output} cannot be written: {error.strerror}.") from error
 
 
 @click.command("import")
 @click.argument("file", type=click.File("rb"))
-@store_option
+@source_options
 @json_option
-def import_run(file: IO[bytes], store: str, as_json: bool) -> None:
+def import_run(file: IO[bytes], source: Source, as_json: bool) -> None:
     """Store a run that was exported to FILE (- for the standard input). If it is not over, it goes on."""
-    from loom.cli.session import client, perform
+    store = source.store_for("An import")
+
+    from loom.cli.session import client
+    from loom.cli.session import perform as performed
 
     data = file.read()
 
@@ -69,7 +80,7 @@ def import_run(file: IO[bytes], store: str, as_json: bool) -> None:
         async with client(store) as runtime:
             return await runtime.import_run(data)
 
-    found = perform(work())
+    found = performed(work())
     tell(as_json, f"Run {found} is stored.", run_id=found)
 
 
@@ -77,11 +88,10 @@ def import_run(file: IO[bytes], store: str, as_json: bool) -> None:
 @click.argument("run_id", required=False)
 @click.option("--ended-before", metavar="WHEN", type=moment, help="A date, or an age as in 30d.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before deleting many runs.")
-@store_option
+@source_options
 @json_option
-def purge(run_id: str | None, ended_before: float | None, yes: bool, store: str, as_json: bool) -> None:
+def purge(run_id: str | None, ended_before: float | None, yes: bool, source: Source, as_json: bool) -> None:
     """Delete an ended run with all its traces, or all runs that ended before a time."""
-    from loom.cli.session import client, perform
     from loom.cli.shown import clock
 
     if (run_id is None) == (ended_before is None):
@@ -89,9 +99,5 @@ def purge(run_id: str | None, ended_before: float | None, yes: bool, store: str,
     if ended_before is not None and not yes:
         click.confirm(f"Delete all runs that ended before {clock(ended_before)}?", abort=True, err=True)
 
-    async def work() -> int:
-        async with client(store) as runtime:
-            return await runtime.purge(run_id, ended_before=ended_before)
-
-    gone = perform(work())
+    gone = perform(source, lambda runs: runs.purge(run_id, ended_before))
     tell(as_json, f"{gone} {'run was' if gone == 1 else 'runs were'} deleted.", purged=gone)

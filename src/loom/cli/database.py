@@ -9,6 +9,7 @@ import click
 from loom.cli.options import json_option, store_option
 
 if TYPE_CHECKING:
+    from loom.runtime.verifying import Verified
     from loom.store.migrations import Migration
 
 
@@ -54,13 +55,68 @@ def upgrade(as_sql: bool, store: str, as_json: bool) -> None:
         click.echo("The database is up to date.")
 
 
+@db.command()
+@click.option("--run", "run_id", metavar="RUN_ID", help="Only this run.")
+@store_option
+@json_option
+def verify(run_id: str | None, store: str, as_json: bool) -> None:
+    """Check that the journals of all runs are what was written. Exits with 1 if one is not.
+
+    Each part of a journal is bound to the one before it. If LOOM_JOURNAL_KEYS has the keys that they are signed with,
+    nobody without them can have made one. `loom workflow replay` checks what a journal leads to.
+    """
+    from loom.cli.problems import Problem
+    from loom.cli.session import client, perform
+    from loom.cli.shown import print_json
+    from loom.store.errors import RunNotFound
+
+    async def work() -> list[Verified]:
+        from loom.runtime.verifying import verified
+        from loom.runtime.verifying import verify as verify_one
+
+        async with client(store) as runtime:
+            if run_id is None:
+                return [found async for found in verified(runtime.store, runtime.links)]
+            found = await verify_one(runtime.store, runtime.links, run_id)
+            if found is None:
+                raise RunNotFound(run_id)
+            return [found]
+
+    found = perform(work())
+    broken = [run for run in found if run.verdict == "broken"]
+    if as_json:
+        problems = [{"run_id": run.run_id, "problem": run.problem} for run in broken]
+        print_json({"runs": len(found), **_counted(found), "problems": problems})
+    else:
+        for run in broken:
+            click.echo(run.problem)
+        counts = ", ".join(f"{count} {verdict}" for verdict, count in _counted(found).items() if count)
+        click.echo(f"Runs: {len(found)}{f' ({counts})' if counts else ''}.")
+    if broken:
+        raise SystemExit(Problem.exit_code)
+
+
+def _counted(found: list[Verified]) -> dict[str, int]:
+    """How many runs there are of each verdict."""
+    from typing import get_args
+
+    from loom.runtime.verifying import Verdict
+
+    return {verdict: sum(run.verdict == verdict for run in found) for verdict in get_args(Verdict)}
+
+
 async def _missing(url: str) -> tuple[list[Migration], str]:
     """The migrations that a store lacks, and a text that applies them. The store is not changed."""
-    from loom.cli.problems import WrongUse
-    from loom.cli.session import store_at
+    from loom.cli.problems import NoStore, WrongUse
+    from loom.runtime.connect import plain_store
 
     scheme = url.partition("://")[0]
-    found = store_at(url, upgrade=False)
+    try:
+        found = plain_store(url, upgrade=False)
+    except ValueError as error:
+        raise WrongUse(str(error)) from error
+    except ImportError as error:
+        raise NoStore(str(error)) from error
     if scheme == "sqlite":
         from loom.store.sqlite import SqliteStore, schema
 

@@ -1,5 +1,6 @@
-"""Records, ticks and what stands on a stream, as words for people. May import loom.core, loom.flows and
-loom.runtime.
+"""Ticks and what stands on a stream, in one line for people: from the plain data that the HTTP API has of them.
+
+May import loom.cli.shown; what flows need is imported where a record of one is met.
 """
 
 from __future__ import annotations
@@ -7,161 +8,184 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from loom.cli.flow_records import flow_record_words
 from loom.cli.shown import span
-from loom.core.records import EventRecord
-from loom.core.reports import FailedReport, IdleReport, StepReport, TimedOutReport, UnhandledReport
-from loom.core.ticks import (
-    TickAddEvent,
-    TickAwaitEvent,
-    TickCancelRun,
-    TickChildEnded,
-    TickContinueRun,
-    TickEditStore,
-    TickEndWait,
-    TickParkRun,
-    TickPauseRun,
-    TickPublishEvent,
-    TickRecordResult,
-    TickResume,
-    TickRetryRun,
-    TickSleep,
-    TickStartChild,
-    TickStartRun,
-    TickStepResult,
-    TickTimeout,
-    TickTimerFired,
-)
-from loom.flows.calls import ActionOutcome
-from loom.runtime.plain import fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from loom.core.records import Failure
-    from loom.core.reports import Published
-    from loom.core.ticks import Source, WorkflowTick
+    Data = Mapping[str, Any]
 
 _MAX_FIELDS = 200
 
 
-def event_words(record: EventRecord | None) -> str:
+def short(name: str) -> str:
+    """The last part of a type's name, also where it is written as Python writes classes."""
+    return name.removeprefix("<class '").removesuffix("'>").rpartition(".")[2]
+
+
+def event_words(event: Data | None) -> str:
     """An event in a few words: `Approval(amount=5)`."""
-    if record is None:
+    if event is None:
         return "nothing"
-    of_flow = flow_record_words(record.body)
-    if of_flow is not None:
-        return of_flow
-    fields = fields_of(record)
+    name, fields = event["type"], event["fields"]
+    if name.startswith("loom.flows."):
+        from loom.cli.flow_records import flow_record_words
+
+        of_flow = flow_record_words(short(name), fields)
+        if of_flow is not None:
+            return of_flow
+    return named_fields(short(name), fields)
+
+
+def named_fields(name: str, fields: Any) -> str:
+    """The name of a type with what it holds."""
     if isinstance(fields, dict):
-        inside = ", ".join(f"{name}={json.dumps(item, ensure_ascii=False)}" for name, item in fields.items())
+        inside = ", ".join(f"{key}={json.dumps(item, ensure_ascii=False)}" for key, item in fields.items())
     else:
         inside = str(fields)
-    inside = inside if len(inside) <= _MAX_FIELDS else f"{inside[: _MAX_FIELDS - 1]}…"
-    return f"{record.kind.label or record.kind.name}({inside})"
+    return f"{name}({_cut(inside)})"
 
 
-def failure_words(failure: Failure | None) -> str:
+def json_words(value: Any) -> str:
+    """A value in one line: a text as it is, anything else as JSON."""
+    return _cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_FIELDS else f"{text[: _MAX_FIELDS - 1]}…"
+
+
+def failure_words(failure: Data | None) -> str:
     """What a failure was, in one line."""
     if failure is None:
         return "unknown"
-    message = " ".join(failure.message.split())
-    name = failure.type.removeprefix("builtins.")
+    message = " ".join(failure["message"].split())
+    name = failure["type"].removeprefix("builtins.")
     return f"{name}: {message}" if message else name
 
 
-def tick_words(tick: WorkflowTick) -> str:
-    """What happened, in one line."""
-    return _TICKS[type(tick)](tick)
+# -- ticks ------------------------------------------------------------------------------------------------------------
 
 
-def published_words(published: Published) -> str:
+def tick_words(tick: Data) -> str:
+    """What happened, in one line. A kind of tick that only a newer server knows goes by its name."""
+    words = _TICKS.get(tick["type"])
+    return words(tick) if words is not None else str(tick["type"])
+
+
+def _by(source: Data | None) -> str:
+    return f"{source['step']}#{source['item']}" if source is not None else "outside"
+
+
+def _added(tick: Data) -> str:
+    to = f" for {tick['step']}" if tick["step"] else ""
+    to += f" for waiter {tick['waiter_id']}" if tick["waiter_id"] else ""
+    return f"event {event_words(tick['event'])}{to} from {_by(tick['source'])}"
+
+
+def _result(tick: Data) -> str:
+    who, returned = f"{tick['step']}#{tick['item']}", tick["returned"]
+    if tick["failure"] is None:
+        if len(returned) == 1 and returned[0]["type"] == "loom.flows.ActionOutcome":
+            return f"{who} {event_words(returned[0])}"
+        words = ", ".join(event_words(event) for event in returned) or "nothing"
+        return f"{who} returned {f'[{words}]' if tick['fanned_out'] else words}"
+    after = f", again in {span(tick['retry_delay_s'])}" if tick["retry_delay_s"] is not None else ""
+    return f"{who} failed: {failure_words(tick['failure'])}{after}"
+
+
+def _awaits(tick: Data) -> str:
+    asked = f", asking {event_words(tick['waiter_event'])}" if tick["waiter_event"] is not None else ""
+    until = f", for {span(tick['timeout_s'])} at most" if tick["timeout_s"] is not None else ""
+    return f"{_by(tick['source'])} waits for {tick['event_type']}{asked}{until}"
+
+
+def _edited(tick: Data) -> str:
+    parts = [*tick["changed"], *(f"-{key}" for key in tick["removed"])]
+    return f"store edited by {_by(tick['source'])}: {', '.join(parts) or 'nothing'}"
+
+
+def _ended(tick: Data) -> str:
+    with_ = f" with {event_words(tick['event'])}" if tick["event"] is not None else ""
+    with_ += f": {failure_words(tick['failure'])}" if tick["failure"] is not None else ""
+    return f"child run {tick['child']} {tick['status'].replace('_', ' ')}{with_}"
+
+
+def _resumed(tick: Data) -> str:
+    changed = ", with other code" if tick["config"] is not None else ""
+    away = tick["away_s"]
+    return f"taken up after {span(away)} without a worker{changed}" if away else f"taken up{changed}"
+
+
+_TICKS: dict[str, Callable[[Data], str]] = {
+    "TickStartRun": lambda tick: f"started with {event_words(tick['event'])}",
+    "TickResume": _resumed,
+    "TickAddEvent": _added,
+    "TickStepResult": _result,
+    "TickPublishEvent": lambda tick: f"{_by(tick['source'])} published {event_words(tick['event'])}",
+    "TickAwaitEvent": _awaits,
+    "TickSleep": lambda tick: f"{_by(tick['source'])} sleeps for {span(tick['delay_s'])}",
+    "TickEndWait": lambda tick: f"{tick['step']}#{tick['item']} stopped waiting ({tick['key']})",
+    "TickEditStore": _edited,
+    "TickTimerFired": lambda tick: f"timer {tick['timer']} fired",
+    "TickTimeout": lambda _tick: "the run's time is over",
+    "TickCancelRun": lambda tick: "cancel was asked for" + (f": {tick['reason']}" if tick["reason"] else ""),
+    "TickPauseRun": lambda _tick: "pause was asked for",
+    "TickContinueRun": lambda _tick: "resume was asked for",
+    "TickParkRun": lambda tick: f"parked: {tick['reason']}",
+    "TickRetryRun": lambda _tick: "retry was asked for",
+    "TickRecordResult": lambda tick: f"{_by(tick['source'])} recorded the result of {tick['name']}",
+    "TickStartChild": lambda tick: f"{_by(tick['source'])} started a child run of {tick['workflow']}",
+    "TickChildEnded": _ended,
+}
+
+
+# -- the stream -------------------------------------------------------------------------------------------------------
+
+
+def entry_words(entry: Data) -> str:
     """What stands on the stream, in one line."""
-    match published:
-        case EventRecord():
-            return event_words(published)
-        case StepReport():
-            output = f", returned {published.output.label}" if published.output is not None else ""
-            return f"step {published.step} {published.phase.replace('_', ' ')} ({published.input.label}{output})"
-        case IdleReport():
-            waited = ", ".join(dict.fromkeys(waiter.event_type for waiter in published.waiters))
-            return f"idle, waiting for {waited or 'anything'}"
-        case UnhandledReport():
-            return f"nobody took {published.event.label}" + (", it is kept" if published.kept else "")
-        case TimedOutReport():
-            return f"timed out after {span(published.timeout_s)}, in {', '.join(published.active_steps) or 'no step'}"
-        case FailedReport():
-            return f"failed in {published.step}: {failure_words(published.failure)}"
-        case _:
-            return "cancelled"
+    name, value = entry["type"], entry["value"]
+    words = _REPORTS.get(name)
+    if words is not None and entry["types"] in (["InternalDispatchEvent"], ["StopEvent"]):
+        return words(value)
+    if name in ("ActionEvent", "LoopIterationEvent", "ResponseEvent") or _is_end_of_flow(name, value):
+        from loom.cli.flow_records import flow_record_words
+
+        end = value["result"] if name == "StopEvent" else value
+        return flow_record_words("FlowEnd" if name == "StopEvent" else name, end) or named_fields(name, value)
+    return named_fields(name, value)
 
 
-def published_type(published: Published) -> str:
-    """The type of what stands on the stream."""
-    return published.kind.name if isinstance(published, EventRecord) else type(published).__name__
+def _is_end_of_flow(name: str, value: Any) -> bool:
+    result = value.get("result") if name == "StopEvent" and isinstance(value, dict) else None
+    return isinstance(result, dict) and result.keys() == {"status", "outputs", "response", "error"}
 
 
-def _by(source: Source | None) -> str:
-    return f"{source.step}#{source.item}" if source is not None else "outside"
+def _step(value: Data) -> str:
+    output = f", returned {short(value['output_event_name'])}" if value.get("output_event_name") else ""
+    phase = str(value["step_state"]).replace("_", " ")
+    return f"step {value['name']} {phase} ({short(value['input_event_name'])}{output})"
 
 
-def _added(tick: TickAddEvent) -> str:
-    to = f" for {tick.step}" if tick.step else ""
-    to += f" for waiter {tick.waiter_id}" if tick.waiter_id else ""
-    return f"event {event_words(tick.event)}{to} from {_by(tick.source)}"
+def _idle(value: Data) -> str:
+    waited = ", ".join(dict.fromkeys(str(waiter["event_type"]) for waiter in value["waiters"]))
+    return f"idle, waiting for {waited or 'anything'}"
 
 
-def _result(tick: TickStepResult) -> str:
-    who = f"{tick.step}#{tick.item}"
-    if tick.failure is None:
-        if len(tick.returned) == 1 and isinstance(tick.returned[0].body, ActionOutcome):
-            return f"{who} {event_words(tick.returned[0])}"
-        returned = ", ".join(event_words(event) for event in tick.returned) or "nothing"
-        return f"{who} returned {f'[{returned}]' if tick.fanned_out else returned}"
-    after = f", again in {span(tick.retry_delay_s)}" if tick.retry_delay_s is not None else ""
-    return f"{who} failed: {failure_words(tick.failure)}{after}"
+def _failed(value: Data) -> str:
+    error = value.get("exception") or {}
+    failure = {"type": error.get("exception_type", ""), "message": error.get("exception_message", "")}
+    return f"failed in {value['step_name']}: {failure_words(failure)}"
 
 
-def _awaits(tick: TickAwaitEvent) -> str:
-    asked = f", asking {event_words(tick.waiter_event)}" if tick.waiter_event is not None else ""
-    until = f", for {span(tick.timeout_s)} at most" if tick.timeout_s is not None else ""
-    return f"{_by(tick.source)} waits for {tick.event_type}{asked}{until}"
-
-
-def _edited(tick: TickEditStore) -> str:
-    parts = [*tick.changed, *(f"-{key}" for key in tick.removed)]
-    return f"store edited by {_by(tick.source)}: {', '.join(parts) or 'nothing'}"
-
-
-def _ended(tick: TickChildEnded) -> str:
-    with_ = f" with {event_words(tick.event)}" if tick.event is not None else ""
-    with_ += f": {failure_words(tick.failure)}" if tick.failure is not None else ""
-    return f"child run {tick.child} {tick.status.replace('_', ' ')}{with_}"
-
-
-def _resumed(tick: TickResume) -> str:
-    changed = ", with other code" if tick.config is not None else ""
-    return f"taken up after {span(tick.away_s)} without a worker{changed}" if tick.away_s else f"taken up{changed}"
-
-
-_TICKS: dict[type[Any], Callable[[Any], str]] = {
-    TickStartRun: lambda tick: f"started with {event_words(tick.event)}",
-    TickResume: _resumed,
-    TickAddEvent: _added,
-    TickStepResult: _result,
-    TickPublishEvent: lambda tick: f"{_by(tick.source)} published {event_words(tick.event)}",
-    TickAwaitEvent: _awaits,
-    TickSleep: lambda tick: f"{_by(tick.source)} sleeps for {span(tick.delay_s)}",
-    TickEndWait: lambda tick: f"{tick.step}#{tick.item} stopped waiting ({tick.key})",
-    TickEditStore: _edited,
-    TickTimerFired: lambda tick: f"timer {tick.timer} fired",
-    TickTimeout: lambda _tick: "the run's time is over",
-    TickCancelRun: lambda tick: "cancel was asked for" + (f": {tick.reason}" if tick.reason else ""),
-    TickPauseRun: lambda _tick: "pause was asked for",
-    TickContinueRun: lambda _tick: "resume was asked for",
-    TickParkRun: lambda tick: f"parked: {tick.reason}",
-    TickRetryRun: lambda _tick: "retry was asked for",
-    TickRecordResult: lambda tick: f"{_by(tick.source)} recorded the result of {tick.name}",
-    TickStartChild: lambda tick: f"{_by(tick.source)} started a child run of {tick.workflow}",
-    TickChildEnded: _ended,
+_REPORTS: dict[str, Callable[[Data], str]] = {
+    "StepStateChanged": _step,
+    "WorkflowIdleEvent": _idle,
+    "UnhandledEvent": lambda value: f"nobody took {value['event_type']}",
+    "WorkflowTimedOutEvent": lambda value: (
+        f"timed out after {span(value['timeout'])}, in {', '.join(value['active_steps']) or 'no step'}"
+    ),
+    "WorkflowFailedEvent": _failed,
+    "WorkflowCancelledEvent": lambda _value: "cancelled",
 }

@@ -57,9 +57,9 @@ def _draw_workflow(target: str, form: str, as_json: bool) -> None:
 
 
 def _draw_flow(program: Program, form: str, as_json: bool) -> None:
-    from loom.cli.flow_drawing import to_dot, to_mermaid
-    from loom.cli.flow_graph import to_data, to_outline
     from loom.cli.shown import print_json
+    from loom.flows.drawing import to_dot, to_mermaid
+    from loom.flows.graph import to_data, to_outline
 
     if as_json:
         print_json(to_data(program))

@@ -22,26 +22,52 @@ from loom.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from loom.cli.options import Decorated
     from loom.steps.workflow import Workflow
+
+
+def work_options(command: Decorated) -> Decorated:
+    """The options of commands that work on runs until they are stopped."""
+    for option in (
+        store_option,
+        allow_host_option,
+        limit_options,
+        handlers_option,
+        click.option(
+            "--retention", metavar="TIME", type=duration, help="Delete runs so long after their end, as in 30d."
+        ),
+        click.option(
+            "--log-level",
+            type=click.Choice(["debug", "info", "warning", "error"]),
+            default="info",
+            show_default=True,
+            help="What is logged to stderr.",
+        ),
+        click.option(
+            "--log-format",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            show_default=True,
+            help="How it is logged; json: one object per line, for programs.",
+        ),
+        click.option("--max-in-memory", type=click.IntRange(min=1), help="At most so many runs in memory."),
+        click.option(
+            "--idle-timeout",
+            metavar="TIME",
+            type=duration,
+            default="60s",
+            show_default=True,
+            help="Release runs idle for so long.",
+        ),
+        click.option("--name", default="", help="What this process is called among others."),
+    ):
+        command = option(command)
+    return command
 
 
 @click.command()
 @click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
-@click.option("--name", default="", help="What this worker is called among others.")
-@click.option(
-    "--idle-timeout",
-    metavar="TIME",
-    type=duration,
-    default="60s",
-    show_default=True,
-    help="Release runs idle for so long.",
-)
-@click.option("--max-in-memory", type=click.IntRange(min=1), help="At most so many runs in memory.")
-@click.option("--retention", metavar="TIME", type=duration, help="Delete runs so long after their end, as in 30d.")
-@handlers_option
-@limit_options
-@allow_host_option
-@store_option
+@work_options
 def worker(
     targets: Sequence[str],
     store: str,
@@ -49,6 +75,8 @@ def worker(
     max_iterations: int | None,
     max_duration: float | None,
     allow_hosts: Sequence[str],
+    log_level: str,
+    log_format: Any,
     **settings: Any,
 ) -> None:
     """Work for workflows until SIGTERM or SIGINT: take up their runs, and those that are started meanwhile.
@@ -58,23 +86,23 @@ def worker(
     (workflow.json: of its folder), or under NAME with NAME=TARGET. Unfinished runs stay in the store and go on with the
     next worker.
     """
-    import logging
-
     from loom.cli.session import perform, safe_url
-    from loom.cli.working import engine
+    from loom.cli.working import Bodies, Logs, engine
 
-    named = _loaded(targets, handlers, max_iterations, max_duration)
+    named = loaded(targets, handlers, max_iterations, max_duration)
 
     async def work() -> None:
-        async with engine(store, named, logging.INFO, **settings, **_allowed(allow_hosts)) as (_, stopped):
+        bodies, logs = Bodies(), Logs(log_level, log_format)
+        async with engine(store, named, logs, **settings, **allowed_hosts(allow_hosts)) as (_, stopped):
             click.echo(f"Working for {', '.join(named)} on {safe_url(store)}. Stop with Ctrl-C.", err=True)
             await stopped.wait()
         click.echo("Stopped. Unfinished runs are in the store.", err=True)
+        bodies.end()
 
     perform(work())
 
 
-def _loaded(
+def loaded(
     targets: Sequence[str], handlers: Sequence[str], max_iterations: int | None, max_duration: float | None
 ) -> dict[str, Workflow]:
     """What targets name, with the code that registers what flows call."""
@@ -85,7 +113,7 @@ def _loaded(
     return named_workflows(targets, limits_of(max_iterations, max_duration))
 
 
-def _allowed(hosts: Sequence[str]) -> dict[str, Any]:
+def allowed_hosts(hosts: Sequence[str]) -> dict[str, Any]:
     """The setting of what HTTP actions may reach: these hosts beside those of the environment."""
     if not hosts:
         return {}
@@ -130,32 +158,30 @@ def run(
     from loom.cli.problems import WrongUse
     from loom.runtime.flow import Flow
 
-    found = _loaded([target], handlers, max_iterations, max_duration)
+    found = loaded([target], handlers, max_iterations, max_duration)
     if len(found) != 1:
         raise WrongUse(f"{target} has {len(found)} flows: name the file of one.")
     ((name, workflow),) = found.items()
-    others = _loaded(given["also"], (), max_iterations, max_duration)
+    others = loaded(given["also"], (), max_iterations, max_duration)
     given["others"] = {other: code for other, code in others.items() if other != name}
     if isinstance(workflow, Flow):
-        _run_flow(name, workflow, target, _allowed(allow_hosts), given)
+        _run_flow(name, workflow, target, allowed_hosts(allow_hosts), given)
     else:
         _run_workflow(name, workflow, given)
 
 
 def _run_workflow(name: str, workflow: Workflow, given: dict[str, Any]) -> None:
-    import logging
-
     from loom.cli.outcomes import begun, result_of, tell_outcome
     from loom.cli.problems import WrongUse
     from loom.cli.session import perform
-    from loom.cli.working import engine
+    from loom.cli.working import Logs, engine
 
     of_flows = [key for key in ("parameters", "parameter_file", "variables", "headers") if given[key]]
     if given["body"] is not None or of_flows:
         raise WrongUse(f"{name} is a workflow in Python: it takes --input. Body, parameters, variables are for flows.")
 
     async def work() -> dict[str, Any]:
-        async with engine(given["store"], {**given["others"], name: workflow}, logging.WARNING) as (runtime, stopped):
+        async with engine(given["store"], {**given["others"], name: workflow}, Logs()) as (runtime, stopped):
             handler = await begun(runtime, name, given["inputs"], given["run_id"], dict(given["tags"]))
             return await result_of(runtime, handler, stopped)
 
@@ -163,13 +189,11 @@ def _run_workflow(name: str, workflow: Workflow, given: dict[str, Any]) -> None:
 
 
 def _run_flow(name: str, flow: Any, target: str, allowed: dict[str, Any], given: dict[str, Any]) -> None:
-    import logging
-
     from loom.cli.flow_runs import FlowRun, performed, tell_result
+    from loom.cli.given import given_to_flow
     from loom.cli.problems import WrongUse
     from loom.cli.session import perform
-    from loom.cli.starting import given_to_flow
-    from loom.cli.working import engine
+    from loom.cli.working import Logs, engine
 
     if given["inputs"] is not None:
         raise WrongUse(f"{name} is a flow: it begins with --body, not with --input.")
@@ -189,7 +213,7 @@ def _run_flow(name: str, flow: Any, target: str, allowed: dict[str, Any], given:
     async def work() -> Any:
         settings = {**allowed, "schedules": False}  # one run is asked for, and not those that its trigger would start
         named = {**given["others"], name: flow}
-        async with engine(wanted.store, named, logging.WARNING, **settings) as (runtime, stopped):
+        async with engine(wanted.store, named, Logs(), **settings) as (runtime, stopped):
             return await performed(runtime, stopped, wanted)
 
     run_id, result = perform(work())

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from typing_extensions import override
 
-from loom.cli.places import Places, Spot
 from loom.cli.shown import clean
 from loom.flows.diagnostics import DefinitionError, Problem
 from loom.flows.document_text import MAX_BYTES
 from loom.flows.limits import Limits
+from loom.flows.places import Places, Spot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,67 +1,84 @@
-"""A run of a flow in detail, for `loom workflow status`. May import loom.flows and loom.runtime."""
+"""A run of a flow in detail for people, from plain data. May import loom.flows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from loom.cli.flow_words import result_words, status_lines, type_words
-from loom.cli.shown import ago, print_line, print_table, span
-from loom.core.state import CHILD_RUN
+import msgspec
+
+from loom.cli.flow_words import result_words, status_lines
+from loom.cli.shown import Page, ago, seconds_of, span
+from loom.flows.graph import type_words
+from loom.flows.progress import ActionProgress, LoopProgress
 
 if TYPE_CHECKING:
-    from loom.flows.progress import ActionState
-    from loom.runtime.details import FlowStatus
-    from loom.runtime.durable.info import RunInfo
+    from collections.abc import Mapping, Sequence
+
+    Data = Mapping[str, Any]
+
+ProgressT = TypeVar("ProgressT", LoopProgress, ActionProgress)
 
 _ENDS = {"completed": "Succeeded", "failed": "Failed", "cancelled": "Cancelled"}
+_TIMES = ("start_time", "next_iteration_at", "since", "due")
+_CHILD_RUN = "child run"
 
 
-def print_flow_status(info: RunInfo, found: FlowStatus, waiters: list[dict[str, Any]], with_actions: bool) -> None:
-    """The same for people."""
-    print_line(f"Workflow: {info.workflow}")
-    print_line(f"Status: {_status(info)}")
-    if info.parked:
-        print_line(f"Parked: {info.parked}")
-    if info.status != "running":
-        print_line(f"Duration: {span(_duration(info))}")
-    if info.error:
-        print_line(f"Error: {found.error.get('message') if found.error else info.error}")
-    for line in status_lines(found.loops, found.under_way, _awaited(waiters, found.at), found.at):
-        print_line(line)
+def flow_page(found: Data, now: float, *, past: bool, with_actions: bool) -> Page:
+    """A flow with its state. One of the past, or one that has ended, is seen from the time that it had then."""
+    page = Page()
+    at = now if found["status"] == "running" and not past else seconds_of(found["at"])
+    page.line(f"Workflow: {found['workflow']}")
+    page.line(f"Status: {_status(found)}")
+    if found["parked"]:
+        page.line(f"Parked: {found['parked']}")
+    if found["status"] != "running":
+        page.line(f"Duration: {span(_duration(found))}")
+    if found["error"]:
+        page.line(f"Error: {found['error']['message']}")
+    loops = [_progress(loop, LoopProgress) for loop in found["loops"]]
+    under_way = [_progress(action, ActionProgress) for action in found["under_way"]]
+    for line in status_lines(loops, under_way, _awaited(found["active_waiters"] or [], at), at):
+        page.line(line)
     if with_actions:
-        rows = [_row(action) for action in found.actions]
-        print_table(("action", "type", "status", "duration", "outputs or error"), rows, "Actions")
+        rows = [_row(action) for action in found["actions"]]
+        page.table(("action", "type", "status", "duration", "outputs or error"), rows, "Actions")
+    return page
 
 
-def _status(info: RunInfo) -> str:
-    if info.status != "running":
-        return _ENDS[info.status]
-    marks = [word for word, holds in (("paused", info.paused), ("parked", info.parked is not None)) if holds]
+def _progress(shown: Data, kind: type[ProgressT]) -> ProgressT:
+    """How far a loop or an action is, with its times as seconds again."""
+    times = {name: seconds_of(shown[name]) for name in _TIMES if shown.get(name) is not None}
+    return msgspec.convert({**shown, **times}, kind)
+
+
+def _status(found: Data) -> str:
+    if found["status"] != "running":
+        return _ENDS[found["status"]]
+    marks = [word for word, holds in (("paused", found["paused"]), ("parked", found["parked"] is not None)) if holds]
     return f"Running ({', '.join(marks)})" if marks else "Running"
 
 
-def _duration(info: RunInfo) -> float:
-    return ((info.ended_at or info.updated_at) - info.created_at).total_seconds()
+def _duration(found: Data) -> float:
+    return seconds_of(found["completed_at"] or found["updated_at"]) - seconds_of(found["created_at"])
 
 
-def _awaited(waiters: list[dict[str, Any]], now: float) -> dict[str, list[str]]:
+def _awaited(waiters: Sequence[Data], now: float) -> dict[str, list[str]]:
     """The events that actions wait for, by the names of the actions."""
-    from datetime import datetime
-
     awaited: dict[str, list[str]] = {}
     for waiter in waiters:
         until = waiter.get("deadline")
         words = waiter["event_type"].rpartition(".")[2]
-        words += f" {waiter['waiter_id']}" if words == CHILD_RUN else ""
-        words += f", times out {ago(datetime.fromisoformat(until), now)}" if until else ""
+        words += f" {waiter['waiter_id']}" if words == _CHILD_RUN else ""
+        words += f", times out {ago(until, now)}" if until else ""
         awaited.setdefault(waiter["step"], []).append(words)
     return awaited
 
 
-def _row(action: ActionState) -> tuple[str, ...]:
-    taken = span(action.ended - action.started) if action.ended is not None and action.started is not None else ""
-    is_loop = action.iterations is not None
-    status = f"{action.status} ({action.iterations} iterations)" if is_loop else action.status
-    error = action.error.get("message") if isinstance(action.error, dict) else action.error
-    told = str(error) if error else "" if action.outputs is None else result_words(action.outputs)
-    return action.path, type_words(action.type), status, "" if action.status == "Skipped" else taken, told
+def _row(action: Data) -> tuple[str, ...]:
+    begun, ended = action["started"], action["ended"]
+    taken = span(seconds_of(ended) - seconds_of(begun)) if begun is not None and ended is not None else ""
+    status, is_loop = action["status"], action["iterations"] is not None
+    shown = f"{status} ({action['iterations']} iterations)" if is_loop else status
+    error = action["error"].get("message") if isinstance(action["error"], dict) else action["error"]
+    told = str(error) if error else "" if action["outputs"] is None else result_words(action["outputs"])
+    return action["path"], type_words(action["type"]), shown, "" if status == "Skipped" else taken, told

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from typing_extensions import override
 
-from loom.cli.flow_words import live_words, repetition_path, tree, type_words
+from loom.cli.flow_words import live_words, repetition_path, tree
 from loom.cli.shown import clean, print_line, span
 from loom.effects.flow_events import ActionEvent, LoopIterationEvent
+from loom.flows.graph import type_words
 from loom.flows.progress import action_progress, loop_progress
 from loom.flows.state import FlowPlan
 

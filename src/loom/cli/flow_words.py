@@ -7,9 +7,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from loom.cli.shown import ago, clean, span
+from loom.flows.graph import type_words
 from loom.flows.progress import LoopProgress, preview
 from loom.flows.records import MASK
-from loom.flows.schemas_table import spelt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,12 +23,6 @@ MAX_RESULT = 200
 """How many characters of a result are shown to people."""
 _MAX_SIDE_BY_SIDE = 10
 _NAME = re.compile(r"[A-Za-z_$][\w$]*")
-
-
-def type_words(kind: str) -> str:
-    """A type as people write it in Loom's dialect."""
-    name = spelt(kind)
-    return name[:1].lower() + name[1:]
 
 
 def value_words(value: Any, size: int = MAX_RESULT) -> str:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from loom.cli.options import duration, json_option, run_id_argument, store_option, tag_option, target_option
+from loom.cli.options import duration, json_option, run_id_argument, tag_option, target_option
+from loom.cli.sources import perform, source_options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from loom.cli.shown import Page
+    from loom.cli.sources import Data, Runs, Source
+    from loom.cli.watching import Look
 
 _STATUSES = ["running", "completed", "failed", "cancelled"]
+
+_watch_option = click.option("--watch", "-w", is_flag=True, help="Draw it again and again on a terminal, until Ctrl-C.")
 
 
 @click.command("list")
@@ -26,71 +34,92 @@ _STATUSES = ["running", "completed", "failed", "cancelled"]
 @click.option("--parent", metavar="RUN_ID", help="Only child runs of this run.")
 @tag_option("Only runs with this tag. May be repeated.")
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many runs.")
-@store_option
+@_watch_option
+@source_options
 @json_option
-def list_runs(store: str, as_json: bool, limit: int, tags: Sequence[tuple[str, str]], **filters: Any) -> None:
+def list_runs(
+    source: Source, as_json: bool, watch: bool, limit: int, tags: Sequence[tuple[str, str]], **filters: Any
+) -> None:
     """List runs, newest first."""
-    from loom.cli.session import client, perform
-    from loom.cli.shown import ago, print_json, print_table
-    from loom.cli.status import info_dict, state_words, waiting_words
+    from loom.cli.shown import print_json
+    from loom.cli.status import list_page
 
-    async def work() -> list[Any]:
-        async with client(store) as runtime:
-            wanted = {**filters, "parent_id": filters["parent"], "tags": dict(tags), "limit": limit + 1}
-            del wanted["parent"]
-            return [info async for info in runtime.list(**wanted)]
+    filters["tags"] = dict(tags)
 
-    found = perform(work())
-    infos, now = found[:limit], time.time()
+    async def look(runs: Runs) -> tuple[Page, bool]:
+        return list_page(await runs.list(filters, limit), time.time()), False
+
+    if watch:
+        _watch(source, look, as_json=as_json)
+        return
+    found = _found(source, filters, limit + 1, as_json=as_json)
     if as_json:
-        print_json([info_dict(info) for info in infos])
-    elif not infos:
-        click.echo("No runs.")
+        print_json(found[:limit])
     else:
-        columns = ("run", "workflow", "status", "created", "updated", "waits for")
-        print_table(
-            columns,
-            (
-                (i.run_id, i.workflow, state_words(i), ago(i.created_at, now), ago(i.updated_at, now), waiting_words(i))
-                for i in infos
-            ),
-        )
+        list_page(found[:limit], time.time()).print()
     if len(found) > limit:
         click.echo(f"There are more than these {limit} runs: use --limit, or a filter.", err=True)
+
+
+def _found(source: Source, filters: dict[str, Any], limit: int, *, as_json: bool) -> Sequence[Data]:
+    """Runs for a list. For people the rows of a store are enough, which are read without an engine."""
+    if source.url is not None or as_json:
+        return perform(source, lambda runs: runs.list(filters, limit))
+    from loom.cli.session import perform as performed
+    from loom.cli.store_rows import listed
+
+    return performed(listed(source.store, filters, limit))
 
 
 @click.command()
 @run_id_argument
 @click.option("--tick", type=click.IntRange(min=0), help="As it was after this tick of its history.")
 @click.option("--actions", "with_actions", is_flag=True, help="Of a flow also all its actions.")
+@_watch_option
 @target_option
-@store_option
+@source_options
 @json_option
 def status(
-    run_id: str, tick: int | None, with_actions: bool, targets: Sequence[str], store: str, as_json: bool
+    run_id: str,
+    tick: int | None,
+    with_actions: bool,
+    watch: bool,
+    targets: Sequence[str],
+    source: Source,
+    as_json: bool,
 ) -> None:
     """Show a run: what it does, what it waits for, its timers and the events that it keeps.
 
-    Of a flow: its current actions, and how far its loops are.
+    Of a flow: its current actions, and how far its loops are. With --watch until the run has ended.
     """
-    from loom.cli.flow_status import print_flow_status
-    from loom.cli.session import client, perform
     from loom.cli.shown import print_json
-    from loom.cli.status import info_dict, print_status, status_of
+    from loom.cli.status import combined, status_page
 
-    async def work() -> tuple[Any, Any, dict[str, Any]]:
-        async with client(store, targets) as runtime:
-            info = await runtime.get(run_id)
-            flow, found = await status_of(runtime, info, tick)
-            return info, flow, {**info_dict(info), **found}
+    async def found(runs: Runs) -> dict[str, Any]:
+        return combined(await runs.get(run_id), await runs.state(run_id, tick))
 
-    info, flow, found = perform(work())
-    if as_json:
-        print_json(found)
-    elif flow is not None:
-        print_flow_status(info, flow, found["active_waiters"], with_actions)
+    def page(shown: dict[str, Any]) -> Page:
+        return status_page(shown, time.time(), past=tick is not None, with_actions=with_actions)
+
+    async def look(runs: Runs) -> tuple[Page, bool]:
+        shown = await found(runs)
+        return page(shown), shown["status"] != "running" or tick is not None
+
+    if watch:
+        _watch(source, look, as_json=as_json, targets=targets)
+    elif as_json:
+        print_json(perform(source, found, targets))
     else:
-        print_status(info, found, time.time())
+        page(perform(source, found, targets)).print()
+
+
+def _watch(source: Source, look: Look, *, as_json: bool, targets: Sequence[str] = ()) -> None:
+    from loom.cli.watching import watched
+
+    if as_json:
+        raise click.UsageError("--watch is for people: programs follow `loom workflow events --follow --json`.")
+    with suppress(KeyboardInterrupt):  # which is how it is meant to end
+        perform(source, lambda runs: watched(runs, look), targets)
 
 
 @click.command()
@@ -98,28 +127,25 @@ def status(
 @click.option("--after", type=click.IntRange(min=-1), default=-1, help="Begin behind this cursor.")
 @click.option("--all", "internal", is_flag=True, help="Also what the engine reports about steps.")
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run ends; JSON is then one object per line.")
-@store_option
+@source_options
 @json_option
-def events(run_id: str, after: int, internal: bool, follow: bool, store: str, as_json: bool) -> None:
+def events(run_id: str, after: int, internal: bool, follow: bool, source: Source, as_json: bool) -> None:
     """Print the event stream of a run, each event with its cursor."""
-    from loom.cli.describe import published_words
-    from loom.cli.session import client, perform
+    from loom.cli.describe import entry_words
     from loom.cli.shown import print_json, print_json_line, print_line
-    from loom.cli.streams import entry_dict, stream
 
-    collected: list[dict[str, Any]] = []
+    collected: list[Mapping[str, Any]] = []
 
-    async def work() -> None:
-        async with client(store) as runtime:
-            async for cursor, published in stream(runtime, run_id, after, internal=internal, follow=follow):
-                if as_json and not follow:
-                    collected.append(entry_dict(cursor, published))
-                elif as_json:
-                    print_json_line(entry_dict(cursor, published))
-                else:
-                    print_line(f"{cursor:>5}  {published_words(published)}")
+    async def work(runs: Runs) -> None:
+        async for entry in runs.events(run_id, after, internal=internal, follow=follow):
+            if as_json and not follow:
+                collected.append(entry)
+            elif as_json:
+                print_json_line(entry)
+            else:
+                print_line(f"{entry['seq']:>5}  {entry_words(entry)}")
 
-    perform(work())
+    perform(source, work)
     if as_json and not follow:
         print_json(collected)
 
@@ -128,36 +154,25 @@ def events(run_id: str, after: int, internal: bool, follow: bool, store: str, as
 @run_id_argument
 @click.option("--start", type=click.IntRange(min=0), default=0, help="Begin with this tick.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many ticks.")
-@store_option
+@source_options
 @json_option
-def history(run_id: str, start: int, limit: int | None, store: str, as_json: bool) -> None:
+def history(run_id: str, start: int, limit: int | None, source: Source, as_json: bool) -> None:
     """Print what happened to a run, one tick per line. Data of a flow that is secure is masked."""
     from loom.cli.describe import tick_words
-    from loom.cli.session import client, perform
-    from loom.cli.shown import clock, print_json, print_line
-    from loom.runtime.details import program_of_run
-    from loom.runtime.masking import Masking
-    from loom.runtime.plain import iso, plain
+    from loom.cli.shown import clock, print_json, print_line, seconds_of
 
-    collected: list[dict[str, Any]] = []
+    collected: list[Mapping[str, Any]] = []
 
-    async def work() -> None:
-        async with client(store) as runtime:
-            program = await program_of_run(runtime, run_id)
-            masking = Masking(program) if program is not None else None
-            async for seq, at, entry in runtime.history(run_id, start=start):
-                if limit is not None and seq >= start + limit:
-                    return
-                tick = masking.tick(entry) if masking is not None else entry
-                if as_json:
-                    kind = type(tick).__name__
-                    collected.append(
-                        {"seq": seq, "at": iso(at), "type": kind, "summary": tick_words(tick), "tick": plain(tick)}
-                    )
-                else:
-                    print_line(f"{seq:>5}  {clock(at)}  {tick_words(tick)}")
+    async def work(runs: Runs) -> None:
+        async for entry in runs.history(run_id, start):
+            if limit is not None and entry["seq"] >= start + limit:
+                return
+            if as_json:
+                collected.append(entry)
+            else:
+                print_line(f"{entry['seq']:>5}  {clock(seconds_of(entry['at']))}  {tick_words(entry['tick'])}")
 
-    perform(work())
+    perform(source, work)
     if as_json:
         print_json(collected)
 
@@ -165,36 +180,25 @@ def history(run_id: str, start: int, limit: int | None, store: str, as_json: boo
 @click.command()
 @run_id_argument
 @target_option
-@store_option
+@source_options
 @json_option
-def replay(run_id: str, targets: Sequence[str], store: str, as_json: bool) -> None:
+def replay(run_id: str, targets: Sequence[str], source: Source, as_json: bool) -> None:
     """Reduce the history of a run again, and say whether that gives what is stored.
 
     Exits with 1 if it does not.
     """
     from loom.cli.problems import Problem
-    from loom.cli.replaying import Replayed, replayed
-    from loom.cli.session import client, perform
     from loom.cli.shown import print_json, print_line
-    from loom.store.errors import RunNotFound
 
-    async def work() -> Replayed:
-        async with client(store, targets) as runtime:
-            stored = await runtime.store.export(run_id)
-            if stored is None:
-                raise RunNotFound(run_id)
-            return replayed(stored, runtime.convert_of(stored.row).field)
-
-    found = perform(work())
-    verdict: Literal["same", "different"] = "different" if found.differences else "same"
+    found = perform(source, lambda runs: runs.replay(run_id), targets)
+    differs = found["replay"] == "different"
     if as_json:
-        shown = {name: getattr(found, name) for name in ("first_tick", "ticks", "events", "snapshot", "differences")}
-        print_json({"run_id": run_id, "replay": verdict, **shown})
+        print_json(found)
     else:
-        for difference in found.differences:
+        for difference in found["differences"]:
             print_line(difference)
-        since = f" from tick {found.first_tick} on" if found.first_tick else ""
-        gives = "something else than is stored" if found.differences else "what is stored"
-        print_line(f"Run {run_id}: {found.ticks} ticks{since} and {found.events} events give {gives}.")
-    if found.differences:
+        since = f" from tick {found['first_tick']} on" if found["first_tick"] else ""
+        gives = "something else than is stored" if differs else "what is stored"
+        print_line(f"Run {run_id}: {found['ticks']} ticks{since} and {found['events']} events give {gives}.")
+    if differs:
         raise SystemExit(Problem.exit_code)

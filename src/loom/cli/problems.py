@@ -1,6 +1,7 @@
 """What goes wrong, as the command line tells it: one line on stderr that names the thing, and an exit code.
 
-0: done. 1: what was asked for failed. 2: the command was given wrongly. 3: the store cannot be used.
+0: done. 1: what was asked for failed. 2: the command was given wrongly. 3: the store or the server cannot be used.
+4: the server does not allow it with this key.
 May import click, and loom.flows, loom.steps and loom.store inside functions.
 """
 
@@ -38,6 +39,18 @@ class NoStore(Problem):
     exit_code = 3
 
 
+class NoServer(Problem):
+    """The server cannot be reached, or cannot do its work at present."""
+
+    exit_code = 3
+
+
+class NotAllowed(Problem):
+    """The server wants a key, another one, or one with more scopes."""
+
+    exit_code = 4
+
+
 def in_one_line(message: str) -> str:
     """A message without line ends, as far as it tells something."""
     return " ".join(message.split())
@@ -46,18 +59,32 @@ def in_one_line(message: str) -> str:
 @contextmanager
 def told() -> Iterator[None]:
     """Turn the errors that stores and runs raise into problems. Errors of Loom itself stay what they are."""
+    try:
+        yield
+    except click.ClickException:
+        raise
+    except Exception as error:
+        problem = _problem(error)
+        if problem is None:
+            raise
+        raise problem from error
+
+
+def _problem(error: Exception) -> Problem | None:
+    """What an error means to a user; only now are those loaded that could have happened."""
     from loom.flows.diagnostics import DefinitionError
     from loom.steps.errors import WorkflowRuntimeError
     from loom.steps.registry import UnknownTypeError
-    from loom.store.errors import StoreError, StoreOutdated, StoreTooNew, StoreUnavailable
+    from loom.store.errors import StoreError, StoreOutdated, StoreTooNew, StoreUnavailable, WrongKeys
 
-    try:
-        yield
-    except (StoreUnavailable, StoreTooNew, StoreOutdated) as error:
-        raise NoStore(str(error)) from error
-    except DefinitionError as error:
-        raise Problem(f"A stored definition cannot be read by this version of Loom: {error}") from error
-    except UnknownTypeError as error:
-        raise Problem(f"{error} Name its code with --target.") from error
-    except (StoreError, WorkflowRuntimeError) as error:
-        raise Problem(str(error)) from error
+    match error:
+        case StoreUnavailable() | StoreTooNew() | StoreOutdated() | WrongKeys():
+            return NoStore(str(error))
+        case DefinitionError():
+            return Problem(f"A stored definition cannot be read by this version of Loom: {error}")
+        case UnknownTypeError():
+            return Problem(f"{error} Name its code with --target.")
+        case StoreError() | WorkflowRuntimeError():
+            return Problem(str(error))
+        case _:
+            return None

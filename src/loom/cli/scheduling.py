@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from loom.cli.acting import tell
-from loom.cli.options import duration, json_object, json_option, json_value, setting, store_option, tag_option
+from loom.cli.options import duration, json_object, json_option, json_value, setting, tag_option
+from loom.cli.sources import perform, source_options
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from loom.runtime.durable.runtime import DurableRuntime
-    from loom.runtime.durable.schedules import ScheduleInfo
-
-T = TypeVar("T")
+    from loom.cli.sources import Source
 
 _name_argument = click.argument("name")
 
@@ -38,55 +36,44 @@ def schedule() -> None:
 @click.option("--variable", "variables", metavar="NAME=VALUE", type=setting, multiple=True, help="Of a flow.")
 @tag_option("Give the runs a tag. May be repeated.")
 @click.option("--catch-up", is_flag=True, help="Start every run that was missed, not only the last.")
-@store_option
+@source_options
 @json_option
-def create(name: str, workflow: str, store: str, as_json: bool, **given: Any) -> None:
+def create(name: str, workflow: str, source: Source, as_json: bool, **given: Any) -> None:
     """Start runs of WORKFLOW on schedule NAME.
 
     The same again changes nothing, something else replaces what was there. Whoever works on the store starts the runs.
     """
-    from loom.cli.problems import WrongUse
-
     for key in ("parameters", "variables"):
         given[key] = dict(given[key]) or None
     given["tags"] = dict(given["tags"])
 
-    async def work(runtime: DurableRuntime) -> ScheduleInfo:
-        try:
-            return await runtime.schedule(name, workflow, **given)
-        except ValueError as error:
-            raise WrongUse(str(error)) from error
-
-    found = _performed(store, work)
-    due = f"due next at {_iso(found.next_at)}" if found.next_at is not None else "never due"
-    tell(as_json, f"The schedule {name} of {workflow} is stored, and {due}.", **_fields(found))
+    found = perform(source, lambda runs: runs.schedule(name, workflow, given))
+    due = f"due next at {found['next_at']}" if found["next_at"] is not None else "never due"
+    tell(as_json, f"The schedule {name} of {workflow} is stored, and {due}.", **found)
 
 
 @schedule.command("list")
-@store_option
+@source_options
 @json_option
-def list_schedules(store: str, as_json: bool) -> None:
+def list_schedules(source: Source, as_json: bool) -> None:
     """List schedules by their names."""
     from loom.cli.shown import ago, print_json, print_table
 
-    async def work(runtime: DurableRuntime) -> list[ScheduleInfo]:
-        return await runtime.schedules()
-
-    found, now = _performed(store, work), time.time()
+    found, now = perform(source, lambda runs: runs.schedules()), time.time()
     if as_json:
-        print_json([_fields(each) for each in found])
+        print_json(found)
     elif not found:
         click.echo("No schedules.")
     else:
         columns = ("schedule", "workflow", "when", "next", "last", "last run")
         rows: list[Sequence[str]] = [
             (
-                each.name,
-                each.workflow,
-                _when(each),
-                "paused" if each.paused else ago(each.next_at, now),
-                ago(each.last_at, now),
-                each.last_error or each.last_run_id or "",
+                each["name"],
+                each["workflow"],
+                _when(each["recurrence"]),
+                "paused" if each["paused"] else ago(each["next_at"], now),
+                ago(each["last_at"], now),
+                each["last_error"] or each["last_run_id"] or "",
             )
             for each in found
         ]
@@ -95,16 +82,13 @@ def list_schedules(store: str, as_json: bool) -> None:
 
 @schedule.command()
 @_name_argument
-@store_option
+@source_options
 @json_option
-def show(name: str, store: str, as_json: bool) -> None:
+def show(name: str, source: Source, as_json: bool) -> None:
     """Show a schedule: what it starts, when, and what came of it last."""
     from loom.cli.shown import print_json, print_line
 
-    async def work(runtime: DurableRuntime) -> ScheduleInfo:
-        return await runtime.get_schedule(name)
-
-    fields = _fields(_performed(store, work))
+    fields = perform(source, lambda runs: runs.get_schedule(name))
     if as_json:
         print_json(fields)
         return
@@ -115,59 +99,40 @@ def show(name: str, store: str, as_json: bool) -> None:
 
 @schedule.command()
 @_name_argument
-@store_option
+@source_options
 @json_option
-def delete(name: str, store: str, as_json: bool) -> None:
+def delete(name: str, source: Source, as_json: bool) -> None:
     """Let a schedule start nothing any more. Its runs are left alone."""
-
-    async def work(runtime: DurableRuntime) -> None:
-        await runtime.unschedule(name)
-
-    _performed(store, work)
+    perform(source, lambda runs: runs.unschedule(name))
     tell(as_json, f"The schedule {name} is deleted.", name=name, asked="delete")
 
 
 @schedule.command()
 @_name_argument
-@store_option
+@source_options
 @json_option
-def pause(name: str, store: str, as_json: bool) -> None:
+def pause(name: str, source: Source, as_json: bool) -> None:
     """Let a schedule start nothing until it is resumed."""
-    _ask(name, store, as_json, "pause")
+    _ask(name, source, as_json, "pause")
 
 
 @schedule.command()
 @_name_argument
-@store_option
+@source_options
 @json_option
-def resume(name: str, store: str, as_json: bool) -> None:
+def resume(name: str, source: Source, as_json: bool) -> None:
     """Let a paused schedule go on: with the last occurrence that was missed, if any."""
-    _ask(name, store, as_json, "resume")
+    _ask(name, source, as_json, "resume")
 
 
-def _ask(name: str, store: str, as_json: bool, what: str) -> None:
-    async def work(runtime: DurableRuntime) -> str:
-        run_id = (await runtime.get_schedule(name)).run_id
-        await getattr(runtime, what)(run_id)
-        return run_id
-
-    run_id = _performed(store, work)
+def _ask(name: str, source: Source, as_json: bool, what: str) -> None:
+    run_id = perform(source, lambda runs: runs.ask_schedule(name, what))
     tell(as_json, f"The schedule {name} was asked to {what}.", name=name, run_id=run_id, asked=what)
 
 
-def _performed(store: str, work: Callable[[DurableRuntime], Awaitable[T]]) -> T:
-    from loom.cli.session import client, perform
-
-    async def beside() -> T:
-        async with client(store) as runtime:
-            return await work(runtime)
-
-    return perform(beside())
-
-
-def _when(found: ScheduleInfo) -> str:
+def _when(recurrence: Mapping[str, Any]) -> str:
     """When a schedule is due, in few words."""
-    timing = dict(found.recurrence)
+    timing = dict(recurrence)
     zone = timing.pop("timeZone", None)
     first = timing.pop("cron", None)
     if first is None:
@@ -175,16 +140,3 @@ def _when(found: ScheduleInfo) -> str:
         first = f"every {unit}" if number == 1 else f"every {number} {unit}s"
     rest = [f"{key} {value}" for key, value in timing.items()] + ([str(zone)] if zone else [])
     return ", ".join([first, *rest])
-
-
-def _fields(found: ScheduleInfo) -> dict[str, Any]:
-    """A schedule for programs and people. Which parameters are secret only the flow knows: none is shown."""
-    from loom.flows.records import MASK
-
-    fields = {name: getattr(found, name) for name in found.__struct_fields__}
-    hidden = dict.fromkeys(found.parameters, MASK) if found.parameters else found.parameters
-    return {**fields, "parameters": hidden, "next_at": _iso(found.next_at), "last_at": _iso(found.last_at)}
-
-
-def _iso(at: Any) -> str | None:
-    return at.isoformat().replace("+00:00", "Z") if at is not None else None

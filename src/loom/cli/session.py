@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from loom.cli.problems import NoStore, WrongUse, told
-from loom.cli.targets import named_workflows
 from loom.runtime.connect import connect, open_store
-from loom.runtime.durable.registered import registered
 from loom.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -43,6 +41,13 @@ def store_at(url: str, *, upgrade: bool) -> Store:
         raise NoStore(str(error)) from error
 
 
+def store_beside(url: str) -> Store:
+    """The store of an engine that may be running, for somebody who only looks in and leaves messages."""
+    if url.startswith("memory:"):
+        raise WrongUse("memory:// lives in the process that made it: name the store of your engine.")
+    return store_at(url, upgrade=False)
+
+
 @asynccontextmanager
 async def opened(store: Store, **settings: Any) -> AsyncIterator[DurableRuntime]:
     """A runtime over a store; whatever keeps it from opening means that the store cannot be used."""
@@ -60,10 +65,11 @@ async def opened(store: Store, **settings: Any) -> AsyncIterator[DurableRuntime]
 @asynccontextmanager
 async def client(url: str, targets: Sequence[str] = (), limits: Limits | None = None) -> AsyncIterator[DurableRuntime]:
     """The runs of a store, from outside. With targets, their types are known and events are stored as they say."""
-    if url.startswith("memory:"):
-        raise WrongUse("memory:// lives in the process that made it: name the store of your engine.")
-    store = store_at(url, upgrade=False)
-    named = named_workflows(targets, limits)
+    from loom.cli.targets import named_workflows
+    from loom.runtime.durable.registered import registered
+
+    store = store_beside(url)
+    named = named_workflows(targets, limits) if targets else {}
     async with opened(store) as runtime:
         # Their code is known from here on, but `register` would make this process work for them.
         for name, workflow in named.items():

@@ -15,6 +15,8 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from rich.console import Console, RenderableType
+
 _UNITS = ((604800.0, "w"), (86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
 _NO_LIMIT = 100_000
 """The width of what is not a terminal: nothing is cut there."""
@@ -37,23 +39,59 @@ def print_line(text: str) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
     """A table for people. Long cells are folded, never cut."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    page = Page()
+    page.table(columns, rows, title)
+    page.print()
 
-    table = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, title=title, title_justify="left", title_style="bold"
-    )
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(clean(cell)) for cell in row))
-    # Asked now: whoever tests or embeds the command may have replaced the stream.
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _NO_LIMIT, highlight=False)
-    if title is not None:
-        console.print()
-    console.print(table)
+
+class Page:
+    """Lines and tables for people, to be printed once or drawn again and again."""
+
+    def __init__(self) -> None:
+        self._parts: list[str | RenderableType] = []
+
+    def line(self, text: str) -> None:
+        """Add a line."""
+        self._parts.append(clean(text))
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
+        """Add a table. Long cells are folded, never cut."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(
+            box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, title=title, title_justify="left", title_style="bold"
+        )
+        for column in columns:
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(clean(cell)) for cell in row))
+        if title is not None:
+            self._parts.append("")
+        self._parts.append(table)
+
+    def print(self) -> None:
+        """Print everything."""
+        for part in self._parts:
+            if isinstance(part, str):
+                click.echo(part)
+            else:
+                console().print(part)
+
+    def drawn(self) -> RenderableType:
+        """Everything as one thing that rich can draw."""
+        from rich.console import Group
+        from rich.text import Text
+
+        return Group(*(Text(part) if isinstance(part, str) else part for part in self._parts))
+
+
+def console() -> Console:
+    """Where tables go. Asked when it is needed: whoever tests or embeds the command may have replaced the stream."""
+    from rich.console import Console
+
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else _NO_LIMIT, highlight=False)
 
 
 def clean(text: str) -> str:
@@ -68,11 +106,16 @@ def clock(moment: float) -> str:
     return datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-def ago(moment: datetime | float | None, now: float) -> str:
+def seconds_of(moment: str) -> float:
+    """A time in ISO 8601 as seconds since the epoch."""
+    return datetime.fromisoformat(moment).timestamp()
+
+
+def ago(moment: str | float | None, now: float) -> str:
     """A time for people, seen from now: `3m ago`, or `in 5s`."""
     if moment is None:
         return ""
-    then = moment.timestamp() if isinstance(moment, datetime) else moment
+    then = seconds_of(moment) if isinstance(moment, str) else moment
     return f"{span(now - then)} ago" if then <= now else f"in {span(then - now)}"
 
 

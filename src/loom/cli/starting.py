@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loom.cli.options import json_or_text
+from loom.cli.given import OF_FLOWS, given_to_flow
 from loom.cli.problems import WrongUse
 from loom.cli.targets import is_flow_target
 from loom.effects.actions.child import child_name
@@ -24,47 +24,6 @@ if TYPE_CHECKING:
 
     from loom.runtime.durable.runtime import DurableRuntime
     from loom.steps.events import StartEvent
-
-_OF_FLOWS = ("parameters", "variables", "headers")
-
-
-def given_to_flow(options: Mapping[str, Any], flow: Flow | None = None) -> dict[str, Any]:
-    """What the options of a command say about the start of a flow, by the names of `FlowStartEvent`."""
-    given: dict[str, Any] = {} if options["body"] is None else {"body": options["body"]}
-    given |= {key: dict(options[key]) for key in _OF_FLOWS if options[key]}
-    if "parameters" in given:
-        given["parameters"] = {name: _parameter(flow, name, text) for name, text in given["parameters"].items()}
-    if options["parameter_file"] is not None:
-        read = _from_file(options["parameter_file"], flow)
-        # Names count without case, and what is said beside the file wins.
-        beside = {name.lower() for name in given.get("parameters", {})}
-        rest = {name: value for name, value in read.items() if name.lower() not in beside}
-        given["parameters"] = {**rest, **given.get("parameters", {})}
-    return given
-
-
-def _from_file(data: Any, flow: Flow | None) -> dict[str, Any]:
-    """Parameters by name, as values or as `{"value": …}`. A file may serve many flows: each takes what it knows."""
-    if isinstance(data, dict) and isinstance(data.get("parameters"), dict):
-        data = data["parameters"]  # as files of resource templates have it
-    if not isinstance(data, dict):
-        raise WrongUse("A file of parameters is an object: values by the names of parameters.")
-    values = {name: entry["value"] if _is_entry(entry) else entry for name, entry in data.items()}
-    if flow is None:
-        return values
-    return {name: value for name, value in values.items() if name.lower() in flow.program.parameters}
-
-
-def _is_entry(entry: Any) -> bool:
-    return isinstance(entry, dict) and "value" in entry and entry.keys() <= {"value", "type", "metadata", "description"}
-
-
-def _parameter(flow: Flow | None, name: str, text: str) -> Any:
-    """The value of a parameter: JSON, or else a text. Where a text is wanted, 42 is one."""
-    declared = flow.program.parameters.get(name.lower()) if flow is not None else None
-    value = json_or_text(text)
-    wants_text = declared is not None and declared.type.removeprefix("secure") == "string"
-    return text if wants_text and not isinstance(value, str) else value
 
 
 def start_event(flow: Flow, given: Mapping[str, Any]) -> StartEvent:
@@ -106,9 +65,9 @@ def begun_by(runtime: DurableRuntime, name: str, options: Mapping[str, Any]) -> 
     if flow is not None:
         return start_event(flow, given)
     body = given.get("body", {})
-    if code is None and (not isinstance(body, dict) or any(key in given for key in _OF_FLOWS)):
+    if code is None and (not isinstance(body, dict) or any(key in given for key in OF_FLOWS)):
         return FlowStartEvent(**given)  # only a flow can take that; whoever works for the name knows
-    if any(key in given for key in _OF_FLOWS):
+    if any(key in given for key in OF_FLOWS):
         raise WrongUse(f"{name} is a workflow in Python: it has no parameters, variables or headers.")
     if not isinstance(body, dict):
         raise click.BadParameter("This is JSON, but no object such as '{\"name\": 1}'.")

@@ -1,129 +1,150 @@
-"""A run in detail: what it does, what it waits for, what it keeps. For `loom workflow status`.
+"""A run in detail for people: what it does, what it waits for, what it keeps.
 
-May import loom.core and loom.runtime.
+Everything comes from the plain data that the HTTP API has of a run and its state. May import loom.cli.shown, and the
+words of flows where there is one.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from loom.cli.problems import Problem
-from loom.cli.shown import ago, clean, print_line, print_table
-from loom.runtime.details import end_of_run, flow_status, program_of_run, shown_waiter, state_details
-from loom.store.errors import CorruptRecord
+from loom.cli.shown import Page, ago, clean
 
 if TYPE_CHECKING:
-    from loom.runtime.details import FlowStatus
-    from loom.runtime.durable.info import RunInfo
-    from loom.runtime.durable.runtime import DurableRuntime
+    from collections.abc import Mapping, Sequence
+
+    Run = Mapping[str, Any]
 
 _MAX_SHOWN = 20
+_OF_ROW = ("idle_since", "active_waiters")
 
 
-def info_dict(info: RunInfo) -> dict[str, Any]:
-    """What the row of a run says, for programs."""
-    found: dict[str, Any] = msgspec.to_builtins(info)
-    found["active_waiters"] = [shown_waiter(waiter) for waiter in found["active_waiters"]]
-    return found
+def combined(run: Run, state: Mapping[str, Any]) -> dict[str, Any]:
+    """A run with its state. Where that cannot be read, what the run itself says is left."""
+    if state["damaged"] is None:
+        return {**run, **state}
+    return {**run, **{name: value for name, value in state.items() if name not in _OF_ROW}}
 
 
-async def status_of(
-    runtime: DurableRuntime, info: RunInfo, tick: int | None = None
-) -> tuple[FlowStatus | None, dict[str, Any]]:
-    """What the state of a run says, now or as it was after a tick: how far a flow is, and all of it for programs."""
-    found: dict[str, Any] = {"steps": [], "timers": [], "kept": [], "children": [], "damaged": None}
-    if not info.ticks:
-        return None, found  # nobody has taken it up yet
-    try:
-        program = await program_of_run(runtime, info.run_id)
-        state = await runtime.state_at(info.run_id, tick)
-    except ValueError as error:
-        raise Problem(str(error)) from error
-    except CorruptRecord as error:
-        return None, {**found, "damaged": str(error)}
-    found |= state_details(state)
-    if program is None:
-        return None, found
-    at = runtime.now() if tick is None and info.status == "running" else state.at
-    flow = flow_status(program, state, at, await end_of_run(runtime, info.run_id) if tick is None else None)
-    return flow, found | (flow.as_dict() if flow is not None else {})
+def list_page(runs: Sequence[Run], now: float) -> Page:
+    """Runs, one below the other."""
+    page = Page()
+    if not runs:
+        page.line("No runs.")
+        return page
+    rows = [
+        (
+            run["run_id"],
+            run["workflow"],
+            state_words(run),
+            ago(run["created_at"], now),
+            ago(run["updated_at"], now),
+            waiting_words(run),
+        )
+        for run in runs
+    ]
+    page.table(("run", "workflow", "status", "created", "updated", "waits for"), rows)
+    return page
 
 
-def print_status(info: RunInfo, found: dict[str, Any], now: float) -> None:
-    """The same for people."""
-    for name, value in _lines(info, found, now):
+def status_page(found: Run, now: float, *, past: bool = False, with_actions: bool = False) -> Page:
+    """A run with its state, as `combined` has it; `past` if it is that of an earlier tick."""
+    if "under_way" in found:
+        from loom.cli.flow_status import flow_page
+
+        return flow_page(found, now, past=past, with_actions=with_actions)
+    page = Page()
+    for name, value in _lines(found, now):
         if value:
-            print_line(f"{name + ':':<12} {value}")
+            page.line(f"{name + ':':<12} {value}")
     busy = [step for step in found["steps"] if any(step[key] for key in ("executing", "waiting", "queued", "delayed"))]
-    _table("Steps under way", busy, now)
-    _table("Waits for", found["active_waiters"], now)
-    _table("Child runs", found["children"], now)
-    _table("Timers", found["timers"], now)
-    _table("Kept events", found["kept"], now)
+    _table(page, "Steps under way", busy, now)
+    _table(page, "Waits for", found["active_waiters"] or [], now)
+    _table(page, "Child runs", found["children"], now)
+    _table(page, "Timers", found["timers"], now)
+    _table(page, "Kept events", found["kept"], now)
+    return page
 
 
-def _lines(info: RunInfo, found: dict[str, Any], now: float) -> list[tuple[str, str]]:
+def _lines(found: Run, now: float) -> list[tuple[str, str]]:
     return [
-        ("run", info.run_id),
-        ("workflow", info.workflow),
-        ("status", state_words(info)),
-        ("error", info.error or ""),
-        ("parked", info.parked or ""),
+        ("run", found["run_id"]),
+        ("workflow", found["workflow"]),
+        ("status", state_words(found)),
+        ("result", _result_words(found["result"])),
+        ("error", error_words(found["error"])),
+        ("parked", found["parked"] or ""),
         ("damaged", found["damaged"] or ""),
-        ("created", ago(info.created_at, now)),
-        ("updated", ago(info.updated_at, now)),
-        ("ended", ago(info.ended_at, now)),
-        ("idle since", ago(info.idle_since, now)),
-        ("in memory", "yes" if info.in_memory else "no"),
-        ("history", f"{info.ticks} ticks, {info.events} events"),
-        ("tags", ", ".join(f"{name}={value}" for name, value in info.tags.items())),
-        ("parent", info.parent_id or ""),
-        ("forked from", info.forked_from or ""),
+        ("created", ago(found["created_at"], now)),
+        ("updated", ago(found["updated_at"], now)),
+        ("ended", ago(found["completed_at"], now)),
+        ("idle since", ago(found["idle_since"], now)),
+        ("in memory", "yes" if found["in_memory"] else "no"),
+        ("history", f"{found['tick'] + 1} ticks, {found['cursor'] + 1} events"),
+        ("tags", ", ".join(f"{name}={value}" for name, value in found["tags"].items())),
+        ("parent", found["parent_id"] or ""),
+        ("forked from", found["forked_from"] or ""),
     ]
 
 
-def state_words(info: RunInfo) -> str:
+def _result_words(result: Mapping[str, Any] | None) -> str:
+    """What a workflow in Python ended with: the result of a plain stop event, or the event."""
+    if result is None or "type" not in result:
+        return ""
+    from loom.cli.describe import json_words, named_fields
+
+    kind, value = result["type"], result["value"]
+    is_plain = kind == "StopEvent" and isinstance(value, dict) and value.keys() == {"result"}
+    return json_words(value["result"]) if is_plain else named_fields(kind, value)
+
+
+def error_words(error: Mapping[str, Any] | None) -> str:
+    """What a run failed with, in one line: the step, the type and the message."""
+    if error is None:
+        return ""
+    kind = str(error["type"] or "").removeprefix("builtins.")
+    told = error["message"] if error["code"] == "timeout" else ": ".join(filter(None, (kind, error["message"])))
+    return f"{error['step']}: {told}" if error["step"] else str(told)
+
+
+def state_words(run: Run) -> str:
     """The status of a run, with what holds it."""
-    if info.status != "running":
-        return info.status
+    if run["status"] != "running":
+        return str(run["status"])
     marks = [
         word
         for word, holds in (
-            ("not taken up yet", not info.ticks),
-            ("paused", info.paused),
-            ("parked", info.parked is not None),
-            ("idle", info.idle_since is not None),
+            ("not taken up yet", run["tick"] < 0),
+            ("paused", run["paused"]),
+            ("parked", run["parked"] is not None),
+            ("idle", run["idle_since"] is not None),
         )
         if holds
     ]
     return f"running ({', '.join(marks)})" if marks else "running"
 
 
-def waiting_words(info: RunInfo) -> str:
+def waiting_words(run: Run) -> str:
     """The types of events that a run waits for, by their short names."""
-    names = dict.fromkeys(waiter["event_type"].rpartition(".")[2] for waiter in info.active_waiters)
+    names = dict.fromkeys(waiter["event_type"].rpartition(".")[2] for waiter in run["active_waiters"] or ())
     return ", ".join(names)
 
 
-def _table(title: str, rows: list[dict[str, Any]], now: float) -> None:
+def _table(page: Page, title: str, rows: Sequence[Mapping[str, Any]], now: float) -> None:
     if not rows:
         return
     columns = [name for name in rows[0] if any(row[name] not in (None, {}, 0) for row in rows)]
     cells = [[_cell(name, row[name], now) for name in columns] for row in rows[:_MAX_SHOWN]]
     if len(rows) > _MAX_SHOWN:
         title += f" ({len(rows)}, the first {_MAX_SHOWN} are shown)"
-    print_table([name.replace("_", " ") for name in columns], cells, title)
+    page.table([name.replace("_", " ") for name in columns], cells, title)
 
 
 def _cell(name: str, value: Any, now: float) -> str:
     if value is None or value == {}:
         return ""
     if name in ("since", "deadline", "due"):
-        from datetime import datetime
-
-        return ago(datetime.fromisoformat(value), now)
+        return ago(value, now)
     if isinstance(value, dict):
         return ", ".join(f"{key}={item!r}" for key, item in value.items())
     return clean(str(value))

@@ -1,47 +1,97 @@
-"""What `loom worker` and `loom run` share: taking work, and stopping in order. May import every room."""
+"""What `loom worker`, `loom run` and `loom serve` share: taking work, and stopping in order. May import every room."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from loom.cli.problems import WrongUse
 from loom.cli.session import opened, store_at
+from loom.runtime.logs import configure_logs
 from loom.steps.errors import WorkflowConfigurationError, WorkflowValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
     from loom.runtime.durable.runtime import DurableRuntime
     from loom.steps.workflow import Workflow
 
-_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_BODY = "loom-body"
 
 
 @asynccontextmanager
 async def engine(
-    url: str, workflows: Mapping[str, Workflow], log_level: int, **settings: Any
+    url: str, workflows: Mapping[str, Workflow], logs: Logs, **settings: Any
 ) -> AsyncIterator[tuple[DurableRuntime, asyncio.Event]]:
     """A process that works for workflows, and the event that SIGTERM and SIGINT set."""
-    # Until it works, whatever goes wrong is raised; it need not be in the log too.
-    logging.getLogger("loom").addHandler(logging.NullHandler())
-    stopped = _stop_on_signals()
-    async with opened(store_at(url, upgrade=True), **settings) as runtime:
-        for name, workflow in workflows.items():
-            try:
-                runtime.register(workflow, name=name)
-            except (WorkflowValidationError, WorkflowConfigurationError) as error:
-                raise WrongUse(f"{name} cannot be run: {error}") from error
-        await runtime.ready()
-        logging.basicConfig(level=log_level, format=_FORMAT)
-        yield runtime, stopped
+    stopped = stop_on_signals()
+    with ExitStack() as at_end:
+        async with opened(store_at(url, upgrade=True), **settings) as runtime:
+            await work_for(runtime, workflows)
+            at_end.enter_context(logs.written())  # to the end, also of the runtime
+            yield runtime, stopped
 
 
-def _stop_on_signals() -> asyncio.Event:
+class Bodies:
+    """The threads of bodies that are not async. They cannot be stopped, and would keep a process that is done."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(thread_name_prefix=_BODY)
+        asyncio.get_running_loop().set_default_executor(self._threads)
+
+    def end(self, grace: float = 1.0) -> None:
+        """Let the process end. If bodies are left after a moment, it ends under them: they run again with the next."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        deadline = time.monotonic() + grace
+        bodies = [thread for thread in threading.enumerate() if thread.name.startswith(_BODY)]
+        for thread in bodies:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if any(thread.is_alive() for thread in bodies):
+            logging.shutdown()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+
+
+class Logs(NamedTuple):
+    """What a process logs to stderr, and how."""
+
+    level: str = "warning"
+    format: Literal["text", "json"] = "text"
+
+    @contextmanager
+    def written(self) -> Iterator[None]:
+        """Write logs in the block: once a process works. What goes wrong before is raised, and told once."""
+        root = logging.getLogger()
+        level, handler = root.level, configure_logs(self.format, self.level)
+        try:
+            yield
+        finally:
+            root.removeHandler(handler)
+            root.setLevel(level)
+
+
+async def work_for(runtime: DurableRuntime, workflows: Mapping[str, Workflow]) -> None:
+    """Take up the runs of workflows; one that cannot be run is told by its name."""
+    for name, workflow in workflows.items():
+        try:
+            runtime.register(workflow, name=name)
+        except (WorkflowValidationError, WorkflowConfigurationError) as error:
+            raise WrongUse(f"{name} cannot be run: {error}") from error
+    await runtime.ready()
+
+
+def stop_on_signals() -> asyncio.Event:
     """Let signals be told to the event loop, so that what is under way can be put down in order."""
+    logging.getLogger("loom").addHandler(logging.NullHandler())  # until there are logs, nothing else shall print them
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from loom.client.connection import Client
 from loom.client.errors import ClientError
+from loom.client.invoking import Invoked
 from loom.client.models import (
     Action,
     Definition,
@@ -12,6 +13,7 @@ from loom.client.models import (
     Health,
     HistoryItem,
     Loop,
+    Replay,
     Run,
     RunError,
     RunFilters,
@@ -33,7 +35,9 @@ __all__ = [
     "Diagnostic",
     "Health",
     "HistoryItem",
+    "Invoked",
     "Loop",
+    "Replay",
     "Retries",
     "Run",
     "RunError",

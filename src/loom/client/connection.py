@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from typing_extensions import override
 
 from loom.client.definitions import DefinitionCalls
-from loom.client.exchange import Exchange
+from loom.client.exchange import Call, Exchange, act, decoded
+from loom.client.invoking import InvokeCalls
 from loom.client.retries import Retries
 from loom.client.runs import RunCalls
+from loom.client.schedules import ScheduleCalls
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
     import httpx2
@@ -20,7 +23,7 @@ TIMEOUT = 30.0
 """How many seconds a request may take, beside the time that it waits on purpose."""
 
 
-class Client(RunCalls, DefinitionCalls):
+class Client(RunCalls, DefinitionCalls, ScheduleCalls, InvokeCalls):
     """A Loom server, from afar.
 
     ::
@@ -55,6 +58,21 @@ class Client(RunCalls, DefinitionCalls):
     async def close(self) -> None:
         """Close all connections."""
         await self._exchange.close()
+
+    async def request(
+        self, method: str, path: str, body: Any = None, *, params: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Any route of the API, with its answer as plain data; None if it has none. For what has no method here.
+
+        Names in the path must be escaped already. A POST happens once, however often a broken connection repeats it.
+        """
+        call = (
+            act(path, body, params=params or {})
+            if method == "POST"
+            else Call(method=method, path=path, body=body, params=params or {})
+        )
+        response = await self._exchange.send(call)
+        return decoded(response, object) if response.content else None
 
     @override
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a server knows beside runs: definitions, schedules, and how it is. May import the rest of loom.client."""
+"""What a server knows beside runs: definitions, and how it is. May import the rest of loom.client."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from loom.client.exchange import Call, act, decoded, given, read, segment
-from loom.client.models import Definition, Health, Page, Schedule, Validation
+from loom.client.exchange import Call, act, decoded, read, segment
+from loom.client.models import Definition, DefinitionVersion, Health, ItemT, Page, Validation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _UNAVAILABLE = 503
 
 
 class DefinitionCalls:
-    """What can be asked of a server about definitions, schedules and its health."""
+    """What can be asked of a server about definitions and its health."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
@@ -27,10 +27,18 @@ class DefinitionCalls:
 
     async def definitions(self) -> Sequence[Definition]:
         """The workflows that the server knows."""
-        found: list[Definition] = []
+        return await self._all("/v1/definitions", Page[Definition])
+
+    async def versions(self, name: str) -> Sequence[DefinitionVersion]:
+        """The versions of a flow, newest first; Python steps have none."""
+        return await self._all(f"{_path(name)}/versions", Page[DefinitionVersion])
+
+    async def _all(self, path: str, kind: type[Page[ItemT]]) -> list[ItemT]:
+        """All items of a list that comes in pages."""
+        found: list[ItemT] = []
         cursor: str | None = None
         while True:
-            page = await self._exchange.ask(read("/v1/definitions", params={"cursor": cursor}), Page[Definition])
+            page = await self._exchange.ask(read(path, params={"cursor": cursor}), kind)
             found += page.items
             if (cursor := page.next_cursor) is None:
                 return found
@@ -71,41 +79,6 @@ class DefinitionCalls:
     async def schema(self, name: str) -> dict[str, Any]:
         """JSON Schemas of what a workflow takes and gives."""
         return await self._exchange.ask(read(f"{_path(name)}/schema"), dict[str, Any])
-
-    # -- schedules ----------------------------------------------------------------------------------------------------
-
-    async def schedules(self) -> Sequence[Schedule]:
-        """The recurring starts."""
-        return (await self._exchange.ask(read("/v1/schedules"), Page[Schedule])).items
-
-    async def schedule(  # noqa: PLR0913 - all by name
-        self,
-        name: str,
-        workflow: str,
-        *,
-        cron: str | None = None,
-        every: float | None = None,
-        recurrence: Mapping[str, Any] | None = None,
-        time_zone: str | None = None,
-        input: Any = None,  # noqa: A002 - what it is called elsewhere
-        parameters: Mapping[str, Any] | None = None,
-        variables: Mapping[str, Any] | None = None,
-        tags: Mapping[str, str] | None = None,
-        catch_up: bool | None = None,
-    ) -> Schedule:
-        """Start runs again and again: by `cron`, `every` so many seconds, or by a `recurrence`.
-
-        The same again changes nothing; something else under the same name replaces what was there. Of occurrences
-        that were missed, only the last one starts a run, unless it shall `catch_up`.
-        """
-        when = given(cron=cron, every=every, recurrence=recurrence, time_zone=time_zone, catch_up=catch_up)
-        what = given(input=input, parameters=parameters, variables=variables, tags=tags)
-        body = {"name": name, "workflow": workflow, **when, **what}
-        return await self._exchange.ask(act("/v1/schedules", body), Schedule)
-
-    async def delete_schedule(self, name: str) -> None:
-        """End a schedule. What it has started goes on."""
-        await self._exchange.send(Call(method="DELETE", path=f"/v1/schedules/{segment(name, 'name of a schedule')}"))
 
     # -- health -------------------------------------------------------------------------------------------------------
 

@@ -68,6 +68,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Events that came early and wait for somebody to ask for them."""
     tags: dict[str, str] = {}
     parent_id: str | None = None
+    in_memory: bool = False
+    """Whether some process holds it in memory."""
 
     @property
     def finished(self) -> bool:
@@ -112,8 +114,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """What became of an event that was sent. It is stored, whatever is said here."""
 
     tick: int | None = None
-    delivered: str
-    """`waiter`, `step`, `kept`, or `inbox` if another process works on the run."""
+    delivered: str | None = None
+    """`waiter`, `step`, `kept`, or `inbox` if another process works on the run; None of a duplicate."""
     duplicate: bool = False
 
 
@@ -140,6 +142,20 @@ class HistoryItem(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     tick: Any
     commands: list[Any] | None = None
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of reducing the ticks of a run again."""
+
+    run_id: str
+    replay: Literal["same", "different"]
+    first_tick: int = 0
+    """Where it began: 0, or behind what was pruned."""
+    ticks: int = 0
+    events: int = 0
+    snapshot: int | None = None
+    """After how many ticks the snapshot was made that was compared, if there is one."""
+    differences: list[str] = []
 
 
 class Loop(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +201,17 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime | None = None
 
 
+class DefinitionVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """One content that a flow has had."""
+
+    version: int
+    digest: str
+    etag: str | None = None
+    created_at: datetime | None = None
+    current: bool = False
+    """Whether new runs begin with it."""
+
+
 class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong with a definition, or worth knowing about it."""
 
@@ -217,7 +244,12 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     workflow: str
     recurrence: dict[str, Any] | None = None
     input: Any = None
+    parameters: dict[str, Any] | None = None
+    variables: dict[str, Any] | None = None
     tags: dict[str, str] = {}
+    catch_up: bool = False
+    trigger: str | None = None
+    """The trigger of a flow that it was made for."""
     next_at: datetime | None = None
     last_at: datetime | None = None
     last_run_id: str | None = None

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from loom.client.exchange import Call, act, given, read, segment
-from loom.client.models import Action, Delivery, HistoryItem, Loop, Page, Run, StreamEvent
+from loom.client.models import Action, Delivery, HistoryItem, Loop, Page, Replay, Run, StreamEvent
 from loom.client.streams import SILENCE, Reader
 
 if TYPE_CHECKING:
@@ -114,6 +114,10 @@ class RunCalls:
         """What became of the actions of a flow; `path` means one repetition."""
         page = await self._exchange.ask(self._read(run_id, "/actions", params={"path": path}), Page[Action])
         return page.items
+
+    async def replay(self, run_id: str) -> Replay:
+        """Whether the ticks of a run, reduced again, give what is stored."""
+        return await self._exchange.ask(self._read(run_id, "/replay"), Replay)
 
     def stream(
         self,

@@ -90,6 +90,7 @@ class SyncClient:
     state = _calls(Client.state)
     loops = _calls(Client.loops)
     actions = _calls(Client.actions)
+    replay = _calls(Client.replay)
     stream = _iterates(Client.stream)
     send_event = _calls(Client.send_event)
     cancel = _calls(Client.cancel)
@@ -101,6 +102,7 @@ class SyncClient:
 
     definitions = _calls(Client.definitions)
     definition = _calls(Client.definition)
+    versions = _calls(Client.versions)
     put_definition = _calls(Client.put_definition)
     delete_definition = _calls(Client.delete_definition)
     validate = _calls(Client.validate)
@@ -108,9 +110,14 @@ class SyncClient:
     mermaid = _calls(Client.mermaid)
     schema = _calls(Client.schema)
     schedules = _calls(Client.schedules)
+    get_schedule = _calls(Client.get_schedule)
     schedule = _calls(Client.schedule)
+    pause_schedule = _calls(Client.pause_schedule)
+    resume_schedule = _calls(Client.resume_schedule)
     delete_schedule = _calls(Client.delete_schedule)
+    invoke = _calls(Client.invoke)
     health = _calls(Client.health)
+    request = _calls(Client.request)
 
     def __enter__(self) -> Self:
         return self

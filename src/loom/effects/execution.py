@@ -63,6 +63,11 @@ class Host(Protocol):
         ...
 
     @property
+    def workflow_name(self) -> str:
+        """What the run's workflow is called, for logs."""
+        ...
+
+    @property
     def loop_ends(self) -> bool:
         """Whether everything on the event loop is being cancelled, the bodies too."""
         ...

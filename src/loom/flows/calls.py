@@ -123,6 +123,9 @@ class ActionReport(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The iterations of the loops around it, outermost first."""
 
 
+CALLBACK = "https://callback.invalid/loom"
+"""The mark that `listCallbackUrl()` gives. The host puts the address in its place, which only the host knows."""
+
 EVENT = "workflows.events.Event"
 STOP_EVENT = "workflows.events.StopEvent"
 START_KIND = EventKind("loom.flows.FlowStart", ("workflows.events.StartEvent", EVENT), "FlowStart")

@@ -11,7 +11,7 @@ from loom.flows.suggest import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loom.flows.program import Program
+    from loom.flows.program import Program, Trigger
 
 _FITS: dict[str, Callable[[Any], bool]] = {
     "string": lambda value: isinstance(value, str),
@@ -24,12 +24,20 @@ _FITS: dict[str, Callable[[Any], bool]] = {
 
 
 def body_problems(program: Program, trigger: str, body: Any) -> list[str]:
-    """What the schema of the trigger objects to in the body of a start, if the trigger wants it to be checked."""
+    """What the schema of the trigger objects to in the body of a start.
+
+    A run of a trigger that splits has an element as its body, and the schema is about the whole.
+    """
     named = [found for found in program.triggers if found.name == trigger] or program.triggers[:1]
-    if not named or not named[0].validates or named[0].schema is None:
+    return schema_problems(named[0], body) if named and named[0].split_on is None else []
+
+
+def schema_problems(trigger: Trigger, body: Any) -> list[str]:
+    """What the schema of a trigger objects to in what it brings, if the trigger wants it to be checked."""
+    if not trigger.validates or trigger.schema is None:
         return []
-    objection = schema_check(named[0].schema)(body)
-    return [f"The body does not fit the schema of the trigger '{named[0].name}': {objection}"] if objection else []
+    objection = schema_check(trigger.schema)(body)
+    return [f"The body does not fit the schema of the trigger '{trigger.name}': {objection}"] if objection else []
 
 
 PARAMETER_TYPES = ("String", "SecureString", "Int", "Float", "Bool", "Array", "Object", "SecureObject")

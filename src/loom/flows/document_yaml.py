@@ -12,6 +12,9 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+MAX_REPEATED = 100_000
+"""How many values the references of a text may add to it."""
+
 _SCALARS = (
     (re.compile(r"null|~|"), lambda _: None),
     (re.compile(r"true|false"), lambda text: text == "true"),
@@ -58,21 +61,36 @@ class _Builder:
 
     def __init__(self, make: Callable[[list[tuple[str, Any]]], dict[str, Any]]) -> None:
         self._make = make
-        self._made: dict[int, Any] = {}
+        self._made: dict[int, tuple[Any, int]] = {}
+        """Data by node, and how many values it has."""
         self._open: set[int] = set()
+        self._values = self._repeated = 0
 
     def build(self, node: Node) -> Any:
         """The value of a node."""
         if isinstance(node, ScalarNode):
+            self._values += 1
             return _scalar(node)
         key = id(node)
         if key in self._open:
             raise yaml.MarkedYAMLError(problem="a value contains itself", problem_mark=node.start_mark)
-        if key not in self._made:
-            self._open.add(key)
-            self._made[key] = self._collection(node)
-            self._open.discard(key)
-        return self._made[key]
+        if key in self._made:
+            return self._again(*self._made[key])
+        before = self._values
+        self._values += 1
+        self._open.add(key)
+        made = self._collection(node)
+        self._open.discard(key)
+        self._made[key] = made, self._values - before
+        return made
+
+    def _again(self, made: Any, values: int) -> Any:
+        """What is referred to once more. A short text could grow without bounds by that."""
+        self._values += values
+        self._repeated += values
+        if self._repeated > MAX_REPEATED:
+            raise yaml.YAMLError(f"its aliases repeat more than {MAX_REPEATED:,} values")
+        return made
 
     def _collection(self, node: Node) -> Any:
         if node.tag not in ("tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"):

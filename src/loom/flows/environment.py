@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from loom.core.persistent import EMPTY_FIFO
 from loom.expressions.dotnet.timestamps import timestamp_text
 from loom.expressions.errors import FunctionError
+from loom.flows.calls import CALLBACK
 from loom.flows.operation import Operation
 from loom.flows.program import Node
 from loom.flows.records import record_dict, result_of
@@ -216,7 +217,7 @@ class FlowEnvironment:
 
     def callback_url(self) -> str:
         """Where the answer shall go: the host knows its own address, and puts it in the place of this."""
-        return f"{{callback}}/{self._walk.run_id}/{self._node.name}"
+        return CALLBACK
 
     def agent_parameter(self, name: str) -> Any:
         """There are no agents here."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from loom.effects.convert import LIVE
 from loom.effects.execution import StepExecution
+from loom.runtime.logs import about
 from loom.steps.context import Context
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import Event
@@ -67,6 +68,11 @@ class RunBodies:
         self._fault: Exception | None = None
 
     @property
+    def workflow_name(self) -> str:
+        """What the run's workflow is called, for logs."""
+        return self.workflow.workflow_name
+
+    @property
     def loop_ends(self) -> bool:
         """Whether everything on the event loop is being cancelled."""
         return self.guard.loop_ends
@@ -109,7 +115,7 @@ class RunBodies:
 
     def warn(self, message: str) -> None:
         """Tell the operator."""
-        _log.warning("Run %s: %s", self.run_id, message)
+        _log.warning("Run %s: %s", self.run_id, message, extra=about(self.run_id))
 
     async def stop(self) -> None:
         """Cancel the bodies that are left, with a little grace."""

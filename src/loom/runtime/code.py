@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from loom.effects.actions.outcomes import Services
     from loom.effects.body import Body
     from loom.effects.convert import Conversion
+    from loom.flows.program import Program
     from loom.steps.workflow import Workflow
 
 STEPS: Planner = StepsPlanner()
@@ -74,6 +75,11 @@ def _steps_code(workflow: Workflow) -> Code:
 def flow_planner(text: bytes) -> FlowPlanner:
     """The planner of a flow's runs, from the document that is stored with them."""
     return FlowPlanner(program_of(text.decode()))
+
+
+def program_in(planner: Planner) -> Program | None:
+    """The program of a flow's planner; None for workflows in Python."""
+    return planner.program if isinstance(planner, FlowPlanner) else None
 
 
 def planner_for(document: bytes | None) -> Planner:

@@ -2,34 +2,64 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from loom.runtime.durable.runtime import DurableRuntime
-from loom.runtime.durable.settings import Settings
+from loom.store.encrypted import ENCRYPTION_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.store.keyring import Keyring
     from loom.store.ports import Store
 
 _FORMS = "memory://, sqlite:///path.db or postgresql://user@host/database"
 
 
 def connect(
-    url: str | Store = "memory://", *, clock: Callable[[], float] | None = None, **options: Any
+    url: str | Store = "memory://",
+    *,
+    clock: Callable[[], float] | None = None,
+    encryption_keys: Keyring | str | None = None,
+    **options: Any,
 ) -> DurableRuntime:
     """A runtime for `async with`, over the store that a URL names (or over a given store).
 
     `sqlite:///runs.db` is a path relative to the working directory, `sqlite:////var/runs.db` an absolute one. Options
-    are those of `Settings`, `idle_timeout` among them.
+    are those of `Settings`, `idle_timeout` among them. `encryption_keys` is `id1:base64,id0:base64`, where the first
+    key encrypts and all of them decrypt, and the word `plain` allows for what was stored without; for a URL, None
+    means `LOOM_ENCRYPTION_KEYS`.
     """
-    store = open_store(url) if isinstance(url, str) else url
+    # Who only opens a store does without all this.
+    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.settings import Settings
+
+    store = open_store(url, encryption_keys=encryption_keys) if isinstance(url, str) else url
+    if encryption_keys is not None and not isinstance(url, str):
+        store = _encrypted(url, encryption_keys)
     return DurableRuntime(store, Settings(**options), clock=clock)
 
 
-def open_store(url: str, *, upgrade: bool = True) -> Store:
-    """The store that a URL names, not opened yet."""
+def open_store(url: str, *, upgrade: bool = True, encryption_keys: Keyring | str | None = None) -> Store:
+    """The store that a URL names, not opened yet. With keys, or `LOOM_ENCRYPTION_KEYS`, it encrypts."""
+    store = plain_store(url, upgrade=upgrade)
+    keys = os.environ.get(ENCRYPTION_KEYS, "") if encryption_keys is None else encryption_keys
+    return _encrypted(store, keys) if keys else store
+
+
+def _encrypted(store: Store, keys: Keyring | str) -> Store:
+    from loom.store.encrypted import PLAIN, EncryptedStore
+    from loom.store.keyring import parse_keys
+
+    return EncryptedStore(
+        store, parse_keys(keys, what=ENCRYPTION_KEYS, lenient=PLAIN) if isinstance(keys, str) else keys
+    )
+
+
+def plain_store(url: str, *, upgrade: bool = True) -> Store:
+    """The store that a URL names, not opened yet, as its database has it."""
     scheme, found, rest = url.partition("://")
     if not found:
         raise ValueError(f"{url!r} is not the URL of a store: use {_FORMS}.")

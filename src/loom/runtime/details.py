@@ -5,7 +5,7 @@ May import loom.core, loom.effects, loom.flows, loom.store and the rest of loom.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -26,6 +26,7 @@ from loom.flows.progress import (
 )
 from loom.flows.records import MASK
 from loom.flows.state import FlowPlan
+from loom.runtime import masking
 from loom.runtime.code import planner_for
 from loom.runtime.plain import iso
 from loom.store import codec
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from loom.core.state import BrokerState, InternalStepWorkerState
     from loom.flows.program import Program
     from loom.runtime.durable.calls import StoredRuns
+    from loom.runtime.shapes import Action, ActionUnderWay, FlowDetails, LoopState, StateDetails, StepState, Waiter
     from loom.store.records import RunRow
 
 _TIMES = ("start_time", "next_iteration_at", "since", "due", "started", "ended")
@@ -51,29 +53,24 @@ class FlowStatus(msgspec.Struct, frozen=True):
     error: dict[str, Any] | None = None
     """What made it fail."""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> FlowDetails:
         """The same for programs."""
         return {
-            "loops": [shown_dict(loop) for loop in self.loops],
-            "under_way": [shown_dict(action) for action in self.under_way],
-            "actions": [shown_dict(action) for action in self.actions],
+            "loops": [cast("LoopState", shown_dict(loop)) for loop in self.loops],
+            "under_way": [cast("ActionUnderWay", shown_dict(action)) for action in self.under_way],
+            "actions": [cast("Action", shown_dict(action)) for action in self.actions],
             "variables": self.variables,
         }
 
 
 def shown_dict(shown: msgspec.Struct) -> dict[str, Any]:
-    """The progress of a loop or an action for programs."""
+    """The progress of a loop or an action for programs: the fields of its class are the keys of its shape."""
     found = msgspec.structs.asdict(shown)
     return {name: iso(value) if name in _TIMES else value for name, value in found.items()}
 
 
-async def program_of_run(runtime: StoredRuns, run_id: str) -> Program | None:
-    """The program that a run follows: that of the document it was started with. None for a workflow in Python."""
-    return await program_of_row(runtime, await runtime.row(run_id))
-
-
 async def program_of_row(runtime: StoredRuns, row: RunRow) -> Program | None:
-    """The same, where the row is at hand."""
+    """The program that a run follows: that of the document it was started with. None for a workflow in Python."""
     text = await runtime.store.document(row.document) if row.document is not None else None
     planner = planner_for(text)
     return planner.program if isinstance(planner, FlowPlanner) else None
@@ -111,11 +108,13 @@ def flow_status(program: Program, state: BrokerState, at: float, end: FlowEnd | 
     return FlowStatus(at, loops, under_way, action_list(program, plan), variables)
 
 
-def state_details(state: BrokerState) -> dict[str, Any]:
-    """What the state of a run says, of either kind."""
+def state_details(state: BrokerState, program: Program | None = None) -> StateDetails:
+    """What the state of a run says, of either kind; of a flow, without what is secure by its program."""
     timers = sorted(state.timers.items(), key=lambda pair: (pair[1].due, pair[0]))
     return {
-        "active_waiters": [shown_waiter(waiter_dict(report)) for report in _waiters(state)],
+        "active_waiters": [
+            shown_waiter(waiter_dict(masking.shown_waiter(program, report))) for report in _waiters(state)
+        ],
         "steps": [
             _step(spec.name, worker)
             for spec in state.config.steps
@@ -133,9 +132,16 @@ def state_details(state: BrokerState) -> dict[str, Any]:
     }
 
 
-def shown_waiter(waiter: dict[str, Any]) -> dict[str, Any]:
+def shown_waiter(waiter: dict[str, Any]) -> Waiter:
     """A waiter with its times as dates."""
-    return {**waiter, "since": iso(waiter["since"]), "deadline": iso(waiter["deadline"])}
+    return {
+        "step": waiter["step"],
+        "waiter_id": waiter["waiter_id"],
+        "event_type": waiter["event_type"],
+        "requirements": waiter["requirements"],
+        "since": iso(waiter["since"]),
+        "deadline": iso(waiter["deadline"]),
+    }
 
 
 def _waiters(state: BrokerState) -> tuple[WaiterReport, ...]:
@@ -145,7 +151,7 @@ def _waiters(state: BrokerState) -> tuple[WaiterReport, ...]:
     return state.waiter_reports()
 
 
-def _step(name: str, worker: InternalStepWorkerState) -> dict[str, Any]:
+def _step(name: str, worker: InternalStepWorkerState) -> StepState:
     return {
         "step": name,
         "executing": len(worker.in_progress),

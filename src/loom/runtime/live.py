@@ -18,6 +18,7 @@ from loom.runtime.bodies import RunBodies
 from loom.runtime.control_loop import ControlLoop
 from loom.runtime.driver import Driver
 from loom.runtime.endings import ending_of, is_ending, is_internal
+from loom.runtime.logs import about
 from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError
 from loom.steps.events import Event, StopEvent
 from loom.steps.ports import current_execution
@@ -192,7 +193,8 @@ class LiveRun(RunBodies):
             and isinstance(self._ending, Exception)
             and not isinstance(self._ending, WorkflowCancelledByUser)
         ):
-            _log.error("Run %s failed and nobody asked for its result.", self.run_id, exc_info=self._ending)
+            message = "Run %s failed and nobody asked for its result."
+            _log.error(message, self.run_id, exc_info=self._ending, extra=about(self.run_id))
 
     # -- from outside -------------------------------------------------------------------------------------------------
 
@@ -254,7 +256,8 @@ class LiveRun(RunBodies):
             async with asyncio.timeout(timeout_s):
                 await self.wait_done()
         except TimeoutError:
-            _log.warning("Run %s has not ended %s s after it was cancelled.", self.run_id, timeout_s)
+            message = "Run %s has not ended %s s after it was cancelled."
+            _log.warning(message, self.run_id, timeout_s, extra=about(self.run_id))
 
     async def read_stream(self, after: int, internal: bool) -> AsyncIterator[tuple[int, Event]]:
         """The stream behind a cursor, until its first ending."""

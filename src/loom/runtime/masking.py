@@ -12,17 +12,23 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from loom.core.records import EventRecord, Failure
-from loom.core.ticks import TickAddEvent, TickStartRun
+from loom.core.reports import IdleReport
+from loom.core.ticks import TickAddEvent, TickEditStore, TickStartRun
 from loom.flows.calls import ActionCall, ActionOutcome, FlowStart
 from loom.flows.nodes.calling import ACTOR_STEP
 from loom.flows.records import MASK
 
 if TYPE_CHECKING:
+    from loom.core.reports import Published, WaiterReport
     from loom.core.ticks import WorkflowTick
     from loom.flows.program import Program
 
 _PAYLOADS = ("event", "waiter_event", "returned", "failure", "value", "start", "requirements", "changed", "collects")
 """The fields of ticks that may hold data of an action."""
+
+
+SCHEDULE_DEFINITION = "definition"
+"""The key in the store of a schedule's run that has what its runs begin with."""
 
 
 class Masking:
@@ -59,7 +65,10 @@ class Masking:
     def _start(self, record: EventRecord | None) -> EventRecord | None:
         if record is None or not isinstance(record.body, FlowStart):
             return record
-        start = record.body
+        return replace(record, body=self.start(record.body))
+
+    def start(self, start: FlowStart) -> FlowStart:
+        """What a run begins with, as people may see it."""
         parameters = {
             name: MASK if self._is_secure_parameter(name) else value for name, value in start.parameters.items()
         }
@@ -70,11 +79,40 @@ class Masking:
         shown = replace(start, parameters=parameters, variables=variables)
         if self._hides_trigger:
             shown = replace(shown, body=MASK, headers=_named(start.headers), outputs=_named(start.outputs))
-        return replace(record, body=shown)
+        return shown
 
     def _is_secure_parameter(self, name: str) -> bool:
         parameter = self._program.parameters.get(name.lower())
         return parameter is not None and parameter.is_secure
+
+
+def shown_waiter(program: Program | None, waiter: WaiterReport) -> WaiterReport:
+    """A waiter as people may see it: what a secure action asks of its answer is hidden."""
+    if program is None or not waiter.requirements:
+        return waiter
+    for node in program.nodes:
+        if node.name == waiter.step and (node.secure_inputs or node.secure_outputs):
+            return replace(waiter, requirements=tuple((name, MASK) for name, _ in waiter.requirements))
+    return waiter
+
+
+def shown_published(program: Program | None, published: Published) -> Published:
+    """What a stream may tell; all else that a flow publishes is masked where it is made."""
+    if program is None or not isinstance(published, IdleReport):
+        return published
+    return replace(published, waiters=tuple(shown_waiter(program, waiter) for waiter in published.waiters))
+
+
+class ScheduleMasking:
+    """Hides what the runs of a schedule begin with. What of it is secure the flow says, which may not be at hand."""
+
+    def tick(self, tick: WorkflowTick) -> WorkflowTick:
+        """A tick as people may see it."""
+        if isinstance(tick, TickStartRun):
+            return replace(tick, event=_hidden(tick.event))
+        if isinstance(tick, TickEditStore) and SCHEDULE_DEFINITION in tick.changed:
+            return replace(tick, changed={**tick.changed, SCHEDULE_DEFINITION: MASK})
+        return tick
 
 
 def _named(values: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, overload
 
 import msgspec
 from immutables import Map
@@ -19,6 +19,12 @@ _MODEL = "__is_pydantic"
 _TIMES = frozenset({"at", "since", "deadline", "due", "idle_since", "timestamp", "first_at"})
 
 
+@overload
+def iso(moment: float) -> str: ...
+@overload
+def iso(moment: None) -> None: ...
+@overload
+def iso(moment: float | None) -> str | None: ...
 def iso(moment: float | None) -> str | None:
     """A time of the engine for programs."""
     return None if moment is None else datetime.fromtimestamp(moment, tz=UTC).isoformat().replace("+00:00", "Z")

@@ -12,14 +12,14 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route as PathRoute
 
-from loom.server import compatible, streams
-from loom.server.auth import NOBODY, Keys, authenticate
+from loom.server import audit, compatible, metrics, openapi, streams
+from loom.server.auth import NOBODY, Keys
 from loom.server.idempotency import Idempotency
 from loom.server.middleware import Gate, Guarded, Limited
-from loom.server.problems import ApiProblem, problem_of, problem_response
+from loom.server.problems import ApiProblem, problem_response
 from loom.server.routing import Call, Server
 from loom.server.settings import ServerSettings
-from loom.server.v1 import events, health, history, listing, runs
+from loom.server.v1 import callbacks, definitions, events, health, history, invoke, listing, replay, runs, schedules
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -34,25 +34,37 @@ if TYPE_CHECKING:
 ROUTES: tuple[Route, ...] = (
     *compatible.ROUTES,
     *health.ROUTES,
+    *metrics.ROUTES,
     *runs.ROUTES,
+    *definitions.ROUTES,
     *listing.ROUTES,
     *events.ROUTES,
     *history.ROUTES,
+    *replay.ROUTES,
+    *schedules.ROUTES,
+    *invoke.ROUTES,
+    *callbacks.ROUTES,
     *streams.ROUTES,
+    *audit.ROUTES,
+    *openapi.ROUTES,
 )
 """Every route of the API. A module adds its own here."""
+
+HEALTH = frozenset({"/health", "/v1/health/live", "/v1/health/ready"})
+"""Whoever asks these may do so as often as they like."""
 
 
 def create_app(runtime: DurableRuntime, settings: ServerSettings | None = None) -> Starlette:
     """The API over a runtime, which whoever calls this opens and closes. `app.state.server` is what requests share."""
     settings = settings or ServerSettings()
-    keys = Keys(runtime.store, required=settings.require_key)
-    idempotency = Idempotency(runtime.store, runtime.now, settings.idempotency_ttl)
+    keys = Keys(runtime.store, required=settings.require_key, now=runtime.now)
+    idempotency = Idempotency(runtime, settings.idempotency_ttl)
     server = Server(runtime, settings, keys, idempotency)
+    server.routes = ROUTES
     app = Starlette(
         routes=list(_path_routes(ROUTES, server)),
         middleware=[
-            Middleware(Guarded, settings.retry_after),
+            Middleware(Guarded, settings.retry_after, server.requests),
             Middleware(Gate, settings, keys),
             Middleware(Limited, settings),
         ],
@@ -70,7 +82,7 @@ def _path_routes(routes: Iterable[Route], server: Server) -> Iterable[PathRoute]
         methods = by_path.setdefault(route.path, {})
         if route.method in methods:
             raise ValueError(f"The route {route.method} {route.path} is there twice.")
-        methods[route.method] = route
+        methods[route.method] = audit.audited(route)
     for path, methods in by_path.items():
         yield PathRoute(path, _endpoint(path, methods, server), methods=list(methods))
 
@@ -78,27 +90,19 @@ def _path_routes(routes: Iterable[Route], server: Server) -> Iterable[PathRoute]
 def _endpoint(path: str, methods: dict[str, Route], server: Server) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         route = methods["GET" if request.method == "HEAD" else request.method]
-        status = 500
-        try:
-            call = Call(request, server, await _principal(route, request, server))
-            response = await server.idempotency.answer(call, lambda: route.answer(call))
-            status = response.status_code
-        except Exception as error:
-            problem = problem_of(error)
-            status = problem.status if problem is not None else status
-            raise
-        finally:
-            counted = (route.method, path, status)
-            server.requests[counted] = server.requests.get(counted, 0) + 1
-        return response
+        request.scope["state"]["route"] = path  # by which it is counted
+        call = Call(request, server, await _principal(route, request, server))
+        return await server.idempotency.answer(call, lambda: route.answer(call))
 
     return answer
 
 
 async def _principal(route: Route, request: Request, server: Server) -> Principal:
     if route.scope is None:
+        if route.path not in HEALTH:
+            server.rates.count_address(request.scope)
         return NOBODY
-    principal = await authenticate(server.keys, request.headers, request.scope)
+    principal = await server.rates.principal(request.headers, request.scope)
     if not principal.has(route.scope):
         raise ApiProblem("forbidden", f"The key lacks the scope {route.scope!r}.")
     return principal

@@ -1,7 +1,8 @@
 """Who may do what: API keys, their scopes and the workflows they are limited to.
 
-A key is `loom_<id>_<secret>`. The store has the SHA-256 of the whole under its id, never the key. A key that is revoked
-stays as a mark, so that a server whose last key is revoked does not open itself. May import loom.store.
+A key is `loom_<id>_<secret>`. The store has the SHA-256 of the whole under its id, never the key. A key that was
+revoked or has expired stays as a mark, so that a server whose last key is gone does not open itself. May import
+loom.store.
 """
 
 from __future__ import annotations
@@ -12,17 +13,22 @@ import ipaddress
 import re
 import secrets
 import time
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from loom.server.problems import ApiProblem
+from loom.store.errors import StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
     from starlette.datastructures import Headers
     from starlette.types import Scope as AsgiScope
 
     from loom.store.ports import Store
+    from loom.store.records import Entry
 
 Scope = Literal["read", "start", "event", "admin"]
 SCOPES: tuple[Scope, ...] = ("read", "start", "event", "admin")
@@ -31,6 +37,8 @@ KEYS = "api-key"
 """The kind of the store's entries that hold keys."""
 
 _KEY = re.compile(r"loom_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+_ID = re.compile(r"[0-9a-f]{12}")
+_PAGE = 100
 _LOOK_S = 1.0
 _NO_HASH = hashlib.sha256(b"").hexdigest()
 
@@ -47,6 +55,25 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
     """The only workflows it is good for; None: all."""
     created_at: float = 0.0
     revoked_at: float | None = None
+    expires_at: float | None = None
+
+    def is_good(self, now: float) -> bool:
+        """Whether it opens anything."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+class UnknownKey(StoreError):
+    """No key has this id."""
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(f"No key has the id {key_id!r}. `loom keys list` shows those that are there.")
+
+
+class KeyNotGood(StoreError):
+    """The key was revoked or has expired, so that nothing can take its place."""
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(f"The key {key_id} was revoked or has expired: make a new one with `loom keys create`.")
 
 
 class Principal(msgspec.Struct, frozen=True):
@@ -56,6 +83,8 @@ class Principal(msgspec.Struct, frozen=True):
     """The id of the key; `local` without one."""
     scopes: frozenset[Scope]
     workflows: frozenset[str] | None = None
+    name: str = ""
+    """What the key is called."""
 
     def has(self, scope: Scope) -> bool:
         """Whether it may do this; `admin` may do everything."""
@@ -74,14 +103,27 @@ NOBODY = Principal("nobody", frozenset(), frozenset())
 
 
 def new_key(
-    scopes: tuple[Scope, ...], *, name: str = "", workflows: tuple[str, ...] | None = None, now: float = 0.0
+    scopes: tuple[Scope, ...],
+    *,
+    name: str = "",
+    workflows: tuple[str, ...] | None = None,
+    now: float = 0.0,
+    expires_at: float | None = None,
 ) -> tuple[str, StoredKey]:
     """A key that nobody can guess, and what is to be stored of it."""
     if not scopes or not set(scopes) <= set(SCOPES):
         raise ValueError(f"A key has some of the scopes {', '.join(SCOPES)}, not {', '.join(scopes) or 'none'}.")
     key_id = secrets.token_hex(6)
     key = f"loom_{key_id}_{secrets.token_urlsafe(32)}"
-    return key, StoredKey(id=key_id, hash=hash_of(key), scopes=scopes, name=name, workflows=workflows, created_at=now)
+    return key, StoredKey(
+        id=key_id,
+        hash=hash_of(key),
+        scopes=scopes,
+        name=name,
+        workflows=workflows,
+        created_at=now,
+        expires_at=expires_at,
+    )
 
 
 def hash_of(key: str) -> str:
@@ -92,9 +134,10 @@ def hash_of(key: str) -> str:
 class Keys:
     """The keys in a store."""
 
-    def __init__(self, store: Store, *, required: bool = False) -> None:
+    def __init__(self, store: Store, *, required: bool = False, now: Callable[[], float] = time.time) -> None:
         self._store = store
         self._required = required
+        self._now = now
         self._look_at = 0.0
 
     async def add(self, key: StoredKey) -> None:
@@ -114,13 +157,65 @@ class Keys:
         """Whom a key stands for, if it is good."""
         matched = _KEY.fullmatch(key)
         entry = await self._store.entry(KEYS, matched[1]) if matched is not None else None
-        stored = msgspec.json.decode(entry.data, type=StoredKey) if entry is not None else None
+        stored = _stored(entry) if entry is not None else None
         # Compared in any case, so that an unknown id takes as long as a wrong secret.
         same = hmac.compare_digest(hash_of(key), stored.hash if stored is not None else _NO_HASH)
-        if stored is None or not same or stored.revoked_at is not None:
+        if stored is None or not same or not stored.is_good(self._now()):
             return None
         workflows = frozenset(stored.workflows) if stored.workflows is not None else None
-        return Principal(stored.id, frozenset(stored.scopes), workflows)
+        return Principal(stored.id, frozenset(stored.scopes), workflows, stored.name)
+
+    async def is_good(self, principal_id: str) -> bool:
+        """Whether somebody who was let in once would be let in again."""
+        if principal_id == LOCAL.id:
+            return not await self.required()
+        entry = await self._store.entry(KEYS, principal_id)
+        return entry is not None and _stored(entry).is_good(self._now())
+
+    async def all(self) -> AsyncIterator[StoredKey]:
+        """Every key that was ever made, by its id."""
+        last = ""
+        while page := await self._store.entries(KEYS, last, _PAGE):
+            for entry in page:
+                yield _stored(entry)
+            last = page[-1].key
+
+    async def revoke(self, key_id: str) -> StoredKey:
+        """Let a key open nothing any more."""
+        now = self._now()
+        return await self._change(key_id, lambda key: {"revoked_at": now if key.revoked_at is None else key.revoked_at})
+
+    async def rotate(self, key_id: str, grace: float) -> tuple[str, StoredKey]:
+        """A key in the place of another one, which is good for so long yet. It lasts as long as the other was to."""
+        now = self._now()
+        old = _stored(await self._entry(key_id))
+        if not old.is_good(now):
+            raise KeyNotGood(key_id)
+        lasts = now + old.expires_at - old.created_at if old.expires_at is not None else None
+        key, stored = new_key(old.scopes, name=old.name, workflows=old.workflows, now=now, expires_at=lasts)
+        await self.add(stored)
+        until = now + grace
+        await self._change(key_id, lambda key: {"expires_at": min(until, key.expires_at or until)})
+        return key, stored
+
+    async def _change(self, key_id: str, changes: Callable[[StoredKey], dict[str, float]]) -> StoredKey:
+        while True:
+            entry = await self._entry(key_id)
+            stored = _stored(entry)
+            changed = msgspec.structs.replace(stored, **changes(stored))
+            # Whoever changed it meanwhile is not undone.
+            if await self._store.put_entry(KEYS, key_id, msgspec.json.encode(changed), expect=entry.version):
+                return changed
+
+    async def _entry(self, key_id: str) -> Entry:
+        entry = await self._store.entry(KEYS, key_id) if _ID.fullmatch(key_id) else None
+        if entry is None:
+            raise UnknownKey(key_id)
+        return entry
+
+
+def _stored(entry: Entry) -> StoredKey:
+    return msgspec.json.decode(entry.data, type=StoredKey)
 
 
 def shown_key(headers: Headers) -> str | None:
@@ -143,10 +238,15 @@ async def authenticate(keys: Keys, headers: Headers, scope: AsgiScope) -> Princi
         if client is not None and is_loopback(client[0]):
             return LOCAL
         raise ApiProblem("forbidden", "This server has no keys yet, so it serves its own machine only.")
-    detail = "The key is not known, or was revoked." if key is not None else "Send a key as Authorization: Bearer."
+    detail = (
+        "The key is not known, was revoked or has expired."
+        if key is not None
+        else "Send a key as Authorization: Bearer."
+    )
     raise ApiProblem("unauthenticated", detail, headers={"WWW-Authenticate": 'Bearer realm="loom"'})
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Whether a name or address means this machine, whatever resolves it."""
     name = host.strip("[]").lower()

@@ -19,6 +19,7 @@ from loom.steps.registry import AmbiguousTypeError, UnknownTypeError, names_of, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from loom.runtime.shapes import Envelope
     from loom.steps.workflow import Workflow
 
 _E = TypeVar("_E", bound=Event)
@@ -31,7 +32,7 @@ class BadEvent(ValueError):
     """What a client sent is no event that the workflow takes; the text says why."""
 
 
-def envelope(event: Event, *, qualified_name: bool = True) -> dict[str, Any]:
+def envelope(event: Event, *, qualified_name: bool = True) -> Envelope:
     """An event for clients. `ValueError` if its values have no JSON form."""
     cls = type(event)
     above = [base.__name__ for base in cls.__mro__[1:] if issubclass(base, Event) and base is not Event]

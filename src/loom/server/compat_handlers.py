@@ -6,7 +6,7 @@ May import loom.runtime, loom.steps and loom.store.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 from loom.core.records import EventRecord
 from loom.runtime.details import shown_waiter
@@ -21,6 +21,8 @@ from loom.store.records import RunQuery
 
 if TYPE_CHECKING:
     from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.shapes import Envelope
+    from loom.server.shapes_compat import HandlerData, HandlerResult
     from loom.store.records import RunRow
 
 AGAIN = "handler_again"
@@ -32,7 +34,7 @@ class Result(NamedTuple):
     """What a completed run ended with, if that can be read."""
 
     event: StopEvent | None = None
-    envelope: dict[str, Any] | None = None
+    envelope: Envelope | None = None
     unreadable: bool = False
 
 
@@ -86,7 +88,7 @@ async def result_of(runtime: DurableRuntime, row: RunRow) -> Result:
         return Result(unreadable=True)
 
 
-def handler_data(row: RunRow, result: Result = _NONE) -> dict[str, Any]:
+def handler_data(row: RunRow, result: Result = _NONE) -> HandlerData:
     """A handler as the client's models have it, with all their keys, and what it waits for."""
     head = row.head
     running = head.status == "running"
@@ -106,11 +108,15 @@ def handler_data(row: RunRow, result: Result = _NONE) -> dict[str, Any]:
     }
 
 
-def unwrapped(data: dict[str, Any], result: Result) -> dict[str, Any]:
+def unwrapped(data: HandlerData, result: Result) -> HandlerResult:
     """The same with the result itself instead of an envelope."""
     return {**data, "result": result_value(result.event) if result.event is not None else None}
 
 
+@overload
+def _iso(seconds: float) -> str: ...
+@overload
+def _iso(seconds: float | None) -> str | None: ...
 def _iso(seconds: float | None) -> str | None:
     """A time with its offset in digits, as the original writes it: not every `fromisoformat` reads a Z."""
     return moment(seconds).isoformat() if seconds is not None else None

@@ -6,7 +6,7 @@ import base64
 import binascii
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -19,6 +19,7 @@ from loom.store.records import RunQuery
 if TYPE_CHECKING:
     from loom.server.auth import Principal
     from loom.server.routing import Call
+    from loom.server.shapes_compat import HandlerData, Handlers
     from loom.store.records import RunRow, RunStatus
 
 MAX_HANDLERS = 10_000
@@ -67,14 +68,14 @@ def filters_of(call: Call) -> Filters:
     )
 
 
-async def list_handlers(call: Call) -> dict[str, Any]:
+async def list_handlers(call: Call) -> Handlers:
     """The handlers that a request asks for, each with its latest run."""
     filters = filters_of(call)
     limit = call.number("limit", least=1, most=MAX_HANDLERS) or MAX_HANDLERS
     runtime = call.runtime
     await runtime.ready()
     query = filters.query(runtime.now(), _read_cursor(call.query("cursor"), filters))
-    found: list[dict[str, Any]] = []
+    found: list[HandlerData] = []
     while True:
         rows = await runtime.store.find(query)
         for row in rows:

@@ -56,21 +56,22 @@ async def begin(runtime: DurableRuntime, beginning: Beginning, handler_id: str |
     else:
         last = await latest_run(runtime, handler_id)
     if last is None:
-        await runtime._start(name, handler_id, spec, {HANDLER: handler_id})
+        await runtime._start(name, handler_id, spec, {HANDLER: handler_id}, beginning.code)
         return handler_id
     _check_free(last, handler_id, name)
     if not spec.store and not isinstance(beginning.code.workflow, Flow):  # a flow has no state but that of its run
         state = await runtime.state_at(last.run_id)
         spec = replace(spec, store=dict(state.store), store_type=state.store_type)
     run_id = f"{handler_id}~{number_of(last) + 1}"
-    await runtime._start(name, run_id, spec, {HANDLER: handler_id, AGAIN: "true"})
+    await runtime._start(name, run_id, spec, {HANDLER: handler_id, AGAIN: "true"}, beginning.code)
     return run_id
 
 
 def _check_free(last: RunRow, handler_id: str, workflow: str) -> None:
+    if last.workflow != workflow:
+        # Which workflow has it may be none of the caller's business.
+        raise HandlerBusy(f"The name {handler_id!r} is taken: choose another handler_id.")
     if handler_of(last) != handler_id:
         raise HandlerBusy(f"{handler_id!r} is a run of the handler {handler_of(last)!r}: choose another handler_id.")
     if last.head.status == "running":
         raise HandlerBusy(f"The handler {handler_id!r} is running.")
-    if last.workflow != workflow:
-        raise HandlerBusy(f"The handler {handler_id!r} belongs to the workflow {last.workflow!r}.")

@@ -18,6 +18,7 @@ from loom.steps.representation import (
 if TYPE_CHECKING:
     from loom.flows.program import Program
     from loom.runtime.durable.runtime import DurableRuntime
+    from loom.server.shapes_compat import StartAndStop
     from loom.steps.workflow import Workflow
 
 _OWN = "loom."
@@ -26,7 +27,7 @@ _OWN = "loom."
 
 def offered(runtime: DurableRuntime) -> list[str]:
     """The names of the workflows and flows that can be started."""
-    return sorted(name for name in runtime.codes if is_offered(name))
+    return sorted(name for name in runtime.codes if is_offered(name) and name not in runtime.definitions.deleted)
 
 
 def is_offered(name: str) -> bool:
@@ -34,7 +35,7 @@ def is_offered(name: str) -> bool:
     return not name.startswith(_OWN)
 
 
-def schemas_of(workflow: Workflow) -> dict[str, Any]:
+def schemas_of(workflow: Workflow) -> StartAndStop:
     """JSON Schemas of what runs begin and end with."""
     if isinstance(workflow, Flow):
         found = [trigger.schema for trigger in workflow.program.triggers if isinstance(trigger.schema, dict)]

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_core import to_json
 from starlette.responses import JSONResponse, Response
 
+from loom.runtime.durable.definitions_stored import DefinitionNotFound
 from loom.server.compat_events import event_from, start_from
 from loom.server.compat_handlers import (
     handler_data,
@@ -43,6 +44,17 @@ if TYPE_CHECKING:
     from loom.runtime.durable.registered import Registered
     from loom.runtime.durable.runtime import DurableRuntime
     from loom.server.routing import Call
+    from loom.server.shapes_compat import (
+        Cancelled,
+        EventSchemas,
+        HandlerData,
+        HandlerResult,
+        Handlers,
+        HealthStatus,
+        Representation,
+        Sent,
+        WorkflowNames,
+    )
     from loom.store.records import RunRow
 
 _CODES = {"running": 202, "completed": 200, "failed": 500, "cancelled": 500}
@@ -57,33 +69,41 @@ _FLAGS = {"true": True, "1": True, "false": False, "0": False, "": False}
 async def health(call: Call) -> Response:
     """Whether the server can do its work."""
     reasons = [reason for reason in await unready(call) if reason != "draining"]
-    return JSONResponse({"status": "unhealthy" if reasons else "healthy"}, 503 if reasons else 200)
+    answer: HealthStatus = {"status": "unhealthy" if reasons else "healthy"}
+    return JSONResponse(answer, 503 if reasons else 200)
 
 
 async def list_workflows(call: Call) -> Response:
     """The names of all workflows."""
-    return JSONResponse({"workflows": [name for name in offered(call.runtime) if call.principal.sees(name)]})
+    answer: WorkflowNames = {"workflows": [name for name in offered(call.runtime) if call.principal.sees(name)]}
+    return JSONResponse(answer)
 
 
 async def schema(call: Call) -> Response:
     """What runs of a workflow begin and end with."""
-    return JSONResponse(schemas_of(_code(call).workflow))
+    return JSONResponse(schemas_of((await _code(call)).workflow))
 
 
 async def events_schema(call: Call) -> Response:
     """The events of a workflow."""
-    return JSONResponse({"events": event_schemas(_code(call).workflow)})
+    answer: EventSchemas = {"events": event_schemas((await _code(call)).workflow)}
+    return JSONResponse(answer)
 
 
 async def representation(call: Call) -> Response:
     """A workflow as a graph."""
-    return JSONResponse({"graph": graph_of(_code(call).workflow)})
+    answer: Representation = {"graph": graph_of((await _code(call)).workflow)}
+    return JSONResponse(answer)
 
 
-def _code(call: Call) -> Registered:
-    """The workflow that the path names."""
+async def _code(call: Call) -> Registered:
+    """The workflow that the path names, in the version that new runs have."""
     name = call.request.path_params["name"]
-    code = call.runtime.codes.get(name) if is_offered(name) and call.principal.sees(name) else None
+    is_there = is_offered(name) and call.principal.sees(name)
+    try:
+        code = await call.runtime.definitions.code_for(name) if is_there else None
+    except DefinitionNotFound:
+        code = None
     if code is None:
         raise ApiProblem("definition-not-found", "Workflow not found")
     return code
@@ -105,13 +125,14 @@ async def run(call: Call) -> Response:
 async def run_nowait(call: Call) -> Response:
     """Start a run."""
     row = await call.runtime.row(await _begin(call))
-    return JSONResponse({**handler_data(row), "status": "running", "error": None, "completed_at": None})
+    answer: HandlerData = {**handler_data(row), "status": "running", "error": None, "completed_at": None}
+    return JSONResponse(answer)
 
 
 async def _begin(call: Call) -> str:
     if call.server.draining:
         raise ApiProblem("draining", "The server is stopping.", headers={"Retry-After": str(call.settings.retry_after)})
-    code = _code(call)
+    code = await _code(call)
     body = await _object(call)
     handler_id = body.get("handler_id")
     if handler_id is not None:
@@ -192,7 +213,7 @@ async def _handler(runtime: DurableRuntime, row: RunRow, status: int) -> Respons
     return _answer(handler_data(row, result), status)
 
 
-def _answer(data: dict[str, Any], status: int = 200) -> Response:
+def _answer(data: HandlerData | HandlerResult | Handlers, status: int = 200) -> Response:
     """JSON with results of runs in it, which may hold what JSON has no words for: infinite numbers, half characters."""
     try:
         body = to_json(data, inf_nan_mode="null")
@@ -216,6 +237,7 @@ async def handler_row(call: Call) -> RunRow:
 
 async def send_event(call: Call) -> Response:
     """Let an event reach a handler's run; answered once it is stored."""
+    await call.check_event_size()
     row = await handler_row(call)
     body = await _object(call)
     if body.get("event") is None:
@@ -233,7 +255,8 @@ async def send_event(call: Call) -> Response:
         await call.runtime.send_event(row.run_id, event, step=step or None, event_id=call.nonce)
     except (WorkflowRuntimeError, ValueError) as error:
         raise invalid(f"The event is not valid: {error}", "/event") from error
-    return JSONResponse({"status": "sent"})
+    answer: Sent = {"status": "sent"}
+    return JSONResponse(answer)
 
 
 async def events(call: Call) -> Response:
@@ -252,14 +275,19 @@ async def cancel(call: Call) -> Response:
     row = await handler_row(call)
     if purge:
         await _purge(call.runtime, row)
-        return JSONResponse({"status": "deleted"})
+        return _ended("deleted")
     too_late = ApiProblem("run-not-found", "The handler has no run that could be cancelled.")
     if row.head.status != "running":
         raise too_late
     row = await _cancelled(call.runtime, row)
     if row.head.status in ("completed", "failed"):
         raise too_late
-    return JSONResponse({"status": "cancelled"})
+    return _ended("cancelled")
+
+
+def _ended(how: Literal["cancelled", "deleted"]) -> Response:
+    answer: Cancelled = {"status": how}
+    return JSONResponse(answer)
 
 
 async def _cancelled(runtime: DurableRuntime, row: RunRow) -> RunRow:

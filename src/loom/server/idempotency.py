@@ -1,36 +1,47 @@
 """The first answer again, for requests that are repeated with the same `Idempotency-Key`.
 
 A request is claimed in the store before it is carried out, with a nonce that names what it makes (a run, an event). If
-the process dies before the answer is kept, a repetition takes the claim over after a while and makes the same thing,
-not another one. May import starlette and loom.store.
+the process dies before the answer is kept, a repetition takes the claim over and makes the same thing, not another one:
+at once where nobody else can be at work on the store, else when the claim was not renewed for a while. May import
+starlette, loom.runtime and loom.store.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import logging
 import secrets
 from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.responses import Response
 
+from loom.server.auth import NOBODY
 from loom.server.problems import ApiProblem, invalid
 from loom.store.entries import ABSENT
+from loom.store.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from loom.runtime.durable.runtime import DurableRuntime
     from loom.server.routing import Call
-    from loom.store.ports import Store
 
 ANSWERS = "idempotency"
 """The kind of the store's entries that hold answers."""
 
 _MAX_KEY = 200
-_KEPT_HEADERS = ("content-type", "location", "etag")
-_TAKE_OVER = 120.0
-"""After so many seconds nobody is at work on a claim any more: no request takes so long."""
+_OWN_HEADERS = frozenset({"content-length"})
+"""What each answer has of itself."""
+_RENEW_S, _TAKE_OVER_S = 3.0, 10.0
+"""Who is at work on a claim renews it so often; one that was not renewed for so long belongs to nobody."""
 _SERVER_ERRORS, _TOO_MANY = 500, 429
+
+_PROCESS = secrets.token_hex(8)
+"""What this process is called among those that claim requests."""
+
+_log = logging.getLogger("loom.server")
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -40,52 +51,66 @@ class Kept(msgspec.Struct, frozen=True):
     """The hash of method, path, query and body."""
     nonce: str
     claimed_at: float
+    claimed_by: str = ""
+    """The server that is, or was, at work on it."""
     status: int = 0
     """0: still under way."""
     headers: dict[str, str] = {}
     body: bytes = b""
 
 
+class _Claim:
+    """A request that is ours to carry out."""
+
+    def __init__(self, key: str, kept: Kept, version: int) -> None:
+        self.key = key
+        self.kept = kept
+        self.version = version
+        self.done = asyncio.Event()
+
+
 class Idempotency:
     """Answers in a store."""
 
-    def __init__(self, store: Store, clock: Callable[[], float], ttl: float) -> None:
-        self._store = store
-        self._now = clock
+    def __init__(self, runtime: DurableRuntime, ttl: float) -> None:
+        self._runtime = runtime
+        self._store = runtime.store
         self._ttl = ttl
 
     async def answer(self, call: Call, carry_out: Callable[[], Awaitable[Response]]) -> Response:
         """The answer to a request: the one that was given before, or a new one."""
         given = call.request.headers.get("idempotency-key")
-        if given is None or call.request.method != "POST":
-            return await carry_out()
+        if given is None or call.request.method != "POST" or call.principal is NOBODY:
+            return await carry_out()  # what strangers may do is repeatable, and they keep nothing here
         if not 0 < len(given) <= _MAX_KEY:
             raise invalid(f"Idempotency-Key must have 1 to {_MAX_KEY} characters.")
         # By its hash: keys of one caller tell nothing to others, and are never in their way.
         key = hashlib.sha256(f"{call.principal.id}\0{given}".encode()).hexdigest()
-        request = await _fingerprint(call)
-        kept, version = await self._claim(key, request)
-        if version is None:
-            return _again(kept)
-        call.nonce = kept.nonce
+        found = await self._claim(key, await _fingerprint(call))
+        if isinstance(found, Kept):
+            return _again(found)
+        call.nonce = found.kept.nonce
+        renewing = asyncio.create_task(self._renew(found))
         try:
             response = await carry_out()
         except BaseException as error:
+            await _end(found, renewing)
             if isinstance(error, ApiProblem) and error.status < _SERVER_ERRORS:
-                await self._store.drop_entry(ANSWERS, key, expect=version)  # nothing has happened
+                await self._store.drop_entry(ANSWERS, key, expect=found.version)  # nothing has happened
             else:
-                await self._free(key, kept, version)
+                await self._free(found)
             raise
-        await self._keep(key, kept, version, response)
+        await _end(found, renewing)
+        await self._keep(found, response)
         return response
 
-    async def _claim(self, key: str, request: str) -> tuple[Kept, int | None]:
-        """What is known of the request; with a version if it is ours to carry out."""
-        now = self._now()
-        new = Kept(request, secrets.token_hex(16), now)
+    async def _claim(self, key: str, request: str) -> Kept | _Claim:
+        """The answer that was given, or a claim if the request is ours to carry out."""
+        now = self._runtime.now()
+        new = Kept(request, secrets.token_hex(16), now, _PROCESS)
         version = await self._put(key, new, ABSENT)
         if version is not None:
-            return new, version
+            return _Claim(key, new, version)
         entry = await self._store.entry(ANSWERS, key)
         if entry is None:
             raise _in_progress()  # it went this very moment
@@ -93,34 +118,62 @@ class Idempotency:
         if kept.request != request:
             raise ApiProblem("idempotency-mismatch", "This Idempotency-Key was used for another request.")
         if kept.status:
-            return kept, None
-        if now - kept.claimed_at < _TAKE_OVER:
+            return kept
+        if not self._is_left(kept, now):
             raise _in_progress()
-        ours = msgspec.structs.replace(kept, claimed_at=now)
+        ours = msgspec.structs.replace(kept, claimed_at=now, claimed_by=_PROCESS)
         version = await self._put(key, ours, entry.version)
         if version is None:
             raise _in_progress()
-        return ours, version
+        return _Claim(key, ours, version)
+
+    def _is_left(self, kept: Kept, now: float) -> bool:
+        """Whether nobody is at work on a claim any more."""
+        if now - kept.claimed_at >= _TAKE_OVER_S:
+            return True
+        return self._runtime.is_alone and kept.claimed_by != _PROCESS
+
+    async def _renew(self, claim: _Claim) -> None:
+        """Keep a claim for as long as its request takes."""
+        while True:
+            try:
+                async with asyncio.timeout(_RENEW_S):
+                    await claim.done.wait()
+                return
+            except TimeoutError:
+                pass  # it takes longer
+            renewed = msgspec.structs.replace(claim.kept, claimed_at=self._runtime.now())
+            try:
+                version = await self._put(claim.key, renewed, claim.version)
+            except StoreUnavailable as error:
+                _log.warning("The claim of a request with an Idempotency-Key could not be renewed: %s", error)
+            else:
+                claim.version = version if version is not None else claim.version
 
     async def _put(self, key: str, kept: Kept, expect: int) -> int | None:
-        expires_at = self._now() + self._ttl
+        expires_at = self._runtime.now() + self._ttl
         return await self._store.put_entry(
             ANSWERS, key, msgspec.json.encode(kept), expires_at=expires_at, expect=expect
         )
 
-    async def _free(self, key: str, kept: Kept, version: int) -> None:
+    async def _free(self, claim: _Claim) -> None:
         """What became of it is not known: the next repetition may carry it out at once, under the same nonce."""
-        await self._put(key, msgspec.structs.replace(kept, claimed_at=0.0), version)
+        await self._put(claim.key, msgspec.structs.replace(claim.kept, claimed_at=0.0), claim.version)
 
-    async def _keep(self, key: str, kept: Kept, version: int, response: Response) -> None:
+    async def _keep(self, claim: _Claim, response: Response) -> None:
         if response.status_code >= _SERVER_ERRORS or response.status_code == _TOO_MANY:
-            await self._free(key, kept, version)
+            await self._free(claim)
             return
-        headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
+        headers = {name: value for name, value in response.headers.items() if name not in _OWN_HEADERS}
         answered = msgspec.structs.replace(
-            kept, status=response.status_code, headers=headers, body=bytes(response.body)
+            claim.kept, status=response.status_code, headers=headers, body=bytes(response.body)
         )
-        await self._put(key, answered, version)
+        await self._put(claim.key, answered, claim.version)
+
+
+async def _end(claim: _Claim, renewing: asyncio.Task[None]) -> None:
+    claim.done.set()
+    await renewing
 
 
 def _in_progress() -> ApiProblem:

@@ -6,22 +6,29 @@ Pure ASGI, so that streams pass unbuffered. May import starlette and the rest of
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import re
 import secrets
+from functools import lru_cache
+from time import perf_counter
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 
+from loom.runtime.logs import open_request
 from loom.server.auth import is_loopback
 from loom.server.problems import ApiProblem, problem_of, problem_response
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from loom.server.auth import Keys
+    from loom.server.counting import CountedRequests
     from loom.server.settings import ServerSettings
 
 _log = logging.getLogger("loom.server")
@@ -31,15 +38,32 @@ _METHODS = "GET, POST, PUT, DELETE"
 _HEADERS = (
     "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, X-API-Key, X-Request-ID"
 )
-_EXPOSED = "ETag, Idempotent-Replay, Location, Retry-After, X-Request-ID"
+_EXPOSED = "ETag, Idempotent-Replay, Location, Loom-Run-ID, Retry-After, X-Request-ID"
+_SAFE = {
+    b"cache-control": b"no-store",
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
+    b"referrer-policy": b"no-referrer",
+    b"x-content-type-options": b"nosniff",
+}
+"""What every answer says to browsers, unless its route says otherwise."""
+
+
+_PROCESS = secrets.token_hex(6)
+_COUNTER = itertools.count(1)
+
+
+def _new_request_id() -> str:
+    """A name for one request. It is no secret: a counter under the name of the process will do."""
+    return f"{_PROCESS}-{next(_COUNTER):x}"
 
 
 class Guarded:
-    """Gives each request an id, and turns whatever goes wrong behind it into an answer that tells no secrets."""
+    """Names and counts each request, and turns whatever goes wrong behind it into an answer that tells no secrets."""
 
-    def __init__(self, app: ASGIApp, retry_after: int) -> None:
+    def __init__(self, app: ASGIApp, retry_after: int, requests: CountedRequests) -> None:
         self._app = app
         self._retry_after = retry_after
+        self._requests = requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -48,18 +72,16 @@ class Guarded:
                 await self._app(scope, receive, send)
             return
         given = Headers(scope=scope).get("x-request-id", "")
-        request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        request_id = given if _REQUEST_ID.fullmatch(given) else _new_request_id()
         scope.setdefault("state", {})["request_id"] = request_id
-        begun = False
+        begun, began, request = False, perf_counter(), open_request(request_id)
 
         async def answer(message: Message) -> None:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
-                headers = MutableHeaders(scope=message)
-                headers["X-Request-ID"] = request_id
-                headers.setdefault("X-Content-Type-Options", "nosniff")
-                headers.setdefault("Cache-Control", "no-store")
+                self._requests.add(scope, message["status"], perf_counter() - began)
+                message["headers"] = _safe(message.get("headers", ()), request_id)
             await send(message)
 
         try:
@@ -72,6 +94,17 @@ class Guarded:
                 raise  # half an answer cannot be taken back: the connection breaks
             problem = problem or ApiProblem("internal", f"The server has failed. The log has it as {request_id}.")
             await problem_response(problem, scope)(scope, receive, answer)
+        finally:
+            request.close()
+
+
+def _safe(headers: Iterable[tuple[bytes, bytes]], request_id: str) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer with those that all answers have."""
+    found = [header for header in headers if header[0] != b"x-request-id"]
+    names = {name for name, _ in found}
+    found += [header for header in _SAFE.items() if header[0] not in names]
+    found.append((b"x-request-id", request_id.encode()))
+    return found
 
 
 class Gate:
@@ -112,6 +145,7 @@ class Gate:
             raise ApiProblem("forbidden", "This server is not known by the name in the Host header.")
 
 
+@lru_cache(maxsize=64)
 def _host_name(host: str) -> str:
     try:
         return (urlsplit(f"//{host}").hostname or "") if not set(host) & set("/?#@\\ ") else ""

@@ -1,20 +1,23 @@
 """What goes wrong, as callers are told: problem+json below `/v1`, `{"detail"}` on the compatible routes.
 
-May import starlette and loom.store's errors.
+May import starlette and the errors of loom.runtime and loom.store.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from loom.runtime.durable.definitions_stored import DefinitionNotFound, DefinitionUnreadable, NameTaken
 from loom.server.answers import JsonAnswer
-from loom.store.errors import RunBusy, RunExists, RunFinished, RunNotFound, StoreUnavailable
+from loom.store.errors import CorruptRecord, RunBusy, RunExists, RunFinished, RunNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import Scope
 
-_PROBLEMS: dict[str, tuple[int, str]] = {
+    from loom.server.shapes import Place, Problem
+
+PROBLEMS: dict[str, tuple[int, str]] = {
     "invalid-request": (400, "The request is not valid"),
     "unauthenticated": (401, "A valid key is needed"),
     "forbidden": (403, "This is not allowed"),
@@ -44,6 +47,17 @@ _PROBLEMS: dict[str, tuple[int, str]] = {
 """Status and title by code."""
 
 
+_REFUSALS: dict[type[Exception], str] = {
+    RunNotFound: "run-not-found",
+    RunFinished: "run-finished",
+    CorruptRecord: "result-unreadable",
+    DefinitionNotFound: "definition-not-found",
+    DefinitionUnreadable: "definition-invalid",
+    NameTaken: "name-taken",
+}
+"""What the runtime refuses with words that are meant for callers, by code."""
+
+
 class ApiProblem(Exception):
     """Something that the caller is told: its code decides the status.
 
@@ -55,7 +69,7 @@ class ApiProblem(Exception):
         code: str,
         detail: str,
         *,
-        errors: list[dict[str, Any]] | None = None,
+        errors: list[Place] | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
         super().__init__(detail)
@@ -67,7 +81,7 @@ class ApiProblem(Exception):
     @property
     def status(self) -> int:
         """The HTTP status."""
-        return _PROBLEMS[self.code][0]
+        return PROBLEMS[self.code][0]
 
 
 def invalid(detail: str, path: str = "") -> ApiProblem:
@@ -80,12 +94,9 @@ def problem_of(error: Exception, retry_after: int = 1) -> ApiProblem | None:
     match error:
         case ApiProblem():
             return error
-        case RunNotFound():
-            return ApiProblem("run-not-found", str(error))
-        case RunFinished():
-            return ApiProblem("run-finished", str(error))
         case RunExists():
-            return ApiProblem("run-exists", str(error))
+            # Whose it is may be none of the caller's business.
+            return ApiProblem("run-exists", f"Another run has the id {error.run_id!r}: choose another one.")
         case RunBusy():
             return ApiProblem("limited", str(error), headers={"Retry-After": str(retry_after)})
         case StoreUnavailable():
@@ -96,15 +107,16 @@ def problem_of(error: Exception, retry_after: int = 1) -> ApiProblem | None:
                 headers={"Retry-After": str(retry_after)},
             )
         case _:
-            return None
+            code = next((code for kind, code in _REFUSALS.items() if isinstance(error, kind)), None)
+            return ApiProblem(code, str(error)) if code is not None else None
 
 
 def problem_response(problem: ApiProblem, scope: Scope) -> Response:
     """The answer for a problem, in the words of the face that was asked."""
     if not speaks_problems(scope):
         return JsonAnswer({"detail": problem.detail}, status_code=problem.status, headers=problem.headers)
-    status, title = _PROBLEMS[problem.code]
-    content: dict[str, Any] = {
+    status, title = PROBLEMS[problem.code]
+    content: Problem = {
         "type": f"urn:loom:problem:{problem.code}",
         "title": title,
         "status": status,

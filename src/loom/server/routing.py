@@ -5,11 +5,14 @@ May import starlette, loom.runtime and the rest of the server's frame.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loom.server.counting import CountedRequests, RunCounts
 from loom.server.problems import ApiProblem, invalid
+from loom.server.rate import Rates
 from loom.server.stream_sending import OpenStreams
 from loom.store.errors import RunNotFound
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.shapes import Run
     from loom.server.auth import Keys, Principal, Scope
     from loom.server.idempotency import Idempotency
     from loom.server.settings import ServerSettings
@@ -46,12 +50,17 @@ class Server:
         self.settings = settings
         self.keys = keys
         self.idempotency = idempotency
+        self.rates = Rates(keys, settings.rate)
+        self.reading = asyncio.Lock()
+        """Held by whoever reads a document."""
         self.draining = False
         """No new runs: the server is about to stop."""
+        self.routes: tuple[Route, ...] = ()
+        """All that it answers, for its description."""
         self.open_streams = OpenStreams(settings.max_streams, settings.retry_after)
         """Counted by the id of the principal. A server that stops calls `break_all` before it waits for anything."""
-        self.requests: dict[tuple[str, str, int], int] = {}
-        """How many were answered, by method, route and status."""
+        self.requests = CountedRequests()
+        self.run_counts = RunCounts(runtime.store)
 
 
 class Call:
@@ -77,6 +86,11 @@ class Call:
         if kind != "application/json" and not kind.endswith("+json"):
             raise ApiProblem("unsupported-media-type", f"The body must be application/json, not {kind}.")
         return read_json(body, self.settings.max_depth)
+
+    async def check_event_size(self) -> None:
+        """Refuse an event that is larger than allowed, as far as its request tells."""
+        if len(await self.request.body()) > self.settings.max_event:
+            raise ApiProblem("too-large", f"The event is larger than {self.settings.max_event} bytes.")
 
     async def fields(self, *known: str, required: tuple[str, ...] = ()) -> dict[str, Any]:
         """The body as an object that has no other fields than these."""
@@ -153,6 +167,17 @@ class Call:
             raise RunNotFound(wanted)
         return row
 
+    async def seen(self, run: Run) -> Run:
+        """A run without what the key may not see: a parent that is of another workflow."""
+        parent = run["parent_id"]
+        if parent is None or self.principal.workflows is None:
+            return run
+        try:
+            await self.row(parent)
+        except RunNotFound:
+            return {**run, "parent_id": None}
+        return run
+
     def check_workflow(self, name: str) -> None:
         """Refuse what concerns a workflow that the key is not good for."""
         if not self.principal.sees(name):
@@ -175,7 +200,7 @@ def read_json(body: bytes, max_depth: int) -> Any:
     """JSON from outside: no deeper than allowed, nothing that only Python knows, no key twice, no broken text."""
     try:
         text = body.decode()
-        _check_depth(text, max_depth)
+        check_depth(text, max_depth)
         found = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_unique)
         if "\\u" in text:
             json.dumps(found, ensure_ascii=False).encode()  # half a character has no form in UTF-8
@@ -188,7 +213,8 @@ def read_json(body: bytes, max_depth: int) -> Any:
 _TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{\]}]', re.DOTALL)
 
 
-def _check_depth(text: str, max_depth: int) -> None:
+def check_depth(text: str, max_depth: int) -> None:
+    """Refuse a text whose brackets are nested too deep, before anything reads it."""
     depth = 0
     for token in _TOKENS.finditer(text):
         sign = token[0]

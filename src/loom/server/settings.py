@@ -1,11 +1,17 @@
-"""How a server behaves: keys, origins and limits. May import msgspec."""
+"""How a server behaves: keys, origins and limits. May import msgspec and loom.flows.limits."""
 
 from __future__ import annotations
 
 import msgspec
 
+from loom.flows.limits import Limits
+
 MAX_PAGE = 500
 """No setting makes a page larger."""
+
+_POSITIVE = (
+    "max_body", "max_event", "max_depth", "max_header", "arrival_timeout", "page", "max_page", "max_streams",
+)  # fmt: skip
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -18,6 +24,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     origins: tuple[str, ...] = ()
     """Origins of web pages that may use the API, such as `https://ops.example.com`; they get CORS headers."""
     max_body: int = 1024 * 1024
+    max_event: int = 256 * 1024
+    """A request that sends an event."""
     max_depth: int = 64
     """How deep the JSON of a request may be nested."""
     max_header: int = 32 * 1024
@@ -30,6 +38,11 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     max_wait: float = 60.0
     max_streams: int = 100
     """Open streams per key."""
+    max_connections: int | None = None
+    """Open connections of a server that `loom.server.serving` runs, streams among them; None: any number."""
+    rate: float | None = None
+    """Requests per second of one key, or of one address without keys; for two seconds' worth at once. None: any. How
+    many wrong keys one address may try is always limited."""
     heartbeat: float = 25.0
     """A stream says at least so often that it is alive."""
     idempotency_ttl: float = 24 * 3600.0
@@ -37,6 +50,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """What callers are told who have to come again."""
     drain: float = 10.0
     """How long a server that stops lets open requests finish."""
+    audit_retention: float | None = 365 * 86400.0
+    """How long the record of what operators did is kept; None: for ever."""
+    limits: Limits = Limits()
+    """What the loops of definitions may ask for that are put."""
     accept_context: bool = False
     """Take the `context` that a client of the compatible routes sends."""
 
@@ -45,8 +62,12 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             scheme, found, rest = origin.partition("://")
             if scheme not in ("http", "https") or not found or not rest or "/" in rest or "*" in rest:
                 raise ValueError(f"{origin!r} is not an origin: use a form such as https://ops.example.com.")
-        for name in ("max_body", "max_depth", "max_header", "arrival_timeout", "page", "max_page", "max_streams"):
+        for name in _POSITIVE:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}.")
+        for limit in ("rate", "audit_retention", "max_connections"):
+            value = getattr(self, limit)
+            if value is not None and not 0 < value < float("inf"):
+                raise ValueError(f"{limit} must be greater than 0, or None, got {value}.")
         if self.max_page > MAX_PAGE or self.page > self.max_page:
             raise ValueError(f"page must not be above max_page, nor that above {MAX_PAGE}.")

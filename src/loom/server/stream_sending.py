@@ -103,9 +103,17 @@ class OpenStreams:
     def break_all(self) -> None:
         """The server stops: break every stream, so that its reader goes on elsewhere or later."""
         self._is_stopping = True
-        for tickets in list(self._tickets.values()):
-            for ticket in list(tickets):
-                ticket.break_off()
+        for holder in self.holders():
+            self.break_for(holder)
+
+    def holders(self) -> list[str]:
+        """Who has open streams."""
+        return list(self._tickets)
+
+    def break_for(self, holder: str) -> None:
+        """Break the streams of one holder."""
+        for ticket in list(self._tickets.get(holder, ())):
+            ticket.break_off()
 
 
 class EventStream(Response):

@@ -14,11 +14,11 @@ from starlette.responses import Response
 from typing_extensions import override
 
 from loom.runtime.endings import is_internal
+from loom.runtime.stream_entries import entry as own_entry
+from loom.runtime.stream_entries import envelope, one_line, own_fields, shown
 from loom.server.compat_events import fields_of
 from loom.server.problems import invalid
 from loom.server.routing import Route
-from loom.server.stream_entries import entry as own_entry
-from loom.server.stream_entries import envelope, one_line, own_fields, shown
 from loom.server.stream_reading import StreamReader, has_ended_before
 from loom.server.stream_sending import EventStream
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loom.effects.stored import StoredBodies
+    from loom.runtime.stream_entries import Shown
     from loom.server.routing import Call
-    from loom.server.stream_entries import Shown
     from loom.server.stream_reading import Entry
     from loom.server.stream_sending import Form
     from loom.steps.events import Event

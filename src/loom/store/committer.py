@@ -9,7 +9,8 @@ that the way through here costs, but would send the first run of every turn alon
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from loom.store.errors import StoreUnavailable
 
@@ -26,6 +27,18 @@ _ENOUGH_FAILURES = 2
 """So many operations in a row that fail alone tell that the store is gone, not that something is wrong with them."""
 
 
+class CommitWatch(Protocol):
+    """Who counts transactions."""
+
+    def written(self, operations: int, seconds: float) -> None:
+        """A transaction with so many operations is durable."""
+        ...
+
+    def failed(self, operations: int) -> None:
+        """A transaction was not written, or nobody knows whether it was."""
+        ...
+
+
 class _Entry(NamedTuple):
     operation: Operation
     answer: asyncio.Future[Result]
@@ -38,8 +51,9 @@ class Committer:
     is not known whether it was written, all of them fail. It belongs to the event loop on which it was made.
     """
 
-    def __init__(self, store: Store, *, max_group: int = MAX_GROUP) -> None:
+    def __init__(self, store: Store, *, max_group: int = MAX_GROUP, watch: CommitWatch | None = None) -> None:
         self._store = store
+        self._watch = watch
         self._max_group = max_group
         self._loop = asyncio.get_running_loop()
         self._waiting: list[_Entry] = []
@@ -92,7 +106,7 @@ class Committer:
 
     async def _write(self, group: list[_Entry]) -> None:
         try:
-            results = await self._store.apply([entry.operation for entry in group])
+            results = await self._apply(group)
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait for it get it
             unknown = isinstance(error, StoreUnavailable) and error.outcome_unknown
             if len(group) == 1 or unknown:
@@ -105,11 +119,23 @@ class Committer:
             if not entry.answer.done():
                 entry.answer.set_result(result)
 
+    async def _apply(self, group: list[_Entry]) -> list[Result]:
+        watch, began = self._watch, perf_counter()
+        try:
+            results = await self._store.apply([entry.operation for entry in group])
+        except Exception:
+            if watch is not None:
+                watch.failed(len(group))
+            raise
+        if watch is not None:
+            watch.written(len(group), perf_counter() - began)
+        return results
+
     async def _write_singly(self, group: list[_Entry]) -> None:
         in_a_row = 0
         for index, entry in enumerate(group):
             try:
-                [result] = await self._store.apply([entry.operation])
+                [result] = await self._apply([entry])
             except Exception as error:  # noqa: BLE001 - as above
                 _fail([entry], error)
                 in_a_row = in_a_row + 1 if isinstance(error, StoreUnavailable) else 0

@@ -68,3 +68,32 @@ class CorruptRecord(StoreError):
         super().__init__(f"Run {run_id!r}: {place} cannot be read: {reason}")
         self.run_id = run_id
         self.place = place
+        self.reason = reason
+
+
+class CorruptEntry(CorruptRecord):
+    """Something that is stored beside the runs cannot be read."""
+
+    def __init__(self, kind: str, key: str, reason: str) -> None:
+        super().__init__(key, kind, reason)
+        self.args = (f"The stored {kind} {key!r} cannot be read: {reason}",)
+
+
+class BrokenJournal(CorruptRecord):
+    """What is stored of a run is not what was written: its links say so, or something is missing."""
+
+    def __init__(self, run_id: str, place: str, reason: str) -> None:
+        super().__init__(run_id, place, reason)
+        self.args = (f"Run {run_id!r}: {place} is not what was written: {reason}.",)
+
+
+class WrongKeys(StoreError):
+    """The keys at hand are not those that a store was written with."""
+
+
+class BadKeys(WrongKeys, ValueError):
+    """What was given as keys are none."""
+
+
+class KeyUnavailable(StoreUnavailable):
+    """Something is encrypted or signed with a key that is not at hand; with it, nothing is lost."""

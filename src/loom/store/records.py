@@ -21,6 +21,8 @@ class Chunk(msgspec.Struct, frozen=True):
     """The cursor of its first published event, from 0."""
     events: int
     data: bytes
+    previous: bytes | None = None
+    """The link of the chunk before it: see `loom.store.chain`. None if the run had no links then."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -28,6 +30,8 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     ticks: int
     data: bytes
+    link: bytes | None = None
+    """Made of it when it was written: see `loom.store.chain`."""
 
 
 class TimerRow(msgspec.Struct, frozen=True):
@@ -70,6 +74,8 @@ class RunHead(msgspec.Struct, frozen=True):
     """Of a failed run: what it failed with, in one line."""
     downtime: float = 0.0
     """The store's downtime when this was written: see `Member`."""
+    link: bytes | None = None
+    """The link of its last chunk: see `loom.store.chain`."""
 
 
 class RunRow(msgspec.Struct, frozen=True):

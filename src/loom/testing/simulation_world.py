@@ -155,7 +155,12 @@ class Worker:
         """One process after the other."""
         world = self.world
         while True:
-            runtime, inner = await self._begin()
+            try:
+                runtime, inner = await self._begin()
+            except StoreUnavailable:
+                world.count("not opened")
+                await asyncio.sleep(1.0)  # whoever looks after processes begins it again
+                continue
             assert self._over is not None
             has_died = await self._over
             self.runtime = None

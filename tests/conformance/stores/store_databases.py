@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from loom.store.encrypted import EncryptedStore
+from loom.store.keyring import Keyring
 from loom.store.memory import MemoryDatabase, MemoryStore
 from loom.store.ports import Store
 
-KINDS = ("memory", "sqlite", "postgres")
+KINDS = ("memory", "sqlite", "postgres", "encrypted")
 
 
 class Database(Protocol):
@@ -68,13 +70,21 @@ class _Stores:
             await store.close()
 
 
+def _as_it_is(store: Store) -> Store:
+    return store
+
+
+def _encrypted(store: Store) -> Store:
+    return EncryptedStore(store, Keyring({"k": b"k" * 32}))
+
+
 class Memory(_Stores):
     unreadable = False
 
-    def __init__(self) -> None:
+    def __init__(self, wrapped: Callable[[Store], Store] = _as_it_is) -> None:
         self._now = 1000.0
         kept = MemoryDatabase()
-        super().__init__(lambda: MemoryStore(kept, clock=lambda: self._now))
+        super().__init__(lambda: wrapped(MemoryStore(kept, clock=lambda: self._now)))
 
     async def pass_time(self, seconds: float) -> None:
         self._now += seconds
@@ -86,10 +96,10 @@ class Memory(_Stores):
 class Sqlite(_Stores):
     many_members = False
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, wrapped: Callable[[Store], Store] = _as_it_is) -> None:
         from loom.store.sqlite import SqliteStore
 
-        super().__init__(lambda: SqliteStore(folder / "runs.db"))
+        super().__init__(lambda: wrapped(SqliteStore(folder / "runs.db")))
 
 
 class Postgres(_Stores):
@@ -104,6 +114,14 @@ class Postgres(_Stores):
 
 def new_database(kind: str, folder: Path) -> Database:
     """A new and empty database."""
-    if kind == "memory":
-        return Memory()
-    return Sqlite(folder) if kind == "sqlite" else Postgres()
+    match kind:
+        case "memory":
+            return Memory()
+        case "encrypted":
+            return Memory(_encrypted)
+        case "sqlite":
+            return Sqlite(folder)
+        case "encrypted sqlite":
+            return Sqlite(folder, _encrypted)
+        case _:
+            return Postgres()

@@ -83,6 +83,7 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"workflow": ("v", "w")}, "hgfedcba"),
     ({"workflow": ("w", "unknown"), "limit": 4}, "hgfe"),
     ({"status": (), "idle": False}, ""),
+    ({"status": (), "idle": True}, ""),
     ({"status": "running", "idle": False}, "ed"),
     ({"status": ("failed", "completed"), "idle": False}, "gf"),
     ({"status": "running", "idle": False, "workflow": ("w", "x"), "after": (7.0, "h")}, "e"),

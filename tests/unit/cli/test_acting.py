@@ -10,7 +10,7 @@ pytestmark = pytest.mark.usefixtures("shop")
 
 
 def result_of(run_id: str) -> object:
-    return data("workflow", "events", run_id)[-1]["fields"]["result"]
+    return data("workflow", "events", run_id)[-1]["value"]["result"]
 
 
 def test_starts_a_run_that_an_engine_takes_up() -> None:
@@ -31,7 +31,7 @@ def test_the_same_start_again_is_the_same_run_and_another_one_is_refused() -> No
 def test_sends_an_event_of_a_type_that_the_run_waits_for_without_its_code() -> None:
     started("order-1")
     sent = good("workflow", "send", "order-1", "Approval", '{"amount": 5, "note": "fine"}')
-    assert sent == "shop.Approval is stored for run order-1.\n"
+    assert sent == "Approval is stored for run order-1.\n"
     until_end("order-1")
     assert result_of("order-1") == {"amount": 5, "note": "fine"}
 
@@ -40,7 +40,13 @@ def test_sends_an_event_with_its_code_by_its_full_name(shop: Path) -> None:
     started("order-1")
     (shop / "fields.json").write_text('{"amount": 6}')
     sent = data("workflow", "send", "order-1", "shop.Approval", "@fields.json", "--target", ORDER, "--event-id", "e")
-    assert sent == {"run_id": "order-1", "sent": "shop.Approval", "event_id": "e"}
+    assert sent == {
+        "run_id": "order-1",
+        "sent": "shop.Approval",
+        "event_id": "e",
+        "delivered": "inbox",
+        "duplicate": False,
+    }
     until_end("order-1")
     assert result_of("order-1") == {"amount": 6, "note": ""}
 

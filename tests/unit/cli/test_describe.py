@@ -5,7 +5,7 @@ from typing import Any, get_args
 import pytest
 from immutables import Map
 
-from loom.cli.describe import _TICKS, event_words, published_words, tick_words
+from loom.cli.describe import _TICKS, entry_words, event_words, tick_words
 from loom.core.persistent import Fifo
 from loom.core.records import EventKind, EventRecord, Failure, Release
 from loom.core.reports import (
@@ -26,7 +26,11 @@ from loom.core.ticks import (
     TickStepResult,
     WorkflowTick,
 )
+from loom.effects.flow_convert import FLOW
+from loom.flows.calls import ACTION_KIND, END_KIND, RESPONSE_KIND, ActionReport, FlowEnd, FlowResponse
+from loom.runtime.durable.registered import anybody
 from loom.runtime.plain import fields_of, plain
+from loom.runtime.stream_entries import entry, shown
 from loom.steps.events import Event, StopEvent
 from loom.steps.registry import kind_of
 from loom.steps.tagged import TaggedSerializer
@@ -40,7 +44,8 @@ class Seen(Event):
 
 
 def test_every_kind_of_tick_has_words() -> None:
-    assert set(_TICKS) == set(get_args(WorkflowTick))
+    assert set(_TICKS) == {cls.__name__ for cls in get_args(WorkflowTick)}
+    assert tick_words({"type": "TickOfTomorrow", "at": "…"}) == "TickOfTomorrow"
 
 
 @pytest.mark.parametrize(
@@ -63,7 +68,7 @@ def test_every_kind_of_tick_has_words() -> None:
     ],
 )
 def test_what_happened_in_a_line(tick: WorkflowTick, words: str) -> None:
-    assert words in tick_words(tick)
+    assert words in tick_words({"type": type(tick).__name__, **plain(tick)})
 
 
 @pytest.mark.parametrize(
@@ -72,14 +77,28 @@ def test_what_happened_in_a_line(tick: WorkflowTick, words: str) -> None:
         (PAID, 'Paid(sum=5, by="card")'),
         (StepReport("pay", "not_running", 0, KIND, KIND, True), "step pay not running (Paid, returned Paid)"),
         (IdleReport((WaiterReport("pay", "shop.Paid"),), 0.0), "idle, waiting for shop.Paid"),
-        (UnhandledReport(KIND, None, False, kept=True), "nobody took Paid, it is kept"),
+        (UnhandledReport(KIND, None, False, kept=True), "nobody took Paid"),
         (TimedOutReport(60.0, ("pay",)), "timed out after 1m, in pay"),
         (FailedReport("pay", Failure("shop.Broke", "")), "failed in pay: shop.Broke"),
         (CancelledReport(), "cancelled"),
+        (
+            EventRecord(END_KIND, FlowEnd("Succeeded", outputs={"last": {"type": "Int", "value": 3}})),
+            'ended Succeeded, outputs { last: { type: "Int", value: 3 } }',
+        ),
+        (
+            EventRecord(END_KIND, FlowEnd("Failed", error={"code": "Bad", "message": "it broke"})),
+            "ended Failed: it broke",
+        ),
+        (EventRecord(RESPONSE_KIND, FlowResponse(202, {}, {"ok": True})), "response 202 { ok: true }"),
+        (
+            EventRecord(ACTION_KIND, ActionReport("get", "http", "Failed", 1.0, 2.0, message="no answer")),
+            "get (http) Failed, 2s: no answer",
+        ),
     ],
 )
 def test_what_stands_on_the_stream_in_a_line(published: Any, words: str) -> None:
-    assert published_words(published) == words
+    convert = FLOW if isinstance(published, EventRecord) and not isinstance(published.body, str) else anybody()
+    assert entry_words(entry(shown(published, convert), 1, 0.0)) == words
 
 
 @pytest.mark.parametrize("event", [Seen(count=3), Seen(count=3, extra=[1, "x"]), StopEvent(result={"a": 1})])
@@ -94,14 +113,14 @@ def test_stored_fields_are_read_without_the_class(event: Event) -> None:
 def test_bodies_of_other_forms() -> None:
     assert fields_of(EventRecord(KIND, "not json")) == "not json"
     assert fields_of(EventRecord(KIND, '{"a": NaN}')) == {"a": "NaN"}
-    assert event_words(EventRecord(KIND, "not json")) == "Paid(not json)"
+    assert event_words(plain(EventRecord(KIND, "not json"))) == "Paid(not json)"
     release = plain(EventRecord(KIND, Release(1, "join", (PAID,))))
     assert release["fields"]["members"] == [{"type": "shop.Paid", "fields": {"sum": 5, "by": "card"}}]
 
 
 def test_long_fields_are_cut_in_words_only() -> None:
     record = EventRecord(KIND, '{"__is_pydantic": true, "value": {"text": "%s"}}' % ("x" * 1000))
-    assert len(event_words(record)) < 250
+    assert len(event_words(plain(record))) < 250
     assert len(plain(record)["fields"]["text"]) == 1000
 
 

@@ -129,8 +129,8 @@ def test_iterations_are_on_the_stream(flows: Path) -> None:
     assert re.fullmatch(r"count iteration 2/100 Succeeded, \d+m?s, condition false: \{ say: \{ n: 1 \} \}", events[1])
     assert events[-1] == "ended Succeeded, outputs { twice: 6 }"
     iteration = data("workflow", "events", "c")[1]
-    assert (iteration["type"], iteration["fields"]["path"]) == ("loom.flows.LoopIterationEvent", "count[1]")
-    assert iteration["fields"]["timestamp"].endswith("Z")
+    assert (iteration["type"], iteration["value"]["path"]) == ("LoopIterationEvent", "count[1]")
+    assert iteration["value"]["timestamp"].endswith("Z")
 
 
 def test_a_run_is_replayed_by_its_own_document(flows: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_fork_goes_on_from_the_past() -> None:
     answer("n", "nested", "Go", "--data", "1")
     answer("n", "nested", "Go", "--data", "2")
     assert status("n")["loops"][1]["iteration"] == 2
-    tick = next(entry["seq"] for entry in data("workflow", "history", "n") if entry["type"] == "TickStepResult")
+    tick = next(entry["seq"] for entry in data("workflow", "history", "n") if entry["tick"]["type"] == "TickStepResult")
     good("workflow", "fork", "n", "--tick", str(tick), "--run-id", "n2")
     assert status("n2")["loops"][1]["iteration"] == 1
     answer("n2", "nested", "Go", "--data", "7")

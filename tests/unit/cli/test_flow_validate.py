@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cli_rig import data, good, loom
 
-from loom.cli.places import Places, Spot
+from loom.flows.places import Places, Spot
 
 FIVE_MISTAKES = """{
   "actions": {

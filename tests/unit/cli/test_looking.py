@@ -127,6 +127,7 @@ def test_status_as_it_was_after_a_tick() -> None:
     started("order-1")
     good("workflow", "send", "order-1", "Approval", '{"amount": 5}')
     until_end("order-1")
+    assert 'result:      {"amount": 5, "note": ""}\n' in good("workflow", "status", "order-1")
     assert data("workflow", "status", "order-1")["active_waiters"] == []
     assert data("workflow", "status", "order-1", "--tick", "1")["active_waiters"][0]["event_type"] == "shop.Approval"
     assert "there is no tick 99" in failure(1, "workflow", "status", "order-1", "--tick", "99")
@@ -158,7 +159,7 @@ def test_history_for_programs_and_in_part() -> None:
     started("order-1")
     first, *_ = entries = data("workflow", "history", "order-1")
     assert [entry["seq"] for entry in entries] == list(range(len(entries)))
-    assert first["type"] == "TickStartRun"
+    assert first["tick"]["type"] == "TickStartRun"
     assert first["tick"]["event"] == {"type": "workflows.events.StartEvent", "fields": {"item": "tea"}}
     assert first["tick"]["at"] == first["at"]
     assert data("workflow", "history", "order-1", "--start", "1", "--limit", "1") == entries[1:2]
@@ -168,17 +169,18 @@ def test_events_with_their_cursors() -> None:
     started("order-1")
     assert good("workflow", "events", "order-1").split(maxsplit=1) == ["1", 'Question(item="tea")\n']
     everything = data("workflow", "events", "order-1", "--all")
-    assert [entry["cursor"] for entry in everything] == list(range(len(everything)))
-    assert everything[1]["type"] == "shop.Question"
-    assert everything[1]["fields"] == {"item": "tea"}
-    assert everything[-1]["type"] == "IdleReport"
+    assert [entry["seq"] for entry in everything] == list(range(len(everything)))
+    assert (everything[1]["type"], everything[1]["value"]) == ("Question", {"item": "tea"})
+    assert everything[1]["types"] == ["InputRequiredEvent"]
+    assert (everything[-1]["type"], everything[-1]["types"]) == ("WorkflowIdleEvent", ["InternalDispatchEvent"])
+    assert datetime.fromisoformat(everything[0]["at"]).tzinfo is not None
     assert data("workflow", "events", "order-1", "--all", "--after", "1") == everything[2:]
 
 
 def test_following_a_run_that_has_ended_ends() -> None:
     good("run", "shop.py:Double", "--run-id", "double-1", "--input", '{"number": 4}')
     (line,) = good("workflow", "events", "double-1", "--follow", "--json").splitlines()
-    assert '"fields": {"result": 8}' in line
+    assert '"value": {"result": 8}' in line
 
 
 def test_text_of_runs_cannot_steer_the_terminal(shop: Path) -> None:

@@ -9,10 +9,10 @@ import pytest
 from cli_rig import STORE, data, good, loom, started, until_end
 from msgspec.structs import replace
 
-from loom.cli.replaying import replayed
 from loom.core.records import EventRecord
 from loom.runtime.connect import connect, open_store
 from loom.runtime.durable.registered import anybody
+from loom.runtime.replaying import replayed
 from loom.store import codec
 from loom.store.records import Snapshot, StoredRun
 

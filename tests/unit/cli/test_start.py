@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import loom
 
 _SLOW = (
-    *("pydantic", "asyncio", "rich", "sqlite3", "msgspec", "yaml", "lxml", "httpx2"),
+    *("pydantic", "asyncio", "rich", "sqlite3", "msgspec", "yaml", "lxml", "httpx2", "starlette", "uvicorn"),
     *("loom.runtime", "loom.store", "loom.core", "loom.flows", "loom.expressions", "loom.effects"),
 )
 
@@ -26,6 +28,9 @@ _SLOW = (
         ["eval", "-h"],
         ["validate", "-h"],
         ["graph", "-h"],
+        ["serve", "-h"],
+        ["keys", "create", "-h"],
+        ["completion", "bash"],
     ],
 )
 def test_version_and_help_import_nothing_slow(arguments: list[str]) -> None:
@@ -39,6 +44,26 @@ def test_version_and_help_import_nothing_slow(arguments: list[str]) -> None:
     assert printed.endswith("SLOW []\n")
     if arguments == ["--version"]:
         assert loom.__version__ in printed
+
+
+def test_a_list_for_people_needs_no_engine(tmp_path: Path) -> None:
+    engine = ("loom.runtime.durable.runtime", "loom.core", "loom.flows", "loom.effects", "pydantic", "httpx2")
+    code = (
+        "import sys\n"
+        "from loom.cli import main\n"
+        "main(['workflow', 'list', '--idle'], standalone_mode=False)\n"
+        f"print('ENGINE', [name for name in {engine!r} if name in sys.modules])\n"
+    )
+    for command in (["-m", "loom", "db", "upgrade"], ["-c", code]):
+        done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "No runs.\nENGINE []\n"
+
+
+def test_shells_are_told_what_there_is() -> None:
+    asked = {"_LOOM_COMPLETE": "bash_complete", "COMP_WORDS": "loom workflow list --wai", "COMP_CWORD": "3"}
+    command = [sys.executable, "-m", "loom"]
+    told = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=False).stdout
+    assert told == "plain,--waiting-for\n"
 
 
 def test_every_command_has_a_help_text() -> None:

@@ -144,7 +144,7 @@ def test_a_yaml_bomb_is_refused():
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
     _, message = problem_of("actions: {}\n" + "\n".join(lines))
-    assert message == "the document has more than 1,000,000 values"
+    assert message == "this is neither JSON nor YAML: its aliases repeat more than 100,000 values"
 
 
 def test_too_many_yaml_references_are_refused():

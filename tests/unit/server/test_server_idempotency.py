@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from server_serving import Served
 
+from loom.server import idempotency
 from loom.server.idempotency import ANSWERS, Kept
 
 START = {"workflow": "asks", "input": {"topic": "tea"}}
@@ -66,6 +67,47 @@ async def test_a_crash_before_the_answer_does_not_start_another_run(served: Serv
     assert again.status_code == 200
     assert again.json()["run_id"] == first.json()["run_id"]
     assert await runs(client) == 1
+
+
+async def test_the_claim_of_a_dead_process_is_taken_over_at_once(served: Served, client: httpx2.AsyncClient) -> None:
+    """A server that was killed comes back, and its clients repeat what they had asked."""
+    first = await client.post("/v1/runs", json=START, headers=KEY)
+    store, now = served.runtime.store, served.runtime.now()
+    [entry] = await store.entries(ANSWERS)
+    kept = msgspec.json.decode(entry.data, type=Kept)
+    if not served.runtime.is_alone:
+        pytest.skip("what is in memory ends with its process")
+    for claimed_by, expected in ((kept.claimed_by, 409), ("another process", 200)):
+        under_way = msgspec.structs.replace(kept, status=0, headers={}, body=b"", claimed_at=now, claimed_by=claimed_by)
+        await store.put_entry(ANSWERS, entry.key, msgspec.json.encode(under_way))
+        again = await client.post("/v1/runs", json=START, headers=KEY)
+        assert again.status_code == expected
+    assert again.json()["run_id"] == first.json()["run_id"]
+
+
+async def test_a_claim_is_kept_for_as_long_as_its_request_takes(
+    served: Served, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idempotency, "_RENEW_S", 0.01)
+    monkeypatch.setattr(idempotency, "_TAKE_OVER_S", 0.5)
+    body = {**START, "run_id": "w"}
+    first = asyncio.create_task(client.post("/v1/runs?wait=20", json=body, headers=KEY))
+    await served.until_waiting("w")
+    [claimed] = await served.runtime.store.entries(ANSWERS)
+    began = msgspec.json.decode(claimed.data, type=Kept).claimed_at
+    while (await _claimed_at(served)) < began + 0.6:
+        second = await client.post("/v1/runs?wait=20", json=body, headers=KEY)
+        assert second.status_code == 409
+        await asyncio.sleep(0)  # in memory nothing else would let the loop turn
+    await client.post("/v1/runs/w/events", json={"type": "Approval", "value": {"by": "x"}})
+    assert (await first).json()["status"] == "completed"
+    again = await client.post("/v1/runs?wait=20", json=body, headers=KEY)
+    assert again.headers["idempotent-replay"] == "true"
+
+
+async def _claimed_at(served: Served) -> float:
+    [entry] = await served.runtime.store.entries(ANSWERS)
+    return msgspec.json.decode(entry.data, type=Kept).claimed_at
 
 
 async def test_a_request_that_failed_may_be_made_again(

@@ -1,4 +1,4 @@
-"""Every rule that keeps strangers out, attacked."""
+"""Keys, hosts, origins and limits, one by one; tests/security attacks every route."""
 
 from __future__ import annotations
 
@@ -13,44 +13,14 @@ import pytest
 from server_serving import Served, serving
 
 from loom.server.app import ROUTES
-from loom.server.auth import KEYS, SCOPES, StoredKey, hash_of, is_loopback, new_key
+from loom.server.auth import KEYS, StoredKey, hash_of, is_loopback, new_key
 from loom.server.routing import read_json
 from loom.server.settings import ServerSettings
 
 START = {"workflow": "asks", "input": {"topic": "tea"}}
-OPEN = {"/health", "/v1/health/live", "/v1/health/ready", "/openapi.json"}
-
-
-def paths() -> list[tuple[str, str]]:
-    return [(route.method, route.path.replace("{run_id}", "r").replace("{", "").replace("}", "")) for route in ROUTES]
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------
-
-
-async def test_only_what_is_listed_is_open() -> None:
-    assert {route.path for route in ROUTES if route.scope is None} <= OPEN
-    assert {"/v1/health/live", "/v1/health/ready"} <= {route.path for route in ROUTES if route.scope is None}
-
-
-async def test_without_a_key_every_other_route_is_closed(served: Served) -> None:
-    await served.key("admin")
-    async with served.client() as client:
-        for method, path in paths():
-            answer = await client.request(method, path)
-            expected = answer.status_code in (200, 503) if path in OPEN else answer.status_code == 401
-            assert expected, (method, path, answer.status_code)
-            if answer.status_code == 401:
-                assert answer.headers["www-authenticate"].startswith("Bearer")
-
-
-@pytest.mark.parametrize(
-    "path", ["/v1/runs/health", "/v1/runs/x/history?a=/health", "/v1/runs/openapi.json", "/v1/runs/v1%2Fhealth%2Flive"]
-)
-async def test_a_path_that_looks_like_an_open_one_is_closed(path: str) -> None:
-    async with serving(require_key=True) as served, served.client() as client:
-        assert (await client.get(path)).status_code in (401, 404)
-        assert (await client.get("/v1/runs/health")).status_code == 401
 
 
 async def test_wrong_keys_are_refused(served: Served) -> None:
@@ -80,19 +50,6 @@ async def test_wrong_keys_are_refused(served: Served) -> None:
 
 async def test_a_wrong_key_is_refused_though_no_key_is_asked_for(client: httpx2.AsyncClient) -> None:
     assert (await client.get("/v1/runs", headers={"Authorization": "Bearer nonsense"})).status_code == 401
-
-
-async def test_each_route_needs_its_scope(served: Served) -> None:
-    keys = {scope: await served.key(scope) for scope in SCOPES}
-    for route in ROUTES:
-        if route.scope is None:
-            continue
-        path = route.path.replace("{run_id}", "r").replace("{", "").replace("}", "")
-        for scope, key in keys.items():
-            async with served.client(key) as client:
-                answer = await client.request(route.method, path)
-            may = scope in (route.scope, "admin")
-            assert (answer.status_code != 403) == may, (route.method, path, scope, answer.status_code)
 
 
 async def test_a_revoked_key_is_dead_and_the_server_does_not_open(served: Served) -> None:

@@ -12,8 +12,8 @@ import loom
 from loom import Context, Event, StartEvent, StopEvent, Workflow, step
 from loom.core.records import EventKind, EventRecord
 from loom.runtime.durable.registered import anybody
+from loom.runtime.stream_entries import envelope, one_line, shown
 from loom.server.app import create_app
-from loom.server.stream_entries import envelope, one_line, shown
 
 FLOW = {
     "definition": {

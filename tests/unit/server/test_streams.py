@@ -170,7 +170,7 @@ async def test_entries_of_v1(runtime: Any) -> None:
         found = messages((await client.get("/v1/runs/r/stream")).text)
         assert [seq for seq, _ in found] == [data["seq"] for _, data in found]
         assert set(found[0][1]) == {"seq", "at", "type", "types", "value"}
-        assert found[0][1]["at"].endswith("+00:00")
+        assert found[0][1]["at"].endswith("Z")
         lines = await client.get("/v1/runs/r/stream", headers={"Accept": "application/x-ndjson"})
         assert lines.headers["content-type"].startswith("application/x-ndjson")
         assert [json.loads(line) for line in lines.text.splitlines()] == [data for _, data in found]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from loom.effects.actions.actor_port import Actors
+from loom.effects.actions.callbacks import Callbacks
 from loom.effects.actions.handlers import HANDLERS, ActionContext, Handlers
 from loom.effects.actions.ssrf import HttpPolicy
 from loom.flows.calls import ActionCall, ActionOutcome
@@ -27,6 +28,8 @@ class Services:
     """What requests may reach; None: what the environment allows."""
     actors: Actors | None = None
     """The way to actors that are runs of their own, where runs are kept."""
+    callbacks: Callbacks | None = None
+    """What gives out addresses for callbacks, where runs are kept."""
 
     @property
     def policy(self) -> HttpPolicy:

@@ -1,12 +1,16 @@
 """The httpWebhook action: ask a service to call back, and wait for the call. May import loom.flows and loom.effects.
 
-Whoever receives the call sends the run a `CallbackEvent` with the action's key.
+Whoever receives the call sends the run a `CallbackEvent` with the action's key. The address that is called leaves with
+the request and is recorded nowhere.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
+from loom.effects.actions.callbacks import with_address, without_address
 from loom.effects.actions.events import CallbackEvent
 from loom.effects.actions.http import outcome_of, request, tamed
 from loom.effects.actions.outcomes import ActionFailed, context_of, object_inputs, time_left, timed_out, within_limit
@@ -31,7 +35,7 @@ async def webhook_action(execution: StepExecution, call: ActionCall, services: S
             return outcome
         await execution.once("subscribed", lambda: True)
     left = time_left(execution, call)
-    key = call.key or call.action
+    key = _key(call)
     try:
         event = await execution.wait(
             CallbackEvent, None, f"callback:{key}", {"key": key}, None if left is None else max(left, 0.0)
@@ -48,8 +52,21 @@ async def webhook_action(execution: StepExecution, call: ActionCall, services: S
 async def _send(
     execution: StepExecution, call: ActionCall, services: Services, inputs: dict[str, Any]
 ) -> ActionOutcome:
+    callbacks = services.callbacks
+    address = await callbacks.address(execution.host.run_id, _key(call)) if callbacks is not None else None
+    addressed = with_address(inputs, address)
+
     async def ask() -> ActionOutcome:
-        answer = await request(inputs, services, key=context_of(execution, call).idempotency_key)
+        answer = await request(addressed, services, key=context_of(execution, call).idempotency_key)
         return outcome_of(answer, execution.host.now())
 
-    return await tamed(ask)
+    outcome = await tamed(ask)
+    return replace(
+        outcome,
+        outputs=without_address(outcome.outputs, address),
+        message=without_address(outcome.message, address),
+    )
+
+
+def _key(call: ActionCall) -> str:
+    return call.key or call.action

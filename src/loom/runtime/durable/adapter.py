@@ -19,8 +19,11 @@ from loom.core.commands import (
 )
 from loom.core.ticks import TickCancelRun, TickTimeout, TickTimerFired
 from loom.runtime.durable.heads import HeadWriter, child_ended
+from loom.runtime.durable.limits import Outgrown
 from loom.runtime.durable.names import SCHEDULES
+from loom.runtime.masking import shown_published
 from loom.store import codec
+from loom.store.chain import first_link
 from loom.store.operations import CommitRun, PostMail, StartRun
 from loom.store.records import Snapshot, TimerRow
 
@@ -33,6 +36,11 @@ if TYPE_CHECKING:
     from loom.core.run import Batch, Run
     from loom.core.state import BrokerState
     from loom.core.ticks import WorkflowTick
+    from loom.flows.program import Program
+    from loom.runtime.durable.figures import Figures
+    from loom.runtime.durable.limits import Limits
+    from loom.runtime.tracing import Tracing
+    from loom.store.chain import Links
     from loom.store.operations import Operation, Result
     from loom.store.records import RunRow
 
@@ -57,6 +65,10 @@ class Keeper(Protocol):
     fence: int
     downtime: float
     prune: bool
+    limits: Limits
+    figures: Figures
+    tracing: Tracing | None
+    links: Links
 
     def submit(self, operation: Operation) -> asyncio.Future[Result]:
         """Write, in one group with others."""
@@ -86,6 +98,7 @@ class DurableDecorator(RunAdapterDecorator):
         keeper: Keeper,
         tail: tuple[int, int, int],
         timers: tuple[int, ...] = (),
+        program: Program | None = None,
     ) -> None:
         super().__init__(inner)
         self._core = core
@@ -95,41 +108,66 @@ class DurableDecorator(RunAdapterDecorator):
         """The digest and text of a flow's document, if the run was stored without it: its first commit pins it."""
         self._row = row
         self._keeper = keeper
-        self._heads = HeadWriter()
+        self._heads = HeadWriter(program)
+        self._program = program
         self._ticks = row.head.ticks
         self._events = row.head.events
+        self._link = row.head.link or first_link(row.run_id)
+        """Of the last chunk that is stored."""
         self._snapshot_bytes, self._tail_bytes, self._covered = tail
         """The weight of the last snapshot and of what came after it; how many ticks it covers. Pruning leaves what came
         after it, for readers of the stream."""
         # Those of earlier visits count too: a run that is released after every few ticks needs its snapshots as well.
         self._tail_ticks = row.head.ticks - self._covered
+        self._excess: str | None = None
+        """Why the run may not go on: it is too large."""
+        self._dropped = core.look.dropped
+        """How many ticks had come too late when that was last counted."""
 
     @override
     async def commit(self, batch: Batch) -> None:
         """Write the batch and wait until it is durable. If the run has another owner now, nothing was written."""
         if not batch.ticks and not batch.commands:
             return
-        operation = self._operation(batch)
-        if not await self._keeper.submit(operation):
-            raise Fenced(self._row.run_id)
+        operation, figures = self._operation(batch), self._keeper.figures
+        try:
+            if not await self._keeper.submit(operation):
+                raise Fenced(self._row.run_id)
+        except BaseException:
+            figures.commands_undone += len(batch.commands)
+            raise
+        figures.ticks += len(batch.ticks)
+        figures.commands += len(batch.commands)
         self.document = None
         self._ticks += len(batch.ticks)
+        self._link = operation.head.link or self._link
         if operation.chunk is not None:
             self._events += operation.chunk.events
         self._keeper.committed(self._row.run_id)
+        if self._excess is not None and operation.head.status == "running":
+            raise Outgrown(self._excess)
 
     def _operation(self, batch: Batch) -> CommitRun:
         """All that the batch changes in the store."""
         ticks, keeper, now = batch.ticks, self._keeper, self._core.look
+        if now.dropped != self._dropped:
+            keeper.figures.stale_results += now.dropped - self._dropped
+            self._dropped = now.dropped
         # Most batches only publish and run bodies: whatever else they ask for is looked for only if it is there.
         published = [command.event for command in batch.commands if type(command) is CommandPublishEvent]
+        if self._program is not None:
+            published = [shown_published(self._program, event) for event in published]
         others = [command for command in batch.commands if type(command) in _STORED]
-        head, waiting_changed = self._heads.head(now, self._whole, keeper.downtime)
+        chunk, link = None, self._link
+        if ticks or published:
+            chunk = codec.encode_chunk(ticks, published, self._ticks, self._events, link)
+            link = keeper.links.link(link, chunk)
+        head, waiting_changed = self._heads.head(now, self._whole, keeper.downtime, link)
         sent = [self._to_child(command) for command in others if type(command) in _FOR_CHILDREN]
         if head.status != "running" and self._row.parent is not None:
             data = codec.encode_tick(child_ended(now, self._row.parent_ref))
             sent.append(PostMail(self._row.parent, data, now.at))
-        chunk = codec.encode_chunk(ticks, published, self._ticks, self._events) if ticks or published else None
+        timers_set, timers_gone = self._timers(ticks, others)
         covered = self._covered
         snapshot = self._snapshot(len(ticks), len(chunk.data) if chunk is not None else 0)
         return CommitRun(
@@ -138,14 +176,24 @@ class DurableDecorator(RunAdapterDecorator):
             head,
             waiting_changed=waiting_changed,
             chunk=chunk,
-            timers_set=tuple([TimerRow(c.seq, c.due, c.purpose) for c in others if type(c) is CommandStartTimer]),
-            timers_gone=(*_timers_gone(ticks, others), *self._timers_left()),
+            timers_set=timers_set,
+            timers_gone=timers_gone,
             mail_taken=tuple([tick.mail for tick in ticks if tick.mail]),
             snapshot=snapshot,
             sent=tuple(sent),
             prune=covered if snapshot is not None and (keeper.prune or self._row.workflow in _PRUNED) else 0,
             document=self.document,
         )
+
+    def _timers(self, ticks: list[Any], others: list[WorkflowCommand]) -> tuple[tuple[TimerRow, ...], tuple[int, ...]]:
+        """The timers that are new, and those that have fired or are not wanted any more."""
+        fired = [tick.timer for tick in ticks if type(tick) in _OF_TIMERS]
+        armed = [TimerRow(c.seq, c.due, c.purpose) for c in others if type(c) is CommandStartTimer]
+        cancelled = [command.seq for command in others if type(command) is CommandCancelTimer]
+        if fired or armed:
+            self._keeper.figures.timers_fired += len(fired)
+            self._keeper.figures.timers_armed += len(armed)
+        return tuple(armed), (*fired, *cancelled, *self._timers_left())
 
     def _timers_left(self) -> tuple[int, ...]:
         """Timers that were stored before the run was taken up, and are not armed any more.
@@ -180,30 +228,32 @@ class DurableDecorator(RunAdapterDecorator):
         """The state, when the ticks since the last one outweigh it."""
         self._tail_ticks += ticks
         self._tail_bytes += size
+        if self._row.workflow not in _PRUNED:
+            self._excess = self._keeper.limits.excess_history(self._ticks + ticks)
         is_short = self._tail_ticks < SNAPSHOT_TICKS and self._tail_bytes < SNAPSHOT_BYTES
         if is_short or self._tail_bytes < self._snapshot_bytes:
             return None
         data = codec.encode_state(self._core.state)
+        if (excess := self._keeper.limits.excess_state(len(data))) is not None:
+            self._excess = excess
+            return None
         self._tail_ticks = self._tail_bytes = 0
         self._snapshot_bytes, self._covered = len(data), self._ticks + ticks
-        return Snapshot(self._covered, data)
+        return Snapshot(self._covered, data, self._keeper.links.seal(self._row.run_id, self._covered, data))
 
     @override
     async def wait_for_next_task(self, tasks: TaskSet, until: float | None) -> list[WorkflowTick]:
         """While nothing can happen by itself, the run may be released."""
         if not self._core.is_blocked:
-            return await self.inner.wait_for_next_task(tasks, until)
-        self._keeper.at_rest(self._row.run_id)
-        ticks = await self.inner.wait_for_next_task(tasks, until)
-        self._keeper.stirred(self._row.run_id)
+            ticks = await self.inner.wait_for_next_task(tasks, until)
+        else:
+            self._keeper.at_rest(self._row.run_id)
+            ticks = await self.inner.wait_for_next_task(tasks, until)
+            self._keeper.stirred(self._row.run_id)
+        if until is not None and (late := self.inner.get_now() - until) >= 0:
+            self._keeper.figures.timer_lateness.observe(late)
         return ticks
 
     @override
     def write_to_event_stream(self, cursor: int, event: Published) -> None:
         """Readers read what is stored: nothing is kept here."""
-
-
-def _timers_gone(ticks: list[Any], others: list[WorkflowCommand]) -> tuple[int, ...]:
-    """The timers that have fired or are not wanted any more."""
-    fired = [tick.timer for tick in ticks if type(tick) in _OF_TIMERS]
-    return tuple(fired + [command.seq for command in others if type(command) is CommandCancelTimer])

@@ -15,14 +15,19 @@ from loom.core.ticks import TickAddEvent, TickCancelRun, TickContinueRun, TickPa
 from loom.effects.convert import waiter_dict
 from loom.effects.flow_convert import FLOW
 from loom.runtime.durable import looking
+from loom.runtime.durable.figures import Figures
 from loom.runtime.durable.info import RunInfo, info_of
 from loom.runtime.durable.names import can_be_kept, check_name
 from loom.runtime.durable.registered import anybody
+from loom.runtime.durable.settings import JOURNAL_KEYS
 from loom.runtime.durable.watching import Watchers
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import Event
 from loom.store import codec
-from loom.store.errors import RunBusy, RunExists, RunFinished, RunNotFound, StoreError
+from loom.store.chain import Links
+from loom.store.encrypted import check_readable
+from loom.store.errors import RunBusy, RunExists, RunFinished, RunNotFound, StoreError, WrongKeys
+from loom.store.marks import check_marks
 from loom.store.operations import ImportRun, Posted, PostMail, PurgeRuns
 from loom.store.records import RunQuery
 
@@ -56,6 +61,12 @@ class StoredRuns:
         self.committer: Committer
         """Made when the store is opened."""
         self.codes: dict[str, Registered] = {}
+        self._wrong_keys: str | None = None
+        """Why this process may not write journals."""
+        self.links = Links()
+        """How the journals of runs are chained."""
+        self.measured = Figures()
+        """What this process counts and measures."""
 
     async def ready(self) -> None:
         """Wait until calls can be made."""
@@ -233,12 +244,27 @@ class StoredRuns:
 
     # -- copying and deleting -----------------------------------------------------------------------------------------
 
+    async def _learn_of_keys(self) -> None:
+        """See whether the keys at hand are those of the store. Who only reads, starts and sends needs none to sign."""
+        await check_readable(self.store)
+        try:
+            await check_marks(self.store, "journal", self.links.ring, JOURNAL_KEYS)
+            self._wrong_keys = None
+        except WrongKeys as error:
+            self._wrong_keys = str(error)
+
+    def _check_keys(self) -> None:
+        """Whoever writes journals must have the keys that others sign and check them with."""
+        if self._wrong_keys is not None:
+            raise WrongKeys(self._wrong_keys)
+
     async def _store_fork(self, source_id: str, tick: int, run_id: str) -> RunRow:
+        self._check_keys()
         row = await self.row(source_id)
         read_field = self.convert_of(row).field
         # Who has not joined does not know better than what the other run was told last.
         downtime = max(await self._downtime(), row.head.downtime)
-        stored = await looking.forked(self.store, row, read_field, tick, run_id, self.now(), downtime)
+        stored = await looking.forked(self.store, row, read_field, tick, run_id, self.now(), downtime, self.links)
         if not await self.committer.submit(ImportRun(stored)):
             raise RunExists(run_id, "so it cannot be the name of a fork")
         return row

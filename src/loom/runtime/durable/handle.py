@@ -15,6 +15,7 @@ from loom.core.reports import CancelledReport, FailedReport, TimedOutReport
 from loom.core.state import BrokerState
 from loom.effects.convert import exception_of, published_event
 from loom.runtime.endings import is_internal, is_last
+from loom.runtime.logs import about
 from loom.steps.errors import ContextStateError, WorkflowCancelledByUser, WorkflowRuntimeError, WorkflowTimeoutError
 from loom.steps.events import StopEvent
 from loom.store import codec
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from loom.core.reports import Published
     from loom.effects.stored import StoredBodies
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.beginning import StartedRuns
     from loom.steps.events import Event
     from loom.steps.state_store import InMemoryStateStore
     from loom.steps.workflow import Workflow
@@ -40,7 +41,7 @@ class RunHandle:
     """What `WorkflowHandler` and `Context` know of a run that lives in a store."""
 
     def __init__(
-        self, runtime: DurableRuntime, run_id: str, workflow: Workflow, convert: StoredBodies, row: RunRow | None
+        self, runtime: StartedRuns, run_id: str, workflow: Workflow, convert: StoredBodies, row: RunRow | None
     ) -> None:
         self.run_id = run_id
         self.workflow = workflow
@@ -130,7 +131,8 @@ class RunHandle:
             async with asyncio.timeout(timeout_s):
                 await self._wait_for_end()
         except TimeoutError:
-            _log.warning("Run %s has not ended %s s after it was cancelled.", self.run_id, timeout_s)
+            message = "Run %s has not ended %s s after it was cancelled."
+            _log.warning(message, self.run_id, timeout_s, extra=about(self.run_id))
 
     def _soon(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(self._logged(coroutine))
@@ -141,7 +143,7 @@ class RunHandle:
         try:
             await coroutine
         except (StoreError, WorkflowRuntimeError) as error:
-            _log.error("Run %s: %s", self.run_id, error)
+            _log.error("Run %s: %s", self.run_id, error, extra=about(self.run_id))
 
     async def outcome(self) -> StopEvent:
         """The event that the run ended with, or the exception that it failed with."""

@@ -1,4 +1,7 @@
-"""The row of a run, worked out from its state with every commit. May import loom.core, loom.effects and loom.store."""
+"""The row of a run, worked out from its state with every commit.
+
+May import loom.core, loom.effects, loom.store and what hides secure data.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from loom.core.ticks import TickChildEnded
 from loom.effects.convert import waiter_dict
+from loom.runtime.masking import shown_waiter
 from loom.store.records import RunHead, RunStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loom.core.state import BrokerState, Outcome, RunFields
+    from loom.flows.program import Program
 
 MAX_WAITERS_SHOWN = 100
 """A run with more waiters shows the oldest of them."""
@@ -23,14 +28,17 @@ _MAX_ERROR = 500
 class HeadWriter:
     """Writes heads, and notices when what the run waits for has changed."""
 
-    __slots__ = ("_children", "_idle", "_index")
+    __slots__ = ("_children", "_idle", "_index", "_program")
 
-    def __init__(self) -> None:
+    def __init__(self, program: Program | None = None) -> None:
+        self._program = program
         self._index: Any = None
         self._children: Any = None
         self._idle = False
 
-    def head(self, now: RunFields, whole: Callable[[], BrokerState], downtime: float) -> tuple[RunHead, bool]:
+    def head(
+        self, now: RunFields, whole: Callable[[], BrokerState], downtime: float, link: bytes | None = None
+    ) -> tuple[RunHead, bool]:
         """The head after a batch, and whether its waiters are others than before. `whole` makes a state of `now`."""
         outcome = now.outcome
         running = outcome is None or outcome.status == "parked"
@@ -43,7 +51,7 @@ class HeadWriter:
         if changed:
             self._index, self._children, self._idle = index, children, idle
             if running:
-                waiters, waiting_for = _waiters(whole())
+                waiters, waiting_for = _waiters(whole(), self._program)
         return RunHead(
             status_of(outcome),
             now.ticks,
@@ -58,13 +66,14 @@ class HeadWriter:
             parked=outcome.message if outcome is not None and outcome.status == "parked" else None,
             error=_error(outcome),
             downtime=downtime,
+            link=link,
         ), changed
 
 
-def _waiters(state: BrokerState) -> tuple[bytes, tuple[str, ...]]:
+def _waiters(state: BrokerState, program: Program | None) -> tuple[bytes, tuple[str, ...]]:
     """What the run waits for, for people; and the types by which it is found."""
     reports = state.waiter_reports() if state.idle_since is not None or state.waiting.index or state.children else ()
-    shown = json.dumps([waiter_dict(report) for report in reports[:MAX_WAITERS_SHOWN]])
+    shown = json.dumps([waiter_dict(shown_waiter(program, report)) for report in reports[:MAX_WAITERS_SHOWN]])
     names = {report.event_type for report in reports}
     return shown.encode(), tuple(sorted(names | {name.rpartition(".")[2] for name in names}))
 

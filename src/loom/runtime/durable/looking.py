@@ -15,10 +15,11 @@ from loom.core.commands import CommandPublishEvent
 from loom.core.replay import replay_steps
 from loom.core.state import BrokerState
 from loom.core.ticks import TickChildEnded, TickStartRun
-from loom.runtime.code import planner_for
+from loom.runtime.code import planner_for, program_in
 from loom.runtime.durable.heads import HeadWriter
 from loom.runtime.durable.info import HistoryEntry
 from loom.runtime.durable.takeup import restored
+from loom.runtime.masking import shown_published
 from loom.store import codec
 from loom.store.errors import StoreError
 from loom.store.records import RunRow, StoredRun, TimerRow
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from loom.core.planner import Planner
     from loom.core.reports import Published
     from loom.core.ticks import WorkflowTick
+    from loom.store.chain import Links
     from loom.store.ports import Store
     from loom.store.records import Chunk
 
@@ -78,7 +80,14 @@ def _check_tick(row: RunRow, tick: int) -> None:
 
 
 async def forked(
-    store: Store, row: RunRow, read_field: FieldReader, tick: int, run_id: str, now: float, downtime: float
+    store: Store,
+    row: RunRow,
+    read_field: FieldReader,
+    tick: int,
+    run_id: str,
+    now: float,
+    downtime: float,
+    links: Links,
 ) -> StoredRun:
     """A new run with the history of another one up to a tick. Child runs that were open stay with the other one."""
     if row.first_tick > 0:
@@ -103,12 +112,13 @@ async def forked(
         chunks += more
     if state.outcome is not None:
         raise ValueError(f"Run {row.run_id!r} had ended by tick {tick}: fork it at an earlier one.")
-    head, _ = HeadWriter().head(state, lambda: state, downtime - max(0.0, now - state.at))
+    chained, link = links.chained(run_id, chunks)
+    head, _ = HeadWriter(program_in(planner)).head(state, lambda: state, downtime - max(0.0, now - state.at), link)
     return StoredRun(
         row=RunRow(run_id, row.workflow, now, head, tags=row.tags, forked_from=row.run_id, document=row.document),
         start=exported.start,
         snapshot=None,
-        chunks=tuple(chunks),
+        chunks=chained,
         timers=tuple(TimerRow(number, timer.due, timer.purpose) for number, timer in sorted(state.timers.items())),
         document=exported.document,
     )
@@ -153,7 +163,8 @@ def _written(
         for _, after, commands in replay_steps(part, planner, state, read_field):
             state = after
             published += [command.event for command in commands if isinstance(command, CommandPublishEvent)]
-        chunks.append(codec.encode_chunk(part, published, first_tick, first_cursor))
+        shown = [shown_published(program_in(planner), event) for event in published]
+        chunks.append(codec.encode_chunk(part, shown, first_tick, first_cursor))
     return state, chunks
 
 

@@ -5,6 +5,7 @@ May import loom.core, loom.effects, loom.flows, loom.steps, loom.store and the r
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -43,6 +44,12 @@ def anybody() -> StoredBodies:
 def registered(name: str, workflow: Workflow, services: Services | None = None) -> Registered:
     """A workflow or a flow under a name."""
     return RegisteredFlow(name, workflow, services) if isinstance(workflow, Flow) else Registered(name, workflow)
+
+
+@lru_cache(maxsize=64)
+def _version(text: str) -> Flow:
+    """A version that is not current any more: many runs may have it, so it is compiled once."""
+    return flow_of(text)
 
 
 class Registered:
@@ -144,7 +151,7 @@ class RegisteredFlow(Registered):
         text = (stored.document or b"").decode(errors="replace")
         if digest_of(text) != digest:
             raise CorruptRecord(stored.row.run_id, "its document", f"the text of {digest} is missing or damaged")
-        return RegisteredFlow(self.name, flow_of(text), self.services)
+        return RegisteredFlow(self.name, _version(text), self.services)
 
     @override
     def changed_since(self, config: BrokerConfig) -> BrokerConfig | None:

@@ -8,11 +8,14 @@ from typing_extensions import override
 
 from loom.core.commands import CommandHalt
 from loom.core.run import Run
+from loom.runtime.code import program_in
 from loom.runtime.durable.adapter import DurableDecorator
+from loom.runtime.durable.limits import Outgrown
 from loom.runtime.durable.names import check_name
 from loom.runtime.durable.takeup import read_mail
 from loom.runtime.live import LiveRun
 from loom.runtime.memory_adapter import MemoryAdapter
+from loom.runtime.tracing import TracedBodies
 from loom.store import codec
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from loom.runtime.durable.adapter import Keeper
     from loom.runtime.durable.registered import Registered
     from loom.runtime.guard import Guard
+    from loom.runtime.tracing import RunTrace
     from loom.steps.events import StartEvent
     from loom.steps.state_store import InMemoryStateStore
     from loom.store.records import Mail, RunRow, StoredRun
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
 class Resident(LiveRun):
     """A run that this process owns. Its handlers do not hold it: they read the store."""
 
-    __slots__ = ("code", "last_mail", "names", "parked", "releasing", "row")
+    __slots__ = ("_trace", "code", "last_mail", "names", "parked", "releasing", "row")
 
     def __init__(
         self,
@@ -49,7 +53,8 @@ class Resident(LiveRun):
         core = Run(code.planner, state, code.convert.field)
         weight, covered = (len(stored.snapshot.data), stored.snapshot.ticks) if stored.snapshot else (0, 0)
         tail = weight, sum(len(chunk.data) for chunk in stored.chunks), covered
-        outer = DurableDecorator(inner, core, row, keeper, tail, tuple(timer.seq for timer in stored.timers))
+        timers = tuple(timer.seq for timer in stored.timers)
+        outer = DurableDecorator(inner, core, row, keeper, tail, timers, program_in(code.planner))
         if row.document is None:
             outer.document = code.document
         super().__init__(code.workflow, row.run_id, core, inner, outer, code.bindings, guard, on_end)
@@ -63,6 +68,16 @@ class Resident(LiveRun):
         """Why it stopped, if the code at hand cannot go on with it."""
         self.releasing = False
         self.names: dict[str, Registered] = {}
+        self._trace: RunTrace | None = None
+        if keeper.tracing is not None:
+            self._trace = keeper.tracing.of_run(row.run_id, row.workflow, row.created_at, row.parent)
+            self._bindings = TracedBodies(self._bindings, self._trace)
+
+    @property
+    @override
+    def workflow_name(self) -> str:
+        """The name that the run is stored with."""
+        return self.row.workflow
 
     def begin_with(self, ticks: list[WorkflowTick]) -> None:
         """Set the run in motion with these ticks."""
@@ -107,6 +122,10 @@ class Resident(LiveRun):
     def _ended(self, command: TerminalCommand | None, error: BaseException | None) -> None:
         if isinstance(command, CommandHalt) and command.reason == "parked":
             self.parked = command.message
+        elif command is not None and self._trace is not None:
+            self._trace.ended(self._core.look)
+        elif isinstance(error, Outgrown):
+            self.parked = str(error)
         super()._ended(command, error)
 
     @override

@@ -11,9 +11,12 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from loom.runtime.durable.adapter import Fenced
+from loom.runtime.durable.background import Background
 from loom.runtime.durable.resident import Resident
 from loom.runtime.durable.takeup import parked_again, taken_up
 from loom.runtime.guard import Guard
+from loom.runtime.logs import about
+from loom.runtime.tracing import find_tracing
 from loom.store.errors import CorruptRecord, StoreUnavailable
 from loom.store.operations import ClaimRun, ParkRun, ReleaseRun
 
@@ -47,8 +50,11 @@ class Residents:
         on_room: Callable[[], None],
     ) -> None:
         self.fence, self.downtime, self.prune = member.fence, member.downtime, settings.prune
+        self.limits = settings.limits
         self.submit: Callable[[Operation], asyncio.Future[Result]] = stored.committer.submit
         self.committed: Callable[[str], None] = stored.watchers.wake
+        self.figures, self.links = stored.measured, stored.links
+        self.tracing = find_tracing() if settings.tracing else None
         self._endings = stored.endings
         self._store = stored.store
         self._codes = stored.codes
@@ -65,7 +71,6 @@ class Residents:
         """Runs that this process owns but had to drop, because the store failed them."""
         self.complained_of: set[str] = set()
         """Those of them that the log has told of, until a look at the store finds none."""
-        self.released = self.resumed = 0
         self._resting: dict[str, float] = {}
         """Runs that could be released, by the loop's time since when; oldest first."""
         self._alarm: asyncio.TimerHandle | None = None
@@ -77,8 +82,8 @@ class Residents:
         """Those of them that have a place in memory, with their code."""
         self._again: set[str] = set()
         """Those of them that something has come for meanwhile."""
-        self._background: dict[asyncio.Task[None], None] = {}
-        """Tasks, oldest first: what happens to them all shall happen in an order that can be repeated."""
+        self._background = Background(self._loop)
+        self._spawn = self._background.spawn
         self._closing = False
 
     # -- taking up ----------------------------------------------------------------------------------------------------
@@ -93,7 +98,7 @@ class Residents:
         elif run_id in self._coming:
             self._again.add(run_id)
         else:
-            self._come(run_id, self._take_up(run_id))
+            self._come(run_id, self._take_up(run_id, self.figures.clock()))
 
     def _come(self, run_id: str, coroutine: Coroutine[Any, Any, None]) -> None:
         """Do something with a run that is not in memory; what comes for it meanwhile waits until that is done."""
@@ -158,20 +163,20 @@ class Residents:
         if waiting:
             self._held_back[code] = waiting  # the runs of other workflows are first now
 
-    async def _take_up(self, run_id: str) -> None:
+    async def _take_up(self, run_id: str, since: float) -> None:
         try:
-            await self._try_to_take_up(run_id)
+            await self._try_to_take_up(run_id, since)
         except StoreUnavailable as error:
             # It may be ours by now: whoever looks after the stranded tries again.
             self._strand(run_id, "Run %s could not be taken up: %s", error)
         except CorruptRecord as error:
-            _log.error("Run %s is parked: %s", run_id, error)
+            _log.error("Run %s is parked: %s", run_id, error, extra=about(run_id))
             await self._park(run_id, str(error))
         except Exception as error:  # noqa: BLE001 - what is stored and the code at hand do not fit; other runs go on
-            _log.error("Run %s is parked: it could not be taken up.", run_id, exc_info=error)
+            _log.error("Run %s is parked: it could not be taken up.", run_id, exc_info=error, extra=about(run_id))
             await self._park(run_id, f"It could not be taken up: {type(error).__name__}: {error}")
 
-    async def _try_to_take_up(self, run_id: str) -> None:
+    async def _try_to_take_up(self, run_id: str, since: float) -> None:
         row = await self._store.get(run_id)
         code = self._codes.get(row.workflow) if row is not None else None
         if row is None or code is None or row.head.status != "running":
@@ -188,17 +193,22 @@ class Residents:
         if row.owner is None and not await self.submit(ClaimRun(run_id, self.fence)):
             return
         stored = await self._store.load(run_id)
-        if stored is not None and run_id not in self.runs and not self.begin(stored, code):
+        if stored is None or run_id in self.runs:
+            return
+        if not self.begin(stored, code):
             await self._park(run_id, stored.row.head.parked or "")
+        elif stored.row.head.ticks:
+            self.figures.resume_seconds.observe(self.figures.clock() - since)
 
     def begin(self, stored: StoredRun, code: Registered) -> bool:
         """Set an owned run in motion. False if it is parked and would only be parked again."""
         run_id = stored.row.run_id
         if self._closing:
             return True  # whoever works for it next finds it in the store
+        self.links.check(stored)
         version = code.for_run(stored)
         state, ticks = taken_up(stored, version, self._clock(), self.downtime)
-        if parked_again(state, ticks, version):
+        if parked_again(state, ticks, version) or self.limits.still_hold(stored.row, state, ticks):
             return False
         if self._guard is None or self._guard.loop_ends:
             self._guard = Guard(self._loop)
@@ -209,7 +219,7 @@ class Residents:
         if self._held_back:
             self._hold_back_no_more(run_id, code)
         self._guard.add(resident)
-        self.resumed += stored.row.head.ticks > 0
+        self.figures.resumed += stored.row.head.ticks > 0
         try:
             resident.begin_with(ticks)
         except BaseException:
@@ -237,7 +247,7 @@ class Residents:
     async def _park_resident(self, resident: Resident, reason: str) -> None:
         """Something is stored that the run cannot be told: it leaves memory, and nothing is deleted."""
         if self.runs.get(resident.run_id) is resident:
-            _log.error("Run %s is parked: %s", resident.run_id, reason)
+            _log.error("Run %s is parked: %s", resident.run_id, reason, extra=about(resident.run_id))
             self._forget(resident)
             resident.abort()
             await self._park(resident.run_id, reason)
@@ -245,7 +255,8 @@ class Residents:
     def _strand(self, run_id: str, message: str, error: StoreUnavailable) -> None:
         """The store has failed a run: it is tried again with every look at the store, but complained of once."""
         self.stranded.add(run_id)
-        _log.log(logging.DEBUG if run_id in self.complained_of else logging.ERROR, message, run_id, error)
+        level = logging.DEBUG if run_id in self.complained_of else logging.ERROR
+        _log.log(level, message, run_id, error, extra=about(run_id))
         self.complained_of.add(run_id)
 
     # -- ends ---------------------------------------------------------------------------------------------------------
@@ -277,16 +288,17 @@ class Residents:
         self._forget(resident)
         run_id, ending = live.run_id, live.ending()
         if resident.parked is not None:
-            _log.warning("Run %s is parked: %s", run_id, resident.parked)
+            _log.warning("Run %s is parked: %s", run_id, resident.parked, extra=about(run_id))
             self._come(run_id, self._park(run_id, resident.parked))
         elif isinstance(ending, StoreUnavailable):
             self._strand(run_id, "Run %s was stopped until the store is back, because its commit failed: %s", ending)
         elif isinstance(ending, Fenced):
-            _log.warning("Run %s was given up: another process owns it now.", run_id)
+            _log.warning("Run %s was given up: another process owns it now.", run_id, extra=about(run_id))
+            self.figures.given_up += 1
             self.wake(run_id)
         elif not live._core.is_over and isinstance(ending, Exception):
             # It would only break again: like one that cannot be taken up, it waits for other code.
-            _log.error("Run %s is parked: it was stopped by an error of the engine.", run_id, exc_info=ending)
+            _log.error("Run %s is parked: an error of the engine.", run_id, exc_info=ending, extra=about(run_id))
             self._come(run_id, self._park(run_id, f"An error of the engine: {type(ending).__name__}: {ending}"))
         elif live._core.is_over and ending is not None:
             self._on_end(run_id, ending)
@@ -295,7 +307,7 @@ class Residents:
 
     async def _park(self, run_id: str, reason: str) -> None:
         try:
-            await self.submit(ParkRun(run_id, self.fence, reason))
+            self.figures.parked += bool(await self.submit(ParkRun(run_id, self.fence, reason)))
         except StoreUnavailable as error:
             self._strand(run_id, "Run %s could not be marked as parked: %s", error)
 
@@ -353,7 +365,7 @@ class Residents:
             await self._fetch(resident)
         elif self.runs.get(run_id) is resident:
             moved = not resident.is_at_rest
-            self.released += 1
+            self.figures.released += 1
             self._forget(resident)
             resident.abort()
             if moved:
@@ -386,13 +398,3 @@ class Residents:
         for resident in leaving:
             await resident.wait_done()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _spawn(self, coroutine: object) -> None:
-        task: asyncio.Task[None] = self._loop.create_task(coroutine)  # type: ignore[arg-type]
-        self._background[task] = None
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        del self._background[task]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("Something went wrong in the background.", exc_info=error)

@@ -88,6 +88,7 @@ class Scanner:
                     return
                 self._is_failing = False
             except StoreUnavailable as error:
+                self._residents.figures.store_failures += 1
                 if not self._is_failing:
                     _log.error("The store fails, and is tried again every %s s: %s", self._interval_s, error)
                 self._is_failing = True

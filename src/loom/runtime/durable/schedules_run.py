@@ -15,6 +15,7 @@ from pydantic import Field
 from loom.expressions import evaluate
 from loom.runtime.durable.schedules_timing import latest_due, next_due, pinned
 from loom.runtime.durable.starting import flow_start
+from loom.runtime.masking import SCHEDULE_DEFINITION
 from loom.steps.context import Context  # noqa: TC001 - steps' annotations are read at run time
 from loom.steps.decorators import step
 from loom.steps.event_base import Event, StartEvent, StopEvent
@@ -86,7 +87,7 @@ class ScheduleWorkflow(Workflow):
         timing = pinned(ev.timing, row.created_at)
         following = next_due(timing, row.created_at)
         async with ctx.store.edit_state() as state:
-            state["definition"] = ev.model_dump(mode="json")
+            state[SCHEDULE_DEFINITION] = ev.model_dump(mode="json")
             state["timing"] = timing
             state["next_at"] = following
         return _next(following)
@@ -95,7 +96,7 @@ class ScheduleWorkflow(Workflow):
     async def fire(self, ctx: Context, ev: Occurrence) -> Occurrence | StopEvent:
         """Wait for an occurrence, start its run, and find the next one. Of several that were missed the last counts."""
         await ctx.sleep(max(0.0, ev.at - self._stored.now()))
-        schedule = ScheduleStart(**await ctx.store.get("definition"))
+        schedule = ScheduleStart(**await ctx.store.get(SCHEDULE_DEFINITION))
         timing = await ctx.store.get("timing")
         if await self._stored.is_replaced(schedule.name, schedule.generation):
             return StopEvent(result="replaced")

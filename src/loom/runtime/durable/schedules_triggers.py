@@ -18,7 +18,7 @@ from loom.runtime.flow import Flow
 from loom.steps.errors import WorkflowRuntimeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from loom.flows.program import Program, Trigger
     from loom.runtime.durable.schedules import ScheduledRuns
@@ -29,13 +29,13 @@ _TYPES = frozenset({"recurrence", "schedule"})
 _KEYS = ("cron", "frequency", "interval", "startTime", "endTime", "timeZone", "schedule")
 
 
-async def keep_triggers(runtime: ScheduledRuns, names: Iterable[str]) -> None:
-    """Make, replace and end schedules as the triggers of these flows say now."""
+async def keep_triggers(runtime: ScheduledRuns, names: Iterable[str], ended: Container[str] = ()) -> None:
+    """Make, replace and end schedules as the triggers of these flows say now; those of ended flows end."""
     for name in names:
         code = runtime.codes.get(name)
         if not isinstance(code, RegisteredFlow) or not isinstance(code.workflow, Flow):
             continue
-        wanted = schedules_of(name, code.workflow.program)
+        wanted = schedules_of(name, code.workflow.program) if name not in ended else []
         for gone in set(await runtime.schedule_names_of(name)) - {schedule.name for schedule in wanted}:
             await runtime.end_schedule(gone)
         for schedule in wanted:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from loom.flows.records import MASK
 from loom.server.answers import JsonAnswer
 from loom.server.compat_events import BadEvent, event_from
 from loom.server.problems import invalid
@@ -19,15 +20,15 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from loom.server.routing import Call
+    from loom.server.shapes import Delivered, Delivery
     from loom.steps.events import Event
     from loom.store.records import RunRow
-
-Delivered = Literal["waiter", "step", "kept", "inbox"]
 
 
 async def send(call: Call) -> Response:
     """`POST /v1/runs/{run_id}/events`."""
     call.check_query()
+    await call.check_event_size()
     body = await call.fields("type", "value", "step", "waiter_id", "event_id", required=("type",))
     for name in ("type", "step", "waiter_id"):
         if not isinstance(body.get(name), str | None):
@@ -43,7 +44,12 @@ async def send(call: Call) -> Response:
         raise invalid(str(error), "/step") from error
     except ValueError as error:
         raise invalid(str(error), "/value") from error
-    return JsonAnswer({"tick": row.head.ticks, "delivered": delivered, "duplicate": not is_new})
+    answer: Delivery = {
+        "tick": row.head.ticks if is_new else None,
+        "delivered": delivered if is_new else None,
+        "duplicate": not is_new,
+    }
+    return JsonAnswer(answer)
 
 
 def _event(call: Call, row: RunRow, body: dict[str, Any]) -> Event:
@@ -63,7 +69,7 @@ def _delivered(call: Call, row: RunRow, event: Event, step: str | None, waiter_i
     """Who takes the event, by what was stored when it came.
 
     A run that another process owns may be further already: nothing but its inbox is sure. So for runs that nobody here
-    has code for.
+    has code for, and for secure waiters: what they require is not to be found out by trying.
     """
     runtime = call.runtime
     code = runtime.codes.get(row.workflow)
@@ -78,6 +84,8 @@ def _delivered(call: Call, row: RunRow, event: Event, step: str | None, waiter_i
             continue
         if waiter_id not in (None, waiter["waiter_id"]) or step not in (None, waiter["step"]):
             continue
+        if MASK in waiter["requirements"].values():
+            return "inbox"
         if all(convert.field(record, name) == wanted for name, wanted in waiter["requirements"].items()):
             return "waiter"
     return "step" if code.accepts(record.kind, step) else "kept"

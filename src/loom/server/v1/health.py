@@ -12,20 +12,21 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from loom.server.routing import Call
+    from loom.server.shapes import Alive, Readiness
 
 
 async def live(call: Call) -> Response:
     """The process answers."""
     del call
-    return JsonAnswer({"status": "live"})
+    answer: Alive = {"status": "live"}
+    return JsonAnswer(answer)
 
 
 async def ready(call: Call) -> Response:
     """The store is reachable and up to date, and the server takes new runs."""
     reasons = await unready(call)
-    if reasons:
-        return JsonAnswer({"status": "unready", "reasons": reasons}, 503, headers={"Retry-After": "1"})
-    return JsonAnswer({"status": "ready", "reasons": []})
+    answer: Readiness = {"status": "unready" if reasons else "ready", "reasons": reasons}
+    return JsonAnswer(answer, 503, headers={"Retry-After": "1"}) if reasons else JsonAnswer(answer)
 
 
 async def unready(call: Call) -> list[str]:

@@ -5,18 +5,16 @@ May import the server's frame, loom.core, loom.flows and loom.runtime.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from starlette.responses import Response
 
 from loom.core import ticks as core_ticks
 from loom.core.replay import replay_steps
-from loom.effects.stored_state import kept_text
-from loom.flows.progress import LoopProgress
 from loom.runtime.code import planner_for
-from loom.runtime.details import end_of_run, flow_status, program_of_row, shown_dict, state_details
-from loom.runtime.masking import Masking
-from loom.runtime.plain import iso, plain, stored_value
+from loom.runtime.details import shown_dict
+from loom.runtime.plain import iso
+from loom.runtime.views import flow_of, masking_for, state_view, tick_view
 from loom.server.answers import JsonAnswer
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routing import Route
@@ -24,10 +22,10 @@ from loom.server.v1.runs import check_kept
 
 if TYPE_CHECKING:
     from loom.core.commands import WorkflowCommand
-    from loom.core.state import BrokerState
     from loom.flows.progress import ActionState
-    from loom.runtime.details import FlowStatus
+    from loom.runtime.shapes import Action, HistoryItem, Loop
     from loom.server.routing import Call
+    from loom.server.shapes import Page
     from loom.store.records import RunRow
 
 _TYPES = frozenset(name for name in vars(core_ticks) if name.startswith("Tick") and name != "Tick")
@@ -45,21 +43,22 @@ async def history(call: Call) -> Response:
     after = max(_number(call, "after"), _number(call, "cursor"))
     row = await call.row()
     check_kept(row, after + 1)
-    program = await program_of_row(call.runtime, row)
-    masking = Masking(program) if program is not None else None
+    masking = await masking_for(call.runtime, row)
     led_to = await _commands(call, row) if call.flag("commands") else None
-    items: list[dict[str, Any]] = []
+    items: list[HistoryItem] = []
     more = False
-    async for seq, at, entry in call.runtime.history(row.run_id, start=after + 1):
-        if wanted and type(entry).__name__ not in wanted:
+    async for entry in call.runtime.history(row.run_id, start=after + 1):
+        if wanted and type(entry.tick).__name__ not in wanted:
             continue
         if len(items) == limit:
             more = True
             break
-        tick = masking.tick(entry) if masking is not None else entry
-        item = {"seq": seq, "at": iso(at), "tick": {"type": type(tick).__name__, **plain(tick)}}
-        items.append(item if led_to is None else {**item, "commands": led_to.get(seq, [])})
-    return JsonAnswer({"items": items, "next_cursor": str(items[-1]["seq"]) if more else None})
+        item = tick_view(entry, masking)
+        if led_to is not None:
+            item["commands"] = led_to.get(entry.seq, [])
+        items.append(item)
+    page: Page[HistoryItem] = {"items": items, "next_cursor": str(items[-1]["seq"]) if more else None}
+    return JsonAnswer(page)
 
 
 def _number(call: Call, name: str) -> int:
@@ -92,42 +91,16 @@ async def state(call: Call) -> Response:
     row = await call.row()
     mark = f'"{row.run_id}@{tick}"'
     if tick is not None:
-        _check_tick(row, tick)
-        if call.request.headers.get("if-none-match") == mark:
+        check_kept(row, tick)
+        if tick < row.head.ticks and call.request.headers.get("if-none-match") == mark:
             return Response(status_code=304, headers={"ETag": mark, "Cache-Control": _FOREVER})
-    found = await call.runtime.state_at(row.run_id, tick)
-    flow = await _flow(call, row, found, tick)
-    shown: dict[str, Any] = {
-        "run_id": row.run_id,
-        "tick": row.head.ticks - 1 if tick is None else tick,
-        "at": iso(found.at),
-        "is_running": found.is_running,
-        "idle_since": iso(found.idle_since),
-        **state_details(found),
-        "loops": [],
-    }
-    if flow is not None:
-        shown |= flow.as_dict()
-    else:
-        shown["store"] = {key: stored_value(kept_text(text)) for key, text in sorted(found.store.items())}
+    try:
+        shown = await state_view(call.runtime, row, tick)
+    except ValueError as error:
+        raise invalid(str(error)) from error
     # A past state never changes.
     headers = {"ETag": mark, "Cache-Control": _FOREVER} if tick is not None else {}
     return JsonAnswer(shown, headers=headers)
-
-
-def _check_tick(row: RunRow, tick: int) -> None:
-    check_kept(row, tick)
-    if tick >= row.head.ticks:
-        raise invalid(f"Run {row.run_id!r} has {row.head.ticks} ticks: there is no tick {tick}.")
-
-
-async def _flow(call: Call, row: RunRow, found: BrokerState, tick: int | None) -> FlowStatus | None:
-    program = await program_of_row(call.runtime, row)
-    if program is None:
-        return None
-    at = call.runtime.now() if tick is None and row.head.status == "running" else found.at
-    end = await end_of_run(call.runtime, row.run_id) if tick is None else None
-    return flow_status(program, found, at, end)
 
 
 async def loops(call: Call) -> Response:
@@ -135,9 +108,9 @@ async def loops(call: Call) -> Response:
     call.check_query("all")
     ended = call.flag("all")
     row = await call.row()
-    flow = await _flow(call, row, await call.runtime.state_at(row.run_id), None)
+    flow = await flow_of(call.runtime, row, await call.runtime.state_at(row.run_id), None)
     running = [] if flow is None else flow.loops
-    items = [{**shown_dict(loop), "status": "running"} for loop in running]
+    items = [cast("Loop", {**shown_dict(loop), "status": "running"}) for loop in running]
     if flow is not None and ended:
         under_way = {loop.name for loop in running}
         items += [
@@ -145,27 +118,32 @@ async def loops(call: Call) -> Response:
             for each in flow.actions
             if each.iterations is not None and each.ended is not None and each.name not in under_way
         ]
-    return JsonAnswer({"items": items, "next_cursor": None})
+    page: Page[Loop] = {"items": items, "next_cursor": None}
+    return JsonAnswer(page)
 
 
-def _ended_loop(loop: ActionState) -> dict[str, Any]:
+def _ended_loop(loop: ActionState) -> Loop:
     """A loop that is over, by what is left of it: its limits and its condition stand in the definition."""
     begun, ended = loop.started or 0.0, loop.ended or 0.0
-    known = {
+    return {
         "name": loop.name,
         "path": loop.path,
         "type": loop.type,
         "status": _LOOP_ENDS.get(loop.status, "failed"),
-        "iteration": loop.iterations,
+        "condition": None,
+        "condition_result": None,
+        "iteration": loop.iterations or 0,
+        "max_iterations": None,
+        "timeout": None,
         "start_time": iso(loop.started),
         "duration": max(0.0, ended - begun),
         "last_result": loop.outputs,
+        "next_iteration_at": None,
         "parent": loop.path.rpartition("/")[0] or None,
     }
-    return {**dict.fromkeys(LoopProgress.__struct_fields__), **known}
 
 
-_LOOP_ENDS = {"Succeeded": "complete", "TimedOut": "timeout"}
+_LOOP_ENDS: dict[str, Literal["complete", "timeout"]] = {"Succeeded": "complete", "TimedOut": "timeout"}
 
 
 async def actions(call: Call) -> Response:
@@ -175,10 +153,11 @@ async def actions(call: Call) -> Response:
     row = await call.row()
     if row.document is None:
         raise ApiProblem("invalid-request", f"Run {row.run_id!r} is no flow: it has steps, which its state shows.")
-    flow = await _flow(call, row, await call.runtime.state_at(row.run_id), None)
+    flow = await flow_of(call.runtime, row, await call.runtime.state_at(row.run_id), None)
     found = [] if flow is None else flow.actions
-    items = [shown_dict(action) for action in found if path in (None, action.path)]
-    return JsonAnswer({"items": items, "next_cursor": None})
+    items = [cast("Action", shown_dict(action)) for action in found if path in (None, action.path)]
+    page: Page[Action] = {"items": items, "next_cursor": None}
+    return JsonAnswer(page)
 
 
 ROUTES = (

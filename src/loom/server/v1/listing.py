@@ -23,7 +23,9 @@ from loom.store.records import RunQuery
 if TYPE_CHECKING:
     from starlette.responses import Response
 
+    from loom.runtime.shapes import Run
     from loom.server.routing import Call
+    from loom.server.shapes import Page
     from loom.store.records import RunStatus
 
 _STATUSES = ("running", "completed", "failed", "cancelled")
@@ -43,9 +45,10 @@ async def list_runs(call: Call) -> Response:
     mark = _mark(call, query)
     query = msgspec.structs.replace(query, after=_position(call.query("cursor"), mark), limit=limit + 1)
     rows = await call.runtime.store.find(query) if query.status != () and query.workflow != () else []
-    items = [await run_view(call.runtime, row, whole=False) for row in rows[:limit]]
+    items = [await call.seen(await run_view(call.runtime, row, whole=False)) for row in rows[:limit]]
     cursor = _cursor(mark, rows[limit - 1].created_at, rows[limit - 1].run_id) if len(rows) > limit else None
-    return JsonAnswer({"items": items, "next_cursor": cursor})
+    page: Page[Run] = {"items": items, "next_cursor": cursor}
+    return JsonAnswer(page)
 
 
 def _query(call: Call) -> RunQuery:

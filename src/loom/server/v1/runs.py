@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from loom.runtime.durable.names import SCHEDULES
+from loom.runtime.durable.definitions import OWN
 from loom.server.answers import JsonAnswer
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routing import Route, check_id, pointer
+from loom.server.served import served_code
 from loom.server.views import etag, run_view, wait_for_end
 from loom.steps.errors import WorkflowRuntimeError
 from loom.store.errors import RunFinished, RunNotFound, StoreError, StoreUnavailable
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from loom.server.routing import Call
+    from loom.server.shapes import Place
     from loom.store.records import RunRow
 
 
@@ -27,15 +29,20 @@ async def run_answer(call: Call, row: RunRow, status: int = 200) -> Response:
     headers = {"ETag": etag(row)}
     if status == 201:  # noqa: PLR2004 - created
         headers["Location"] = f"{call.request.scope.get('root_path', '')}/v1/runs/{row.run_id}"
-    return JsonAnswer(await run_view(call.runtime, row), status, headers)
+    return JsonAnswer(await call.seen(await run_view(call.runtime, row)), status, headers)
+
+
+def check_open(call: Call) -> None:
+    """Refuse what begins something new while the server is about to stop."""
+    if call.server.draining:
+        raise ApiProblem("draining", "The server is stopping.", headers={"Retry-After": str(call.settings.retry_after)})
 
 
 async def start(call: Call) -> Response:
     """`POST /v1/runs`."""
     call.check_query("wait")
     wait = call.seconds("wait", call.settings.max_wait) or 0.0
-    if call.server.draining:
-        raise ApiProblem("draining", "The server is stopping.", headers={"Retry-After": str(call.settings.retry_after)})
+    check_open(call)
     body = await call.fields(
         "workflow", "input", "run_id", "parameters", "variables", "version", "tags", required=("workflow",)
     )
@@ -43,12 +50,11 @@ async def start(call: Call) -> Response:
     if not isinstance(workflow, str):
         raise invalid("The field 'workflow' must be a string.", "/workflow")
     call.check_workflow(workflow)
-    code = call.runtime.codes.get(workflow) if workflow != SCHEDULES else None
-    if code is None:
-        raise ApiProblem("definition-not-found", f"No workflow {workflow[:200]!r} is served here.")
-    version = code.document[0] if code.document is not None else None
-    if body.get("version") not in (None, version):
-        raise ApiProblem("version-mismatch", f"New runs of {workflow!r} have the version {version!r}.")
+    if workflow.startswith(OWN) or workflow not in call.runtime.codes:
+        await served_code(call, workflow)
+    version = body.get("version")
+    if version is not None and (not isinstance(version, int) or isinstance(version, bool) or version < 1):
+        raise invalid("The field 'version' must be a number from 1 on.", "/version")
     run_id = check_id("run_id", body["run_id"]) if body.get("run_id") is not None else call.nonce
     existed = run_id is not None and await call.runtime.store.get(run_id) is not None
     run_id = await _started(call, workflow, run_id, body)
@@ -67,6 +73,7 @@ async def _started(call: Call, workflow: str, run_id: str | None, body: dict[str
             tags=body.get("tags"),
             parameters=body.get("parameters"),
             variables=body.get("variables"),
+            version=body.get("version"),
         )
     except (ValueError, TypeError, WorkflowRuntimeError) as error:
         # The workflow may have put its own words around what the class of its start event says.
@@ -79,7 +86,7 @@ async def _started(call: Call, workflow: str, run_id: str | None, body: dict[str
 
 def refused(detail: str, error: ValidationError, at: str = "input") -> ApiProblem:
     """A value that its class refuses, with all places; the values themselves are not repeated."""
-    places = [
+    places: list[Place] = [
         {"path": pointer(at, *(str(part) for part in found["loc"])), "message": found["msg"]}
         for found in error.errors(include_url=False, include_input=False, include_context=False)
     ]
@@ -164,8 +171,7 @@ async def fork(call: Call) -> Response:
     tick = body["tick"]
     if not isinstance(tick, int) or isinstance(tick, bool) or tick < 0:
         raise invalid("The field 'tick' must be a number from 0 on.", "/tick")
-    if call.server.draining:
-        raise ApiProblem("draining", "The server is stopping.", headers={"Retry-After": str(call.settings.retry_after)})
+    check_open(call)
     row = await call.row()
     check_kept(row)
     run_id = check_id("run_id", body["run_id"]) if body.get("run_id") is not None else call.nonce

@@ -45,9 +45,16 @@ _IN_TICKS, _IN_PUBLISHED = re.compile(r"\$\[1\]\[(\d+)\]"), re.compile(r"\$\[2\]
 
 
 def encode_chunk(
-    ticks: Sequence[WorkflowTick], published: Sequence[Published], first_tick: int, first_cursor: int
+    ticks: Sequence[WorkflowTick],
+    published: Sequence[Published],
+    first_tick: int,
+    first_cursor: int,
+    previous: bytes | None = None,
 ) -> Chunk:
-    """What one commit adds to a run: its ticks, and the events that these put on the stream."""
+    """What one commit adds to a run: its ticks, and the events that these put on the stream.
+
+    `previous` is the link of the chunk before it.
+    """
     records: list[EventRecord] = []
     for tick in ticks:
         records += check_tick(tick)
@@ -60,7 +67,7 @@ def encode_chunk(
         else:
             entries.append(entry)
     data = encode(_Chunk(FORMAT_VERSION, list(ticks), entries))
-    return Chunk(first_tick, len(ticks), first_cursor, len(published), data)
+    return Chunk(first_tick, len(ticks), first_cursor, len(published), data, previous)
 
 
 def decode_ticks(run_id: str, chunk: Chunk) -> list[WorkflowTick]:

@@ -47,10 +47,11 @@ _BEHIND_OLDER = "(r.created_at, r.run_id) > (${0}::float8, ${1}::text)"
 _LOAD = """
 SELECT r.*, st.data AS start, (SELECT d.data FROM documents d WHERE d.digest = r.document) AS document_data,
     sn.ticks AS snapshot_ticks, sn.checksum AS snapshot_checksum, sn.data AS snapshot_data,
+    sn.link AS snapshot_link,
     ARRAY (SELECT ROW (m.id, m.data) FROM inbox m WHERE m.run = r.id ORDER BY m.id) AS mail,
     ARRAY (SELECT ROW (t.seq, t.due, t.purpose) FROM timers t WHERE t.run = r.id ORDER BY t.seq) AS timers,
     ARRAY (
-        SELECT ROW (c.first_tick, c.ticks, c.first_cursor, c.events, c.checksum, c.data) FROM chunks c
+        SELECT ROW (c.first_tick, c.ticks, c.first_cursor, c.events, c.checksum, c.data, c.previous) FROM chunks c
         WHERE c.run = r.id AND c.first_tick + c.ticks > coalesce(sn.ticks, 0) AND c.first_tick >= coalesce((
             SELECT max(b.first_tick) FROM chunks b WHERE b.run = r.id AND b.ticks > 0 AND b.first_tick <= sn.ticks
         ), 0) ORDER BY c.first_tick, c.id
@@ -61,10 +62,11 @@ FROM runs r JOIN starts st ON st.run = r.id LEFT JOIN snapshots sn ON sn.run = r
 _EXPORT = """
 SELECT r.*, st.data AS start, (SELECT d.data FROM documents d WHERE d.digest = r.document) AS document_data,
     sn.ticks AS snapshot_ticks, sn.checksum AS snapshot_checksum, sn.data AS snapshot_data,
+    sn.link AS snapshot_link,
     ARRAY (SELECT ROW (m.id, m.data) FROM inbox m WHERE m.run = r.id ORDER BY m.id) AS mail,
     ARRAY (SELECT ROW (t.seq, t.due, t.purpose) FROM timers t WHERE t.run = r.id ORDER BY t.seq) AS timers,
     ARRAY (
-        SELECT ROW (c.first_tick, c.ticks, c.first_cursor, c.events, c.checksum, c.data) FROM chunks c
+        SELECT ROW (c.first_tick, c.ticks, c.first_cursor, c.events, c.checksum, c.data, c.previous) FROM chunks c
         WHERE c.run = r.id ORDER BY c.first_tick, c.id
     ) AS chunks,
     ARRAY (SELECT e.event_id FROM event_ids e WHERE e.run = r.id ORDER BY e.event_id) AS event_ids
@@ -75,14 +77,14 @@ _MAIL = """
 SELECT id, data FROM inbox WHERE run = (SELECT id FROM runs WHERE run_id = $1) AND id > $2 ORDER BY id
 """
 _CHUNKS = """
-SELECT first_tick, ticks, first_cursor, events, checksum, data FROM chunks
+SELECT first_tick, ticks, first_cursor, events, checksum, data, previous FROM chunks
 WHERE run = (SELECT id FROM runs WHERE run_id = $1) AND first_tick + ticks > $2 AND first_tick >= coalesce((
     SELECT max(b.first_tick) FROM chunks b
     WHERE b.run = (SELECT id FROM runs WHERE run_id = $1) AND b.ticks > 0 AND b.first_tick <= $2
 ), 0) ORDER BY first_tick, id LIMIT $3
 """
 _STREAM = """
-SELECT first_tick, ticks, first_cursor, events, checksum, data FROM chunks
+SELECT first_tick, ticks, first_cursor, events, checksum, data, previous FROM chunks
 WHERE run = (SELECT id FROM runs WHERE run_id = $1) AND events > 0 AND first_cursor + events > $2
 AND first_cursor >= coalesce((
     SELECT max(b.first_cursor) FROM chunks b

@@ -53,7 +53,7 @@ def tags_values(tags: Mapping[str, str]) -> list[str]:
     return [_to_json(tag).decode() for tag in tags.items()]
 
 
-_NO_CHUNK = (None,) * 6
+_NO_CHUNK = (None,) * 7
 
 
 def commit_values(commit: CommitRun) -> tuple[Any, ...]:
@@ -83,18 +83,20 @@ def commit_values(commit: CommitRun) -> tuple[Any, ...]:
         words(head.parked),
         words(head.error),
         head.downtime,
+        head.link,
         *(_NO_CHUNK if chunk is None else chunk_values(chunk)),
     )
 
 
 def chunk_values(chunk: Chunk) -> tuple[Any, ...]:
     """A row of WRITE_CHUNKS without the run."""
-    return chunk.first_tick, chunk.ticks, chunk.first_cursor, chunk.events, zlib.crc32(chunk.data), chunk.data
+    data = chunk.data
+    return chunk.first_tick, chunk.ticks, chunk.first_cursor, chunk.events, zlib.crc32(data), data, chunk.previous
 
 
 def snapshot_values(snapshot: Snapshot) -> tuple[Any, ...]:
     """A row of WRITE_SNAPSHOTS without the run."""
-    return snapshot.ticks, zlib.crc32(snapshot.data), snapshot.data
+    return snapshot.ticks, zlib.crc32(snapshot.data), snapshot.data, snapshot.link
 
 
 def import_values(row: RunRow) -> tuple[Any, ...]:
@@ -124,6 +126,7 @@ def import_values(row: RunRow) -> tuple[Any, ...]:
         head.waiters,
         list(head.waiting_for),
         row.document,
+        head.link,
     )
 
 
@@ -159,6 +162,7 @@ def run_row(row: Mapping[str, Any]) -> RunRow:
         parked=_text(row["parked"]),
         error=_text(row["error"]),
         downtime=row["downtime"],
+        link=row["link"],
     )
     return RunRow(
         row["run_id"],
@@ -177,10 +181,10 @@ def run_row(row: Mapping[str, Any]) -> RunRow:
 
 
 def chunk(run_id: str, values: Any) -> Chunk:
-    """A chunk from (first_tick, ticks, first_cursor, events, checksum, data), if it is whole."""
-    first_tick, ticks, first_cursor, events, checksum, data = values
+    """A chunk from (first_tick, ticks, first_cursor, events, checksum, data, previous), if it is whole."""
+    first_tick, ticks, first_cursor, events, checksum, data, previous = values
     _check(run_id, f"the chunk from tick {first_tick}", checksum, data)
-    return Chunk(first_tick, ticks, first_cursor, events, data)
+    return Chunk(first_tick, ticks, first_cursor, events, data, previous)
 
 
 def _check(run_id: str, place: str, checksum: int, data: bytes) -> None:
@@ -194,7 +198,7 @@ def stored_run(row: Mapping[str, Any]) -> StoredRun:
     snapshot = None
     if row["snapshot_data"] is not None:
         _check(run_id, "the snapshot", row["snapshot_checksum"], row["snapshot_data"])
-        snapshot = Snapshot(row["snapshot_ticks"], row["snapshot_data"])
+        snapshot = Snapshot(row["snapshot_ticks"], row["snapshot_data"], row["snapshot_link"])
     return StoredRun(
         run_row(row),
         row["start"],

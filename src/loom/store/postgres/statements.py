@@ -56,11 +56,12 @@ WITH given AS MATERIALIZED (
     SELECT * FROM unnest(
         $1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::float8[], $7::float8[], $8::boolean[],
         $9::bytea[], $10::text[], $11::bigint[], $12::boolean[], $13::bytea[], $14::bytea[], $15::float8[],
-        $16::bigint[], $17::bigint[], $18::bigint[], $19::bigint[], $20::bigint[], $21::bytea[]
+        $16::bytea[], $17::bigint[], $18::bigint[], $19::bigint[], $20::bigint[], $21::bigint[], $22::bytea[],
+        $23::bytea[]
     ) AS g (
         run_id, fence, status, ticks, events, updated_at, idle_since, needs_worker,
-        waiters, waiting_for, kept, paused, parked, error, downtime,
-        first_tick, chunk_ticks, first_cursor, chunk_events, checksum, data
+        waiters, waiting_for, kept, paused, parked, error, downtime, link,
+        first_tick, chunk_ticks, first_cursor, chunk_events, checksum, data, previous
     )
 ), locked AS MATERIALIZED (
     SELECT id, run_id, owner, ticks, events FROM runs WHERE run_id = ANY ($1::text[]) ORDER BY id FOR UPDATE
@@ -71,25 +72,26 @@ WITH given AS MATERIALIZED (
     UPDATE runs r SET
         status = o.status, ticks = o.ticks, events = o.events, updated_at = o.updated_at, idle_since = o.idle_since,
         needs_worker = o.needs_worker, kept = o.kept, paused = o.paused, parked = o.parked, error = o.error,
-        downtime = o.downtime,
+        downtime = o.downtime, link = o.link,
         owner = CASE WHEN o.status = 'running' THEN r.owner END,
         ended_at = CASE WHEN o.status <> 'running' THEN o.updated_at END,
         waiters = coalesce(o.waiters, r.waiters),
         waiting_for = CASE WHEN o.waiting_for IS NULL THEN r.waiting_for
             ELSE ARRAY (SELECT jsonb_array_elements_text(o.waiting_for::jsonb)) END
     FROM owned o WHERE r.id = o.id AND (SELECT bool_and(follows) FROM owned)
-    RETURNING r.id, o.first_tick, o.chunk_ticks, o.first_cursor, o.chunk_events, o.checksum, o.data
+    RETURNING r.id, o.first_tick, o.chunk_ticks, o.first_cursor, o.chunk_events, o.checksum, o.data, o.previous
 ), chunk AS (
-    INSERT INTO chunks (run, first_tick, ticks, first_cursor, events, checksum, data)
+    INSERT INTO chunks (run, first_tick, ticks, first_cursor, events, checksum, data, previous)
     SELECT * FROM head WHERE data IS NOT NULL
 )
 SELECT run_id, follows FROM owned
 """
 
 WRITE_SNAPSHOTS = """
-INSERT INTO snapshots (run, ticks, checksum, data)
-SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[])
-ON CONFLICT (run) DO UPDATE SET ticks = excluded.ticks, checksum = excluded.checksum, data = excluded.data
+INSERT INTO snapshots (run, ticks, checksum, data, link)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[], $5::bytea[])
+ON CONFLICT (run) DO UPDATE
+SET ticks = excluded.ticks, checksum = excluded.checksum, data = excluded.data, link = excluded.link
 """
 
 PRUNE = """
@@ -185,9 +187,10 @@ IMPORT_RUN = """
 INSERT INTO runs (
     run_id, workflow, status, created_at, updated_at, free_since, ended_at, idle_since, needs_worker, paused, parked,
     error, ticks, events, kept, downtime, first_tick, parent, parent_ref, forked_from, tags, waiters, waiting_for,
-    document
+    document, link
 ) VALUES (
-    $1, $2, $3, $4, $5, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23
+    $1, $2, $3, $4, $5, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
+    $24
 )
 ON CONFLICT (run_id) DO NOTHING RETURNING id
 """
@@ -195,10 +198,11 @@ ON CONFLICT (run_id) DO NOTHING RETURNING id
 WRITE_START = "INSERT INTO starts (run, data) VALUES ($1, $2)"
 
 WRITE_CHUNKS = """
-INSERT INTO chunks (run, first_tick, ticks, first_cursor, events, checksum, data)
-SELECT run, first_tick, ticks, first_cursor, events, checksum, data
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[])
-WITH ORDINALITY AS g (run, first_tick, ticks, first_cursor, events, checksum, data, n) ORDER BY n
+INSERT INTO chunks (run, first_tick, ticks, first_cursor, events, checksum, data, previous)
+SELECT run, first_tick, ticks, first_cursor, events, checksum, data, previous
+FROM unnest(
+    $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[], $8::bytea[]
+) WITH ORDINALITY AS g (run, first_tick, ticks, first_cursor, events, checksum, data, previous, n) ORDER BY n
 """
 
 NOTIFY = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload"

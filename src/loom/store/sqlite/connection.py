@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from loom.store.errors import StoreError, StoreUnavailable
@@ -156,6 +157,12 @@ def check_place(path: str) -> None:
         raise StoreUnavailable(f"The database {path} cannot be used: it is a folder.")
     if not os.path.isdir(folder):
         raise StoreUnavailable(f"The database {path} cannot be used: the folder {folder} does not exist.")
+
+
+def make_private(path: str) -> None:
+    """Make an empty file that only its owner may read, if there is none. SQLite gives its other files the same mode."""
+    with suppress(OSError):  # it is there, or SQLite will say why it cannot be
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600))
 
 
 def check_present(path: str) -> None:

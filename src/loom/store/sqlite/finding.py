@@ -59,6 +59,8 @@ _STATUSES: tuple[RunStatus, ...] = ("running", "completed", "failed", "cancelled
 
 def find(connection: Connection, query: RunQuery) -> list[RunRow]:
     """The runs that match."""
+    if () in (query.statuses, query.workflows):
+        return []  # nothing is one of none, and no narrow index would hold for it
     found: list[tuple[Any, ...]] = []
     with moment(connection):
         lookups = _lookups(connection, query)

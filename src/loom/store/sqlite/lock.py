@@ -41,7 +41,9 @@ class EngineLock:
         self._descriptor: int | None = None
 
     def take(self, name: str) -> None:
-        """Take the lock, or say who has it: `StoreLocked`."""
+        """Take the lock, or say who has it: `StoreLocked`. Who has it already, and lost only its lease, keeps it."""
+        if self._descriptor is not None:
+            return
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
         except OSError as error:

@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 _RUN = "SELECT {columns}, runs.id FROM runs WHERE run_id = ?".replace("{columns}", RUN_COLUMNS)
 _KEY = "SELECT id FROM runs WHERE run_id = ?"
 _START = "SELECT data FROM starts WHERE run = ?"
-_SNAPSHOT = "SELECT ticks, checksum, data FROM snapshots WHERE run = ?"
+_SNAPSHOT = "SELECT ticks, checksum, data, link FROM snapshots WHERE run = ?"
 _TIMERS = "SELECT seq, due, purpose FROM timers WHERE run = ? ORDER BY seq"
 _EVENT_IDS = "SELECT event_id FROM event_ids WHERE run = ? ORDER BY event_id"
 _MAIL = "SELECT id, data FROM inbox WHERE run = ? AND id > ? ORDER BY id"
 
 # The chunk that holds a place is the last one that begins at it or before; the index finds that at once.
-_CHUNKS = """SELECT first_tick, ticks, first_cursor, events, checksum, data FROM chunks
+_CHUNKS = """SELECT first_tick, ticks, first_cursor, events, checksum, data, previous FROM chunks
 WHERE run = ?1 AND first_tick + ticks > ?2 AND first_tick >=
 COALESCE((SELECT MAX(first_tick) FROM chunks WHERE run = ?1 AND first_tick <= ?2), 0)
 ORDER BY first_tick, id LIMIT ?3"""
-_STREAM = """SELECT first_tick, ticks, first_cursor, events, checksum, data FROM chunks
+_STREAM = """SELECT first_tick, ticks, first_cursor, events, checksum, data, previous FROM chunks
 WHERE run = ?1 AND events > 0 AND first_cursor + events > ?2 AND first_tick >=
 COALESCE((SELECT first_tick FROM chunks INDEXED BY chunks_by_cursor
     WHERE run = ?1 AND first_cursor <= ?2 AND (first_cursor + events) / 64 > first_cursor / 64

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 RUN_COLUMNS = """runs.run_id, runs.workflow, runs.created_at, runs.tags, runs.ended_at, runs.parent, runs.parent_ref,
 runs.forked_from, runs.owner, runs.first_tick, runs.document, runs.status, runs.ticks, runs.events, runs.updated_at,
 runs.idle_since, runs.needs_worker, runs.waiters, runs.waiting_for, runs.kept, runs.paused, runs.parked, runs.error,
-runs.downtime"""
+runs.downtime, runs.link"""
 """What `run_row` reads, in its order."""
 
 _TAGS = msgspec.json.Decoder(dict[str, str])
@@ -60,6 +60,7 @@ def run_row(values: Sequence[Any]) -> RunRow:
             parked=head[10],
             error=head[11],
             downtime=head[12],
+            link=_link(head[13]),
         ),
         tags=tags,
         ended_at=values[4],
@@ -74,7 +75,8 @@ def run_row(values: Sequence[Any]) -> RunRow:
 
 INSERT_RUN = """INSERT INTO runs (run_id, workflow, created_at, tags, ended_at, parent, parent_ref, forked_from,
 owner, first_tick, document, status, ticks, events, updated_at, idle_since, needs_worker, waiters, waiting_for, kept,
-paused, parked, error, downtime) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+paused, parked, error, downtime, link)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_id) DO NOTHING RETURNING id"""
 
 
@@ -106,6 +108,7 @@ def run_values(row: RunRow) -> tuple[Any, ...]:
         head.parked,
         head.error,
         head.downtime,
+        head.link,
     )
 
 
@@ -120,27 +123,27 @@ def types_of(text: str) -> tuple[str, ...]:
 
 
 def chunk_values(run: int, chunk: Chunk) -> tuple[Any, ...]:
-    """A row of chunks: run, first_tick, ticks, first_cursor, events, checksum, data."""
+    """A row of chunks: run, first_tick, ticks, first_cursor, events, checksum, data, previous."""
     data = chunk.data
-    return run, chunk.first_tick, chunk.ticks, chunk.first_cursor, chunk.events, crc32(data), data
+    return run, chunk.first_tick, chunk.ticks, chunk.first_cursor, chunk.events, crc32(data), data, chunk.previous
 
 
 def chunks_of(run_id: str, rows: Iterable[Sequence[Any]]) -> list[Chunk]:
     """Chunks from those columns without the run; `CorruptRecord` if one is not what was written."""
     return [
-        Chunk(first_tick, ticks, first_cursor, events, _checked(run_id, f"chunk {first_tick}", checksum, data))
-        for first_tick, ticks, first_cursor, events, checksum, data in rows
+        Chunk(tick, ticks, cursor, events, _checked(run_id, f"chunk {tick}", checksum, data), _link(previous))
+        for tick, ticks, cursor, events, checksum, data, previous in rows
     ]
 
 
 def snapshot_values(run: int, snapshot: Snapshot) -> tuple[Any, ...]:
     """A row of snapshots."""
-    return run, snapshot.ticks, crc32(snapshot.data), snapshot.data
+    return run, snapshot.ticks, crc32(snapshot.data), snapshot.data, snapshot.link
 
 
-def snapshot_of(run_id: str, ticks: int, checksum: int, data: Any) -> Snapshot:
+def snapshot_of(run_id: str, ticks: int, checksum: int, data: Any, link: bytes | None) -> Snapshot:
     """A snapshot; `CorruptRecord` if it is not what was written."""
-    return Snapshot(ticks, _checked(run_id, f"the snapshot after {ticks} ticks", checksum, data))
+    return Snapshot(ticks, _checked(run_id, f"the snapshot after {ticks} ticks", checksum, data), _link(link))
 
 
 def mail_of(rows: Iterable[Sequence[Any]]) -> list[Mail]:
@@ -151,6 +154,11 @@ def mail_of(rows: Iterable[Sequence[Any]]) -> list[Mail]:
 def timers_of(rows: Iterable[Sequence[Any]]) -> list[TimerRow]:
     """Timers from (seq, due, purpose)."""
     return [TimerRow(seq, due, purpose) for seq, due, purpose in rows]
+
+
+def _link(value: Any) -> bytes | None:
+    """A link; what is none will not fit anything."""
+    return value if value is None or isinstance(value, bytes) else b""
 
 
 def _checked(run_id: str, place: str, checksum: int, data: Any) -> bytes:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from loom.store.sqlite.blocks import Many
 
 ADD_CHUNKS = Many(
-    """INSERT INTO chunks (run, first_tick, ticks, first_cursor, events, checksum, data)
-    SELECT column1, column2, column3, column4, column5, column6, column7 FROM (VALUES {rows}) WHERE column1 NOTNULL""",
-    7,
+    """INSERT INTO chunks (run, first_tick, ticks, first_cursor, events, checksum, data, previous)
+    SELECT column1, column2, column3, column4, column5, column6, column7, column8 FROM (VALUES {rows})
+    WHERE column1 NOTNULL""",
+    8,
 )
 SET_SNAPSHOTS = Many(
-    """INSERT OR REPLACE INTO snapshots (run, ticks, checksum, data)
-    SELECT column1, column2, column3, column4 FROM (VALUES {rows}) WHERE column1 NOTNULL""",
-    4,
+    """INSERT OR REPLACE INTO snapshots (run, ticks, checksum, data, link)
+    SELECT column1, column2, column3, column4, column5 FROM (VALUES {rows}) WHERE column1 NOTNULL""",
+    5,
 )
 SET_TIMERS = Many(
     """INSERT OR REPLACE INTO timers (run, seq, due, purpose)

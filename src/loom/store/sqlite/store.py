@@ -20,6 +20,7 @@ from loom.store.sqlite.connection import (
     Sqlite3Connection,
     check_place,
     check_present,
+    make_private,
     open_reader,
     open_writer,
     patiently,
@@ -104,6 +105,8 @@ class SqliteStore:
         if self._watcher is not None:
             # It was open before, so it must not begin anew with an empty file.
             check_present(self.path)
+        else:
+            make_private(self.path)
         connection = patiently(partial(open_writer, self._connect, self.path), self._patience)
         try:
             patiently(partial(upgrade, connection, self.path, allowed=self._upgrade), self._patience)
@@ -158,6 +161,7 @@ class SqliteStore:
         try:
             member = await writer.submit(partial(ownership.join, name=name, now=self._now()))
         except BaseException:
+            self._fence = None
             self._lock.release()
             raise
         self._fence = member.fence

@@ -189,3 +189,15 @@ async def test_second_workflow_may_come_later() -> None:
 def test_register_takes_workflows_only() -> None:
     with pytest.raises(TypeError, match="takes a workflow, not str"):
         loom.connect("memory://").register("shop.py:Order")  # type: ignore[arg-type]
+
+
+async def test_an_engine_that_lost_its_lease_joins_again_on_sqlite(tmp_path: Path) -> None:
+    """Its lock is its own: the process is not in its own way."""
+    async with loom.connect(f"sqlite:///{tmp_path / 'runs.db'}") as runtime:
+        runtime.register(Ask(timeout=None), name="ask")
+        await runtime.start("ask", run_id="w")
+        runtime._lease_lost()
+        async with asyncio.timeout(20):
+            await runtime.ready()
+            await runtime.send_event("w", Word(text="back"))
+            assert await (await runtime.handler("w")) == "back"

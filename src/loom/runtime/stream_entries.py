@@ -1,13 +1,11 @@
-"""What stands on a run's stream, as readers over HTTP get it: envelopes, entries of `/v1`, lines of JSON.
+"""What stands on a run's stream, as readers get it: envelopes, entries of `/v1`, lines of JSON.
 
 A reader gets an event even where its class is not at hand: then its fields are those that were stored. May import
-loom.core, loom.effects and loom.steps.
+loom.core, loom.effects, loom.steps and loom.runtime.plain.
 """
 
 from __future__ import annotations
 
-import json
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import to_json
@@ -15,6 +13,7 @@ from pydantic_core import to_json
 from loom.core.records import EventRecord
 from loom.effects.convert import published_event
 from loom.effects.flow_result import FlowResult
+from loom.runtime.plain import fields_of, iso
 from loom.steps.events import Event, StopEvent
 from loom.steps.registry import kind_of, wire_name
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from loom.core.records import EventKind
     from loom.core.reports import Published
     from loom.effects.stored import StoredBodies
+    from loom.runtime.shapes import Envelope, StreamEntry
 
 _EVENT = wire_name(Event)
 _LINE_ENDS = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
@@ -80,17 +80,11 @@ def _named(kind: EventKind, value: dict[str, Any]) -> Shown:
 
 def _stored_fields(record: EventRecord) -> dict[str, Any]:
     """The fields of an event as they are stored; the text itself, where a serializer of its own wrote it."""
-    try:
-        stored = json.loads(record.body)
-    except (TypeError, ValueError, RecursionError):
-        return {"stored": str(record.body)}
-    if not isinstance(stored, dict):
-        return {"stored": stored}
-    fields = stored.get("value")
-    return fields if isinstance(fields, dict) else stored
+    fields = fields_of(record)
+    return fields if isinstance(fields, dict) else {"stored": fields}
 
 
-def envelope(event: Shown, *, qualified_name: bool = True) -> dict[str, Any]:
+def envelope(event: Shown, *, qualified_name: bool = True) -> Envelope:
     """An event on the compatible routes: all four keys always."""
     return {
         "value": event.value,
@@ -100,13 +94,12 @@ def envelope(event: Shown, *, qualified_name: bool = True) -> dict[str, Any]:
     }
 
 
-def entry(event: Shown, seq: int, at: float) -> dict[str, Any]:
+def entry(event: Shown, seq: int, at: float) -> StreamEntry:
     """An event on the stream of `/v1`."""
-    moment = datetime.fromtimestamp(at, tz=UTC).isoformat()
-    return {"seq": seq, "at": moment, "type": event.type, "types": event.types, "value": event.value}
+    return {"seq": seq, "at": iso(at), "type": event.type, "types": event.types, "value": event.value}
 
 
-def one_line(value: dict[str, Any]) -> bytes:
+def one_line(value: Envelope | StreamEntry) -> bytes:
     """JSON without anything in it that a reader could take for the end of a line."""
     line = to_json(value, inf_nan_mode="null")
     for character, written in _LINE_ENDS:

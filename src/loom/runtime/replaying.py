@@ -1,24 +1,32 @@
-"""Whether the journal of a run, reduced again from its beginning, gives what is stored. For `loom workflow replay`.
+"""Whether the journal of a run, reduced again from its beginning, gives what is stored.
 
-May import loom.core, loom.runtime and loom.store.
+May import loom.core, loom.store and the rest of loom.runtime.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loom.cli.describe import published_words
 from loom.core.commands import CommandPublishEvent
 from loom.core.draft import Draft
+from loom.core.records import EventRecord
 from loom.core.reduce import transition
 from loom.core.state import BrokerState
-from loom.runtime.code import planner_for
+from loom.runtime.code import planner_for, program_in
 from loom.runtime.durable.heads import HeadWriter
+from loom.runtime.masking import shown_published
+from loom.runtime.plain import fields_of, plain
 from loom.store import codec
+from loom.store.errors import BrokenJournal, RunNotFound
 
 if TYPE_CHECKING:
     from loom.core.draft import FieldReader
     from loom.core.reports import Published
+    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.shapes import Replay
+    from loom.store.chain import Links
     from loom.store.records import Chunk, RunHead, StoredRun
 
 _COMPARED = ("status", "ticks", "events", "idle_since", "kept", "paused", "error")
@@ -35,6 +43,33 @@ class Replayed(NamedTuple):
     """After how many ticks the stored snapshot was made, if there is one to compare with."""
     differences: list[str]
     state: BrokerState
+
+
+async def replay_view(runtime: DurableRuntime, run_id: str) -> Replay:
+    """What a replay of a stored run has found, as plain data. A long journal takes a while: others go on meanwhile."""
+    stored = await runtime.store.export(run_id)
+    if stored is None:
+        raise RunNotFound(run_id)
+    found = await asyncio.to_thread(replayed, stored, runtime.convert_of(stored.row).field)
+    differences = [*_broken_links(stored, runtime.links), *found.differences]
+    return {
+        "run_id": run_id,
+        "replay": "different" if differences else "same",
+        "first_tick": found.first_tick,
+        "ticks": found.ticks,
+        "events": found.events,
+        "snapshot": found.snapshot,
+        "differences": differences,
+    }
+
+
+def _broken_links(stored: StoredRun, links: Links) -> list[str]:
+    """A journal that replays well may still be another one than was written."""
+    try:
+        links.check(stored)
+    except BrokenJournal as error:
+        return [str(error)]
+    return []
 
 
 def replayed(stored: StoredRun, read_field: FieldReader) -> Replayed:
@@ -58,12 +93,14 @@ def replayed(stored: StoredRun, read_field: FieldReader) -> Replayed:
 def _reduce_chunk(run_id: str, chunk: Chunk, draft: Draft, saved: BrokerState | None) -> list[str]:
     differences: list[str] = []
     made: list[Published] = []
+    program = program_in(draft.planner)
     whole = draft.ticks == chunk.first_tick
     if draft.ticks < chunk.first_tick:
         return [f"The journal lacks the ticks {draft.ticks} to {chunk.first_tick - 1}."]
     for tick in codec.decode_ticks(run_id, chunk)[draft.ticks - chunk.first_tick :]:
         transition(draft, tick)
-        made += [command.event for command in draft.commands if isinstance(command, CommandPublishEvent)]
+        published = [command.event for command in draft.commands if isinstance(command, CommandPublishEvent)]
+        made += [shown_published(program, event) for event in published]
         draft.commands = []
         if saved is not None and draft.ticks == saved.ticks:
             differences += _other_state(draft.freeze(), saved)
@@ -80,11 +117,25 @@ def _other_state(made: BrokerState, saved: BrokerState) -> list[str]:
 def _other_events(chunk: Chunk, made: list[Published], stored: list[Published]) -> list[str]:
     for cursor, (new, old) in enumerate(zip(made, stored, strict=False), chunk.first_cursor):
         if new != old:
-            return [f"Event {cursor} is stored as: {published_words(old)}; replay gives: {published_words(new)}."]
+            return [f"Event {cursor} is stored as: {_words(old)}; replay gives: {_words(new)}."]
     if len(made) != len(stored):
         where = f"the ticks {chunk.first_tick} to {chunk.first_tick + chunk.ticks - 1}"
         return [f"Of {where} {len(stored)} events are stored; replay gives {len(made)}."]
     return []
+
+
+def _words(published: Published) -> str:
+    """What stands on the stream, in one line. Of a flow's records only what they are: they may hold what is secure."""
+    if not isinstance(published, EventRecord):
+        return f"{type(published).__name__}({_listed(plain(published))})"
+    name = published.kind.label or published.kind.name
+    return f"{name}({_listed(fields_of(published))})" if isinstance(published.body, str) else name
+
+
+def _listed(fields: Any) -> str:
+    if not isinstance(fields, dict):
+        return str(fields)
+    return ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in fields.items())
 
 
 def _other_fields(stored: StoredRun, state: BrokerState) -> list[str]:

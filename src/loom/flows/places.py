@@ -1,6 +1,6 @@
-"""Where things stand in the text of a document: from a JSON path to a line and a column.
+"""Where things stand in a document: from a path to a line and a column of its text, and to a JSON Pointer.
 
-May import `loom.flows` for the spelling of paths. Only asked when there is a problem to tell, so it need not be fast.
+Pure. Only asked when there is a problem to tell, so it need not be fast.
 """
 
 from __future__ import annotations
@@ -12,6 +12,19 @@ from loom.flows.diagnostics import at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+_PART = re.compile(r"\.?(?P<name>[A-Za-z_$][\w$]*)|\[(?P<index>[0-9]+)\]|\['(?P<quoted>(?:[^']|'')*)'\]")
+
+
+def pointer_of(path: str) -> str:
+    """A path of a problem, such as `actions['a b'].inputs[0]`, as a JSON Pointer."""
+    parts: list[str] = []
+    position = 0
+    while found := _PART.match(path, position):
+        parts.append(found["name"] or found["index"] or (found["quoted"] or "").replace("''", "'"))
+        position = found.end()
+    return "".join(f"/{part.replace('~', '~0').replace('/', '~1')}" for part in parts)
 
 
 class Spot(NamedTuple):

@@ -1,6 +1,6 @@
 """A flow in the languages that draw graphs: Mermaid, which Markdown viewers draw, and DOT of Graphviz.
 
-May import loom.flows and the graph beside it.
+Pure.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from loom.cli.flow_graph import arrows_of, boxes_of, label_of, triggers_of
+from loom.flows.graph import arrows_of, boxes_of, label_of, triggers_of
 from loom.flows.nodes.foreach import Foreach
 from loom.flows.nodes.loops import Loop
 

@@ -1,4 +1,4 @@
-"""A flow as a picture: Mermaid, DOT, an outline, or data. May import loom.flows.
+"""A flow as a graph: what stands in what, and what runs after what; as data and as an outline. Pure.
 
 Containers are boxes around their actions, with a box of its own for each branch. An arrow is a `runAfter`; it says so
 if it asks for anything else than success.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loom.cli.flow_words import type_words
 from loom.flows.nodes.branches import If, Switch
 from loom.flows.nodes.foreach import Foreach
 from loom.flows.nodes.loops import Loop
 from loom.flows.program import STATUS_BITS, SUCCEEDED
+from loom.flows.schemas_table import spelt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +36,12 @@ class Arrow(NamedTuple):
     source: int
     target: int
     label: str
+
+
+def type_words(kind: str) -> str:
+    """A type as people write it in Loom's dialect."""
+    name = spelt(kind)
+    return name[:1].lower() + name[1:]
 
 
 def boxes_of(program: Program, node: Node) -> list[Box]:
@@ -141,3 +147,23 @@ def to_data(program: Program) -> dict[str, Any]:
     ]
     triggers = [{"name": trigger.name, "type": trigger.type} for trigger in program.triggers]
     return {"name": program.name, "digest": program.digest, "triggers": triggers, "nodes": nodes, "edges": edges}
+
+
+def to_graph(program: Program) -> dict[str, Any]:
+    """The same with the keys of a graph of Python steps, `id`, `label` and `node_type`; triggers are nodes too."""
+    data = to_data(program)
+    triggers = [
+        {"id": f"trigger:{trigger['name']}", "label": trigger["name"], "node_type": "trigger", "type": trigger["type"]}
+        for trigger in data["triggers"]
+    ]
+    actions = [{"id": node["name"], "label": node["name"], "node_type": "action", **node} for node in data["nodes"]]
+    names = [node.name for node in program.nodes]
+    edges = [
+        {
+            "source": names[arrow.source] if arrow.source >= 0 else triggers[-1 - arrow.source]["id"],
+            "target": names[arrow.target],
+            "label": arrow.label or None,
+        }
+        for arrow in arrows_of(program)
+    ]
+    return {"name": program.name, "nodes": [*triggers, *actions], "edges": edges}

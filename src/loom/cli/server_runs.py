@@ -1,0 +1,212 @@
+"""The runs of a server, for commands. May import loom.client, and nothing that runs workflows: it must start fast."""
+
+from __future__ import annotations
+
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import msgspec
+
+from loom.cli.given import given_to_flow
+from loom.cli.problems import WrongUse
+from loom.cli.server_problems import told_as_problem
+from loom.cli.shown import seconds_of
+from loom.client.connection import Client
+from loom.client.errors import ClientError
+from loom.client.retries import Retries
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from loom.cli.sources import Data, Runs
+
+_RETRIES = Retries(attempts=3, patience=5.0)
+"""Somebody sits and waits: a command gives up sooner than a program, but a stream that it follows goes on."""
+_PAGE = 100
+"""How much a server gives at once, if it is not told otherwise."""
+_INTERNAL = "InternalDispatchEvent"
+_ENDED = ("completed", "failed", "cancelled")
+
+
+@asynccontextmanager
+async def server_runs(url: str, api_key: str | None) -> AsyncIterator[Runs]:
+    """The runs of a server, as far as the key goes."""
+    try:
+        client = Client(url, api_key, retries=_RETRIES)
+    except ValueError as error:
+        raise WrongUse(str(error)) from error
+    async with client:
+        yield ServerRuns(client)
+
+
+class ServerRuns:
+    """See `Runs`. Each call returns once the server has stored what was asked."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    async def list(self, filters: Data, limit: int) -> Sequence[Data]:
+        """See `Runs`."""
+        renamed = {"parent": "parent_id", "tags": "tag"}
+        params = {renamed.get(name, name): value for name, value in filters.items() if value not in (None, {})}
+        if filters.get("tags"):
+            params["tag"] = [f"{name}={value}" for name, value in filters["tags"].items()]
+        found: list[Data] = []
+        async for run in self._pages("/v1/runs", {**params, "limit": limit if limit < _PAGE else None}):
+            found.append(run)
+            if len(found) == limit:
+                break
+        return found
+
+    async def get(self, run_id: str) -> dict[str, Any]:
+        """See `Runs`."""
+        return await self._read(_run(run_id))
+
+    async def state(self, run_id: str, tick: int | None) -> dict[str, Any]:
+        """See `Runs`."""
+        with told_as_problem():
+            return await self._read(f"{_run(run_id)}/state", tick=tick)
+
+    async def events(self, run_id: str, after: int, *, internal: bool, follow: bool) -> AsyncIterator[Data]:
+        """See `Runs`. To know when the last event of now has come, internal ones are read too, and left out here."""
+        run = await self.get(run_id)
+        last = None if follow else run["cursor"]
+        if last is not None and last <= after:
+            return
+        async with aclosing(self._client.stream(run_id, after=after, internal=True)) as stream:
+            async for event in stream:
+                if internal or _INTERNAL not in (event.types or ()):
+                    yield msgspec.to_builtins(event)
+                if last is not None and event.seq >= last:
+                    return
+
+    async def history(self, run_id: str, start: int) -> AsyncIterator[Data]:
+        """See `Runs`."""
+        async for found in self._pages(f"{_run(run_id)}/history", {"after": start - 1}):
+            yield found
+
+    async def replay(self, run_id: str) -> dict[str, Any]:
+        """See `Runs`."""
+        return await self._read(f"{_run(run_id)}/replay")
+
+    # -- acting -------------------------------------------------------------------------------------------------------
+
+    async def start(self, workflow: str, given: Data, run_id: str | None, tags: Mapping[str, str]) -> dict[str, Any]:
+        """See `Runs`."""
+        flow = given_to_flow(given)
+        if "headers" in flow:
+            raise WrongUse("A run on a server begins without headers: use `POST /v1/definitions/{name}/invoke`.")
+        run = await self._client.start(
+            workflow,
+            flow.get("body"),
+            run_id=run_id,
+            parameters=flow.get("parameters"),
+            variables=flow.get("variables"),
+            tags=tags or None,
+        )
+        return {"run_id": run.run_id, "workflow": workflow}
+
+    async def send(self, run_id: str, event: str, value: Any, aim: Mapping[str, str | None]) -> dict[str, Any]:
+        """See `Runs`."""
+        body = {"type": event, "value": value, **{name: given for name, given in aim.items() if given is not None}}
+        with told_as_problem("/type"):
+            sent = await self._client.request("POST", f"{_run(run_id)}/events", body)
+        return {"delivered": sent["delivered"], "duplicate": sent["duplicate"]}
+
+    async def ask(self, run_id: str, what: str) -> None:
+        """See `Runs`."""
+        await self._client.request("POST", f"{_run(run_id)}/{what}")
+
+    async def fork(self, run_id: str, tick: int, fork_id: str | None) -> str:
+        """See `Runs`."""
+        with told_as_problem("/tick"):
+            body = {"tick": tick, "run_id": fork_id}
+            return str((await self._client.request("POST", f"{_run(run_id)}/fork", body))["run_id"])
+
+    async def purge(self, run_id: str | None, ended_before: float | None) -> int:
+        """See `Runs`. The server deletes child runs with their parents, so some may be gone when their turn comes."""
+        if run_id is not None:
+            path, gone = _run(run_id), 1 + await self._below(run_id)
+            await self._client.request("DELETE", path)
+            return gone
+        old = [
+            run["run_id"]
+            async for run in self._pages("/v1/runs", {"status": _ENDED})
+            if seconds_of(run["completed_at"]) < (ended_before or 0.0)
+        ]
+        gone = 0
+        for each in old:
+            try:
+                await self._client.request("DELETE", _run(each))
+            except ClientError as error:
+                if error.code == "run-active":
+                    continue  # a run that it has started goes on, and is not left without its parent
+                if error.code != "run-not-found":
+                    raise
+            gone += 1
+        return gone
+
+    async def _below(self, run_id: str) -> int:
+        """How many runs a run has started, and those in turn."""
+        found = 0
+        async for child in self._pages("/v1/runs", {"parent_id": run_id}):
+            found += 1 + await self._below(child["run_id"])
+        return found
+
+    # -- schedules ----------------------------------------------------------------------------------------------------
+
+    async def schedule(self, name: str, workflow: str, given: Data) -> dict[str, Any]:
+        """See `Runs`."""
+        body = {"name": name, "workflow": workflow, **{key: value for key, value in given.items() if value is not None}}
+        found: dict[str, Any] = await self._client.request("POST", "/v1/schedules", body)
+        return found
+
+    async def schedules(self) -> Sequence[Data]:
+        """See `Runs`."""
+        return [found async for found in self._pages("/v1/schedules", {})]
+
+    async def get_schedule(self, name: str) -> dict[str, Any]:
+        """See `Runs`."""
+        return await self._read(_schedule(name))
+
+    async def unschedule(self, name: str) -> None:
+        """See `Runs`."""
+        await self._client.request("DELETE", _schedule(name))
+
+    async def ask_schedule(self, name: str, what: str) -> str:
+        """See `Runs`."""
+        found = await self._client.request("POST", f"{_schedule(name)}/{what}")
+        return str(found["run_id"])
+
+    # -- shared -------------------------------------------------------------------------------------------------------
+
+    async def _read(self, path: str, **params: Any) -> dict[str, Any]:
+        found: dict[str, Any] = await self._client.request("GET", path, params=params)
+        return found
+
+    async def _pages(self, path: str, params: Data) -> AsyncIterator[Data]:
+        cursor: str | None = None
+        while True:
+            page = await self._read(path, **params, cursor=cursor)
+            for item in page["items"]:
+                yield item
+            if (cursor := page["next_cursor"]) is None:
+                return
+
+
+def _run(run_id: str) -> str:
+    return f"/v1/runs/{_segment(run_id)}"
+
+
+def _schedule(name: str) -> str:
+    return f"/v1/schedules/{_segment(name)}"
+
+
+def _segment(name: str) -> str:
+    """A name as one part of a path, so that no name can lead elsewhere."""
+    if name in ("", ".", ".."):
+        raise WrongUse(f"{name!r} is no name.")
+    return quote(name, safe="")

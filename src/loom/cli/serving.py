@@ -1,0 +1,202 @@
+"""`loom serve`: workflows as a service that can be left running. Other rooms are imported inside commands."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from loom.cli.engine import work_options
+from loom.cli.options import duration
+
+if TYPE_CHECKING:
+    import asyncio
+    import socket
+    from collections.abc import Coroutine, Iterator, Mapping, Sequence
+
+    from starlette.applications import Starlette
+
+    from loom.server.settings import ServerSettings
+    from loom.steps.workflow import Workflow
+
+_SIZE = re.compile(r"(\d+)\s*([kKmM]?)(?:i?[bB])?")
+_BYTES = {"": 1, "k": 1024, "m": 1024 * 1024}
+_SHOWN = 10
+"""So many workflows are named when a server begins."""
+
+
+def size(text: str) -> int:
+    """The bytes that `65536`, `64k` or `4M` mean."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or not int(found[1]):
+        raise click.BadParameter(f"{text!r} is not a size: use bytes, or a unit as in 64k, 4M.")
+    return int(found[1]) * _BYTES[found[2].lower()]
+
+
+@click.command()
+@click.argument("targets", metavar="[TARGET]...", nargs=-1)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="The port; 0 is any free one."
+)
+@click.option("--require-key", is_flag=True, help="Ask for a key though none was made yet.")
+@click.option(
+    "--allowed-host", "hosts", metavar="NAME", multiple=True, help="A name that the server goes by. May be repeated."
+)
+@click.option(
+    "--origin", "origins", metavar="URL", multiple=True, help="Let web pages of an origin in. May be repeated."
+)
+@click.option("--max-body", metavar="SIZE", type=size, default="1M", show_default=True, help="The largest request.")
+@click.option("--rate", metavar="N", type=click.FloatRange(min=0, min_open=True), help="Requests per second and key.")
+@click.option(
+    "--heartbeat",
+    metavar="TIME",
+    type=duration,
+    default="25s",
+    show_default=True,
+    help="Streams say so often that they are alive.",
+)
+@click.option(
+    "--drain",
+    metavar="TIME",
+    type=duration,
+    default="10s",
+    show_default=True,
+    help="When it stops, let requests finish for so long.",
+)
+@click.option(
+    "--callback-url",
+    metavar="URL",
+    envvar="LOOM_CALLBACK_URL",
+    show_envvar=True,
+    help="Where services reach this server that call back; its own address without.",
+)
+@work_options
+def serve(
+    targets: Sequence[str],
+    handlers: Sequence[str],
+    max_iterations: int | None,
+    max_duration: float | None,
+    **given: Any,
+) -> None:
+    """Serve workflows over HTTP until SIGTERM or SIGINT, and work on their runs.
+
+    TARGET is module:name or file.py:name, where name is a workflow class or an instance of one; or a .json or .yaml
+    file of a flow, or a folder of them. Each is served under that name, a flow under that of its file (workflow.json:
+    of its folder), or under NAME with NAME=TARGET. Without a TARGET, only what is stored is served.
+
+    Without a key only this machine may ask: `loom keys create` makes one. A server that stops finishes its requests and
+    breaks its streams; a second signal ends it at once. Unfinished runs stay in the store and go on with the next one.
+    """
+    from loom.cli.engine import loaded
+
+    with server_extra():
+        settings = _server_settings(given)
+    _run(_serve(loaded(targets, handlers, max_iterations, max_duration), settings, given))
+
+
+@contextmanager
+def server_extra() -> Iterator[None]:
+    """Tell how to install what the server is made of, where it is missing."""
+    from loom.cli.problems import Problem
+
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
+            raise
+        raise Problem("The server is an extra: pip install 'loom-workflows[server]'") from error
+
+
+def _server_settings(given: Mapping[str, Any]) -> ServerSettings:
+    import loom.server.serving  # noqa: F401 - what is missing is told before anything else
+    from loom.cli.problems import WrongUse
+    from loom.server.settings import ServerSettings
+
+    names = ("require_key", "hosts", "origins", "max_body", "rate", "heartbeat", "drain")
+    try:
+        return ServerSettings(**{name: given[name] for name in names})
+    except ValueError as error:
+        raise WrongUse(str(error)) from error
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    """Do the work in the event loop that serves best; what goes wrong is told in one line."""
+    import asyncio
+
+    from loom.cli.problems import Problem, WrongUse, told
+    from loom.server.listening import CannotListen, NeedsKey
+    from loom.server.serving import loop_factory
+
+    try:
+        with told(), asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(work)
+    except NeedsKey as error:
+        raise WrongUse(str(error)) from error
+    except CannotListen as error:
+        raise Problem(str(error)) from error
+
+
+async def _serve(named: dict[str, Workflow], settings: ServerSettings, given: Mapping[str, Any]) -> None:
+    """Be at the address, then open the store, then work: what is in the way is told before a run is touched."""
+    from loom.cli.session import opened, store_at
+    from loom.cli.working import Bodies, Logs, stop_on_signals, work_for
+    from loom.server.app import create_app
+    from loom.server.listening import bind, check_keys
+
+    stopped, bodies = stop_on_signals(), Bodies()
+    with ExitStack() as at_end:
+        sockets = [at_end.enter_context(bound) for bound in await bind(given["host"], given["port"])]
+        async with opened(store_at(given["store"], upgrade=True), **_runtime_settings(given, sockets[0])) as runtime:
+            app = create_app(runtime, settings)
+            await check_keys(sockets, app.state.server)
+            await work_for(runtime, named)
+            at_end.enter_context(Logs(given["log_level"], given["log_format"]).written())
+            await _until_stopped(app, sockets, stopped, given["store"])
+    click.echo("Stopped. Unfinished runs are in the store.", err=True)
+    bodies.end()
+
+
+def _runtime_settings(given: Mapping[str, Any], bound: socket.socket) -> dict[str, Any]:
+    from loom.cli.engine import allowed_hosts
+    from loom.server.auth import is_loopback
+    from loom.server.listening import url_of
+
+    own = url_of(bound) if is_loopback(bound.getsockname()[0]) else None  # 0.0.0.0 is no address to call back at
+    return {
+        **{name: given[name] for name in ("name", "idle_timeout", "max_in_memory", "retention")},
+        "definitions": True,
+        "callback_url": given["callback_url"] or own,
+        **allowed_hosts(given["allow_hosts"]),
+    }
+
+
+async def _until_stopped(app: Starlette, sockets: list[socket.socket], stopped: asyncio.Event, store: str) -> None:
+    from loom.cli.session import safe_url
+    from loom.server.compat_workflows import offered
+    from loom.server.serving import serving
+
+    shared = app.state.server
+    async with serving(app, sockets) as server:
+        names = offered(shared.runtime)
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        what = ", ".join(names[:_SHOWN]) + more or "no workflows yet"
+        who = "A key is asked for." if await shared.keys.required() else "No key yet: only this machine may ask."
+        click.echo(f"Serving {what} from {safe_url(store)} at {server.url}. {who} Stop with Ctrl-C.", err=True)
+        await stopped.wait()
+        _end_at_next_signal()
+        click.echo("Stopping. Once more to stop at once.", err=True)
+
+
+def _end_at_next_signal() -> None:
+    """Leave signals to the system again: everything is stored, so that it may end this process at any time."""
+    import asyncio
+    import signal
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with suppress(NotImplementedError):  # event loops on Windows have none
+            loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_DFL)

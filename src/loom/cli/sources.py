@@ -1,0 +1,180 @@
+"""Where a command finds runs: in a store, or on a server. Commands know only what `Runs` says.
+
+Everything in it is plain data in the form of the HTTP API, which is also what `--json` prints. May import click;
+the two sources themselves are imported when one is needed.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from loom.cli.options import store_option
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+
+    from loom.cli.options import Decorated
+    from loom.flows.limits import Limits
+
+    Data = Mapping[str, Any]
+    """A run, an event, a schedule: what the HTTP API has under one name."""
+
+T = TypeVar("T")
+
+
+class Source(NamedTuple):
+    """What the options of a command say about where the runs are."""
+
+    store: str
+    url: str | None = None
+    """The server that is asked, instead of a store."""
+    api_key: str | None = None
+
+    def store_for(self, what: str) -> str:
+        """The store, for a command that cannot do without."""
+        if self.url is not None:
+            from loom.cli.problems import WrongUse
+
+            raise WrongUse(f"{what} needs the store itself: use --store, not a server ({self.url}).")
+        return self.store
+
+
+class Runs(Protocol):
+    """Runs and schedules, wherever they are. Times are texts in ISO 8601, in UTC."""
+
+    async def list(self, filters: Data, limit: int) -> Sequence[Data]:
+        """So many runs that pass the filters, newest first."""
+        ...
+
+    async def get(self, run_id: str) -> Data:
+        """A run as it is now."""
+        ...
+
+    async def state(self, run_id: str, tick: int | None) -> Data:
+        """What a run does, waits for and keeps: now, or after a tick."""
+        ...
+
+    def events(self, run_id: str, after: int, *, internal: bool, follow: bool) -> AsyncIterator[Data]:
+        """The stream of a run behind a cursor: to the last event of now, or to the end of the run."""
+        ...
+
+    def history(self, run_id: str, start: int) -> AsyncIterator[Data]:
+        """The ticks of a run from a number on."""
+        ...
+
+    async def replay(self, run_id: str) -> Data:
+        """Whether the ticks of a run give what is stored."""
+        ...
+
+    async def start(self, workflow: str, given: Data, run_id: str | None, tags: Mapping[str, str]) -> Data:
+        """Start a run with what the options of a command say."""
+        ...
+
+    async def send(self, run_id: str, event: str, value: Any, aim: Mapping[str, str | None]) -> Data:
+        """Send a run an event by the name of its type. `aim` has `step`, `waiter_id` and `event_id`."""
+        ...
+
+    async def ask(self, run_id: str, what: str) -> None:
+        """Cancel, pause, resume or retry a run."""
+        ...
+
+    async def fork(self, run_id: str, tick: int, fork_id: str | None) -> str:
+        """Make a run that goes on from a past tick of another one; its id."""
+        ...
+
+    async def purge(self, run_id: str | None, ended_before: float | None) -> int:
+        """Delete an ended run, or all that ended before a time; how many there were."""
+        ...
+
+    async def schedule(self, name: str, workflow: str, given: Data) -> Data:
+        """Start runs again and again."""
+        ...
+
+    async def schedules(self) -> Sequence[Data]:
+        """All schedules, by their names."""
+        ...
+
+    async def get_schedule(self, name: str) -> Data:
+        """A schedule as it is now."""
+        ...
+
+    async def unschedule(self, name: str) -> None:
+        """End a schedule."""
+        ...
+
+    async def ask_schedule(self, name: str, what: str) -> str:
+        """Pause or resume a schedule; the id of the run that it is."""
+        ...
+
+
+def source_options(command: Decorated) -> Decorated:
+    """`--store`, `--url` and `--api-key`, which the command gets as one `source`."""
+
+    @functools.wraps(command)
+    def merged(*args: Any, store: str, url: str | None, api_key: str | None, **rest: Any) -> Any:
+        return command(*args, source=_chosen(store, url, api_key), **rest)
+
+    key = click.option(
+        "--api-key",
+        metavar="KEY",
+        envvar="LOOM_API_KEY",
+        show_envvar=True,
+        help="A key of the server. Other users of this machine can see arguments: rather set the variable.",
+    )
+    address = click.option(
+        "--url",
+        metavar="URL",
+        envvar="LOOM_URL",
+        show_envvar=True,
+        help="Ask a server instead of a store, as in http://127.0.0.1:8000.",
+    )
+    found: Decorated = store_option(address(key(merged)))  # type: ignore[assignment]
+    return found
+
+
+def _chosen(store: str, url: str | None, api_key: str | None) -> Source:
+    """What is said on the command line wins over the environment, and there a server over a store."""
+    context = click.get_current_context()
+    said = {name for name in ("store", "url") if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    if said == {"store", "url"}:
+        raise click.UsageError("--store and --url exclude each other: the runs are in a store, or on a server.")
+    return Source(store, None if "store" in said else url or None, api_key or None)
+
+
+def perform(
+    source: Source,
+    work: Callable[[Runs], Awaitable[T]],
+    targets: Sequence[str] = (),
+    limits: Limits | None = None,
+) -> T:
+    """Do the work of a command with the runs of its source. What goes wrong there is told in one line."""
+    import asyncio
+
+    from loom.cli.problems import WrongUse
+
+    opening: AbstractAsyncContextManager[Runs]
+    telling: AbstractContextManager[None]
+    if source.url is not None:
+        from loom.cli.server_problems import told_by_server
+        from loom.cli.server_runs import server_runs
+
+        if targets:
+            raise WrongUse("A server has the code of its workflows: --target is for stores.")
+        opening, telling = server_runs(source.url, source.api_key), told_by_server()
+    else:
+        from loom.cli.problems import told
+        from loom.cli.store_runs import store_runs
+
+        opening, telling = store_runs(source.store, targets, limits), told()
+
+    async def done() -> T:
+        async with opening as runs:
+            return await work(runs)
+
+    with telling:
+        return asyncio.run(done())

@@ -1,0 +1,172 @@
+"""The runs of a store, for commands: beside a running engine, never as one. May import every room below."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from loom.cli.problems import Problem, WrongUse
+from loom.cli.session import client
+from loom.cli.store_rows import found_rows
+from loom.flows.records import MASK
+from loom.runtime.plain import iso
+from loom.runtime.views import masking_for, run_view, state_view, tick_view
+from loom.store import codec
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from loom.cli.sources import Data, Runs
+    from loom.core.reports import Published
+    from loom.flows.limits import Limits
+    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.schedules import ScheduleInfo
+
+_CHUNKS = 64
+_POLL_S = 0.2
+
+
+@asynccontextmanager
+async def store_runs(url: str, targets: Sequence[str], limits: Limits | None) -> AsyncIterator[Runs]:
+    """The runs of a store, with the types that targets bring."""
+    async with client(url, targets, limits) as runtime:
+        yield StoreRuns(runtime)
+
+
+class StoreRuns:
+    """See `Runs`. Each call returns once what was asked is in the store."""
+
+    def __init__(self, runtime: DurableRuntime) -> None:
+        self._runtime = runtime
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    async def list(self, filters: Data, limit: int) -> Sequence[Data]:
+        """See `Runs`."""
+        rows = await found_rows(self._runtime.store, filters, limit, self._runtime.now())
+        return [await run_view(self._runtime, row, whole=False) for row in rows]
+
+    async def get(self, run_id: str) -> Data:
+        """See `Runs`."""
+        return await run_view(self._runtime, await self._runtime.row(run_id))
+
+    async def state(self, run_id: str, tick: int | None) -> Data:
+        """See `Runs`."""
+        try:
+            return await state_view(self._runtime, await self._runtime.row(run_id), tick)
+        except ValueError as error:
+            raise Problem(str(error)) from error
+
+    async def events(self, run_id: str, after: int, *, internal: bool, follow: bool) -> AsyncIterator[Data]:
+        """See `Runs`."""
+        from loom.runtime.endings import is_internal
+        from loom.runtime.stream_entries import entry, one_line, shown
+
+        convert = self._runtime.convert_of(await self._runtime.row(run_id))
+        async for cursor, at, published in self._stream(run_id, after + 1, follow):
+            if internal or not is_internal(published):
+                # As a reader over HTTP gets it, for JSON has no form for some numbers.
+                yield json.loads(one_line(entry(shown(published, convert), cursor, at)))
+
+    async def _stream(self, run_id: str, position: int, follow: bool) -> AsyncIterator[tuple[int, float, Published]]:
+        """Cursors, times and what stands there."""
+        from loom.runtime.endings import is_ending
+
+        while True:
+            # The row first: whatever comes after it is found by the next look.
+            row = await self._runtime.row(run_id)
+            chunks = await self._runtime.store.stream(run_id, position, _CHUNKS)
+            for chunk in chunks:
+                at = codec.decode_ticks(run_id, chunk)[-1].at
+                position = max(position, chunk.first_cursor)  # what lies before it may have been pruned
+                for published in codec.decode_published(run_id, chunk)[position - chunk.first_cursor :]:
+                    yield position, at, published
+                    position += 1
+                    if follow and is_ending(published):
+                        return
+            if not chunks:
+                if not follow or row.head.status != "running":
+                    return
+                await asyncio.sleep(_POLL_S)
+
+    async def history(self, run_id: str, start: int) -> AsyncIterator[Data]:
+        """See `Runs`."""
+        masking = await masking_for(self._runtime, await self._runtime.row(run_id))
+        async for found in self._runtime.history(run_id, start=start):
+            yield tick_view(found, masking)
+
+    async def replay(self, run_id: str) -> Data:
+        """See `Runs`."""
+        from loom.runtime.replaying import replay_view
+
+        return await replay_view(self._runtime, run_id)
+
+    # -- acting -------------------------------------------------------------------------------------------------------
+
+    async def start(self, workflow: str, given: Data, run_id: str | None, tags: Mapping[str, str]) -> Data:
+        """See `Runs`."""
+        from loom.cli.starting import begun_by
+
+        inputs = begun_by(self._runtime, workflow, given)
+        handler = await self._runtime.start(workflow, inputs, run_id=run_id, tags=dict(tags))
+        return {"run_id": handler.run_id, "workflow": workflow}
+
+    async def send(self, run_id: str, event: str, value: Any, aim: Mapping[str, str | None]) -> Data:
+        """See `Runs`. The event is in the run's inbox: whoever works on the run says who takes it."""
+        from loom.cli.sending import event_for
+
+        made = await event_for(self._runtime, run_id, event, value)
+        is_new = await self._runtime.send_event(run_id, made, **aim)
+        return {"delivered": "inbox" if is_new else None, "duplicate": not is_new}
+
+    async def ask(self, run_id: str, what: str) -> None:
+        """See `Runs`."""
+        await getattr(self._runtime, what)(run_id)
+
+    async def fork(self, run_id: str, tick: int, fork_id: str | None) -> str:
+        """See `Runs`."""
+        try:
+            return (await self._runtime.fork(run_id, tick=tick, run_id=fork_id)).run_id
+        except ValueError as error:
+            raise Problem(str(error)) from error
+
+    async def purge(self, run_id: str | None, ended_before: float | None) -> int:
+        """See `Runs`."""
+        return await self._runtime.purge(run_id, ended_before=ended_before)
+
+    # -- schedules ----------------------------------------------------------------------------------------------------
+
+    async def schedule(self, name: str, workflow: str, given: Data) -> Data:
+        """See `Runs`."""
+        try:
+            return _schedule(await self._runtime.schedule(name, workflow, **given))
+        except ValueError as error:
+            raise WrongUse(str(error)) from error
+
+    async def schedules(self) -> Sequence[Data]:
+        """See `Runs`."""
+        return [_schedule(found) for found in await self._runtime.schedules()]
+
+    async def get_schedule(self, name: str) -> Data:
+        """See `Runs`."""
+        return _schedule(await self._runtime.get_schedule(name))
+
+    async def unschedule(self, name: str) -> None:
+        """See `Runs`."""
+        await self._runtime.unschedule(name)
+
+    async def ask_schedule(self, name: str, what: str) -> str:
+        """See `Runs`."""
+        run_id = (await self._runtime.get_schedule(name)).run_id
+        await getattr(self._runtime, what)(run_id)
+        return run_id
+
+
+def _schedule(found: ScheduleInfo) -> dict[str, Any]:
+    """A schedule as plain data. Which parameters are secret only the flow knows: none is shown."""
+    fields = {name: getattr(found, name) for name in found.__struct_fields__}
+    times = {name: iso(fields[name].timestamp()) for name in ("next_at", "last_at") if fields[name] is not None}
+    hidden = dict.fromkeys(found.parameters, MASK) if found.parameters else found.parameters
+    return {**fields, **times, "parameters": hidden}

@@ -1,0 +1,37 @@
+"""What `--watch` does: look at runs again and again, and draw what is found in the same place. May import rich."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from loom.cli.shown import console
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from loom.cli.shown import Page
+    from loom.cli.sources import Runs
+
+    Look = Callable[[Runs], Awaitable[tuple[Page, bool]]]
+    """What there is to see, and whether that is the end of it."""
+
+INTERVAL_S = 1.0
+
+
+async def watched(runs: Runs, look: Look) -> None:
+    """Draw what there is until the end of it, or until Ctrl-C. What was last seen stays. Elsewhere, print each look."""
+    from rich.live import Live
+
+    screen = console()
+    # What does not fit is cut, so that it can be drawn over; the last one is shown whole.
+    with Live(console=screen, auto_refresh=False, vertical_overflow="ellipsis") as region:
+        while True:
+            page, is_last = await look(runs)
+            if screen.is_terminal:
+                region.update(page.drawn(), refresh=True)
+            else:
+                page.print()
+            if is_last:
+                return
+            await asyncio.sleep(INTERVAL_S)

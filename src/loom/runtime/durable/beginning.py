@@ -1,0 +1,213 @@
+"""Beginning runs, and the handlers of those that have begun. May import the rest of loom.runtime and what it may."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+import weakref
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from loom.runtime.durable.definitions_stored import DefinitionNotFound
+from loom.runtime.durable.elsewhere import CodeElsewhere
+from loom.runtime.durable.handle import RunHandle
+from loom.runtime.durable.names import check_name, check_tags
+from loom.runtime.durable.schedules import ScheduledRuns
+from loom.runtime.durable.starting import check_same, flow_start, start_spec
+from loom.steps.context import Context
+from loom.steps.errors import WorkflowRuntimeError
+from loom.steps.handler import WorkflowHandler
+from loom.store import codec
+from loom.store.errors import RunExists, StoreUnavailable
+from loom.store.operations import Started, StartRun
+from loom.store.records import RunHead, RunRow, StoredRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loom.core.state import BrokerState
+    from loom.runtime.durable.definitions import Definitions
+    from loom.runtime.durable.registered import Registered
+    from loom.runtime.durable.resident import Resident
+    from loom.runtime.durable.residents import Residents
+    from loom.steps.events import StartEvent
+    from loom.steps.state_store import InMemoryStateStore
+    from loom.steps.workflow import Workflow
+    from loom.store.ports import Store
+
+
+class StartedRuns(ScheduledRuns):
+    """Runs in a store, and how they get there."""
+
+    definitions: Definitions
+    """The flows in the store, and which version of them a run begins with."""
+
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        super().__init__(store, clock)
+        self._residents: Residents | None = None
+        """The runs in memory, where this process works on runs."""
+        self._handles: dict[str, WeakSet[RunHandle]] = {}
+
+    def register(self, workflow: Workflow, name: str | None = None, *, schedules: bool = True) -> None:
+        """Work for a workflow from now on."""
+        raise NotImplementedError
+
+    def resident(self, run_id: str) -> Resident | None:
+        """A run that is in memory here."""
+        return self._residents.runs.get(run_id) if self._residents is not None else None
+
+    # -- starting -----------------------------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        workflow: str,
+        inputs: Any = None,
+        *,
+        run_id: str | None = None,
+        tags: dict[str, str] | None = None,
+        parameters: dict[str, Any] | None = None,
+        variables: dict[str, Any] | None = None,
+        version: int | None = None,
+    ) -> WorkflowHandler:
+        """Begin a run. Returns once it is stored; the same `run_id` with the same input again is the same run.
+
+        The input of a flow is its trigger's body, any JSON value; only flows have parameters, variables and versions.
+        `DefinitionNotFound` if the flow was deleted, or has no such version.
+        """
+        await self.ready()
+        check_name("The name of a workflow", workflow)
+        check_name("A run_id", run_id if run_id is not None else "new")
+        check_tags(tags or {})
+        code = await self._code_for(workflow, version, run_id)
+        if parameters is not None or variables is not None:
+            inputs = flow_start(workflow, code, inputs, parameters or {}, variables or {})
+        spec = start_spec(code, self.convert_for(workflow), inputs)
+        handler = await self._start(workflow, run_id or uuid.uuid4().hex, spec, tags or {}, code)
+        if version is not None:
+            row = await self.row(handler.run_id)
+            if await self.definitions.number_of(workflow, row.document) != version:
+                raise RunExists(handler.run_id, "with another version")
+        return handler
+
+    async def _code_for(self, name: str, version: int | None, run_id: str | None) -> Registered | None:
+        """The code that a run begins with. A start that is repeated finds its run, whatever became of the flow."""
+        try:
+            return await self.definitions.code_for(name, version)
+        except DefinitionNotFound:
+            if run_id is None or await self.store.get(run_id) is None:
+                raise
+            return self.codes.get(name)
+
+    async def _start(
+        self, name: str, run_id: str, spec: codec.StartSpec, tags: dict[str, str], code: Registered | None = None
+    ) -> WorkflowHandler:
+        """Store a run that begins with this, of a version whose code is given or else of the one that is at hand."""
+        code = code if code is not None else self.codes.get(name)
+        residents, now = self._residents, self.now()
+        start = codec.encode_start(spec)
+        here = code is not None and residents is not None and residents.expect(run_id, code)
+        downtime = await self._downtime()
+        document = code.document if code is not None else None
+        operation = StartRun(
+            run_id,
+            name,
+            start,
+            now,
+            tags=tags,
+            owner=residents.fence if here and residents is not None else None,
+            downtime=downtime,
+            document=document,
+        )
+        try:
+            started = await self._submit_start(operation)
+            if started.created and here and residents is not None and code is not None:
+                head = RunHead("running", 0, 0, now, downtime=downtime)
+                digest, text = document if document is not None else (None, None)
+                row = RunRow(run_id, name, now, head, tags=tags, document=digest)
+                residents.begin(StoredRun(row, start, None, (), document=text), code)
+        finally:
+            if here and residents is not None:
+                residents.arrived(run_id)
+        if not started.created:
+            check_same(run_id, started, name, start)
+        return self._handler_for(run_id, name, None)
+
+    async def _submit_start(self, operation: StartRun) -> Started:
+        answer = self.committer.submit(operation)
+        try:
+            started = await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            # Whoever asked has left, but the run will be there, and perhaps ours.
+            if (residents := self._residents) is not None and operation.owner is not None:
+                answer.add_done_callback(lambda _done: residents.wake(operation.run_id))
+            raise
+        except StoreUnavailable as error:
+            if self._residents is not None and error.outcome_unknown:
+                self._residents.stranded.add(operation.run_id)
+            raise
+        assert isinstance(started, Started)
+        return started
+
+    async def handler(self, run_id: str) -> WorkflowHandler:
+        """The handler of a run, whichever process started it."""
+        await self.ready()
+        row = await self.row(run_id)
+        return self._handler_for(run_id, row.workflow, row)
+
+    def _handler_for(self, run_id: str, name: str, row: RunRow | None) -> WorkflowHandler:
+        code = self.codes.get(name)
+        workflow = code.workflow if code is not None else CodeElsewhere(workflow_name=name)
+        handle = RunHandle(self, run_id, workflow, self.convert_for(name), row)
+        self._keep(handle)
+        context: Context[Any] = Context(workflow)
+        context._run = handle
+        return WorkflowHandler(context, handle)
+
+    def _keep(self, handle: RunHandle) -> None:
+        """Handles that somebody holds are told when their run ends here."""
+        handles = self._handles.setdefault(handle.run_id, WeakSet())
+        handles.add(handle)
+        weakref.finalize(handle, self._drop_handles, handle.run_id)
+
+    def _drop_handles(self, run_id: str) -> None:
+        # The set may still count the one that goes: only going through it tells who is left.
+        if not list(self._handles.get(run_id, ())):
+            self._handles.pop(run_id, None)
+
+    async def fork(self, source_id: str, /, *, tick: int, run_id: str | None = None) -> WorkflowHandler:
+        """A new run that goes on from a past tick of another one, as `history` counts them."""
+        await self.ready()
+        fork_id = run_id if run_id is not None else uuid.uuid4().hex
+        check_name("A run_id", fork_id)
+        row = await self._store_fork(source_id, tick, fork_id)
+        return self._handler_for(fork_id, row.workflow, None)
+
+    # -- `workflow.run()` on this runtime -----------------------------------------------------------------------------
+
+    def start_run(
+        self,
+        workflow: Workflow,
+        run_id: str | None,
+        start_event: StartEvent | None,
+        staged: InMemoryStateStore[Any] | None,
+        resumed: BrokerState | None,
+    ) -> RunHandle:
+        """Begin a run of a workflow that was made for this runtime. It is stored soon; its handler waits for that."""
+        if resumed is not None:
+            raise WorkflowRuntimeError("A saved context cannot go on in a store: import the run, or run it in memory.")
+        name = next((code.name for code in self.codes.values() if code.workflow is workflow), None)
+        if name is None:
+            self.register(workflow, schedules=False)
+            name = workflow.workflow_name
+        spec = self.codes[name].start_spec(None, start_event, staged)
+        handle = RunHandle(self, run_id or uuid.uuid4().hex, workflow, self.convert_for(name), None)
+        self._keep(handle)
+        handle.begin_with(self._start_later(name, handle.run_id, spec))
+        return handle
+
+    async def _start_later(self, name: str, run_id: str, spec: codec.StartSpec) -> None:
+        await self.ready()
+        await self._start(name, run_id, spec, {})
+
+    def track_workflow(self, workflow: Workflow) -> None:
+        """A workflow was made that will use this runtime: it is registered with its first run."""

@@ -1,0 +1,287 @@
+"""What a runtime does about the definitions in its store: it records the flows that are registered, takes up what was
+put, here or elsewhere, and says which version a run begins with.
+
+May import loom.flows, loom.store and the rest of loom.runtime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, TypeVar
+
+from loom.flows.diagnostics import DefinitionError
+from loom.flows.document import digest_of
+from loom.runtime.durable.definitions_stored import (
+    DEFINITIONS,
+    DefinitionNotFound,
+    DefinitionUnreadable,
+    NameTaken,
+    StoredDefinitions,
+    can_be_defined,
+    read_definition,
+)
+from loom.runtime.durable.registered import RegisteredFlow
+from loom.runtime.load import flow_of
+from loom.store.errors import StoreError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loom.runtime.durable.definitions_stored import Definition, Version
+    from loom.runtime.durable.registered import Registered
+    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.flow import Flow
+    from loom.store.records import Entry
+
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
+
+_log = logging.getLogger("loom.durable")
+
+OWN = "loom."
+"""The names of workflows that the engine uses for itself begin so."""
+
+_PAGE = 100
+_POLLS = 3
+"""Definitions change less often than runs: only every so many poll intervals they are looked for."""
+_OLDER = 16
+"""How many versions are kept loaded that are not current, for those who start them by number."""
+_KNOWN = 10_000
+"""How many numbers of versions are kept in mind."""
+_MISSING_S = 5.0
+
+
+class Definitions:
+    """The definitions of a store, for one runtime."""
+
+    def __init__(self, runtime: DurableRuntime, *, follow: bool, poll_interval: float) -> None:
+        self._runtime = runtime
+        self.follow = follow
+        """Whether this process works for all flows that are stored, not only for those that were registered here."""
+        self._interval_s = _POLLS * poll_interval
+        self.stored = StoredDefinitions(runtime.store, runtime.now)
+        self.deleted: set[str] = set()
+        """Names whose runs go on here, and under which nothing new starts."""
+        self._unrecorded: dict[str, RegisteredFlow] = {}
+        self._seen: dict[str, int] = {}
+        """The versions of the entries that were taken up."""
+        self._older: dict[str, RegisteredFlow] = {}
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._missing: dict[tuple[str, str], float] = {}
+        self._turn = asyncio.Lock()
+        """Whoever holds it reads an entry and takes it up: an older one never comes after a newer one."""
+        self._task: asyncio.Task[None] | None = None
+
+    # -- with the runtime ---------------------------------------------------------------------------------------------
+
+    def registered(self, code: Registered) -> None:
+        """A workflow was registered here: a flow gets its number when work for it begins."""
+        self.deleted.discard(code.name)
+        self._unrecorded.pop(code.name, None)
+        if isinstance(code, RegisteredFlow) and can_be_defined(code.name):
+            self._unrecorded[code.name] = code
+
+    async def begin(self) -> list[str]:
+        """Record what was registered, and begin to follow what is stored. The names of what has come by that."""
+        async with self._turn:
+            for name, code in list(self._unrecorded.items()):
+                _, definition = await self.stored.put(name, *code.document)
+                self._learn(name, definition.latest)
+                if self._unrecorded.get(name) is code:
+                    del self._unrecorded[name]
+        if not self.follow or self._task is not None:
+            return []
+        found = await self.look()
+        self._task = asyncio.get_running_loop().create_task(self._look_on(), name="loom definitions")
+        return found
+
+    async def close(self) -> None:
+        """Follow no more."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        self._seen.clear()
+
+    async def _look_on(self) -> None:
+        is_failing = False
+        while True:
+            await asyncio.sleep(self._interval_s)
+            try:
+                self._runtime.work_for(await self.look())
+                is_failing = False
+            except Exception as error:  # noqa: BLE001 - whatever it is, the log tells it, and the next look may be fine
+                if not is_failing:
+                    _log.error("Looking for definitions has failed, and is tried again: %s", error)
+                is_failing = True
+
+    async def look(self) -> list[str]:
+        """Take up what was put or deleted elsewhere. The names of what has changed here by that."""
+        changed: list[str] = []
+        after = ""
+        while entries := await self._runtime.store.entries(DEFINITIONS, after, _PAGE):
+            for entry in entries:
+                if self._seen.get(entry.key) != entry.version and await self._is_changed_by(entry):
+                    changed.append(entry.key)
+            after = entries[-1].key
+        return changed
+
+    async def _is_changed_by(self, entry: Entry) -> bool:
+        """Take up one of many: what is wrong with it is told once, and keeps nobody from the others."""
+        changed = False
+        try:
+            changed = await self._take_up(entry.key)
+        except StoreUnavailable:
+            raise
+        except (DefinitionUnreadable, StoreError) as error:
+            _log.error("A definition is left out: %s", error)
+        self._seen[entry.key] = entry.version
+        return changed
+
+    # -- putting and deleting -----------------------------------------------------------------------------------------
+
+    async def put(
+        self, name: str, flow: Flow, check: Callable[[Definition | None], None] | None = None
+    ) -> tuple[Definition | None, Definition]:
+        """Store a flow under a name and work for it. What was stored before, and what is now.
+
+        `check` may refuse what is there by an exception. Runs under way keep their version.
+        """
+        await self._runtime.ready()
+        self.check_free(name)
+        before, after = await self.stored.put(name, flow.digest, flow.document.encode(), check)
+        if await self._take_up(name, flow):
+            self._runtime.work_for([name])
+        return before, after
+
+    async def delete(self, name: str, check: Callable[[Definition | None], None] | None = None) -> None:
+        """Let nothing new start under a name. Runs under way go on, with their version."""
+        await self._runtime.ready()
+        self.check_free(name)
+        await self.stored.delete(name, check)
+        if await self._take_up(name):
+            self._runtime.work_for([name])
+
+    def check_free(self, name: str) -> None:
+        """Refuse a name that belongs to Python code here, or to the engine."""
+        if name.startswith(OWN):
+            raise NameTaken(name, "Loom itself")
+        if not can_be_defined(name):
+            raise ValueError(f"The name of a definition has 1 to 200 characters that can be stored, unlike {name!r}.")
+        code = self._runtime.codes.get(name)
+        if code is not None and not isinstance(code, RegisteredFlow):
+            raise NameTaken(name, "a workflow in Python")
+
+    # -- versions -----------------------------------------------------------------------------------------------------
+
+    async def number_of(self, name: str, digest: str | None) -> int | None:
+        """The number of a flow's version; None of what has none."""
+        if digest is None:
+            return None
+        key = (name, digest)
+        number = self._numbers.get(key)
+        now = self._runtime.now()
+        if number is None and not now - self._missing.get(key, float("-inf")) < _MISSING_S:
+            definition = await self.stored.get(name)
+            found = definition.of_digest(digest) if definition is not None else None
+            if found is None:
+                _keep(self._missing, key, now, _KNOWN)
+                return None
+            self._learn(name, found)
+            return found.number
+        return number
+
+    async def code_for(self, name: str, version: int | None = None) -> Registered | None:
+        """The code that a new run begins with; None if it is not at hand, and others may have it.
+
+        `DefinitionNotFound` if the flow was deleted, or has no such version.
+        """
+        code = self._runtime.codes.get(name)
+        if code is not None and not isinstance(code, RegisteredFlow):
+            if version is not None:
+                raise DefinitionNotFound(name, "is written in Python, and has no versions by number")
+            return code
+        if version is None and not self.follow:
+            if name in self.deleted:
+                raise DefinitionNotFound(name, "was deleted")
+            return code
+        definition = await self.stored.get(name)
+        if definition is None:
+            if version is not None:
+                raise DefinitionNotFound(name, f"has no version {version}")
+            return code
+        if definition.deleted_at is not None:
+            raise DefinitionNotFound(name, "was deleted")
+        self._learn(name, definition.latest)
+        return await self._code_of(name, code, definition, version)
+
+    async def _code_of(
+        self, name: str, code: RegisteredFlow | None, definition: Definition, number: int | None
+    ) -> Registered | None:
+        wanted = definition.latest if number is None else definition.numbered(number)
+        if wanted is None:
+            raise DefinitionNotFound(name, f"has no version {number}: its current one is {definition.current}")
+        if code is not None and code.document[0] == wanted.digest:
+            return code
+        if number is None:
+            if await self._take_up(name):
+                self._runtime.work_for([name])
+            return self._runtime.codes.get(name)
+        older = self._older.get(wanted.digest)
+        if older is None or older.name != name:
+            older = RegisteredFlow(name, await self.load(name, wanted), self._runtime.services)
+            _keep(self._older, wanted.digest, older, _OLDER)
+        return older
+
+    async def text_of(self, name: str, version: Version) -> str:
+        """The text that a version is stored as; `DefinitionUnreadable` if it is not there as it was put."""
+        text = ((await self._runtime.store.document(version.digest)) or b"").decode(errors="replace")
+        if digest_of(text) != version.digest:
+            raise DefinitionUnreadable(name, version.number, "its text is missing or damaged")
+        return text
+
+    async def load(self, name: str, version: Version) -> Flow:
+        """A stored version as a flow; `DefinitionUnreadable` if it cannot be one here."""
+        text = await self.text_of(name, version)
+        try:
+            # In a thread, for a large document takes its time.
+            return await asyncio.to_thread(flow_of, text)
+        except (DefinitionError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise DefinitionUnreadable(name, version.number, " ".join(str(error).split())) from error
+
+    # -- taking up ----------------------------------------------------------------------------------------------------
+
+    async def _take_up(self, name: str, flow: Flow | None = None) -> bool:
+        """Work for the current version of a name, as it is stored now. Whether anything has changed by that.
+
+        A deleted one is worked for too: runs that have begun go on. `flow` is at hand, and may be that version.
+        """
+        async with self._turn:
+            entry = await self._runtime.store.entry(DEFINITIONS, name)
+            if entry is None:
+                return False
+            definition = read_definition(entry)
+            self._learn(name, definition.latest)
+            code = self._runtime.codes.get(name)
+            if code is not None and not isinstance(code, RegisteredFlow):
+                return False  # the class that was registered here has the name
+            was_deleted, is_deleted = name in self.deleted, definition.deleted_at is not None
+            (self.deleted.add if is_deleted else self.deleted.discard)(name)
+            current = definition.latest
+            if code is not None and code.document[0] == current.digest:
+                return was_deleted != is_deleted
+            if flow is None or flow.digest != current.digest:
+                flow = await self.load(name, current)
+            self._runtime.adopt(name, flow)
+            return True
+
+    def _learn(self, name: str, version: Version) -> None:
+        _keep(self._numbers, (name, version.digest), version.number, _KNOWN)
+
+
+def _keep(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT, most: int) -> None:
+    """Keep something in mind, and forget what was kept first if it is too much."""
+    kept[key] = value
+    if len(kept) > most:
+        del kept[next(iter(kept))]

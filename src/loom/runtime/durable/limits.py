@@ -1,0 +1,53 @@
+"""How large a run may become. One that is larger is parked as it is, and goes on when the limit is higher.
+
+May import loom.core and loom.store.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from loom.core.ticks import TickCancelRun
+from loom.store import codec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from loom.core.state import BrokerState
+    from loom.core.ticks import WorkflowTick
+    from loom.store.records import RunRow
+
+
+class Outgrown(Exception):
+    """A run has become larger than allowed. What it did so far is stored; the text says what is too large."""
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What runs are held to."""
+
+    state: int | None = None
+    """Bytes of the state, encoded."""
+    history: int | None = None
+    """Ticks of the journal."""
+
+    def excess_state(self, size: int) -> str | None:
+        """Why a run with a state of this size may not go on."""
+        if self.state is None or size <= self.state:
+            return None
+        return f"Its state has {size} bytes, and max_state allows {self.state}: it goes on when that is raised."
+
+    def excess_history(self, ticks: int) -> str | None:
+        """Why a run with so many ticks may not go on."""
+        if self.history is None or ticks <= self.history:
+            return None
+        return f"Its history has {ticks} ticks, and max_history allows {self.history}: it goes on when that is raised."
+
+    def still_hold(self, row: RunRow, state: BrokerState, ticks: Iterable[WorkflowTick]) -> bool:
+        """Whether a parked run would only be parked again for its size. To be cancelled it is never too large."""
+        if row.head.parked is None or any(isinstance(tick, TickCancelRun) for tick in ticks):
+            return False
+        if self.excess_history(row.head.ticks) is not None:
+            return True
+        return self.state is not None and self.excess_state(len(codec.encode_state(state))) is not None

@@ -1,0 +1,202 @@
+"""A stored run as plain data: as `/v1` answers, and as commands print it with `--json`.
+
+May import loom.core, loom.effects, loom.flows, loom.steps, loom.store and the rest of loom.runtime.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from loom.core.records import EventRecord
+from loom.core.reports import FailedReport, TimedOutReport
+from loom.effects.stored_state import kept_text
+from loom.flows.calls import FlowEnd
+from loom.flows.records import MASK
+from loom.runtime.details import (
+    end_of_run,
+    flow_status,
+    last_published,
+    program_of_row,
+    shown_waiter,
+    state_details,
+)
+from loom.runtime.durable.names import SCHEDULES
+from loom.runtime.masking import SCHEDULE_DEFINITION, Masking, ScheduleMasking
+from loom.runtime.plain import fields_of, iso, plain, stored_value
+from loom.steps.registry import UnknownTypeError
+from loom.store.errors import CorruptRecord
+
+if TYPE_CHECKING:
+    from loom.core.reports import Published
+    from loom.core.state import BrokerState
+    from loom.runtime.details import FlowStatus
+    from loom.runtime.durable.info import HistoryEntry
+    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.shapes import HistoryItem, Run, RunError, RunResult, State
+    from loom.store.records import RunRow
+
+HANDLER = "handler"
+"""The tag of a run that was started as a handler of the compatible routes."""
+
+
+async def run_view(runtime: DurableRuntime, row: RunRow, *, whole: bool = True) -> Run:
+    """A run as callers see it, whatever its status.
+
+    In lists (`whole=False`) only deadlines of waiters count for `next_timer_at`: other timers are not in its row.
+    """
+    head = row.head
+    running = head.status == "running"
+    result, error = await _outcome(runtime, row)
+    waiters = [shown_waiter(waiter) for waiter in json.loads(head.waiters)] if running else None
+    return {
+        "run_id": row.run_id,
+        "workflow": row.workflow,
+        "kind": "steps" if row.document is None else "flow",
+        "version": await runtime.definitions.number_of(row.workflow, row.document),
+        "status": head.status,
+        "idle_since": iso(head.idle_since) if running else None,
+        "active_waiters": waiters,
+        "next_timer_at": iso(await _next_timer(runtime, row, whole)) if running else None,
+        "tick": head.ticks - 1,
+        "cursor": head.events - 1,
+        "created_at": iso(row.created_at),
+        "updated_at": iso(head.updated_at),
+        "completed_at": iso(row.ended_at),
+        "result": result,
+        "error": error,
+        "forked_from": row.forked_from,
+        "handler_id": row.tags.get(HANDLER, row.run_id),
+        "paused": head.paused,
+        "parked": head.parked,
+        "kept_events": head.kept,
+        "tags": row.tags,
+        "parent_id": row.parent,
+        "in_memory": row.owner is not None,
+    }
+
+
+async def state_view(runtime: DurableRuntime, row: RunRow, tick: int | None = None) -> State:
+    """What a run does, waits for and keeps: now, or as it was after a tick; `ValueError` if there is no such tick.
+
+    Of a run whose journal cannot be read it says so, and nothing else.
+    """
+    shown = _no_state(row.run_id, row.head.ticks - 1 if tick is None else tick)
+    try:
+        state = await runtime.state_at(row.run_id, tick)
+        flow = await flow_of(runtime, row, state, tick)
+    except CorruptRecord as error:
+        return {**shown, "damaged": str(error)}
+    details = state_details(state, await program_of_row(runtime, row))
+    shown = {**shown, **details, "at": iso(state.at), "is_running": state.is_running}
+    shown["idle_since"] = iso(state.idle_since)
+    if flow is not None:
+        return {**shown, **flow.as_dict()}
+    store = {key: stored_value(kept_text(text)) for key, text in sorted(state.store.items())}
+    if row.workflow == SCHEDULES and SCHEDULE_DEFINITION in store:
+        store[SCHEDULE_DEFINITION] = MASK
+    return {**shown, "store": store}
+
+
+def _no_state(run_id: str, tick: int) -> State:
+    return {
+        "run_id": run_id,
+        "tick": tick,
+        "at": None,
+        "is_running": None,
+        "idle_since": None,
+        "damaged": None,
+        "active_waiters": [],
+        "steps": [],
+        "timers": [],
+        "kept": [],
+        "children": [],
+        "loops": [],
+    }
+
+
+async def flow_of(runtime: DurableRuntime, row: RunRow, state: BrokerState, tick: int | None) -> FlowStatus | None:
+    """How far a flow is in a state of its run, which is that of now if no tick is named; None for steps."""
+    program = await program_of_row(runtime, row)
+    if program is None:
+        return None
+    at = runtime.now() if tick is None and row.head.status == "running" else state.at
+    end = await end_of_run(runtime, row.run_id) if tick is None else None
+    return flow_status(program, state, at, end)
+
+
+def tick_view(entry: HistoryEntry, masking: Masking | ScheduleMasking | None) -> HistoryItem:
+    """A tick of the history, without what is secure."""
+    tick = masking.tick(entry.tick) if masking is not None else entry.tick
+    return {"seq": entry.seq, "at": iso(entry.at), "tick": {"type": type(tick).__name__, **plain(tick)}}
+
+
+async def masking_for(runtime: DurableRuntime, row: RunRow) -> Masking | ScheduleMasking | None:
+    """What hides the secure data of a run; None for steps, which have none."""
+    if row.workflow == SCHEDULES:
+        return ScheduleMasking()
+    program = await program_of_row(runtime, row)
+    return Masking(program) if program is not None else None
+
+
+async def _next_timer(runtime: DurableRuntime, row: RunRow, whole: bool) -> float | None:
+    """When the run goes on by itself."""
+    resident = runtime.resident(row.run_id)
+    if resident is not None:
+        return min((timer.due for timer in resident.state.timers.values()), default=None)
+    if whole:
+        with suppress(CorruptRecord):  # what its row says is still true
+            stored = await runtime.store.load(row.run_id)
+            return min((timer.due for timer in stored.timers), default=None) if stored is not None else None
+    deadlines = [waiter["deadline"] for waiter in json.loads(row.head.waiters)]
+    return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+
+async def _outcome(runtime: DurableRuntime, row: RunRow) -> tuple[RunResult | None, RunError | None]:
+    """The result and the error of a run that has ended."""
+    if row.head.status == "running":
+        return None, None
+    try:
+        last = await last_published(runtime, row)
+    except CorruptRecord as error:
+        return None, _error("result-unreadable", "CorruptRecord", str(error))
+    if isinstance(last, EventRecord):
+        return _result(runtime, row, last)
+    return None, _failure(row, last)
+
+
+def _result(runtime: DurableRuntime, row: RunRow, record: EventRecord) -> tuple[RunResult, RunError | None]:
+    end = record.body
+    if isinstance(end, FlowEnd):
+        shown: RunResult = {"status": end.status, "outputs": end.outputs, "response": end.response}
+        failed = end.error if row.head.status == "failed" else None
+        code = "timeout" if end.status == "TimedOut" else str((failed or {}).get("code") or "failed")
+        return shown, _error(code, "FlowFailed", str(failed.get("message") or "")) if failed else None
+    return {"type": record.kind.label, "value": event_value(runtime, row, record)}, None
+
+
+def event_value(runtime: DurableRuntime, row: RunRow, record: EventRecord) -> Any:
+    """The fields of an event: as its class has them, or as they are stored where the class is not at hand."""
+    try:
+        return runtime.convert_of(row).event(record).model_dump(mode="json")
+    except (UnknownTypeError, ValueError):
+        return fields_of(record)
+
+
+def _failure(row: RunRow, last: Published | None) -> RunError | None:
+    match last:
+        case FailedReport():
+            failure = last.failure
+            return _error("failed", failure.type, failure.message, last.step, last.attempts)
+        case TimedOutReport():
+            return _error("timeout", "WorkflowTimeoutError", row.head.error or "The run's time was over.")
+        case _:
+            pass
+    if row.head.status == "failed":
+        return _error("failed", "", row.head.error or "")
+    return None
+
+
+def _error(code: str, kind: str, message: str, step: str | None = None, attempts: int | None = None) -> RunError:
+    return {"code": code, "type": kind, "message": message, "step": step, "attempts": attempts}

@@ -1,0 +1,154 @@
+"""The record of what operators did: entries of the store that are added and never changed.
+
+Every act of `ACTIONS` that succeeds leaves one, and a page of them can be read by whoever administers the server. There
+is no way to edit or delete them but the end of their retention. May import the server's frame and loom.store.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from loom.runtime.plain import iso
+from loom.server.answers import JsonAnswer
+from loom.server.problems import ApiProblem, invalid
+from loom.server.routing import Route
+from loom.store.entries import ABSENT
+from loom.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from loom.server.routing import Call
+    from loom.server.shapes import Acted, Page
+    from loom.store.ports import Store
+
+_log = logging.getLogger("loom.audit")
+
+AUDIT = "audit"
+"""The kind of the store's entries that hold the record."""
+
+ACTIONS: dict[tuple[str, str], str] = {
+    ("DELETE", "/v1/runs/{run_id}"): "run.delete",
+    ("POST", "/v1/runs/{run_id}/cancel"): "run.cancel",
+    ("POST", "/v1/runs/{run_id}/pause"): "run.pause",
+    ("POST", "/v1/runs/{run_id}/resume"): "run.resume",
+    ("POST", "/v1/runs/{run_id}/retry"): "run.retry",
+    ("POST", "/v1/runs/{run_id}/fork"): "run.fork",
+    ("POST", "/handlers/{handler_id}/cancel"): "run.cancel",
+    ("PUT", "/v1/definitions/{name}"): "definition.put",
+    ("DELETE", "/v1/definitions/{name}"): "definition.delete",
+    ("POST", "/v1/schedules"): "schedule.put",
+    ("DELETE", "/v1/schedules/{schedule_id}"): "schedule.delete",
+    ("POST", "/v1/schedules/{schedule_id}/pause"): "schedule.pause",
+    ("POST", "/v1/schedules/{schedule_id}/resume"): "schedule.resume",
+}
+"""What is recorded, by route. What starts runs or sends them events is in the histories of the runs."""
+
+_LAST = 10**17
+"""Microseconds until the year 5138: keys count down, so that the newest entry is the first."""
+_KEY = re.compile(r"[0-9]{18}-[0-9a-f]{16}")
+_MAX_TARGET = 200
+
+
+class Act(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that somebody did."""
+
+    at: float
+    actor: str
+    """The id of a key; `local` for somebody on the server's machine while there was none, or for the command line."""
+    actor_name: str = ""
+    """What the key was called then."""
+    action: str
+    target: str
+    made: str | None = None
+    """What came of it that has a name: a fork, a schedule."""
+    request_id: str | None = None
+    outcome: int | str = "done"
+    """The status of the answer."""
+
+
+async def record(store: Store, act: Act, retention: float | None) -> None:
+    """Add an act to the record."""
+    key = f"{_LAST - int(act.at * 1_000_000):018d}-{secrets.token_hex(8)}"
+    expires_at = act.at + retention if retention is not None else None
+    await store.put_entry(AUDIT, key, msgspec.json.encode(act), expires_at=expires_at, expect=ABSENT)
+
+
+def audited(route: Route) -> Route:
+    """The same route, which leaves a record if it is one of those that do."""
+    action = ACTIONS.get((route.method, route.path))
+    if action is None:
+        return route
+
+    async def answer(call: Call) -> Response:
+        response = await route.answer(call)
+        if response.status_code < 400:  # noqa: PLR2004 - it was done
+            await _note(call, action, response)
+        return response
+
+    return route._replace(answer=answer)
+
+
+async def _note(call: Call, action: str, response: Response) -> None:
+    request = call.request
+    if action == "run.cancel" and request.query_params.get("purge", "").lower() in ("true", "1"):
+        action = "run.delete"
+    location = response.headers.get("location")
+    act = Act(
+        at=call.runtime.now(),
+        actor=call.principal.id,
+        actor_name=call.principal.name,
+        action=action,
+        target=(await _target(call))[:_MAX_TARGET],
+        made=location.rpartition("/")[2][:_MAX_TARGET] if location else None,
+        request_id=request.scope.get("state", {}).get("request_id"),
+        outcome=response.status_code,
+    )
+    try:
+        await record(call.runtime.store, act, call.settings.audit_retention)
+    except StoreError:
+        # It is done, and whoever asked shall know: that it is missing in the record is for the log.
+        _log.exception("An act is missing in the record: %s", msgspec.json.encode(act).decode())
+
+
+async def _target(call: Call) -> str:
+    """What the act was done to: the path names it, or the body of what was made."""
+    named = "/".join(str(value) for value in call.request.path_params.values())
+    body = await call.json() if not named else None
+    return named or str(body.get("name", "") if isinstance(body, dict) else "")
+
+
+async def page(call: Call) -> Response:
+    """`GET /v1/audit`."""
+    call.check_query("limit", "cursor")
+    if call.principal.workflows is not None:
+        raise ApiProblem("forbidden", "A key that is limited to workflows may not read the record.")
+    cursor, limit = call.query("cursor"), call.page_size()
+    if cursor is not None and _KEY.fullmatch(cursor) is None:
+        raise invalid("The cursor is not one that this server has given.")
+    found = await call.runtime.store.entries(AUDIT, cursor or "", limit + 1)
+    items = [_shown(entry.data) for entry in found[:limit]]
+    answer: Page[Acted] = {"items": items, "next_cursor": found[limit - 1].key if len(found) > limit else None}
+    return JsonAnswer(answer)
+
+
+def _shown(data: bytes) -> Acted:
+    act = msgspec.json.decode(data, type=Act)
+    return {
+        "at": iso(act.at),
+        "actor": act.actor,
+        "actor_name": act.actor_name,
+        "action": act.action,
+        "target": act.target,
+        "made": act.made,
+        "request_id": act.request_id,
+        "outcome": act.outcome,
+    }
+
+
+ROUTES = (Route("GET", "/v1/audit", page, "admin"),)

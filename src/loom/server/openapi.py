@@ -1,0 +1,199 @@
+"""`GET /openapi.json`: what the API is, as an OpenAPI 3.1 document made of the types that its answers have.
+
+Operations are described in tables, by method and path. Scopes come from the routes themselves, and what holds for all
+operations is added here. May import msgspec, starlette and the rest of the server's frame.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+import loom
+from loom.runtime.shapes import Id
+from loom.server.answers import JsonAnswer
+from loom.server.openapi_model import HEADERS, IDEMPOTENCY_KEY, JSON, NDJSON, REQUEST_ID, SSE, TAGS, TEXT
+from loom.server.openapi_operations_compat import COMPATIBLE
+from loom.server.openapi_operations_definitions import DEFINITIONS, SCHEDULES
+from loom.server.openapi_operations_runs import RUNS, SERVER
+from loom.server.problems import PROBLEMS, speaks_problems
+from loom.server.routing import Route
+from loom.server.shapes import Problem
+from loom.server.shapes_compat import Detail
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from loom.server.openapi_model import Answer, Body, Operation, Operations, Param
+    from loom.server.routing import Call
+
+OPERATIONS: Operations = {**RUNS, **DEFINITIONS, **SCHEDULES, **SERVER, **COMPATIBLE}
+"""Every operation of the API."""
+
+_ALWAYS = ("invalid-request", "forbidden", "too-slow", "too-large", "limited", "internal", "store-unavailable")
+_PLACES: dict[str, tuple[Any, str, str | None]] = {
+    "run_id": (Id, "The id of a run.", "run-not-found"),
+    "handler_id": (str, "The id of a handler, or of a run.", "run-not-found"),
+    "name": (str, "The name of a workflow.", "definition-not-found"),
+    "schedule_id": (str, "The name of a schedule.", "schedule-not-found"),
+    "token": (str, "Stands for one action of one run.", None),
+    "path": (str, "The rest of the address, which the trigger's relative path matches.", None),
+}
+"""What stands in paths, and the problem of those that lead nowhere."""
+_PLACE = re.compile(r"\{(\w+)(?::\w+)?\}")
+_PROBLEM_HEADERS = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
+_SCOPES = (
+    "A key has some of the scopes `read`, `start`, `event` and `admin`, which includes the others; an operation names "
+    "the one that it needs. Until the first key was made, the server's own machine needs none."
+)
+_SECURITY: dict[str, Any] = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": _SCOPES},
+    "key": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": _SCOPES},
+}
+_ABOUT = (
+    "Runs of workflows. Every success of a POST, PUT or DELETE is answered after the commit. "
+    "Operations below `/v1` are Loom's own; those tagged `compatible` speak the protocol of llama-agents-server."
+)
+
+
+async def openapi(call: Call) -> Response:
+    """`GET /openapi.json`."""
+    # Relative, so that it holds wherever the server is reached, or the application mounted.
+    servers = [{"url": call.request.scope.get("root_path", "") or "/"}]
+    return JsonAnswer({**document(call.server.routes), "servers": servers})
+
+
+@lru_cache(maxsize=4)
+def document(routes: tuple[Route, ...]) -> dict[str, Any]:
+    """The description of these routes, without the address of a server. Whoever gets it leaves it as it is."""
+    schemas = _Schemas()
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        described = _described(route, OPERATIONS[route.method, route.path], schemas)
+        paths.setdefault(_PLACE.sub(r"{\1}", route.path), {})[route.method.lower()] = described
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Loom", "version": loom.__version__, "description": _ABOUT},
+        "tags": [{"name": name, "description": text} for name, text in TAGS.items()],
+        "paths": paths,
+        "components": {
+            "schemas": dict(sorted(schemas.components.items())),
+            "headers": {name: _header(text) for name, text in HEADERS.items()},
+            "securitySchemes": _SECURITY,
+        },
+    }
+
+
+class _Schemas:
+    """JSON Schemas of types; those that have a name are components."""
+
+    def __init__(self) -> None:
+        self.components: dict[str, Any] = {}
+
+    def of(self, kind: Any) -> dict[str, Any]:
+        """The schema of a type, or a reference to it."""
+        (found,), components = msgspec.json.schema_components([kind], ref_template="#/components/schemas/{name}")
+        self.components |= components
+        return found
+
+
+def _described(route: Route, operation: Operation, schemas: _Schemas) -> dict[str, Any]:
+    places = _PLACE.findall(route.path)
+    found: dict[str, Any] = {
+        "operationId": operation.id,
+        "tags": [operation.tag],
+        "summary": operation.summary,
+        "parameters": [_place(name, schemas) for name in places],
+    }
+    if operation.description:
+        found["description"] = operation.description
+    if operation.deprecated:
+        found["deprecated"] = True
+    params = [*operation.params, REQUEST_ID]
+    problems = [*_ALWAYS, *operation.problems, *(code for name in places if (code := _PLACES[name][2]))]
+    if route.method == "POST":
+        params.append(IDEMPOTENCY_KEY)
+        problems += ["request-in-progress", "idempotency-mismatch"]
+    if operation.body is not None:
+        found["requestBody"] = _body(operation.body, schemas)
+        problems.append("unsupported-media-type")
+    if route.scope is not None:
+        problems.append("unauthenticated")
+    found["parameters"] += [_parameter(param, schemas) for param in params]
+    found["responses"] = _responses(route, operation, problems, schemas)
+    found["security"] = [{name: [route.scope]} for name in _SECURITY] if route.scope is not None else []
+    return found
+
+
+def _place(name: str, schemas: _Schemas) -> dict[str, Any]:
+    kind, text, _ = _PLACES[name]
+    return {"name": name, "in": "path", "required": True, "description": text, "schema": schemas.of(kind)}
+
+
+def _parameter(param: Param, schemas: _Schemas) -> dict[str, Any]:
+    return {
+        "name": param.name,
+        "in": param.place,
+        "required": param.required,
+        "description": param.description,
+        "schema": schemas.of(param.type),
+    }
+
+
+def _body(body: Body, schemas: _Schemas) -> dict[str, Any]:
+    return {
+        "description": "At most 1 MiB, and JSON nested 64 deep, unless the server was told otherwise.",
+        "required": body.required,
+        "content": {media: {"schema": schemas.of(body.type)} for media in body.media},
+    }
+
+
+def _responses(route: Route, operation: Operation, problems: list[str], schemas: _Schemas) -> dict[str, Any]:
+    replayed = ("Idempotent-Replay",) if route.method == "POST" else ()
+    found: dict[str, Any] = {str(code): _answer(each, replayed, schemas) for code, each in operation.answers.items()}
+    own = speaks_problems({"path": route.path})
+    media, refusal = ("application/problem+json", schemas.of(Problem)) if own else (JSON, schemas.of(Detail))
+    by_status: dict[int, list[str]] = {}
+    for code in dict.fromkeys(problems):
+        by_status.setdefault(PROBLEMS[code][0], []).append(code)
+    for status, codes in by_status.items():
+        text = "; ".join(f"`{code}`: {PROBLEMS[code][1]}" for code in codes)
+        response = found.setdefault(
+            str(status), {"description": "", "headers": _headers(_PROBLEM_HEADERS.get(status, ()))}
+        )
+        response["description"] = " ".join(filter(None, (response["description"], f"{text}.")))
+        content = response.setdefault("content", {})
+        # Where an answer has the same media type, it is the one or the other.
+        content[media] = {"schema": {"anyOf": [content[media]["schema"], refusal]} if media in content else refusal}
+    return dict(sorted(found.items()))
+
+
+def _answer(answer: Answer, replayed: tuple[str, ...], schemas: _Schemas) -> dict[str, Any]:
+    found: dict[str, Any] = {"description": answer.description, "headers": _headers((*answer.headers, *replayed))}
+    if answer.is_stream:
+        entry = schemas.of(answer.type)
+        found["content"] = {SSE: {"schema": _event(entry)}, NDJSON: {"schema": entry}}
+    elif answer.type is not None:
+        types = {media: str if media == TEXT else answer.type for media in answer.media}
+        found["content"] = {media: {"schema": schemas.of(kind)} for media, kind in types.items()}
+    return found
+
+
+def _event(entry: dict[str, Any]) -> dict[str, Any]:
+    """A server-sent event that has an entry as its data."""
+    data = {"type": "string", "contentMediaType": JSON, "contentSchema": entry}
+    return {"type": "object", "properties": {"id": {"type": "string"}, "data": data}}
+
+
+def _headers(names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in (*names, "X-Request-ID")}
+
+
+def _header(text: str) -> dict[str, Any]:
+    return {"description": text, "schema": {"type": "string"}}
+
+
+ROUTES = (Route("GET", "/openapi.json", openapi, None),)

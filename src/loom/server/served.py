@@ -1,0 +1,25 @@
+"""What is served here: the code that new runs begin with. May import the server's frame and loom.runtime."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loom.runtime.durable.definitions import OWN
+from loom.runtime.durable.definitions_stored import DefinitionNotFound
+from loom.server.problems import ApiProblem
+
+if TYPE_CHECKING:
+    from loom.runtime.durable.registered import Registered
+    from loom.server.routing import Call
+
+
+async def served_code(call: Call, workflow: str) -> Registered:
+    """The code of a workflow that the key is good for; 404 for what is not served here, or not any more."""
+    call.check_workflow(workflow)
+    try:
+        code = await call.runtime.definitions.code_for(workflow) if not workflow.startswith(OWN) else None
+    except DefinitionNotFound as error:
+        raise ApiProblem("definition-not-found", str(error)) from error
+    if code is None:
+        raise ApiProblem("definition-not-found", f"No workflow {workflow[:200]!r} is served here.")
+    return code

@@ -1,0 +1,204 @@
+"""Serving the API by uvicorn in the current event loop, and stopping in order.
+
+A server that stops closes its door first, then breaks its streams, so that their readers go on elsewhere or later and
+are not refused here. Requests that are under way may finish; those that take too long are broken off. The runtime is
+left to whoever opened it: unfinished runs stay in the store. May import uvicorn and the rest of loom.server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from typing_extensions import override
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from loom.server.listening import CannotListen, url_of
+from loom.store.errors import StoreError
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from starlette.applications import Starlette
+    from starlette.types import Receive, Scope, Send
+
+    from loom.server.routing import Server
+    from loom.server.settings import ServerSettings
+
+_log = logging.getLogger("loom.server")
+
+_KEEP_ALIVE_S = 30
+"""Longer than clients keep a connection, so that they close it and not the server under their next request."""
+_KEYS_S = 1.0
+
+
+@asynccontextmanager
+async def serving(app: Starlette, sockets: list[socket.socket]) -> AsyncIterator[Serving]:
+    """Serve an app that `create_app` made on bound sockets, until the block ends."""
+    server = Serving(app, sockets)
+    with _no_word_of_broken_streams():
+        await server.begin()
+        ticking = asyncio.create_task(server.main_loop())
+        watching = asyncio.create_task(_watch_keys(app.state.server))
+        try:
+            yield server
+        finally:
+            server.should_exit = True
+            watching.cancel()
+            await server.shutdown(sockets)
+            await asyncio.gather(ticking, watching, return_exceptions=True)
+
+
+async def _watch_keys(server: Server) -> None:
+    """Break the streams of those whose key was revoked or has expired: whoever reads is asked for a key only once."""
+    while True:
+        await asyncio.sleep(_KEYS_S)
+        for holder in server.open_streams.holders():
+            try:
+                if not await server.keys.is_good(holder):
+                    server.open_streams.break_for(holder)
+            except StoreError as error:
+                _log.warning("Whether the key of a stream is still good is not known: %s", error)
+
+
+class Serving(uvicorn.Server):
+    """One server. It leaves signals to whoever runs it."""
+
+    def __init__(self, app: Starlette, sockets: list[socket.socket]) -> None:
+        self.app = app
+        self._shared: Server = app.state.server
+        settings = self._shared.settings
+        super().__init__(
+            uvicorn.Config(
+                _Stoppable(app, self._shared),
+                http=_limited(AutoHTTPProtocol, settings),
+                ws="none",
+                lifespan="off",
+                interface="asgi3",
+                log_config=None,
+                log_level=logging.WARNING,
+                access_log=False,
+                proxy_headers=False,  # else X-Forwarded-For would say who is on this machine
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                limit_concurrency=settings.max_connections,
+                h11_max_incomplete_event_size=settings.max_header,
+            )
+        )
+        self._sockets = sockets
+        self.url = url_of(sockets[0])
+        """Where it is."""
+
+    async def begin(self) -> None:
+        """Open the door."""
+        self.config.load()
+        self.lifespan = self.config.lifespan_class(self.config)
+        try:
+            await self.startup(self._sockets)
+        except OSError as error:
+            raise CannotListen(f"{self.url} cannot be served: {error.strerror or error}.") from error
+
+    @override
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take nothing new, and finish what is under way as far as there is time."""
+        self._shared.draining = True
+        for listening in self.servers:
+            listening.close()
+        self._shared.open_streams.break_all()
+        closing = asyncio.create_task(super().shutdown(sockets))
+        _, late = await asyncio.wait([closing], timeout=self._shared.settings.drain)
+        if late:
+            self._break_off()
+        await closing
+
+    def _break_off(self) -> None:
+        """End the connections that are still open. No answer is given: what they asked for may have happened."""
+        state = self.server_state
+        _log.warning("The server stops. Requests that were not finished: %d.", len(state.tasks))
+        for connection in list(state.connections):
+            connection.transport.abort()
+        for task in list(state.tasks):
+            task.cancel()
+
+
+class _Stoppable:
+    """The app, whose requests may be cancelled by a server that stops: that is no failure of theirs."""
+
+    def __init__(self, app: Starlette, server: Server) -> None:
+        self._app = app
+        self._server = server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except asyncio.CancelledError:
+            if not self._server.draining:
+                raise
+
+
+def _limited(base: Any, settings: ServerSettings) -> type[asyncio.Protocol]:
+    """A protocol of uvicorn that limits the time and the size of a request's head; its body is up to `Limited`."""
+
+    class LimitedHeads(base):  # type: ignore[misc] # whichever protocol uvicorn has
+        _late: asyncio.TimerHandle | None = None
+        _taken = 0
+
+        @override
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            self._expect()
+
+        @override
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            last = self.cycle
+            if last is not None and not last.response_complete:
+                self._arrived()
+                return
+            self._expect()
+            self._taken += len(data)
+            # The rest of a body may come before the head, if the request was answered without it.
+            allowed = settings.max_header + (settings.max_body if last is not None and last.more_body else 0)
+            if self._taken > allowed and not self.transport.is_closing():
+                self.send_400_response("The head of the request is too large.")
+
+        @override
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._arrived()
+            super().connection_lost(exc)
+
+        def _expect(self) -> None:
+            if self._late is None and not self.transport.is_closing():
+                self._late = self.loop.call_later(settings.arrival_timeout, self.transport.abort)
+
+        def _arrived(self) -> None:
+            self._taken = 0
+            if self._late is not None:
+                self._late.cancel()
+                self._late = None
+
+    return LimitedHeads
+
+
+@contextmanager
+def _no_word_of_broken_streams() -> Iterator[None]:
+    """Keep uvicorn from logging as an error what is meant: an answer without its end."""
+
+    def is_news(record: logging.LogRecord) -> bool:
+        return record.msg != "ASGI callable returned without completing response."
+
+    logger = logging.getLogger("uvicorn.error")
+    logger.addFilter(is_news)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_news)
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """How to make the event loop that serves best here: uvloop's if it is installed."""
+    return uvicorn.Config("", loop="auto", log_config=None).get_loop_factory()

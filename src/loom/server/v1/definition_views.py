@@ -1,0 +1,160 @@
+"""Definitions as callers see them: in lists, as graphs, as JSON Schemas.
+
+A document is shown as it was put to whoever may put one. Others see no defaults of secure parameters.
+
+May import loom.flows, loom.runtime and loom.steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from loom.effects.flow_events import FlowEvent
+from loom.flows import drawing
+from loom.flows.graph import to_graph
+from loom.flows.records import MASK
+from loom.runtime.flow import Flow
+from loom.runtime.plain import iso
+from loom.steps.events import StartEvent
+from loom.steps.graph import is_kind
+from loom.steps.representation import get_workflow_representation, to_mermaid
+
+if TYPE_CHECKING:
+    from loom.flows.program import Parameter, Program
+    from loom.runtime.durable import definitions_stored as stored
+    from loom.server.shapes_definitions import Definition, DefinitionSchemas, DefinitionVersion, Graph
+    from loom.steps.workflow import Workflow
+
+_PRIVATE = {"nodes": {"__all__": {"source_file", "source_line", "config_file", "config_value"}}}
+"""What a graph of steps tells of the machine that it was made on, and of what files hold there."""
+
+_TYPES = {
+    "string": "string",
+    "securestring": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "array": "array",
+    "object": "object",
+    "secureobject": "object",
+}
+_RESULT = {
+    "type": "object",
+    "properties": {"status": {"type": "string"}, "outputs": {"type": "object"}, "response": {}},
+    "required": ["status", "outputs", "response"],
+}
+"""What a run of a flow ends with."""
+_SECURE = ("securestring", "secureobject")
+
+
+def etag_of(version: stored.Version) -> str:
+    """Names a version's content: it changes whenever another version becomes current."""
+    return f'"{version.digest[:32]}"'
+
+
+def steps_view(name: str) -> Definition:
+    """A workflow in Python, in a list."""
+    return {"name": name, "kind": "steps", "version": None, "etag": None, "updated_at": None}
+
+
+def flow_view(name: str, definition: stored.Definition | None) -> Definition:
+    """A flow, in a list; one that the store has no definition of has no version."""
+    if definition is None:
+        return {"name": name, "kind": "flow", "version": None, "etag": None, "updated_at": None}
+    return {
+        "name": name,
+        "kind": "flow",
+        "version": definition.current,
+        "etag": etag_of(definition.latest),
+        "updated_at": iso(definition.updated_at),
+    }
+
+
+def version_view(version: stored.Version, current: int) -> DefinitionVersion:
+    """One version of a flow, whose current one has this number."""
+    return {
+        "version": version.number,
+        "digest": version.digest,
+        "etag": etag_of(version),
+        "created_at": iso(version.created_at),
+        "current": version.number == current,
+    }
+
+
+def document_view(text: str, *, whole: bool) -> dict[str, Any]:
+    """The document in a stored text: the definition, with its kind around it. `whole`: with secure defaults too."""
+    facts = msgspec.json.decode(text)
+    definition: dict[str, Any] = facts["definition"]
+    for parameter in (definition.get("parameters") or {}).values() if not whole else ():
+        if str(parameter.get("type")).lower() in _SECURE and "defaultValue" in parameter:
+            parameter["defaultValue"] = MASK
+    return {"definition": definition, "kind": facts["kind"]} if facts.get("kind") else definition
+
+
+def steps_document(name: str, workflow: Workflow) -> dict[str, Any]:
+    """A workflow in Python, which has no document: what it begins and ends with, and all events that it knows."""
+    return {
+        "name": name,
+        "kind": "steps",
+        "start": workflow.start_event_class.__name__,
+        "stop": workflow.stop_event_class.__name__,
+        "events": [{"type": cls.__name__, "schema": cls.model_json_schema()} for cls in workflow.events],
+    }
+
+
+def graph_view(workflow: Workflow) -> Graph:
+    """Nodes and edges of either kind."""
+    if isinstance(workflow, Flow):
+        graph = to_graph(workflow.program)
+    else:
+        graph = get_workflow_representation(workflow).model_dump(mode="json", exclude=_PRIVATE)
+    return {"name": workflow.workflow_name, "nodes": graph["nodes"], "edges": graph["edges"]}
+
+
+def mermaid_view(workflow: Workflow) -> str:
+    """The same as text that Mermaid draws."""
+    if isinstance(workflow, Flow):
+        return drawing.to_mermaid(workflow.program)
+    return to_mermaid(get_workflow_representation(workflow))
+
+
+def schemas_view(workflow: Workflow) -> DefinitionSchemas:
+    """JSON Schemas of what a workflow takes and gives."""
+    if isinstance(workflow, Flow):
+        return _flow_schemas(workflow.program)
+    taken = [event for config in workflow._step_configs().values() for event in config.accepted_events]
+    classes = dict.fromkeys(cls for cls in workflow.events if cls in taken and not is_kind(cls, StartEvent))
+    return {
+        "start": workflow.start_event_class.model_json_schema(),
+        "stop": workflow.stop_event_class.model_json_schema(),
+        "events": [cls.model_json_schema() for cls in classes],
+        "parameters": None,
+    }
+
+
+def _flow_schemas(program: Program) -> DefinitionSchemas:
+    bodies = [trigger.schema for trigger in program.triggers if isinstance(trigger.schema, dict)]
+    declared = [each for each in program.parameters.values() if each.declared]
+    return {
+        "start": bodies[0] if bodies else {},
+        "stop": _RESULT,
+        "events": [FlowEvent.model_json_schema()],
+        "parameters": {
+            "type": "object",
+            "properties": {each.name: _parameter_schema(each) for each in declared},
+            "required": [each.name for each in declared if not each.has_default],
+        },
+    }
+
+
+def _parameter_schema(parameter: Parameter) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": _TYPES[parameter.type]} if parameter.type in _TYPES else {}
+    if parameter.allowed is not None:
+        found["enum"] = list(parameter.allowed)
+    if parameter.is_secure:
+        found["writeOnly"] = True
+    elif parameter.has_default:
+        found["default"] = parameter.default
+    return found

@@ -1,0 +1,188 @@
+"""The chain of a journal: each chunk holds the link of the one before it, and the run's row that of the last one.
+
+A link is a digest over the link before it and a chunk, so a chunk that was changed, removed, put in or moved does not
+fit what follows it. With a key it is also a signature: who can write the database but lacks the key cannot make one.
+A link begins with the id of its key, or with nothing, and a colon. What was written before there were links has none.
+
+The first chunk follows on a link made of the run's id, so that no run can have the journal of another one. Pruning
+takes chunks away from the beginning: the first that is left says what it follows on, and all the rest is still bound to
+the row.
+
+May import the standard library, msgspec, and the records, errors and keys beside it.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from hmac import compare_digest
+from struct import Struct
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from loom.store.errors import BrokenJournal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from loom.store.keyring import Keyring
+    from loom.store.records import Chunk, Snapshot, StoredRun
+
+_Kind = Literal["signed", "unsigned", "unchained", "unknown"]
+
+_numbers = Struct("<4q").pack
+_SIZE = 24
+"""Bytes of a digest: nobody finds two chunks with the same one."""
+
+
+def first_link(run_id: str) -> bytes:
+    """What the first chunk of a run follows on."""
+    return b":" + blake2b(run_id.encode("utf-8", "surrogatepass"), digest_size=_SIZE, person=b"loom run").digest()
+
+
+class Checked(NamedTuple):
+    """A journal whose links hold, as far as it has any."""
+
+    chunks: int
+    unchained: int
+    """Chunks from before there were links."""
+    unsigned: int
+    """Chunks whose links have no key."""
+    unknown: int
+    """Chunks whose links are signed, while no key is at hand: nobody can tell whether they hold."""
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether all of it is signed."""
+        return not self.unchained and not self.unsigned
+
+
+class Links:
+    """Makes links and checks them, with keys or without."""
+
+    __slots__ = ("_begun", "_digest", "_prefix", "ring")
+
+    def __init__(self, ring: Keyring | None = None) -> None:
+        self.ring = ring
+        keys = {"": b""} | (ring.keys if ring is not None else {})
+        self._begun = {name: blake2b(digest_size=_SIZE, key=key) for name, key in keys.items()}
+        """By the id of their key: digests that have taken it in. Copies are cheaper than new ones."""
+        name = ring.first if ring is not None else ""
+        self._prefix, self._digest = name.encode() + b":", self._begun[name]
+
+    def link(self, before: bytes, chunk: Chunk) -> bytes:
+        """The link of a chunk that follows on a link."""
+        return self._prefix + _of_chunk(self._digest, before, chunk)
+
+    def chained(self, run_id: str, chunks: Iterable[Chunk]) -> tuple[tuple[Chunk, ...], bytes]:
+        """Chunks as the whole journal of a run, and the link of the last one."""
+        link = first_link(run_id)
+        chained: list[Chunk] = []
+        for chunk in chunks:
+            chained.append(replace(chunk, previous=link))
+            link = self.link(link, chunk)
+        return tuple(chained), link
+
+    def seal(self, run_id: str, ticks: int, data: bytes) -> bytes:
+        """The link of a snapshot, which stands for itself."""
+        return self._prefix + _of_snapshot(self._digest, run_id, ticks, data)
+
+    def check(self, stored: StoredRun) -> Checked:
+        """Compare the links of a run with what is stored of it; `BrokenJournal` says where they do not fit.
+
+        The run may be all that is stored, or what `load` gives: then the links behind the snapshot.
+        """
+        row, chunks = stored.row, stored.chunks
+        if stored.snapshot is not None:
+            self._check_snapshot(row.run_id, stored.snapshot)
+        if not chunks:
+            return Checked(0, 0, 0, 0)
+        begins = first_link(row.run_id)
+        if chunks[0].first_tick == 0 and chunks[0].previous not in (None, begins):
+            raise BrokenJournal(row.run_id, place(chunks[0]), "it does not follow on the beginning of the run")
+        behind = [chunk.previous for chunk in chunks[1:]] + [row.head.link]
+        found = [self._kind(row.run_id, chunk, link, begins) for chunk, link in zip(chunks, behind, strict=True)]
+        checked = Checked(len(chunks), found.count("unchained"), found.count("unsigned"), found.count("unknown"))
+        if self._must_be_signed and not checked.is_signed:
+            raise BrokenJournal(
+                row.run_id,
+                "its journal",
+                f"{checked.unchained + checked.unsigned} of {len(chunks)} chunks are not signed. If they were written "
+                "before there was a key, the word `unsigned` among the keys lets them pass",
+            )
+        return checked
+
+    @property
+    def _must_be_signed(self) -> bool:
+        return self.ring is not None and not self.ring.lenient
+
+    def _kind(self, run_id: str, chunk: Chunk, link: bytes | None, begins: bytes) -> _Kind:
+        """What holds a chunk that is followed by a link."""
+        if chunk.previous is None:
+            if link is not None and link != begins:
+                raise BrokenJournal(run_id, place(chunk), "its link is missing")
+            return "unchained"
+        if link is None:
+            raise BrokenJournal(run_id, place(chunk), "the link that was made of it is missing")
+        name, begun = self._key_of(run_id, place(chunk), link)
+        if begun is None:
+            return "unknown"
+        if not compare_digest(link, name.encode() + b":" + _of_chunk(begun, chunk.previous, chunk)):
+            raise BrokenJournal(run_id, place(chunk), "the link that was made of it is another one")
+        return "signed" if name else "unsigned"
+
+    def _check_snapshot(self, run_id: str, snapshot: Snapshot) -> None:
+        where = f"the snapshot after {snapshot.ticks} ticks"
+        if self._must_be_signed and (snapshot.link is None or snapshot.link.startswith(b":")):
+            raise BrokenJournal(run_id, where, "it is not signed")
+        if snapshot.link is None:
+            return
+        name, begun = self._key_of(run_id, where, snapshot.link)
+        if begun is None:
+            return
+        made = name.encode() + b":" + _of_snapshot(begun, run_id, snapshot.ticks, snapshot.data)
+        if not compare_digest(snapshot.link, made):
+            raise BrokenJournal(run_id, where, "the link that was made of it is another one")
+
+    def _key_of(self, run_id: str, where: str, link: bytes) -> tuple[str, blake2b | None]:
+        """The id of a link's key, and a digest that begins with it; None if there are no keys here at all."""
+        name = link.partition(b":")[0].decode("utf-8", "replace")
+        begun = self._begun.get(name)
+        if begun is None and self.ring is not None:
+            raise BrokenJournal(run_id, where, f"it is signed with the key {name!r}, and at hand is {self.ring.names}")
+        return name, begun
+
+
+def check_whole(stored: StoredRun) -> None:
+    """`BrokenJournal` if ticks or events are missing between what was pruned and what the row counts."""
+    row = stored.row
+    tick, cursor = row.first_tick, 0 if row.first_tick == 0 else None
+    for chunk in stored.chunks:
+        if chunk.first_tick != tick or cursor not in (None, chunk.first_cursor):
+            raise BrokenJournal(row.run_id, place(chunk), f"tick {tick} was to come, at event {cursor}")
+        tick, cursor = tick + chunk.ticks, chunk.first_cursor + chunk.events
+    if tick != row.head.ticks or cursor not in (None, row.head.events):
+        raise BrokenJournal(
+            row.run_id,
+            f"the end of its journal, behind {tick} ticks and {cursor} events,",
+            f"its row counts {row.head.ticks} and {row.head.events}",
+        )
+
+
+def place(chunk: Chunk) -> str:
+    """Which chunk it is, for people."""
+    return f"the chunk of {chunk.ticks} ticks from tick {chunk.first_tick}"
+
+
+def _of_chunk(begun: blake2b, before: bytes, chunk: Chunk) -> bytes:
+    digest = begun.copy()
+    digest.update(before + _numbers(chunk.first_tick, chunk.ticks, chunk.first_cursor, chunk.events) + chunk.data)
+    return digest.digest()
+
+
+def _of_snapshot(begun: blake2b, run_id: str, ticks: int, data: bytes) -> bytes:
+    digest = begun.copy()
+    # No chunk has such numbers: what was made of a snapshot is never taken for what was made of a chunk.
+    digest.update(first_link(run_id) + _numbers(ticks, -1, -1, -1))
+    digest.update(data)
+    return digest.digest()

@@ -1,0 +1,27 @@
+"""The pages that serve workflows: their commands, in two terminals, print what is shown."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RUNNER = Path(__file__).with_name("run_terminals.py")
+PAGES = [
+    page
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    if "\nloom serve" in page.read_text("utf-8")
+]
+
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="the examples are for a shell")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_commands_of_a_page_print_what_it_shows(page: Path) -> None:
+    command = [sys.executable, str(RUNNER), str(page)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

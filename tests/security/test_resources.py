@@ -1,0 +1,202 @@
+"""Resources: limits for what a request, an event, a run and a caller may ask for; a run that is too large stalls."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+from security_rig import is_parked, until
+from server_serving import Served, serving
+
+import loom
+from loom import Context, Event, StartEvent, StopEvent, Workflow, step
+from loom.core.ticks import TickResume
+from loom.server.app import create_app
+from loom.server.rate import Buckets, address_of
+
+START = {"workflow": "asks", "input": {"topic": "tea"}}
+
+
+class More(Event):
+    text: str = ""
+
+
+class Hoards(Workflow):
+    """Keeps whatever it is sent, and ends when that is nothing."""
+
+    @step
+    async def hoard(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        kept = 0
+        while text := (await ctx.wait_for_event(More)).text:
+            kept += 1
+            await ctx.store.set(f"part{kept}", text)
+        return StopEvent(result=kept)
+
+
+# -- events -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_large_event_is_refused_on_both_faces(served: Served, client: httpx2.AsyncClient) -> None:
+    await client.post("/v1/runs", json={**START, "run_id": "r"})
+    large = {"type": "Approval", "value": {"by": "x" * 256 * 1024}}
+    answer = await client.post("/v1/runs/r/events", json=large)
+    assert (answer.status_code, answer.json()["code"]) == (413, "too-large")
+    assert (await client.post("/events/r", json={"event": large})).status_code == 413
+    small = {"type": "Approval", "value": {"by": "x" * 200 * 1024}}
+    await served.until_waiting("r")
+    assert (await client.post("/v1/runs/r/events", json=small)).status_code == 200
+    assert (await client.get("/v1/runs/r?wait=10")).json()["status"] == "completed"
+
+
+# -- runs that become too large ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limits", [{"max_state": 1_500_000}, {"max_history": 12}])
+async def test_an_oversized_run_stalls_and_goes_on_when_the_limit_is_raised(
+    limits: dict[str, int], tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    async with loom.connect(url, **limits) as runtime:
+        runtime.register(Hoards(), name="hoards")
+        handle = await runtime.start("hoards", run_id="r")
+        sent = 0
+        while (await runtime.get("r")).parked is None and sent < 40:
+            await handle.send_event(More(text=str(sent) * 200_000))
+            sent += 1
+            await asyncio.sleep(0.01)
+        reason = (await until(runtime, "r", is_parked)).parked or ""
+        [(name, limit)] = limits.items()
+        assert name in reason
+        assert str(limit) in reason
+        await handle.send_event(More())  # what comes for it is kept
+
+    async with loom.connect(url, max_state=None) as runtime:
+        runtime.register(Hoards(), name="hoards")
+        async with asyncio.timeout(20):
+            assert await (await runtime.handler("r")) == sent
+        assert (await runtime.get("r")).parked is None
+        resumed = [entry async for entry in runtime.history("r") if isinstance(entry.tick, TickResume)]
+        assert len(resumed) == 1, "it was not taken up in vain before"
+
+
+async def test_an_oversized_run_can_be_cancelled(tmp_path: Path) -> None:
+    async with loom.connect(f"sqlite:///{tmp_path}/runs.db", max_history=1) as runtime:
+        runtime.register(Hoards(), name="hoards")
+        await runtime.start("hoards", run_id="r")
+        await until(runtime, "r", is_parked)
+        await runtime.cancel("r")
+        ended = await until(runtime, "r", lambda info: info.status != "running")
+        assert ended.status == "cancelled"
+
+
+async def test_a_parked_run_tells_its_size_over_http(tmp_path: Path) -> None:
+    async with loom.connect(max_history=1) as runtime:
+        runtime.register(Hoards(), name="hoards")
+        app = create_app(runtime)
+        transport = httpx2.ASGITransport(app=app, client=("127.0.0.1", 1))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            await client.post("/v1/runs", json={"workflow": "hoards", "run_id": "r"})
+            await until(runtime, "r", is_parked)
+            run = (await client.get("/v1/runs/r")).json()
+            assert run["status"] == "running"
+            assert "max_history allows 1" in run["parked"]
+            assert [each["run_id"] for each in (await client.get("/v1/runs?parked=true")).json()["items"]] == ["r"]
+
+
+# -- rate -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_caller_that_asks_too_often_is_told_to_wait() -> None:
+    async with serving(rate=1.0) as served, served.client() as client:
+        answers = [await client.get("/v1/runs") for _ in range(4)]
+        assert [each.status_code for each in answers][:2] == [200, 200]
+        refused = answers[-1]
+        assert (refused.status_code, refused.json()["code"]) == (429, "limited")
+        assert int(refused.headers["retry-after"]) >= 1
+        assert (await client.get("/handlers")).status_code == 429, "the compatible face is no way around it"
+        for path in ("/health", "/v1/health/live", "/v1/health/ready"):
+            assert (await client.get(path)).status_code == 200, path
+    async with serving(rate=1.0) as served:
+        loud, quiet = await served.key("read"), await served.key("read")
+        async with served.client(loud) as one, served.client(quiet) as other:
+            assert 429 in [(await one.get("/v1/runs")).status_code for _ in range(4)]
+            assert (await other.get("/v1/runs")).status_code == 200
+
+
+async def test_keys_cannot_be_guessed_fast_and_guessing_locks_nobody_out() -> None:
+    async with serving() as served:
+        good, later = await served.key("read"), await served.key("read")
+        async with served.client(good) as client:
+            assert (await client.get("/v1/runs")).status_code == 200
+
+        async def guess(number: int) -> int:
+            async with served.client(f"loom_{number:012x}_{'A' * 43}") as client:
+                return (await client.get("/v1/runs")).status_code
+
+        codes = await asyncio.gather(*(guess(number) for number in range(60)))
+        assert codes.count(401) <= 25
+        assert codes.count(429) == 60 - codes.count(401)
+        async with served.client(good) as client:
+            assert (await client.get("/v1/runs")).status_code == 200, "whoever was known goes on"
+        async with served.client(later) as client:
+            assert (await client.get("/v1/runs")).status_code == 429, "even the right key is not looked up now"
+        async with served.client(later, address="127.0.0.2") as client:
+            assert (await client.get("/v1/runs")).status_code == 200
+
+
+async def test_headers_of_proxies_do_not_make_another_caller() -> None:
+    async with serving(rate=1.0) as served, served.client() as client:
+        codes = [
+            (await client.get("/v1/runs", headers={"X-Forwarded-For": f"10.0.0.{number}"})).status_code
+            for number in range(4)
+        ]
+        assert 429 in codes
+
+
+def test_buckets_fill_up_again_and_their_number_is_bounded() -> None:
+    now = 0.0
+    buckets = Buckets(10.0, lambda: now, most=100)
+    taken = 0
+    while not buckets.wait("a"):
+        buckets.take("a")
+        taken += 1
+    assert taken == 20
+    now = buckets.wait("a")
+    assert 0 < now < 0.11
+    assert not buckets.wait("a")
+    for number in range(1000):
+        buckets.take(str(number))
+    assert len(buckets) == 100
+
+
+def test_a_network_of_ipv6_is_one_caller() -> None:
+    one, same, other = ("2001:db8::1", "2001:db8::ffff:2", "2001:db8:0:1::1")
+    assert address_of({"client": (one, 1)}) == address_of({"client": (same, 2)})
+    assert address_of({"client": (one, 1)}) != address_of({"client": (other, 1)})
+    assert address_of({"client": ("::ffff:1.2.3.4", 1)}) == "1.2.3.4"
+
+
+# -- patterns and expressions that never end --------------------------------------------------------------------------
+
+
+async def test_a_pattern_that_would_backtrack_for_hours_answers_at_once(client: httpx2.AsyncClient) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
+    definition = {
+        "triggers": {"manual": {"type": "Request", "inputs": {"schema": schema}}},
+        "actions": {
+            "Parse": {
+                "type": "ParseJson",
+                "inputs": {"content": {"a": "a" * 40 + "!"}, "schema": schema},
+                "runAfter": {},
+            }
+        },
+    }
+    runtime = client._transport.app.state.server.runtime  # type: ignore[attr-defined]
+    runtime.register(loom.load({"definition": definition}), name="slow")
+    begun = time.monotonic()
+    answer = await client.post("/v1/runs?wait=20", json={"workflow": "slow", "input": {"a": "a" * 40 + "!"}})
+    assert time.monotonic() - begun < 5
+    assert answer.status_code == 400 or answer.json()["status"] == "failed"

@@ -1,0 +1,65 @@
+"""A real `loom serve` process, for tests that start, stop and kill one. May be used by all tests."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+_PATIENCE_S = 60.0
+
+
+class ServedProcess:
+    """`loom serve` with some arguments, on a port that stays the same when it is started again."""
+
+    def __init__(self, *arguments: str, cwd: Path, log: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._arguments = arguments
+        self._cwd = cwd
+        self._log = log
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start it, and return when it listens."""
+        with self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "loom", "serve", *self._arguments, "--port", str(self.port)),
+                cwd=self._cwd,
+                env={**os.environ, "PYTHONWARNINGS": "default"},
+                stdout=log,
+                stderr=log,
+            )
+        async with asyncio.timeout(_PATIENCE_S):
+            while not await self._listens():
+                if self._process.returncode is not None:
+                    raise AssertionError(f"The server has ended: {self._log.read_text()}")
+                await asyncio.sleep(0.02)
+
+    async def _listens(self) -> bool:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        except OSError:
+            return False
+        writer.close()
+        return True
+
+    async def kill(self) -> None:
+        """End it at once, in whatever it is doing."""
+        await self._signal(signal.SIGKILL)
+
+    async def stop(self) -> int:
+        """End it in order; its exit code."""
+        return await self._signal(signal.SIGTERM)
+
+    async def _signal(self, number: int) -> int:
+        assert self._process is not None
+        if self._process.returncode is None:
+            self._process.send_signal(number)
+        async with asyncio.timeout(_PATIENCE_S):
+            return await self._process.wait()

@@ -1,0 +1,26 @@
+"""What commands that work on runs log to stderr."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from loom.cli.working import Logs
+
+
+def test_logs_are_written_as_asked_and_only_while_it_works(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("loom.server")
+    handlers = list(logging.getLogger().handlers)
+    with Logs("warning", "json").written():
+        logger.info("not this")
+        logger.warning("Somebody brought %s.", "loom_0123456789ab_" + "s" * 43, extra={"run_id": "order-1"})
+    assert logging.getLogger().handlers == handlers
+    line = json.loads(capsys.readouterr().err)
+    assert (line["level"], line["run_id"]) == ("WARNING", "order-1")
+    assert line["message"] == "Somebody brought loom_0123456789ab_***."
+    with Logs("error", "text").written():
+        logger.warning("not this")
+        logger.error("this")
+    assert capsys.readouterr().err.endswith("ERROR loom.server: this\n")

@@ -1,0 +1,194 @@
+"""What a process counts and measures while it works."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import loom
+from loom import Context, Event, StartEvent, StopEvent, Workflow, step
+from loom.core.ticks import TickTimerFired
+from loom.runtime.durable.figures import Figures, Histogram
+from loom.store.committer import Committer
+from loom.store.errors import StoreUnavailable
+from loom.store.memory import MemoryDatabase, MemoryStore
+from loom.store.operations import ClaimRun, StartRun
+from loom.testing.clock import run_virtual
+
+
+class Go(Event):
+    """What a run waits for."""
+
+
+class Napper(Workflow):
+    """Sleeps, or waits, and ends."""
+
+    @step
+    async def only(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        if (seconds := ev.get("sleep", default=0)) > 0:
+            await ctx.sleep(seconds)
+        if ev.get("wait", default=False):
+            await ctx.wait_for_event(Go)
+        return StopEvent(result="ok")
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - nobody is told of it
+            await asyncio.sleep(0.001)
+
+
+def test_a_histogram_counts_what_is_not_above_a_bound() -> None:
+    spread = Histogram((1.0, 2.0))
+    for value in (0.0, 1.0, 1.5, 2.0, 99.0):
+        spread.observe(value)
+    assert list(spread.buckets()) == [(1.0, 2), (2.0, 4), (float("inf"), 5)]
+    assert (spread.count, spread.total) == (5, 103.5)
+
+
+async def test_ticks_and_commands_are_counted_once_they_are_committed() -> None:
+    async with loom.connect("memory://") as runtime:
+        runtime.register(Napper(timeout=None), name="nap")
+        await (await runtime.start("nap", {}, run_id="a"))
+        row = await runtime.row("a")
+        figures = runtime.measured
+        await until(lambda: figures.ticks == row.head.ticks)
+        assert figures.commands > 0
+        assert figures.commands_undone == figures.stale_results == figures.timers_armed == 0
+        assert figures.commit_seconds.count == figures.commit_sizes.count > 0
+
+
+async def test_operations_that_share_a_transaction_are_one_commit() -> None:
+    store, figures = MemoryStore(), Figures()
+    await store.open()
+    committer = Committer(store, watch=figures)
+    for number in range(3):
+        committer.submit(StartRun(f"r{number}", "w", b"{}", 1.0))
+    await committer.close()
+    await store.close()
+    assert (figures.commit_sizes.count, figures.commit_sizes.total) == (1, 3)
+
+
+async def test_failed_transactions_are_counted_and_so_is_what_is_tried_again() -> None:
+    class Choosy(MemoryStore):
+        async def apply(self, group: Any) -> Any:
+            if any(isinstance(operation, ClaimRun) for operation in group):
+                raise StoreUnavailable("not now")
+            return await super().apply(group)
+
+    store, figures = Choosy(), Figures()
+    await store.open()
+    committer = Committer(store, watch=figures)
+    refused = committer.submit(ClaimRun("r", 1))
+    written = committer.submit(StartRun("r", "w", b"{}", 1.0))
+    await written
+    with pytest.raises(StoreUnavailable):
+        await refused
+    await committer.close()
+    await store.close()
+    # The group, then the operation alone; the other one was written by itself.
+    assert figures.store_failures == 2
+    assert (figures.commit_sizes.count, figures.commit_sizes.total) == (1, 1)
+
+
+async def test_commands_of_a_batch_that_is_not_committed_are_pushed_back() -> None:
+    class Failing(MemoryStore):
+        fails = False
+
+        async def apply(self, group: Any) -> Any:
+            if self.fails:
+                raise StoreUnavailable("the disk is gone")
+            return await super().apply(group)
+
+    store = Failing()
+    async with loom.connect(store, poll_interval=0.01) as runtime:
+        runtime.register(Napper(timeout=None), name="nap")
+        handler = await runtime.start("nap", {"wait": True}, run_id="a")
+        await until(lambda: runtime._residents and runtime._residents.runs["a"].is_at_rest)  # type: ignore[union-attr]
+        figures = runtime.measured
+        await runtime.send_event("a", Go())
+        store.fails = True
+        await until(lambda: figures.commands_undone)
+        assert figures.store_failures > 0
+        store.fails = False
+        assert await handler == "ok"
+
+
+def test_timers_are_counted_and_their_lateness_measured() -> None:
+    async def nap() -> Figures:
+        async with loom.connect(MemoryStore(), idle_timeout=5.0) as runtime:
+            runtime.register(Napper(timeout=None), name="nap")
+            await (await runtime.start("nap", {"sleep": 2.0}))
+            return runtime.measured
+
+    figures = run_virtual(nap())
+    assert (figures.timers_armed, figures.timers_fired) == (1, 1)
+    assert figures.timer_lateness.count == 1
+    assert figures.timer_lateness.total < 1.0
+
+
+def test_a_timer_that_fell_due_while_nobody_worked_is_late() -> None:
+    async def nap() -> Figures:
+        database = MemoryDatabase()
+        async with loom.connect(MemoryStore(database)) as runtime:
+            runtime.register(Napper(timeout=None), name="nap")
+            await runtime.start("nap", {"sleep": 10.0}, run_id="a")
+            await until(lambda: runtime.measured.timers_armed)
+        await asyncio.sleep(110.0)
+        async with loom.connect(MemoryStore(database)) as second:
+            second.register(Napper(timeout=None), name="nap")
+            await (await second.handler("a"))
+            return second.measured
+
+    figures = run_virtual(nap())
+    assert figures.timers_fired == 1
+    assert figures.timer_lateness.total == pytest.approx(100.0, abs=1.0)
+
+
+async def test_the_way_back_into_memory_is_measured() -> None:
+    async with loom.connect("memory://", idle_timeout=0.0) as runtime:
+        runtime.register(Napper(timeout=None), name="nap")
+        handler = await runtime.start("nap", {"wait": True}, run_id="a")
+        figures = runtime.measured
+        await until(lambda: figures.released)
+        assert figures.resume_seconds.count == 0
+        await runtime.send_event("a", Go())
+        await handler
+        assert (figures.released, figures.resumed, figures.resume_seconds.count) == (1, 1, 1)
+        assert 0 < figures.resume_seconds.total < 10
+        assert runtime.figures == {"in_memory": 0, "released": 1, "resumed": 1}
+
+
+async def test_results_that_come_too_late_are_counted() -> None:
+    async with loom.connect("memory://") as runtime:
+        runtime.register(Napper(timeout=None), name="nap")
+        handler = await runtime.start("nap", {"wait": True}, run_id="a")
+        residents = runtime._residents
+        assert residents is not None
+        await until(lambda: "a" in residents.runs and residents.runs["a"].is_at_rest)
+        resident = residents.runs["a"]
+        resident.tell(TickTimerFired(at=runtime.now(), timer=999))
+        await runtime.send_event("a", Go())
+        assert await handler == "ok"
+        assert runtime.measured.stale_results == 1
+
+
+def test_a_lost_lease_is_counted() -> None:
+    class Forgetful(MemoryStore):
+        beats = 0
+
+        async def beat(self, fence: int, lease: float) -> bool:
+            self.beats += 1
+            return await super().beat(fence, lease) if self.beats != 3 else False
+
+    async def lose() -> Figures:
+        async with loom.connect(Forgetful()) as runtime:
+            runtime.register(Napper(timeout=None), name="nap")
+            await runtime.ready()
+            await asyncio.sleep(60.0)
+            return runtime.measured
+
+    assert run_virtual(lose()).lease_losses == 1

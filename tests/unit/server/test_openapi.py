@@ -1,0 +1,205 @@
+"""The OpenAPI document: it is valid, it has every route and nothing else, and its shapes are those of the answers."""
+
+from __future__ import annotations
+
+import typing
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
+from server_serving import Served, serving
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+import loom
+from loom.client import models
+from loom.flows.progress import ActionProgress, ActionState, LoopProgress
+from loom.runtime import shapes as run_shapes
+from loom.runtime.durable.schedules import ScheduleInfo
+from loom.server import shapes, shapes_definitions
+from loom.server.app import ROUTES
+from loom.server.auth import SCOPES
+from loom.server.openapi import OPERATIONS, document
+from loom.server.problems import PROBLEMS
+
+DOCUMENT = document(ROUTES)
+
+
+def test_every_route_is_described_and_nothing_else() -> None:
+    assert set(OPERATIONS) == {(route.method, route.path) for route in ROUTES}
+
+
+def test_it_is_valid() -> None:
+    whole = {**DOCUMENT, "servers": [{"url": "/"}]}
+    assert [str(error) for error in OPENAPI_31_VALIDATOR.iter_errors(whole)] == []
+
+
+def test_references_lead_somewhere() -> None:
+    for reference in _references(DOCUMENT):
+        found: Any = DOCUMENT
+        for part in reference.removeprefix("#/").split("/"):
+            found = found[part]
+
+
+def _references(value: Any) -> typing.Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        value = list(value.values())
+    for each in value if isinstance(value, list) else ():
+        yield from _references(each)
+
+
+def test_names_of_operations_are_unique() -> None:
+    names = [operation.id for operation in OPERATIONS.values()]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_an_operation_says_which_scope_it_needs(route: Any) -> None:
+    path = route.path.replace(":path}", "}")
+    described = DOCUMENT["paths"][path][route.method.lower()]
+    if route.scope is None:
+        assert described["security"] == []
+    else:
+        assert described["security"] == [{"bearer": [route.scope]}, {"key": [route.scope]}]
+        assert "401" in described["responses"]
+    schemes = DOCUMENT["components"]["securitySchemes"]
+    assert all(f"`{scope}`" in scheme["description"] for scope in SCOPES for scheme in schemes.values())
+
+
+def test_only_these_are_open_to_everybody() -> None:
+    health = {"/health", "/v1/health/live", "/v1/health/ready"}
+    callbacks = {"/v1/callbacks/{token}"}  # their addresses are signed
+    assert {route.path for route in ROUTES if route.scope is None} == {*health, *callbacks, "/openapi.json"}
+
+
+def test_problems_are_told_in_the_words_of_each_face() -> None:
+    own = DOCUMENT["paths"]["/v1/runs/{run_id}"]["get"]["responses"]["404"]
+    assert own["content"] == {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    assert PROBLEMS["run-not-found"][1] in own["description"]
+    compatible = DOCUMENT["paths"]["/handlers/{handler_id}"]["get"]["responses"]
+    assert compatible["404"]["content"] == {"application/json": {"schema": {"$ref": "#/components/schemas/Detail"}}}
+    either = compatible["500"]["content"]["application/json"]["schema"]["anyOf"]
+    assert [each["$ref"].rpartition("/")[2] for each in either] == ["HandlerData", "Detail"]
+
+
+def test_what_is_posted_may_have_an_idempotency_key() -> None:
+    for path in DOCUMENT["paths"].values():
+        for method, operation in path.items():
+            names = {param["name"] for param in operation["parameters"] if param["in"] == "header"}
+            assert "X-Request-ID" in names
+            assert ("Idempotency-Key" in names) == (method == "post")
+
+
+async def test_everybody_may_read_it(served: Served) -> None:
+    await served.key("admin")
+    async with served.client(address="203.0.113.7") as stranger:
+        response = await stranger.get("/openapi.json")
+    assert response.status_code == 200
+    found = response.json()
+    assert found == msgspec.json.decode(msgspec.json.encode({**DOCUMENT, "servers": [{"url": "/"}]}))
+    assert found["info"]["version"] == loom.__version__
+    assert found["openapi"].startswith("3.1")
+
+
+async def test_it_says_where_it_is_mounted() -> None:
+    async with serving() as served:
+        app = Starlette(routes=[Mount("/loom", served.app)])
+        transport = httpx2.ASGITransport(app=app, client=("127.0.0.1", 1))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            found = (await client.get("/loom/openapi.json")).json()
+    assert found["servers"] == [{"url": "/loom"}]
+    assert "/v1/runs" in found["paths"]
+
+
+async def test_a_run_and_a_handler_have_the_keys_of_their_shapes(served: Served, client: httpx2.AsyncClient) -> None:
+    await client.post(
+        "/v1/runs", json={"workflow": "asks", "input": {"topic": "now"}, "run_id": "r"}, params={"wait": 5}
+    )
+    assert (await client.get("/v1/runs/r")).json().keys() == _keys(run_shapes.Run)
+    schemas = DOCUMENT["components"]["schemas"]
+    assert (await client.get("/handlers/r")).json().keys() == schemas["HandlerData"]["properties"].keys()
+    state = (await client.get("/v1/runs/r/state")).json()
+    assert set(schemas["State"]["required"]) <= state.keys() <= _keys(run_shapes.State)
+    assert (await client.get("/v1/runs/no")).json().keys() == _keys(shapes.Problem) - {"errors"}
+
+
+@pytest.mark.parametrize(
+    ("shown", "shape"),
+    [
+        (LoopProgress, run_shapes.LoopState),
+        (LoopProgress, run_shapes.Loop),
+        (ActionProgress, run_shapes.ActionUnderWay),
+        (ActionState, run_shapes.Action),
+        (ScheduleInfo, shapes_definitions.Schedule),
+    ],
+)
+def test_what_is_shown_by_its_fields_has_those_of_its_shape(shown: type[msgspec.Struct], shape: type) -> None:
+    assert set(shown.__struct_fields__) == _keys(shape)
+
+
+SHAPES: dict[type[msgspec.Struct], Any] = {
+    models.Run: run_shapes.Run,
+    models.RunError: run_shapes.RunError,
+    models.Waiter: run_shapes.Waiter,
+    models.Delivery: shapes.Delivery,
+    models.StreamEvent: run_shapes.StreamEntry,
+    models.HistoryItem: run_shapes.HistoryItem,
+    models.Replay: run_shapes.Replay,
+    models.Loop: run_shapes.Loop,
+    models.Action: run_shapes.Action,
+    models.Schedule: shapes_definitions.Schedule,
+    models.Definition: shapes_definitions.Definition,
+    models.DefinitionVersion: shapes_definitions.DefinitionVersion,
+    models.Validation: shapes_definitions.Validation,
+    models.Diagnostic: shapes_definitions.Diagnostic,
+    models.Page: shapes.Page[run_shapes.Run],
+}
+"""What the client reads answers as, and the shapes of those answers."""
+
+
+def test_every_model_of_the_client_has_a_shape() -> None:
+    found = {kind for kind in vars(models).values() if isinstance(kind, type) and issubclass(kind, msgspec.Struct)}
+    assert found - SHAPES.keys() == {models.Health}  # which the client makes itself
+
+
+@pytest.mark.parametrize("model", SHAPES, ids=lambda model: model.__name__)
+def test_the_client_reads_what_the_server_answers(model: type[msgspec.Struct]) -> None:
+    """Every field of a model is a key of the shape, and an answer of that shape, least and full, can be read."""
+    shape = SHAPES[model]
+    assert set(model.__struct_fields__) <= _keys(typing.get_origin(shape) or shape)
+    for whole in (True, False):
+        read = msgspec.convert(_example(shape, whole=whole), model)
+        assert isinstance(read, model)
+
+
+def _keys(shape: type) -> set[str]:
+    return set(typing.get_type_hints(shape))
+
+
+def _example(kind: Any, *, whole: bool) -> Any:
+    """An answer of a shape: with all that it may have, or with as little as it can."""
+    (schema,), components = msgspec.json.schema_components([kind])
+    return _made(schema, components, whole)
+
+
+def _made(schema: dict[str, Any], components: dict[str, Any], whole: bool) -> Any:
+    if "$ref" in schema:
+        return _made(components[schema["$ref"].rpartition("/")[2]], components, whole)
+    if "anyOf" in schema:
+        return _made(schema["anyOf"][0 if whole else -1], components, whole)
+    if "enum" in schema:
+        return schema["enum"][0]
+    if schema.get("format") == "date-time":
+        return "2026-01-01T00:00:00Z"
+    match schema.get("type"):
+        case "object":
+            names = schema.get("properties", {}) if whole else schema.get("required", ())
+            return {name: _made(schema["properties"][name], components, whole) for name in names}
+        case "array":
+            return [_made(schema["items"], components, whole)] if whole and "items" in schema else []
+        case kind:
+            return {"integer": 1, "number": 1.5, "boolean": True, "string": "text"}.get(str(kind))
