@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -14,8 +15,10 @@ from server_serving import Served, serving
 import loom
 from loom import Context, Event, StartEvent, StopEvent, Workflow, step
 from loom.core.ticks import TickResume
+from loom.runtime.durable.limits import is_heavier
 from loom.server.app import create_app
 from loom.server.rate import Buckets, address_of
+from loom.server.settings import ServerSettings
 
 START = {"workflow": "asks", "input": {"topic": "tea"}}
 
@@ -104,6 +107,60 @@ async def test_a_parked_run_tells_its_size_over_http(tmp_path: Path) -> None:
             assert run["status"] == "running"
             assert "max_history allows 1" in run["parked"]
             assert [each["run_id"] for each in (await client.get("/v1/runs?parked=true")).json()["items"]] == ["r"]
+
+
+def _bomb(times: int) -> dict[str, Any]:
+    """A flow that names one long text many times: it is small in memory, and large wherever it is written."""
+    text = {"name": "text", "type": "string", "value": "x" * 20_000}
+    fill = {"type": "AppendToArrayVariable", "inputs": {"name": "all", "value": "@variables('text')"}}
+    loop = {
+        "type": "Until",
+        "expression": f"@equals(length(variables('all')), {times})",
+        "limit": {"count": times + 1, "timeout": "PT1H"},
+        "actions": {"Add": fill},
+        "runAfter": {"All": ["Succeeded"]},
+    }
+    return {
+        "definition": {
+            "actions": {
+                "Text": {"type": "InitializeVariable", "inputs": {"variables": [text]}, "runAfter": {}},
+                "All": {
+                    "type": "InitializeVariable",
+                    "inputs": {"variables": [{"name": "all", "type": "array", "value": []}]},
+                    "runAfter": {"Text": ["Succeeded"]},
+                },
+                "Fill": loop,
+            }
+        }
+    }
+
+
+async def test_a_flow_that_grows_within_one_tick_stalls_before_it_is_written(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    async with loom.connect(url, max_state=300_000) as runtime:
+        runtime.register(loom.load(_bomb(40)), name="bomb")
+        runtime.register(loom.load(_bomb(2)), name="small")
+        await runtime.start("bomb", run_id="r")
+        assert "max_state" in ((await until(runtime, "r", is_parked)).parked or "")
+        async with asyncio.timeout(10):
+            assert (await (await runtime.start("small"))).status == "Succeeded"
+    assert (tmp_path / "runs.db").stat().st_size < 40 * 20_000
+    async with loom.connect(url) as runtime:
+        runtime.register(loom.load(_bomb(40)), name="bomb")
+        async with asyncio.timeout(10):
+            assert (await (await runtime.handler("r"))).status == "Succeeded"
+
+
+def test_weighing_looks_no_further_than_it_must() -> None:
+    text = "x" * 1000
+    nested: Any = text
+    for _ in range(60):
+        nested = [nested, nested]  # 2 ** 60 texts
+    begun = time.monotonic()
+    assert is_heavier([nested], 10_000_000)
+    assert time.monotonic() - begun < 5
+    assert not is_heavier([{"a": [text, None, 1, 2.5, True]}], 2000)
+    assert is_heavier([{"a": [text]}], 900)
 
 
 # -- rate -------------------------------------------------------------------------------------------------------------
@@ -200,3 +257,17 @@ async def test_a_pattern_that_would_backtrack_for_hours_answers_at_once(client: 
     answer = await client.post("/v1/runs?wait=20", json={"workflow": "slow", "input": {"a": "a" * 40 + "!"}})
     assert time.monotonic() - begun < 5
     assert answer.status_code == 400 or answer.json()["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"rate": 0}, {"rate": -1}, {"rate": float("inf")}, {"max_event": 0}, {"max_body": 0}]
+)
+def test_limits_cannot_be_set_to_nonsense(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        ServerSettings(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"max_state": 0}, {"max_history": -1}])
+def test_sizes_of_runs_cannot_be_set_to_nonsense(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        loom.connect(**wrong)

@@ -210,6 +210,7 @@ async def test_a_child_of_theirs_does_not_tell_whose_it_is(two: Two) -> None:
     children: list[Any] = []
     async with asyncio.timeout(10):
         while not children:
+            await asyncio.sleep(0.01)  # the server needs turns to start it
             children = (await all_of_it.get("/v1/runs?parent_id=their-parent")).json()["items"]
     assert children[0]["parent_id"] == "their-parent"
     child = children[0]["run_id"]

@@ -62,15 +62,6 @@ async def _awaited_by_flow(runtime: DurableRuntime, run_id: str, name: str) -> t
     return stand_in(full_names.pop()) if full_names else None
 
 
-async def awaited_instead(runtime: DurableRuntime, run_id: str, event: Event) -> str:
-    """What a flow waits for at present, if that is something else: it keeps the event, whose name may be misspelt."""
-    if not isinstance(event, FlowEvent):
-        return ""
-    waiters = (await runtime.get(run_id)).active_waiters
-    waited = {waiter["event_type"].rpartition(".")[2] for waiter in waiters if waiter["event_type"] != CHILD_RUN}
-    return "" if event.name in waited or not waited else _listed(waited)
-
-
 def _of_targets(runtime: DurableRuntime, name: str) -> type[Event] | None:
     """An event class of this process, by its wire name or its short name; those beside the targets come first."""
     found = {wire_name(cls): cls for cls in _event_classes(Event) if name in (cls.__name__, wire_name(cls))}
@@ -128,13 +119,6 @@ _PREFIX = 40
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "nothing"
-
-
-def sent_as(event: Event) -> str:
-    """The name that an event goes by."""
-    if isinstance(event, FlowEvent):
-        return event.name
-    return wire_name(type(event)).removeprefix(".")  # of a run that has ended the full name is not known
 
 
 def stand_in(name: str) -> type[Event]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
 
+    from loom.flows.limits import Limits
     from loom.server.settings import ServerSettings
     from loom.steps.workflow import Workflow
 
@@ -91,9 +92,10 @@ def serve(
     breaks its streams; a second signal ends it at once. Unfinished runs stay in the store and go on with the next one.
     """
     from loom.cli.engine import loaded
+    from loom.cli.flow_files import limits_of
 
     with server_extra():
-        settings = _server_settings(given)
+        settings = _server_settings(given, limits_of(max_iterations, max_duration))
     _run(_serve(loaded(targets, handlers, max_iterations, max_duration), settings, given))
 
 
@@ -110,14 +112,14 @@ def server_extra() -> Iterator[None]:
         raise Problem("The server is an extra: pip install 'loom-workflows[server]'") from error
 
 
-def _server_settings(given: Mapping[str, Any]) -> ServerSettings:
+def _server_settings(given: Mapping[str, Any], limits: Limits) -> ServerSettings:
     import loom.server.serving  # noqa: F401 - what is missing is told before anything else
     from loom.cli.problems import WrongUse
     from loom.server.settings import ServerSettings
 
     names = ("require_key", "hosts", "origins", "max_body", "rate", "heartbeat", "drain")
     try:
-        return ServerSettings(**{name: given[name] for name in names})
+        return ServerSettings(**{name: given[name] for name in names}, limits=limits)
     except ValueError as error:
         raise WrongUse(str(error)) from error
 

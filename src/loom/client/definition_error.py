@@ -18,7 +18,9 @@ class RemoteDefinitionError(ClientError, diagnostics.DefinitionError):
 
     def __init__(self, problem: Problem) -> None:
         ClientError.__init__(self, problem)
-        self.problems = tuple(diagnostics.Problem(place.path, place.message) for place in problem.errors)
+        self.problems = tuple(
+            diagnostics.Problem(place.path, place.message, severity=place.severity) for place in problem.errors
+        )
 
     @override
     def __str__(self) -> str:

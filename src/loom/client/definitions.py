@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from loom.client.exchange import Call, act, decoded, read, segment
-from loom.client.models import Definition, DefinitionVersion, Health, ItemT, Page, Validation
+from loom.client.models import Definition, DefinitionVersion, Health, ItemT, Page, PutDefinition, Validation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,14 +49,14 @@ class DefinitionCalls:
 
     async def put_definition(
         self, name: str, document: Mapping[str, Any] | str, *, if_match: str | None = None
-    ) -> Definition:
+    ) -> PutDefinition:
         """Store a flow: a document, or the text of one in JSON or YAML. Raises `DefinitionError` with all problems.
 
         With `if_match` only if the stored one still has that etag.
         """
         headers = {"If-Match": if_match} if if_match is not None else {}
         call = Call(method="PUT", path=_path(name), **_document(document, headers))
-        return await self._exchange.ask(call, Definition)
+        return await self._exchange.ask(call, PutDefinition)
 
     async def delete_definition(self, name: str) -> None:
         """Let nothing new start under a name. Runs under way keep their version."""

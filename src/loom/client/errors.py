@@ -6,6 +6,7 @@ A refusal that a runtime in this process knows too is also that error: `except l
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 from typing_extensions import override
@@ -19,6 +20,7 @@ class FieldProblem(msgspec.Struct, frozen=True):
     message: str
     path: str = ""
     """A JSON Pointer into the request, or into the definition."""
+    severity: Literal["error", "warning"] = "error"
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):

@@ -191,6 +191,17 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     iterations: Any = None
 
 
+class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong with a definition, or worth knowing about it."""
+
+    severity: str = "error"
+    code: str | None = None
+    path: str = ""
+    message: str
+    line: int | None = None
+    column: int | None = None
+
+
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """A workflow that the server knows."""
 
@@ -199,6 +210,12 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     version: str | int | None = None
     etag: str | None = None
     updated_at: datetime | None = None
+
+
+class PutDefinition(Definition, frozen=True, kw_only=True):
+    """A flow that is stored now, and what is worth knowing about it."""
+
+    warnings: list[Diagnostic] = []
 
 
 class DefinitionVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,17 +227,6 @@ class DefinitionVersion(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime | None = None
     current: bool = False
     """Whether new runs begin with it."""
-
-
-class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong with a definition, or worth knowing about it."""
-
-    severity: str = "error"
-    code: str | None = None
-    path: str = ""
-    message: str
-    line: int | None = None
-    column: int | None = None
 
 
 class Validation(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,6 +25,9 @@ _OWN = "loom."
 """The names of workflows that the engine uses for itself begin so."""
 
 
+_PRIVATE = ("source_file", "source_line", "config_file", "config_value")
+
+
 def offered(runtime: DurableRuntime) -> list[str]:
     """The names of the workflows and flows that can be started."""
     return sorted(name for name in runtime.codes if is_offered(name) and name not in runtime.definitions.deleted)
@@ -53,9 +56,12 @@ def event_schemas(workflow: Workflow) -> list[dict[str, Any]]:
 
 
 def graph_of(workflow: Workflow) -> dict[str, Any]:
-    """A workflow as nodes and edges."""
+    """A workflow as nodes and edges, without the places of its files and what its resources are configured with."""
     graph = _flow_graph(workflow.program) if isinstance(workflow, Flow) else get_workflow_representation(workflow)
-    return graph.model_dump(mode="json")
+    shown: dict[str, Any] = graph.model_dump(mode="json")
+    for node in shown["nodes"]:
+        node |= {name: None for name in _PRIVATE if name in node}
+    return shown
 
 
 def _flow_graph(program: Program) -> WorkflowGraph:

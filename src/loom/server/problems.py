@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
     from loom.server.shapes import Place, Problem
+    from loom.server.shapes_compat import Detail
 
 PROBLEMS: dict[str, tuple[int, str]] = {
     "invalid-request": (400, "The request is not valid"),
@@ -114,7 +115,8 @@ def problem_of(error: Exception, retry_after: int = 1) -> ApiProblem | None:
 def problem_response(problem: ApiProblem, scope: Scope) -> Response:
     """The answer for a problem, in the words of the face that was asked."""
     if not speaks_problems(scope):
-        return JsonAnswer({"detail": problem.detail}, status_code=problem.status, headers=problem.headers)
+        told: Detail = {"detail": problem.detail}
+        return JsonAnswer(told, status_code=problem.status, headers=problem.headers)
     status, title = PROBLEMS[problem.code]
     content: Problem = {
         "type": f"urn:loom:problem:{problem.code}",

@@ -14,6 +14,8 @@ from typing_extensions import override
 from loom.core.replay import replay
 from loom.runtime.durable.takeup import restored
 from loom.store import codec
+from loom.store.chain import Links, check_whole
+from loom.store.errors import BrokenJournal
 from loom.store.memory import MemoryStore
 from loom.store.memory_transaction import Transaction
 from loom.store.operations import CommitRun, Posted, PostMail, ReleaseRun, Started, StartRun
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from loom.store.memory import MemoryDatabase
     from loom.store.memory_tables import Tables
     from loom.store.operations import Operation, Result
+    from loom.store.records import StoredRun
 
 _TRACE = 60
 _LOOK_EVERY = 8
@@ -159,6 +162,16 @@ class Checker:
         short = restored(run_id, part.snapshot, part.chunks, mirror.planner, mirror.read_field)
         if short != mirror.state:
             yield f"the snapshot and the ticks behind it give another state: {differences(short, mirror.state)}"
+        yield from _broken_links(kept.stored(whole=True))
+
+
+def _broken_links(run: StoredRun) -> Iterator[str]:
+    try:
+        check_whole(run)
+        if Links().check(run).unchained:
+            yield "there are chunks without a link"
+    except BrokenJournal as error:
+        yield str(error)
 
 
 def _after(operation: Operation, before: Tables) -> Tables:

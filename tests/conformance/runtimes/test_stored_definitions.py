@@ -220,9 +220,31 @@ async def test_what_cannot_be_loaded_is_left_out_and_told_once(
         await second.start("lost")
 
 
+async def test_a_client_that_puts_works_for_nothing(deployment: Deployment) -> None:
+    client = await deployment.open()
+    await client.definitions.put("flow", version("one"))
+    assert client.codes == {}
+    worker = await deployment.open(definitions=True)
+    await client.start("flow", run_id="a")
+    assert await said(worker, "a") == "one"
+    await client.definitions.delete("flow")
+    with pytest.raises(DefinitionNotFound):
+        await worker.start("flow")
+
+
+async def test_an_odd_entry_does_not_keep_a_flow_from_running(
+    deployment: Deployment, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await deployment.open()
+    await client.store.put_entry("definition", "flow", b"[]")
+    worker = await deployment.open({"flow": version("one")})
+    await worker.start("flow", run_id="a")
+    assert await said(worker, "a") == "one"
+    assert "without a number" in caplog.text
+    assert await number_of_run(worker, "a") is None
+
+
 async def test_joining_again_makes_no_version_current(deployment: Deployment) -> None:
-    if deployment.kind == "sqlite":
-        pytest.skip("its lock is not lost while the process lives")
     runtime = await deployment.open({"flow": version("one")})
     await runtime.ready()
     await runtime.definitions.stored.put("flow", version("two").digest, version("two").document.encode())

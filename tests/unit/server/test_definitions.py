@@ -415,15 +415,24 @@ async def test_a_stored_text_that_is_damaged(served: Served, client: httpx2.Asyn
     start = await client.post("/v1/runs", json={"workflow": "f"})
     assert (start.status_code, start.json()["code"]) == (422, "definition-invalid")
     assert (await client.get("/v1/definitions/f/versions")).status_code == 200
+    await served.runtime.store.put_entry("definition", "g", b"[]")
+    odd = await client.get("/v1/definitions/g")
+    assert (odd.status_code, odd.json()["code"]) == (422, "definition-invalid")
+    listed = (await client.get("/v1/definitions")).json()["items"]
+    assert [(each["name"], each["version"]) for each in listed] == [("asks", None), ("f", 1), ("g", None)]
 
 
 async def test_the_client(served: Served) -> None:
     transport = httpx2.ASGITransport(app=served.app, client=("127.0.0.1", 1))
     async with Client("http://127.0.0.1", transport=transport) as client:
         made = await client.put_definition("f", document())
-        assert (made.name, made.kind, made.version) == ("f", "flow", 1)
-        with pytest.raises(loom.DefinitionError, match="1 error"):
-            await client.put_definition("f", {"actions": {"a": {"type": "compose", "inputs": "@nope("}}})
+        assert (made.name, made.kind, made.version, made.warnings) == ("f", "flow", 1, [])
+        with pytest.raises(loom.DefinitionError, match="1 error") as refused:
+            await client.put_definition("f", {"actions": {"a": {"type": "hm", "inputs": "@nope("}}})
+        assert {(each.path, each.severity) for each in refused.value.problems} == {
+            ("/actions/a/inputs", "error"),
+            ("/actions/a/type", "warning"),
+        }
         second = await client.put_definition("f", json.dumps(document("two")), if_match=made.etag)
         assert second.version == 2
         assert [(each.version, each.current) for each in await client.versions("f")] == [(2, True), (1, False)]

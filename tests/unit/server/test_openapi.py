@@ -153,6 +153,7 @@ SHAPES: dict[type[msgspec.Struct], Any] = {
     models.Action: run_shapes.Action,
     models.Schedule: shapes_definitions.Schedule,
     models.Definition: shapes_definitions.Definition,
+    models.PutDefinition: shapes_definitions.PutDefinition,
     models.DefinitionVersion: shapes_definitions.DefinitionVersion,
     models.Validation: shapes_definitions.Validation,
     models.Diagnostic: shapes_definitions.Diagnostic,

@@ -157,6 +157,8 @@ class DurableDecorator(RunAdapterDecorator):
         published = [command.event for command in batch.commands if type(command) is CommandPublishEvent]
         if self._program is not None:
             published = [shown_published(self._program, event) for event in published]
+            if (excess := keeper.limits.excess_values(*published)) is not None:
+                raise Outgrown(excess)
         others = [command for command in batch.commands if type(command) in _STORED]
         chunk, link = None, self._link
         if ticks or published:
@@ -233,8 +235,12 @@ class DurableDecorator(RunAdapterDecorator):
         is_short = self._tail_ticks < SNAPSHOT_TICKS and self._tail_bytes < SNAPSHOT_BYTES
         if is_short or self._tail_bytes < self._snapshot_bytes:
             return None
-        data = codec.encode_state(self._core.state)
-        if (excess := self._keeper.limits.excess_state(len(data))) is not None:
+        limits, state = self._keeper.limits, self._core.state
+        if (excess := limits.excess_values(state.plan)) is not None:
+            self._excess = excess
+            return None
+        data = codec.encode_state(state)
+        if (excess := limits.excess_state(len(data))) is not None:
             self._excess = excess
             return None
         self._tail_ticks = self._tail_bytes = 0

@@ -82,12 +82,13 @@ class StartedRuns(ScheduledRuns):
         if parameters is not None or variables is not None:
             inputs = flow_start(workflow, code, inputs, parameters or {}, variables or {})
         spec = start_spec(code, self.convert_for(workflow), inputs)
-        handler = await self._start(workflow, run_id or uuid.uuid4().hex, spec, tags or {}, code)
+        run_id = run_id or uuid.uuid4().hex
+        await self._start(workflow, run_id, spec, tags or {}, code)
         if version is not None:
-            row = await self.row(handler.run_id)
+            row = await self.row(run_id)
             if await self.definitions.number_of(workflow, row.document) != version:
-                raise RunExists(handler.run_id, "with another version")
-        return handler
+                raise RunExists(run_id, "with another version")
+        return self._handler_for(run_id, workflow, None)
 
     async def _code_for(self, name: str, version: int | None, run_id: str | None) -> Registered | None:
         """The code that a run begins with. A start that is repeated finds its run, whatever became of the flow."""
@@ -100,7 +101,7 @@ class StartedRuns(ScheduledRuns):
 
     async def _start(
         self, name: str, run_id: str, spec: codec.StartSpec, tags: dict[str, str], code: Registered | None = None
-    ) -> WorkflowHandler:
+    ) -> None:
         """Store a run that begins with this, of a version whose code is given or else of the one that is at hand."""
         code = code if code is not None else self.codes.get(name)
         residents, now = self._residents, self.now()
@@ -130,7 +131,6 @@ class StartedRuns(ScheduledRuns):
                 residents.arrived(run_id)
         if not started.created:
             check_same(run_id, started, name, start)
-        return self._handler_for(run_id, name, None)
 
     async def _submit_start(self, operation: StartRun) -> Started:
         answer = self.committer.submit(operation)

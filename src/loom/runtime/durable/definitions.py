@@ -1,41 +1,34 @@
 """What a runtime does about the definitions in its store: it records the flows that are registered, takes up what was
 put, here or elsewhere, and says which version a run begins with.
 
-May import loom.flows, loom.store and the rest of loom.runtime.
+May import loom.store and the rest of loom.runtime.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from loom.flows.diagnostics import DefinitionError
-from loom.flows.document import digest_of
 from loom.runtime.durable.definitions_stored import (
     DEFINITIONS,
     DefinitionNotFound,
     DefinitionUnreadable,
     NameTaken,
-    StoredDefinitions,
     can_be_defined,
     read_definition,
 )
+from loom.runtime.durable.definitions_versions import DefinitionVersions, keep
 from loom.runtime.durable.registered import RegisteredFlow
-from loom.runtime.load import flow_of
-from loom.store.errors import StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loom.runtime.durable.definitions_stored import Definition, Version
+    from loom.runtime.durable.definitions_stored import Definition
     from loom.runtime.durable.registered import Registered
     from loom.runtime.durable.runtime import DurableRuntime
     from loom.runtime.flow import Flow
     from loom.store.records import Entry
-
-KeyT = TypeVar("KeyT")
-ValueT = TypeVar("ValueT")
 
 _log = logging.getLogger("loom.durable")
 
@@ -47,28 +40,22 @@ _POLLS = 3
 """Definitions change less often than runs: only every so many poll intervals they are looked for."""
 _OLDER = 16
 """How many versions are kept loaded that are not current, for those who start them by number."""
-_KNOWN = 10_000
-"""How many numbers of versions are kept in mind."""
-_MISSING_S = 5.0
 
 
-class Definitions:
+class Definitions(DefinitionVersions):
     """The definitions of a store, for one runtime."""
 
     def __init__(self, runtime: DurableRuntime, *, follow: bool, poll_interval: float) -> None:
-        self._runtime = runtime
+        super().__init__(runtime)
         self.follow = follow
         """Whether this process works for all flows that are stored, not only for those that were registered here."""
         self._interval_s = _POLLS * poll_interval
-        self.stored = StoredDefinitions(runtime.store, runtime.now)
         self.deleted: set[str] = set()
         """Names whose runs go on here, and under which nothing new starts."""
         self._unrecorded: dict[str, RegisteredFlow] = {}
         self._seen: dict[str, int] = {}
         """The versions of the entries that were taken up."""
         self._older: dict[str, RegisteredFlow] = {}
-        self._numbers: dict[tuple[str, str], int] = {}
-        self._missing: dict[tuple[str, str], float] = {}
         self._turn = asyncio.Lock()
         """Whoever holds it reads an entry and takes it up: an older one never comes after a newer one."""
         self._task: asyncio.Task[None] | None = None
@@ -86,8 +73,7 @@ class Definitions:
         """Record what was registered, and begin to follow what is stored. The names of what has come by that."""
         async with self._turn:
             for name, code in list(self._unrecorded.items()):
-                _, definition = await self.stored.put(name, *code.document)
-                self._learn(name, definition.latest)
+                await self._record(name, code)
                 if self._unrecorded.get(name) is code:
                     del self._unrecorded[name]
         if not self.follow or self._task is not None:
@@ -96,6 +82,14 @@ class Definitions:
         self._task = asyncio.get_running_loop().create_task(self._look_on(), name="loom definitions")
         return found
 
+    async def _record(self, name: str, code: RegisteredFlow) -> None:
+        try:
+            _, definition = await self.stored.put(name, *code.document)
+        except DefinitionUnreadable as error:
+            _log.error("A flow is worked for without a number for its version: %s", error)
+        else:
+            self.learn(name, definition.latest)
+
     async def close(self) -> None:
         """Follow no more."""
         task, self._task = self._task, None
@@ -103,6 +97,7 @@ class Definitions:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         self._seen.clear()
+        self._turn = asyncio.Lock()  # the next opening may be in another event loop
 
     async def _look_on(self) -> None:
         is_failing = False
@@ -124,6 +119,8 @@ class Definitions:
             for entry in entries:
                 if self._seen.get(entry.key) != entry.version and await self._is_changed_by(entry):
                     changed.append(entry.key)
+            if len(entries) < _PAGE:
+                break
             after = entries[-1].key
         return changed
 
@@ -132,9 +129,7 @@ class Definitions:
         changed = False
         try:
             changed = await self._take_up(entry.key)
-        except StoreUnavailable:
-            raise
-        except (DefinitionUnreadable, StoreError) as error:
+        except DefinitionUnreadable as error:
             _log.error("A definition is left out: %s", error)
         self._seen[entry.key] = entry.version
         return changed
@@ -146,12 +141,13 @@ class Definitions:
     ) -> tuple[Definition | None, Definition]:
         """Store a flow under a name and work for it. What was stored before, and what is now.
 
-        `check` may refuse what is there by an exception. Runs under way keep their version.
+        `check` may refuse what is there by an exception. Runs under way keep their version. A process that works for
+        nothing else stays a client: it leaves this to others, too.
         """
         await self._runtime.ready()
         self.check_free(name)
         before, after = await self.stored.put(name, flow.digest, flow.document.encode(), check)
-        if await self._take_up(name, flow):
+        if (self._runtime.codes or self.follow) and await self._take_up(name, flow):
             self._runtime.work_for([name])
         return before, after
 
@@ -160,7 +156,7 @@ class Definitions:
         await self._runtime.ready()
         self.check_free(name)
         await self.stored.delete(name, check)
-        if await self._take_up(name):
+        if name in self._runtime.codes and await self._take_up(name):
             self._runtime.work_for([name])
 
     def check_free(self, name: str) -> None:
@@ -174,23 +170,6 @@ class Definitions:
             raise NameTaken(name, "a workflow in Python")
 
     # -- versions -----------------------------------------------------------------------------------------------------
-
-    async def number_of(self, name: str, digest: str | None) -> int | None:
-        """The number of a flow's version; None of what has none."""
-        if digest is None:
-            return None
-        key = (name, digest)
-        number = self._numbers.get(key)
-        now = self._runtime.now()
-        if number is None and not now - self._missing.get(key, float("-inf")) < _MISSING_S:
-            definition = await self.stored.get(name)
-            found = definition.of_digest(digest) if definition is not None else None
-            if found is None:
-                _keep(self._missing, key, now, _KNOWN)
-                return None
-            self._learn(name, found)
-            return found.number
-        return number
 
     async def code_for(self, name: str, version: int | None = None) -> Registered | None:
         """The code that a new run begins with; None if it is not at hand, and others may have it.
@@ -213,7 +192,7 @@ class Definitions:
             return code
         if definition.deleted_at is not None:
             raise DefinitionNotFound(name, "was deleted")
-        self._learn(name, definition.latest)
+        self.learn(name, definition.latest)
         return await self._code_of(name, code, definition, version)
 
     async def _code_of(
@@ -231,24 +210,8 @@ class Definitions:
         older = self._older.get(wanted.digest)
         if older is None or older.name != name:
             older = RegisteredFlow(name, await self.load(name, wanted), self._runtime.services)
-            _keep(self._older, wanted.digest, older, _OLDER)
+            keep(self._older, wanted.digest, older, _OLDER)
         return older
-
-    async def text_of(self, name: str, version: Version) -> str:
-        """The text that a version is stored as; `DefinitionUnreadable` if it is not there as it was put."""
-        text = ((await self._runtime.store.document(version.digest)) or b"").decode(errors="replace")
-        if digest_of(text) != version.digest:
-            raise DefinitionUnreadable(name, version.number, "its text is missing or damaged")
-        return text
-
-    async def load(self, name: str, version: Version) -> Flow:
-        """A stored version as a flow; `DefinitionUnreadable` if it cannot be one here."""
-        text = await self.text_of(name, version)
-        try:
-            # In a thread, for a large document takes its time.
-            return await asyncio.to_thread(flow_of, text)
-        except (DefinitionError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise DefinitionUnreadable(name, version.number, " ".join(str(error).split())) from error
 
     # -- taking up ----------------------------------------------------------------------------------------------------
 
@@ -261,27 +224,23 @@ class Definitions:
             entry = await self._runtime.store.entry(DEFINITIONS, name)
             if entry is None:
                 return False
-            definition = read_definition(entry)
-            self._learn(name, definition.latest)
-            code = self._runtime.codes.get(name)
-            if code is not None and not isinstance(code, RegisteredFlow):
-                return False  # the class that was registered here has the name
-            was_deleted, is_deleted = name in self.deleted, definition.deleted_at is not None
-            (self.deleted.add if is_deleted else self.deleted.discard)(name)
-            current = definition.latest
-            if code is not None and code.document[0] == current.digest:
-                return was_deleted != is_deleted
-            if flow is None or flow.digest != current.digest:
-                flow = await self.load(name, current)
-            self._runtime.adopt(name, flow)
-            return True
+            changed = await self._follow_to(name, read_definition(entry), flow)
+            self._seen[name] = entry.version
+            return changed
 
-    def _learn(self, name: str, version: Version) -> None:
-        _keep(self._numbers, (name, version.digest), version.number, _KNOWN)
-
-
-def _keep(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT, most: int) -> None:
-    """Keep something in mind, and forget what was kept first if it is too much."""
-    kept[key] = value
-    if len(kept) > most:
-        del kept[next(iter(kept))]
+    async def _follow_to(self, name: str, definition: Definition, flow: Flow | None) -> bool:
+        current = definition.latest
+        self.learn(name, current)
+        code = self._runtime.codes.get(name)
+        if code is not None and not isinstance(code, RegisteredFlow):
+            return False  # the class that was registered here has the name
+        was_deleted, is_deleted = name in self.deleted, definition.deleted_at is not None
+        (self.deleted.add if is_deleted else self.deleted.discard)(name)
+        if code is not None and code.document[0] == current.digest:
+            return was_deleted != is_deleted
+        if flow is None or flow.digest != current.digest:
+            flow = await self.load(name, current)
+        if name in self._unrecorded or self._runtime.codes.get(name) is not code:
+            return False  # what was registered here is about to become the current version, or has come meanwhile
+        self._runtime.adopt(name, flow)
+        return True

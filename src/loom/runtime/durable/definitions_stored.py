@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from loom.store.entries import ABSENT, check_names
-from loom.store.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,10 +42,11 @@ class NameTaken(Exception):
 
 
 class DefinitionUnreadable(Exception):
-    """A stored version cannot be loaded here: its text is missing or damaged, or was written by a newer Loom."""
+    """What is stored cannot be loaded here: it is missing or damaged, or was written by a newer Loom."""
 
-    def __init__(self, name: str, number: int, reason: str) -> None:
-        super().__init__(f"Version {number} of the flow {name!r} cannot be loaded here: {reason}.")
+    def __init__(self, name: str, number: int | None, reason: str) -> None:
+        what = f"Version {number} of the flow" if number is not None else "The list of versions of the flow"
+        super().__init__(f"{what} {name!r} cannot be loaded here: {reason}.")
         self.name = name
 
 
@@ -102,13 +102,13 @@ def can_be_defined(name: str) -> bool:
 
 
 def read_definition(entry: Entry) -> Definition:
-    """The definition in an entry."""
+    """The definition in an entry; `DefinitionUnreadable` if there is none in it."""
     try:
         definition = msgspec.json.decode(entry.data, type=Definition)
     except msgspec.DecodeError as error:
-        raise StoreError(f"The stored definition {entry.key!r} cannot be read: {error}") from error
+        raise DefinitionUnreadable(entry.key, None, str(error)) from error
     if definition.numbered(definition.current) is None:
-        raise StoreError(f"The stored definition {entry.key!r} cannot be read: its current version is missing.")
+        raise DefinitionUnreadable(entry.key, None, f"its current version {definition.current} is missing")
     return definition
 
 

@@ -5,9 +5,10 @@ May import loom.core and loom.store.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from immutables import Map
 
 from loom.core.ticks import TickCancelRun
 from loom.store import codec
@@ -38,6 +39,15 @@ class Limits(msgspec.Struct, frozen=True):
             return None
         return f"Its state has {size} bytes, and max_state allows {self.state}: it goes on when that is raised."
 
+    def excess_values(self, *values: Any) -> str | None:
+        """Why a run may not go on that has these values to store, found out without encoding them.
+
+        A flow can repeat a long text many times: it is there once in memory, but as often as it is named when encoded.
+        """
+        if self.state is None or not is_heavier(values, self.state):
+            return None
+        return f"It has more than {self.state} bytes to store, which max_state allows: it goes on when that is raised."
+
     def excess_history(self, ticks: int) -> str | None:
         """Why a run with so many ticks may not go on."""
         if self.history is None or ticks <= self.history:
@@ -51,3 +61,23 @@ class Limits(msgspec.Struct, frozen=True):
         if self.excess_history(row.head.ticks) is not None:
             return True
         return self.state is not None and self.excess_state(len(codec.encode_state(state))) is not None
+
+
+def is_heavier(values: Iterable[Any], limit: int) -> bool:
+    """Whether values have more characters and elements in them than this. It looks no further than it must."""
+    left, waiting = limit, list(values)
+    while waiting and left >= 0:
+        value = waiting.pop()
+        kind = type(value)
+        if kind is str:
+            left -= len(value)
+        elif kind is dict or kind is Map:
+            left -= len(value)
+            waiting += value
+            waiting += value.values()
+        elif kind is list or kind is tuple:
+            left -= len(value)
+            waiting += value
+        elif isinstance(value, msgspec.Struct):
+            waiting += [getattr(value, name) for name in value.__struct_fields__]
+    return left < 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from loom.runtime.durable.definitions import OWN
-from loom.runtime.durable.definitions_stored import DEFINITIONS, can_be_defined, read_definition
+from loom.runtime.durable.definitions_stored import DEFINITIONS, DefinitionUnreadable, can_be_defined, read_definition
 from loom.runtime.durable.registered import RegisteredFlow
 from loom.server.problems import invalid
 from loom.server.v1.definition_views import flow_view, steps_view, version_view
@@ -59,7 +59,10 @@ def _view(runtime: DurableRuntime, name: str, entry: Entry | None) -> Definition
         return flow_view(name, None) if code is not None else None
     if code is None and not runtime.definitions.follow:
         return None
-    definition = read_definition(entry)
+    try:
+        definition = read_definition(entry)
+    except DefinitionUnreadable:
+        return flow_view(name, None)  # whoever asks for it by name is told why
     return flow_view(name, definition) if definition.deleted_at is None else None
 
 

@@ -13,6 +13,8 @@ import msgspec
 
 from loom.effects.flow_events import FlowEvent
 from loom.flows import drawing
+from loom.flows.diagnostics import DefinitionError
+from loom.flows.document import read_document
 from loom.flows.graph import to_graph
 from loom.flows.records import MASK
 from loom.runtime.flow import Flow
@@ -84,13 +86,36 @@ def version_view(version: stored.Version, current: int) -> DefinitionVersion:
 
 
 def document_view(text: str, *, whole: bool) -> dict[str, Any]:
-    """The document in a stored text: the definition, with its kind around it. `whole`: with secure defaults too."""
+    """The document in a stored text, which is the same definition if it is put again: with its kind around it.
+
+    Only the `whole` one has the defaults of secure parameters.
+    """
     facts = msgspec.json.decode(text)
     definition: dict[str, Any] = facts["definition"]
-    for parameter in (definition.get("parameters") or {}).values() if not whole else ():
-        if str(parameter.get("type")).lower() in _SECURE and "defaultValue" in parameter:
+    if not whole:
+        _mask_defaults(definition.get("parameters"))
+    if facts.get("kind"):
+        return {"definition": definition, "kind": facts["kind"]}
+    return definition if _speaks_for_itself(definition) else {"definition": definition}
+
+
+def _mask_defaults(parameters: Any) -> None:
+    for parameter in parameters.values() if isinstance(parameters, dict) else ():
+        if (
+            isinstance(parameter, dict)
+            and str(parameter.get("type")).lower() in _SECURE
+            and "defaultValue" in parameter
+        ):
             parameter["defaultValue"] = MASK
-    return {"definition": definition, "kind": facts["kind"]} if facts.get("kind") else definition
+
+
+def _speaks_for_itself(definition: dict[str, Any]) -> bool:
+    """Whether a definition is taken for one without a wrapper; one without actions, for instance, is not."""
+    try:
+        found = read_document(definition)
+    except DefinitionError:
+        return False
+    return (found.path, found.shape) == ("", "definition")
 
 
 def steps_document(name: str, workflow: Workflow) -> dict[str, Any]:

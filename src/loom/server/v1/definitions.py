@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from loom.runtime.durable.definitions_stored import Definition, Version
     from loom.runtime.durable.registered import Registered
     from loom.server.routing import Call
+    from loom.server.shapes_definitions import PutDefinition, Validation
     from loom.steps.workflow import Workflow
 
 _NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f/\\\ud800-\udfff]{1,200}")
@@ -155,7 +156,8 @@ async def put(call: Call) -> Response:
     headers = {"ETag": etag_of(after.latest)}
     if is_new:
         headers["Location"] = f"{call.request.scope.get('root_path', '')}/v1/definitions/{quote(name, safe='')}"
-    return JsonAnswer({**flow_view(name, after), "warnings": read.diagnostics}, 201 if is_new else 200, headers)
+    answer: PutDefinition = {**flow_view(name, after), "warnings": read.diagnostics}
+    return JsonAnswer(answer, 201 if is_new else 200, headers)
 
 
 async def delete(call: Call) -> Response:
@@ -169,7 +171,8 @@ async def validate(call: Call) -> Response:
     """`POST /v1/definitions/validate`: nothing is stored, and nothing is executed."""
     call.check_query()
     read = await judged_body(call)
-    return JsonAnswer({"valid": read.flow is not None, "diagnostics": read.diagnostics})
+    answer: Validation = {"valid": read.flow is not None, "diagnostics": read.diagnostics}
+    return JsonAnswer(answer)
 
 
 def _name(call: Call) -> str:

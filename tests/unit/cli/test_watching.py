@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from loom.cli import watching
+from loom.cli.shown import Page
+
+
+def page(*lines: str) -> Page:
+    found = Page()
+    for line in lines:
+        found.line(line)
+    found.table(["run"], [["[b]order-1"]])
+    return found
+
+
+async def test_each_look_is_drawn_over_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(watching, "console", lambda: Console(file=screen, force_terminal=True, width=40, height=4))
+    monkeypatch.setattr(watching, "INTERVAL_S", 0.0)
+    looks = iter([(page("first"), False), (page("second", *"abcdef"), False), (page("third", "\x1b[2J"), True)])
+
+    async def look(runs: Any) -> tuple[Page, bool]:
+        assert runs == "the runs"
+        return next(looks)
+
+    await watching.watched("the runs", look)  # type: ignore[arg-type]
+    drawn = screen.getvalue()
+    first, second, third = (drawn.index(word) for word in ("first", "second", "third"))
+    assert first < second < third
+    assert "\x1b[1A" in drawn[first:second], "up again before the next one"
+    assert "f\n" not in drawn[second:third], "what does not fit is cut meanwhile"
+    assert "\x1b[2J" not in drawn, "what comes from runs steers no terminal"
+    last = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", drawn[third:])
+    assert "\\x1b[2J" in last
+    assert "[b]order-1" in last
+    assert drawn.rstrip().endswith("\x1b[?25h"), "the cursor is back"

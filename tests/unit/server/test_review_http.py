@@ -1,0 +1,167 @@
+"""What http-api.md promises, where careless and hostile callers go: names of handlers, forks, repeated failures."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+from server_serving import Approval, Served, serving
+
+import loom
+from loom import StartEvent, StopEvent, Workflow, step
+
+NOW = {"start_event": {"topic": "now"}}
+FAIL = {"start_event": {"topic": "fail"}}
+
+
+async def run(client: httpx2.AsyncClient, handler_id: str, workflow: str = "asks", **more: Any) -> httpx2.Response:
+    return await client.post(f"/workflows/{workflow}/run", json={**NOW, "handler_id": handler_id, **more})
+
+
+# -- names of handlers ------------------------------------------------------------------------------------------------
+
+
+async def test_a_fork_leaves_the_handler_alone(client: httpx2.AsyncClient) -> None:
+    for _ in range(2):
+        assert (await run(client, "h")).status_code == 200
+    for source, name in (("h", "first"), ("h~2", "second")):
+        forked = await client.post(f"/v1/runs/{source}/fork", json={"tick": 0, "run_id": name})
+        assert (forked.status_code, forked.json()["handler_id"]) == (201, name)
+        assert forked.json()["forked_from"] == source
+    assert (await client.get("/handlers/h")).json()["run_id"] == "h~2"
+    assert (await run(client, "h")).json()["run_id"] == "h~3"
+    listed = (await client.get("/handlers")).json()["handlers"]
+    assert [found["handler_id"] for found in listed] == ["h", "second", "first"]
+
+
+async def test_a_name_that_looks_like_a_second_run_is_in_nobodys_way(client: httpx2.AsyncClient) -> None:
+    assert (await run(client, "h")).json()["run_id"] == "h"
+    assert (await run(client, "h~2")).json()["run_id"] == "h~2"
+    assert (await client.post("/v1/runs", json={"workflow": "flow", "run_id": "h~3"})).status_code == 201
+    again = await run(client, "h")
+    assert (again.status_code, again.json()["run_id"], again.json()["handler_id"]) == (200, "h~4", "h")
+    assert (await run(client, "h")).json()["run_id"] == "h~5"
+    assert (await client.get("/handlers/h~2")).json()["handler_id"] == "h~2"
+
+
+async def test_a_long_name_can_be_used_again(client: httpx2.AsyncClient) -> None:
+    name = "h" * 200
+    ids = [(await run(client, name)).json()["run_id"] for _ in range(3)]
+    assert len(set(ids)) == 3
+    for run_id in ids:
+        found = await client.get(f"/v1/runs/{run_id}")
+        assert (found.status_code, found.json()["handler_id"]) == (200, name)
+
+
+async def test_nobody_takes_a_handlers_name_by_a_tag(client: httpx2.AsyncClient) -> None:
+    assert (await run(client, "h")).status_code == 200
+    for name in ("handler", "handler_again", "handler_request"):
+        body = {"workflow": "asks", "input": {"topic": "now"}, "tags": {name: "h"}}
+        refused = await client.post("/v1/runs", json=body)
+        assert refused.status_code == 400
+        assert refused.json()["errors"][0]["path"] == f"/tags/{name}"
+    assert (await client.get("/handlers/h")).json()["run_id"] == "h"
+
+
+# -- the same request again -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["named", None])
+async def test_a_failed_run_is_not_run_again(client: httpx2.AsyncClient, name: str | None) -> None:
+    body, key = {**FAIL, "handler_id": name}, {"Idempotency-Key": "once"}
+    first = await client.post("/workflows/asks/run", json=body, headers=key)
+    again = await client.post("/workflows/asks/run", json=body, headers=key)
+    assert (first.status_code, again.status_code) == (500, 500)
+    assert again.json() == first.json()
+    assert again.headers["idempotent-replay"] == "true"
+    assert len((await client.get("/v1/runs")).json()["items"]) == 1
+
+
+async def test_who_left_and_comes_again_finds_the_run_of_the_handler(served: Served) -> None:
+    body, key = {"start_event": {"topic": "soup"}, "handler_id": "h"}, {"Idempotency-Key": "once"}
+    async with served.client() as client:
+        assert (await run(client, "h")).status_code == 200
+        asking = asyncio.create_task(client.post("/workflows/asks/run", json=body, headers=key))
+        await served.until_waiting("h~2")
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        await served.runtime.send_event("h~2", Approval(by="Ada"))
+        assert (await client.get("/v1/runs/h~2?wait=10")).json()["status"] == "completed"
+        again = await client.post("/workflows/asks/run", json=body, headers=key)
+        assert (again.status_code, again.json()["run_id"]) == (200, "h~2"), again.text
+        assert (await client.get("/handlers/h")).json()["run_id"] == "h~2"
+
+
+# -- what runs have in their data -------------------------------------------------------------------------------------
+
+
+class Half(Workflow):
+    """Gives half a character, which UTF-8 has no form for."""
+
+    @step
+    async def give(self, ev: StartEvent) -> StopEvent:
+        return StopEvent(result={"half": "\ud800", "none": float("nan"), "end": "\u2028"})
+
+
+@pytest.fixture
+async def odd() -> AsyncIterator[httpx2.AsyncClient]:
+    async with serving() as served:
+        served.runtime.register(Half(), name="half")
+        async with served.client() as client:
+            yield client
+
+
+@pytest.mark.parametrize("path", ["/events/odd?after_sequence=-1&sse=false", "/v1/runs/odd/stream"])
+async def test_half_a_character_breaks_no_stream(odd: httpx2.AsyncClient, path: str) -> None:
+    body = {"workflow": "half", "run_id": "odd"}
+    assert (await odd.post("/v1/runs?wait=10", json=body)).json()["status"] == "completed"
+    answer = await odd.get(path, headers={"Accept": "application/x-ndjson"})
+    [line] = answer.text.splitlines()
+    assert json.loads(line)["value"]["result"] == {"half": "\ud800", "none": None, "end": "\u2028"}
+
+
+# -- conditions and filters -------------------------------------------------------------------------------------------
+
+
+async def test_a_copy_that_is_known_is_not_sent_again(client: httpx2.AsyncClient) -> None:
+    await run(client, "h")
+    for path in ("/v1/runs/h", "/v1/runs/h/state?tick=0"):
+        mark = (await client.get(path)).headers["etag"]
+        for known in (mark, f"W/{mark}", f'"other", {mark}', "*"):
+            assert (await client.get(path, headers={"If-None-Match": known})).status_code == 304, (path, known)
+        assert (await client.get(path, headers={"If-None-Match": '"other"'})).status_code == 200
+
+
+async def test_a_copy_of_a_deleted_run_is_not_that_of_the_next_one(client: httpx2.AsyncClient) -> None:
+    marks = []
+    for topic in ("now", "fail"):
+        body = {"workflow": "asks", "input": {"topic": topic}, "run_id": "same"}
+        assert (await client.post("/v1/runs?wait=10", json=body)).status_code == 201
+        marks.append((await client.get("/v1/runs/same/state?tick=0")).headers["etag"])
+        assert (await client.delete("/v1/runs/same")).status_code == 204
+    assert marks[0] != marks[1]
+
+
+@pytest.mark.parametrize("filters", ["order=", "order=created_at&order=-created_at", "order=run_id"])
+async def test_an_order_that_is_not_known_is_refused(client: httpx2.AsyncClient, filters: str) -> None:
+    assert (await client.get(f"/v1/runs?{filters}")).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "path"),
+    [
+        ("tags", {"a": 1}, "/tags"),
+        ("tags", {"": "x"}, "/tags"),
+        ("parameters", {}, "/parameters"),
+        ("variables", {"a": 1}, "/variables"),
+        ("input", [], "/input"),
+    ],
+)
+async def test_a_refused_start_names_the_place(client: httpx2.AsyncClient, field: str, value: Any, path: str) -> None:
+    body = {"workflow": "asks", "input": {"topic": "now"}, field: value}
+    refused = await client.post("/v1/runs", json=body)
+    assert (refused.status_code, refused.json()["errors"][0]["path"]) == (400, path)
