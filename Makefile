@@ -85,6 +85,10 @@ lock: ## Pin the requirement files anew (needs the network)
 	    --no-emit-index-url --no-emit-trusted-host --no-emit-find-links $(ARGS) --output-file=$$name.txt $$name.in || exit 1; \
 	done
 
+.PHONY: sbom
+sbom: $(READY) ## Write the bill of materials of the image to build/sbom.json
+	@mkdir -p build && $(BIN)/python deploy/sbom.py > build/sbom.json && echo build/sbom.json
+
 .PHONY: clean
 clean: ## Remove environments, caches and build results
 	rm -rf $(VENV) $(BENCH_VENV) $(LOCK_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -9,7 +9,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
+# What stands beside the tests here, `postgres_server`, which all tests share, and `server_serving`.
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "unit" / "server"))
 
 from server_serving import Served, serving

@@ -30,7 +30,7 @@ LONG_FILES: frozenset[str] = frozenset()
 LONG_FUNCTIONS: frozenset[str] = frozenset()
 
 _BARE_SUPPRESSION = re.compile(r"type:\s*ignore(?!\[)|noqa(?!:\s*[A-Z]+\d)")
-_PIN = re.compile(r"^[a-z0-9][a-z0-9._-]*==\S+ \\$")
+_PIN = re.compile(r"^([a-z0-9][a-z0-9._-]*)==(\S+) (?:; .+ )?\\$")
 
 
 def _name(path: Path) -> str:
@@ -80,7 +80,7 @@ def test_unit_tests_mirror_the_source() -> None:
     assert strays == []
 
 
-@pytest.mark.parametrize("name", ["run", "dev", "bench"])
+@pytest.mark.parametrize("name", ["run", "dev", "deploy", "bench"])
 def test_requirements_are_pinned_by_hash_and_name_no_place(name: str) -> None:
     lines = (ROOT / "requirements" / f"{name}.txt").read_text("utf-8").splitlines()
     heads = [index for index, line in enumerate(lines) if line and not line.startswith((" ", "#"))]
@@ -96,7 +96,7 @@ def test_run_requirements_are_the_projects_dependencies() -> None:
     assert [line for line in lines if line and not line.startswith("#")] == project["dependencies"]
 
 
-@pytest.mark.parametrize("name", ["dev", "bench"])
+@pytest.mark.parametrize("name", ["dev", "deploy", "bench"])
 def test_other_requirements_agree_with_the_run_pins(name: str) -> None:
     run, other = (_pins(ROOT / "requirements" / f"{stem}.txt") for stem in ("run", name))
     assert {package: other.get(package) for package in run} == run
@@ -104,7 +104,7 @@ def test_other_requirements_agree_with_the_run_pins(name: str) -> None:
 
 def _pins(path: Path) -> dict[str, str]:
     lines = path.read_text("utf-8").splitlines()
-    return dict(line.removesuffix(" \\").split("==") for line in lines if _PIN.match(line))
+    return {found[1]: found[2] for line in lines if (found := _PIN.match(line))}
 
 
 def test_package_marks_itself_typed() -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("target")
+@click.argument("target", shell_complete=files)
 @click.option(
     "--format",
     "form",

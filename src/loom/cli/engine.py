@@ -9,6 +9,7 @@ import click
 from loom.cli.options import (
     allow_host_option,
     duration,
+    files,
     handlers_option,
     json_object,
     json_option,
@@ -66,7 +67,7 @@ def work_options(command: Decorated) -> Decorated:
 
 
 @click.command()
-@click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
+@click.argument("targets", metavar="TARGET...", nargs=-1, required=True, shell_complete=files)
 @work_options
 def worker(
     targets: Sequence[str],
@@ -79,7 +80,7 @@ def worker(
     log_format: Any,
     **settings: Any,
 ) -> None:
-    """Work for workflows until SIGTERM or SIGINT: take up their runs, and those that are started meanwhile.
+    """Work for workflows until SIGTERM or SIGINT. Takes up their runs, and those that are started meanwhile.
 
     TARGET is module:name or file.py:name, where name is a workflow class or an instance of one; or a .json or .yaml
     file of a flow, or a folder of them. Runs are stored under that name, those of flows under that of their file
@@ -125,7 +126,7 @@ def allowed_hosts(hosts: Sequence[str]) -> dict[str, Any]:
 
 
 @click.command()
-@click.argument("target")
+@click.argument("target", shell_complete=files)
 @click.option("--input", "inputs", metavar="JSON", type=json_object, help="The inputs of the run; @file reads them.")
 @click.option("--body", metavar="JSON", type=json_value, help="The body that a flow begins with; @file reads it.")
 @start_options

@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 
 @click.command("eval")
 @click.argument("expression", metavar="[EXPR]", required=False)
-@click.option("--context", "context", metavar="FILE", type=data_file, help="What the expression can ask for.")
+@click.option(
+    "--context",
+    "context",
+    metavar="FILE",
+    type=data_file,
+    shell_complete=files,
+    help="What the expression can ask for.",
+)
 @click.option("--list", "list_functions", is_flag=True, help="List the functions of the language.")
 @json_option
 def evaluate_command(expression: str | None, context: Any, list_functions: bool, as_json: bool) -> None:

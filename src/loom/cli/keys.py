@@ -42,10 +42,25 @@ def until(text: str) -> float:
     try:
         found = datetime.fromisoformat(text).astimezone().timestamp()
     except (ValueError, OverflowError):
-        found = time.time() + duration(text)
+        found = _from_now(text)
     if found <= time.time():
         raise click.BadParameter(f"{text!r} has passed: use a time to come, as in 90d or 2030-01-31.")
     return found
+
+
+def _from_now(text: str) -> float:
+    try:
+        return time.time() + duration(text)
+    except click.BadParameter as error:
+        raise click.BadParameter(
+            f"{text!r} is not a time: use a length such as 90d, or a date such as 2030-01-31."
+        ) from error
+
+
+def _scopes_to_come(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    """For the Tab key: scopes behind the last comma."""
+    said, comma, last = begun.rpartition(",")
+    return [f"{said}{comma}{scope}" for scope in _SCOPES if scope.startswith(last)]
 
 
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print the key, and nothing else.")
@@ -63,6 +78,7 @@ def keys() -> None:
     "given_scopes",
     metavar="SCOPE,...",
     type=scopes,
+    shell_complete=_scopes_to_come,
     multiple=True,
     required=True,
     help="What it is good for: read, start, event, admin (which is all). May be repeated.",
@@ -161,7 +177,7 @@ def revoke(key_id: str, store: str, as_json: bool) -> None:
 @store_option
 @json_option
 def rotate(key_id: str, grace: float, store: str, **given: Any) -> None:
-    """Make a key in the place of another one, with the same name and rights, and print it."""
+    """Make a key in the place of another one, and print it. It has the same name and rights."""
     from loom.cli.shown import span
 
     async def work(found: Keys, note: Note) -> tuple[str, StoredKey]:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from loom.cli.watching import Look
 
 _STATUSES = ["running", "completed", "failed", "cancelled"]
+_INTERRUPTED = 130
+"""What shells say of a program that Ctrl-C has ended."""
 
 _watch_option = click.option("--watch", "-w", is_flag=True, help="Draw it again and again on a terminal, until Ctrl-C.")
 
@@ -58,7 +60,7 @@ def list_runs(
     else:
         list_page(found[:limit], time.time()).print()
     if len(found) > limit:
-        click.echo(f"There are more than these {limit} runs: use --limit, or a filter.", err=True)
+        click.echo("There are more runs: use a larger --limit, or a filter.", err=True)
 
 
 def _found(source: Source, filters: dict[str, Any], limit: int, *, as_json: bool) -> Sequence[Data]:
@@ -88,7 +90,7 @@ def status(
     source: Source,
     as_json: bool,
 ) -> None:
-    """Show a run: what it does, what it waits for, its timers and the events that it keeps.
+    """Show what a run does, waits for and keeps, and its timers.
 
     Of a flow: its current actions, and how far its loops are. With --watch until the run has ended.
     """
@@ -145,7 +147,12 @@ def events(run_id: str, after: int, internal: bool, follow: bool, source: Source
             else:
                 print_line(f"{entry['seq']:>5}  {entry_words(entry)}")
 
-    perform(source, work)
+    try:
+        perform(source, work)
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+        raise SystemExit(_INTERRUPTED) from None  # as it is with others who follow something
     if as_json and not follow:
         print_json(collected)
 
@@ -183,9 +190,9 @@ def history(run_id: str, start: int, limit: int | None, source: Source, as_json:
 @source_options
 @json_option
 def replay(run_id: str, targets: Sequence[str], source: Source, as_json: bool) -> None:
-    """Reduce the history of a run again, and say whether that gives what is stored.
+    """Reduce a history again, and compare with what is stored.
 
-    Exits with 1 if it does not.
+    Exits with 1 if the ticks of the run give something else.
     """
     from loom.cli.problems import Problem
     from loom.cli.shown import print_json, print_line

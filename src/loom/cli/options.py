@@ -13,6 +13,8 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from click.shell_completion import CompletionItem
+
     Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 DEFAULT_STORE = "sqlite:///loom.db"
@@ -124,6 +126,13 @@ def tag(text: str) -> tuple[str, str]:
     return name, value
 
 
+def files(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """For the Tab key: the names of files, which the shell knows."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(begun, type="file")]
+
+
 def store_option(command: Decorated) -> Decorated:
     """`--store URL`."""
     return click.option(
@@ -150,6 +159,7 @@ def target_option(command: Decorated) -> Decorated:
         "targets",
         metavar="TARGET",
         multiple=True,
+        shell_complete=files,
         help="Load a workflow, module:name, file.py:name or flow.json, for its types. May be repeated.",
     )(command)
 
@@ -180,6 +190,7 @@ def handlers_option(command: Decorated) -> Decorated:
         "handlers",
         metavar="MODULE",
         multiple=True,
+        shell_complete=files,
         help="Import a module or file.py with activities, actors and connectors. May be repeated.",
     )(command)
 
@@ -215,6 +226,7 @@ def start_options(command: Decorated) -> Decorated:
         "parameter_file",
         metavar="FILE",
         type=data_file,
+        shell_complete=files,
         help="Read parameters of a flow from a file, such as parameters.json of Logic Apps.",
     )(command)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loom.cli.engine import work_options
-from loom.cli.options import duration
+from loom.cli.options import duration, files
 
 if TYPE_CHECKING:
     import asyncio
@@ -37,7 +37,7 @@ def size(text: str) -> int:
 
 
 @click.command()
-@click.argument("targets", metavar="[TARGET]...", nargs=-1)
+@click.argument("targets", metavar="[TARGET]...", nargs=-1, shell_complete=files)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="The port; 0 is any free one."
@@ -82,7 +82,7 @@ def serve(
     max_duration: float | None,
     **given: Any,
 ) -> None:
-    """Serve workflows over HTTP until SIGTERM or SIGINT, and work on their runs.
+    """Serve workflows over HTTP, and work on their runs. Goes on until SIGTERM or SIGINT.
 
     TARGET is module:name or file.py:name, where name is a workflow class or an instance of one; or a .json or .yaml
     file of a flow, or a folder of them. Each is served under that name, a flow under that of its file (workflow.json:

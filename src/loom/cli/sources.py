@@ -131,7 +131,7 @@ def source_options(command: Decorated) -> Decorated:
         metavar="URL",
         envvar="LOOM_URL",
         show_envvar=True,
-        help="Ask a server instead of a store, as in http://127.0.0.1:8000.",
+        help="Ask a server instead of a store, as in http://127.0.0.1:8080.",
     )
     found: Decorated = store_option(address(key(merged)))  # type: ignore[assignment]
     return found

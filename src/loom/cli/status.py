@@ -21,9 +21,9 @@ _OF_ROW = ("idle_since", "active_waiters")
 
 def combined(run: Run, state: Mapping[str, Any]) -> dict[str, Any]:
     """A run with its state. Where that cannot be read, what the run itself says is left."""
-    if state["damaged"] is None:
-        return {**run, **state}
-    return {**run, **{name: value for name, value in state.items() if name not in _OF_ROW}}
+    if state["damaged"] is not None:
+        return {**run, **{name: value for name, value in state.items() if name not in _OF_ROW}}
+    return {**run, **state, "active_waiters": state["active_waiters"] if state["is_running"] else None}
 
 
 def list_page(runs: Sequence[Run], now: float) -> Page:
@@ -54,7 +54,7 @@ def status_page(found: Run, now: float, *, past: bool = False, with_actions: boo
 
         return flow_page(found, now, past=past, with_actions=with_actions)
     page = Page()
-    for name, value in _lines(found, now):
+    for name, value in _past_lines(found, now) if past else _lines(found, now):
         if value:
             page.line(f"{name + ':':<12} {value}")
     busy = [step for step in found["steps"] if any(step[key] for key in ("executing", "waiting", "queued", "delayed"))]
@@ -84,6 +84,19 @@ def _lines(found: Run, now: float) -> list[tuple[str, str]]:
         ("tags", ", ".join(f"{name}={value}" for name, value in found["tags"].items())),
         ("parent", found["parent_id"] or ""),
         ("forked from", found["forked_from"] or ""),
+    ]
+
+
+def _past_lines(found: Run, now: float) -> list[tuple[str, str]]:
+    """What can be said of an earlier tick: nothing about how the run is now, or how it ended."""
+    idle = " (idle)" if found["idle_since"] is not None else ""
+    return [
+        ("run", found["run_id"]),
+        ("workflow", found["workflow"]),
+        ("as of", f"tick {found['tick']}, {ago(found['at'], now)}"),
+        ("status", f"running{idle}" if found["is_running"] else f"ended ({found['status']})"),
+        ("idle since", ago(found["idle_since"], now)),
+        ("created", ago(found["created_at"], now)),
     ]
 
 

@@ -35,6 +35,8 @@ class TargetError(click.ClickException):
 def load_workflow(target: str) -> Workflow | type[Workflow]:
     """The workflow, a class or an instance, that a target names. Runs the module it is in."""
     place, _, name = target.rpartition(":")
+    if target.endswith(".py"):
+        raise TargetError(f"{target!r} lacks the name of a workflow in it: use {target}:name.")
     if not place or not name or "/" in name or "\\" in name:
         raise TargetError(f"{target!r} is not a target: {_FORMS}.")
     module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
@@ -167,12 +169,12 @@ def _search_in(directory: Path) -> None:
 
 def _failure(place: str, error: Exception) -> str:
     """Why a module could not be run, and where: the innermost line of the user's code or of what it called."""
-    if isinstance(error, SyntaxError):
-        where = f"{error.filename}, line {error.lineno}"
+    if isinstance(error, SyntaxError):  # whose text has the place too, but not the folder
+        why, where = error.msg, f"{error.filename}, line {error.lineno}"
     else:
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{frame.filename}, line {frame.lineno}"
-    return f"{place} cannot be loaded: {type(error).__name__}: {error} ({where})"
+        why, where = str(error), f"{frame.filename}, line {frame.lineno}"
+    return f"{place} cannot be loaded: {type(error).__name__}: {why} ({where})"
 
 
 def _is_workflow(value: Any) -> bool:

@@ -28,7 +28,7 @@ class Client(RunCalls, DefinitionCalls, ScheduleCalls, InvokeCalls):
 
     ::
 
-        async with loom.Client("http://127.0.0.1:8000", api_key=key) as client:
+        async with loom.Client("http://127.0.0.1:8080", api_key=key) as client:
             run = await client.start("my", {"topic": "x"}, run_id="order-17")
             run = await client.wait(run.run_id)
 

@@ -99,7 +99,7 @@ class Exchange:
     ) -> None:
         address = httpx2.URL(url)
         if address.scheme not in ("http", "https") or not address.host:
-            raise ValueError(f"{url!r} is no address of a server: it is like http://127.0.0.1:8000.")
+            raise ValueError(f"{url!r} is no address of a server: it is like http://127.0.0.1:8080.")
         if address.userinfo or address.query:
             raise ValueError("The address of a server holds no credentials and no query: a key goes into api_key.")
         self.url = str(address).rstrip("/")

@@ -57,7 +57,7 @@ class SyncClient:
 
     ::
 
-        with loom.SyncClient("http://127.0.0.1:8000", api_key=key) as client:
+        with loom.SyncClient("http://127.0.0.1:8080", api_key=key) as client:
             run = client.start("my", {"topic": "x"})
             for event in client.stream(run.run_id): ...
 

@@ -19,6 +19,7 @@ from loom.core.reports import (
     UnhandledReport,
     WaiterReport,
 )
+from loom.effects.kept import waiter_dict
 from loom.steps import events
 from loom.steps.event_types import exception_name, load_exception
 from loom.steps.registry import UnknownTypeError, kind_of, wire_name
@@ -228,15 +229,3 @@ def _step_state(report: StepReport) -> events.StepStateChanged:
         input_event_name=report.input.shown if over else report.input.label,
         output_event_name=output,
     )
-
-
-def waiter_dict(waiter: WaiterReport) -> dict[str, Any]:
-    """A waiter as plain data for people and programs."""
-    return {
-        "step": waiter.step,
-        "waiter_id": waiter.waiter_id,
-        "event_type": waiter.event_type,
-        "requirements": dict(waiter.requirements),
-        "since": waiter.since,
-        "deadline": waiter.deadline,
-    }

@@ -17,10 +17,11 @@ from loom.effects.convert import MissingTypeError, engine_event
 from loom.effects.stored_state import StoredState, read_text
 from loom.steps.event_types import exception_name
 from loom.steps.events import Event
-from loom.steps.jsonable import TAG_MARK, well_formed
+from loom.steps.jsonable import TAG_MARK
 from loom.steps.registry import kind_of
 from loom.steps.serializers import JsonSerializer
 from loom.steps.state_store import DictState
+from loom.steps.texts import well_formed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,11 +14,11 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from loom.effects.convert import MissingTypeError
-from loom.steps.jsonable import well_formed
 from loom.steps.registry import UnknownTypeError, resolve, resolve_subclass, wire_name
 from loom.steps.serializers import JsonSerializer
 from loom.steps.state_store import InMemoryStateStore, StoreEdit, UnserializableKeyWarning
 from loom.steps.state_store.edits import apply_to_state
+from loom.steps.texts import well_formed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,11 +42,6 @@ def read_text(serializer: BaseSerializer, text: str) -> Any:
         if missing is None:
             raise
         raise MissingTypeError(missing) from error
-
-
-def kept_text(kept: str) -> str:
-    """What the serializer has written of a value in the store, without the sign that says how to read it."""
-    return kept[1:]
 
 
 def _missing_in(error: ValidationError) -> str | None:

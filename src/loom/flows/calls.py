@@ -14,6 +14,12 @@ from loom.core.records import EventKind
 
 ActionStatus = Literal["Succeeded", "Failed", "TimedOut", "Cancelled"]
 
+ACTOR_STEP = "actor"
+"""The one step of a run in which actors without an id work, one message at a time."""
+
+MASK = "*** secure ***"
+"""What people see in the place of secure data."""
+
 
 class ActionCall(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """One attempt at an action, with its inputs evaluated."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from loom.core.config import BrokerConfig, StepSpec
-from loom.flows.calls import START_KIND, ActionOutcome, FlowStart
-from loom.flows.nodes.calling import ACTOR_STEP, called
+from loom.flows.calls import ACTOR_STEP, START_KIND, ActionOutcome, FlowStart
+from loom.flows.nodes.calling import called
 from loom.flows.nodes.variables import type_of
 from loom.flows.retried import begin_again
 from loom.flows.state import NOT_STARTED, FlowPlan, FlowRef, Variable

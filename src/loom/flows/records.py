@@ -8,6 +8,7 @@ from loom.expressions import ExpressionError
 from loom.expressions.dotnet.timestamps import timestamp_text
 from loom.expressions.errors import FunctionError
 from loom.expressions.values import text_of
+from loom.flows.calls import MASK
 
 if TYPE_CHECKING:
     from loom.flows.environment import FlowEnvironment
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from loom.flows.state import Frame, Record
     from loom.flows.walk import Walk
 
-MASK = "*** secure ***"
-"""What people see in the place of secure data."""
+__all__ = ["MASK", "MAX_TRACKED", "record_dict", "result_of", "shown_error", "tracked_properties"]
 
 MAX_TRACKED = 8_000
 """The characters that tracked properties may have, as text."""

@@ -14,9 +14,7 @@ from msgspec.structs import replace
 from loom.core.records import EventRecord, Failure
 from loom.core.reports import IdleReport
 from loom.core.ticks import TickAddEvent, TickEditStore, TickStartRun
-from loom.flows.calls import ActionCall, ActionOutcome, FlowStart
-from loom.flows.nodes.calling import ACTOR_STEP
-from loom.flows.records import MASK
+from loom.flows.calls import ACTOR_STEP, MASK, ActionCall, ActionOutcome, FlowStart
 
 if TYPE_CHECKING:
     from loom.core.reports import Published, WaiterReport

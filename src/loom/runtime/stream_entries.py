@@ -6,6 +6,7 @@ loom.core, loom.effects, loom.steps and loom.runtime.plain.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import to_json
@@ -101,7 +102,12 @@ def entry(event: Shown, seq: int, at: float) -> StreamEntry:
 
 def one_line(value: Envelope | StreamEntry) -> bytes:
     """JSON without anything in it that a reader could take for the end of a line."""
-    line = to_json(value, inf_nan_mode="null")
+    try:
+        line = to_json(value, inf_nan_mode="null")
+    except ValueError:
+        # Half a character has no form in UTF-8: it stays escaped, as all that is not ASCII is then.
+        finite = json.loads(json.dumps(value), parse_constant=lambda _name: None)
+        line = json.dumps(finite, separators=(",", ":")).encode()
     for character, written in _LINE_ENDS:
         line = line.replace(character, written)
     return line

@@ -22,7 +22,7 @@ from loom.runtime.details import (
     shown_waiter,
     state_details,
 )
-from loom.runtime.durable.names import SCHEDULES
+from loom.runtime.durable.names import HANDLER, SCHEDULES
 from loom.runtime.masking import SCHEDULE_DEFINITION, Masking, ScheduleMasking
 from loom.runtime.plain import fields_of, iso, plain, stored_value
 from loom.steps.registry import UnknownTypeError
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from loom.runtime.durable.runtime import DurableRuntime
     from loom.runtime.shapes import HistoryItem, Run, RunError, RunResult, State
     from loom.store.records import RunRow
-
-HANDLER = "handler"
-"""The tag of a run that was started as a handler of the compatible routes."""
 
 
 async def run_view(runtime: DurableRuntime, row: RunRow, *, whole: bool = True) -> Run:

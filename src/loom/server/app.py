@@ -1,10 +1,11 @@
 """`create_app`: both faces of the API over one runtime, as an ASGI application that can be served or mounted.
 
-May import starlette and the rest of loom.server.
+May import starlette, the errors of loom.store and the rest of loom.server.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -20,6 +21,7 @@ from loom.server.problems import ApiProblem, problem_response
 from loom.server.routing import Call, Server
 from loom.server.settings import ServerSettings
 from loom.server.v1 import callbacks, definitions, events, health, history, invoke, listing, replay, runs, schedules
+from loom.store.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from loom.runtime.durable.runtime import DurableRuntime
     from loom.server.auth import Principal
     from loom.server.routing import Route
+
+_log = logging.getLogger("loom.server")
 
 ROUTES: tuple[Route, ...] = (
     *compatible.ROUTES,
@@ -92,9 +96,30 @@ def _endpoint(path: str, methods: dict[str, Route], server: Server) -> Callable[
         route = methods["GET" if request.method == "HEAD" else request.method]
         request.scope["state"]["route"] = path  # by which it is counted
         call = Call(request, server, await _principal(route, request, server))
-        return await server.idempotency.answer(call, lambda: route.answer(call))
+        try:
+            return await server.idempotency.answer(call, lambda: route.answer(call))
+        except StoreUnavailable as error:
+            if not _may_have_happened(call, error):
+                raise
+            _log.error("The store has failed a request that may be carried out: %s", error)
+            raise _half_known(call) from error
 
     return answer
+
+
+def _may_have_happened(call: Call, error: StoreUnavailable) -> bool:
+    """Whether a 503 would be wrong, which says that nothing has happened. With a nonce a repetition finds it out."""
+    changes = call.request.method not in ("GET", "HEAD")
+    return changes and call.nonce is None and (call.made is not None or error.outcome_unknown)
+
+
+def _half_known(call: Call) -> ApiProblem:
+    if call.made is None:
+        return ApiProblem(
+            "internal", "The store has failed: whether this was done is not known. Look before you repeat it."
+        )
+    detail = f"Run {call.made!r} was begun, but the store has failed since: ask for it, and do not begin it again."
+    return ApiProblem("internal", detail, headers={"Location": call.address_of(call.made)})
 
 
 async def _principal(route: Route, request: Request, server: Server) -> Principal:

@@ -56,6 +56,8 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float = 0.0
     revoked_at: float | None = None
     expires_at: float | None = None
+    lifetime: float | None = None
+    """For how many seconds it was made; None: for good. A rotation ends a key earlier, and its successor lasts as long."""
 
     def is_good(self, now: float) -> bool:
         """Whether it opens anything."""
@@ -123,6 +125,7 @@ def new_key(
         workflows=workflows,
         created_at=now,
         expires_at=expires_at,
+        lifetime=None if expires_at is None else expires_at - now,
     )
 
 
@@ -191,7 +194,7 @@ class Keys:
         old = _stored(await self._entry(key_id))
         if not old.is_good(now):
             raise KeyNotGood(key_id)
-        lasts = now + old.expires_at - old.created_at if old.expires_at is not None else None
+        lasts = now + old.lifetime if old.lifetime is not None else None
         key, stored = new_key(old.scopes, name=old.name, workflows=old.workflows, now=now, expires_at=lasts)
         await self.add(stored)
         until = now + grace
@@ -241,7 +244,7 @@ async def authenticate(keys: Keys, headers: Headers, scope: AsgiScope) -> Princi
     detail = (
         "The key is not known, was revoked or has expired."
         if key is not None
-        else "Send a key as Authorization: Bearer."
+        else "This server asks for a key: send one as Authorization: Bearer KEY."
     )
     raise ApiProblem("unauthenticated", detail, headers={"WWW-Authenticate": 'Bearer realm="loom"'})
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 from loom.core.records import EventRecord
 from loom.runtime.details import shown_waiter
 from loom.runtime.durable.info import moment
-from loom.runtime.durable.names import can_be_kept
+from loom.runtime.durable.names import HANDLER_AGAIN, can_be_kept
 from loom.server.compat_events import envelope, result_value
 from loom.server.views import HANDLER, wait_for_end
 from loom.steps.events import StopEvent
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from loom.server.shapes_compat import HandlerData, HandlerResult
     from loom.store.records import RunRow
 
-AGAIN = "handler_again"
-"""The tag of a handler's second run and of those behind it."""
 _LONG_S = 3600.0
 
 
@@ -48,9 +46,8 @@ def handler_of(row: RunRow) -> str:
 
 def number_of(row: RunRow) -> int:
     """Which of its handler's runs it is, from 1."""
-    if AGAIN not in row.tags:
-        return 1
-    return int(row.run_id.rpartition("~")[2])
+    number = row.tags.get(HANDLER_AGAIN, "")
+    return int(number) if number.isdecimal() else 1
 
 
 async def latest_run(runtime: DurableRuntime, handler_id: str) -> RunRow | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from loom.runtime.durable.names import HANDLER_AGAIN, HANDLER_REQUEST
 from loom.runtime.durable.starting import start_spec
 from loom.runtime.flow import Flow
-from loom.server.compat_handlers import AGAIN, handler_of, latest_run, number_of
+from loom.server.compat_handlers import handler_of, latest_run, number_of
 from loom.server.views import HANDLER
 from loom.steps.context import Context
 
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
     from loom.runtime.durable.runtime import DurableRuntime
     from loom.store.codec import StartSpec
     from loom.store.records import RunRow
+
+
+_MAX_STEM = 180
+"""The id of a run is no longer than 200 characters, whatever its number."""
 
 
 class HandlerBusy(Exception):
@@ -52,19 +58,41 @@ async def begin(runtime: DurableRuntime, beginning: Beginning, handler_id: str |
     name, spec = beginning.code.name, beginning.spec()
     if handler_id is None:
         handler_id = nonce or uuid.uuid4().hex
-        last = None
-    else:
-        last = await latest_run(runtime, handler_id)
-    if last is None:
         await runtime._start(name, handler_id, spec, {HANDLER: handler_id}, beginning.code)
         return handler_id
+    tags = {HANDLER: handler_id} if nonce is None else {HANDLER: handler_id, HANDLER_REQUEST: nonce}
+    last = await latest_run(runtime, handler_id)
+    if last is None:
+        return await _started(runtime, beginning, handler_id, spec, tags)
+    if nonce is not None and last.tags.get(HANDLER_REQUEST) == nonce and last.workflow == name:
+        return last.run_id
     _check_free(last, handler_id, name)
     if not spec.store and not isinstance(beginning.code.workflow, Flow):  # a flow has no state but that of its run
         state = await runtime.state_at(last.run_id)
         spec = replace(spec, store=dict(state.store), store_type=state.store_type)
-    run_id = f"{handler_id}~{number_of(last) + 1}"
-    await runtime._start(name, run_id, spec, {HANDLER: handler_id, AGAIN: "true"}, beginning.code)
+    number, run_id = await _next_id(runtime, last, handler_id)
+    return await _started(runtime, beginning, run_id, spec, {**tags, HANDLER_AGAIN: str(number)})
+
+
+async def _started(
+    runtime: DurableRuntime, beginning: Beginning, run_id: str, spec: StartSpec, tags: dict[str, str]
+) -> str:
+    """Start a run of this id. One that somebody else has started meanwhile is theirs, also if it began alike."""
+    created = await runtime._start(beginning.code.name, run_id, spec, tags, beginning.code)
+    if not created:
+        found, request = await runtime.row(run_id), tags.get(HANDLER_REQUEST)
+        if request is None or found.tags.get(HANDLER_REQUEST) != request:
+            raise HandlerBusy(f"The handler {tags[HANDLER]!r} is running.")
     return run_id
+
+
+async def _next_id(runtime: DurableRuntime, last: RunRow, handler_id: str) -> tuple[int, str]:
+    """The number and the id of a handler's next run. Ids that look like it but belong to others are passed over."""
+    stem = handler_id if len(handler_id) <= _MAX_STEM else hashlib.sha256(handler_id.encode()).hexdigest()
+    number = number_of(last) + 1
+    while (found := await runtime.store.get(f"{stem}~{number}")) is not None and handler_of(found) != handler_id:
+        number += 1
+    return number, f"{stem}~{number}"
 
 
 def _check_free(last: RunRow, handler_id: str, workflow: str) -> None:

@@ -33,7 +33,7 @@ from loom.server.v1.health import unready
 from loom.server.views import HANDLER, wait_for_end
 from loom.server.wire import event_names
 from loom.steps.errors import ContextSerdeError, WorkflowRuntimeError
-from loom.store.errors import RunFinished
+from loom.store.errors import RunFinished, RunNotFound, StoreError, StoreUnavailable
 from loom.store.records import RunQuery
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ async def run(call: Call) -> Response:
     if row is None:
         # Nobody reads this. It is no answer to keep for a repetition of the request either, which will find the run.
         return JSONResponse({"detail": "The client has left."}, 503)
+    call.is_outcome = True
     return await _handler(call.runtime, row, 200 if row.head.status == "completed" else 500)
 
 
@@ -140,11 +141,13 @@ async def _begin(call: Call) -> str:
     start = body.get("start_event")
     try:
         inputs = start_from(start if start is not None else body.get("kwargs"), code.workflow)
-        return await begin(call.runtime, Beginning(code, inputs, _context(call, body)), handler_id, call.nonce)
+        beginning = Beginning(code, inputs, _context(call, body))
+        call.made = await begin(call.runtime, beginning, handler_id, call.nonce)
     except HandlerBusy as error:
         raise ApiProblem("run-exists", str(error)) from error
     except (WorkflowRuntimeError, ContextSerdeError, TypeError, ValueError) as error:
         raise invalid(f"The start event is not valid: {error}", "/start_event") from error
+    return call.made
 
 
 def _context(call: Call, body: dict[str, Any]) -> dict[str, Any] | None:
@@ -309,10 +312,24 @@ async def _purge(runtime: DurableRuntime, last: RunRow) -> None:
 
 
 async def _delete(runtime: DurableRuntime, row: RunRow) -> None:
-    if row.head.status == "running" and (await _cancelled(runtime, row)).head.status == "running":
+    if row.head.status == "running":
+        await _cancelled(runtime, row)
+    try:
+        async with asyncio.timeout(_CANCEL_S):
+            await _children_ended(runtime, row.run_id)
+        await runtime.purge(row.run_id)
+    except (RunNotFound, StoreUnavailable):
+        raise
+    except (TimeoutError, StoreError) as error:
         detail = "The run is being cancelled, and goes on for now: ask again."
-        raise ApiProblem("run-active", detail, headers={"Retry-After": "1"})
-    await runtime.purge(row.run_id)
+        raise ApiProblem("run-active", detail, headers={"Retry-After": "1"}) from error
+
+
+async def _children_ended(runtime: DurableRuntime, run_id: str) -> None:
+    """Wait for the ends of a run's own runs: they are cancelled with it, and go with it."""
+    async for child in runtime.list(parent_id=run_id):
+        await until_ended(runtime, child.run_id)
+        await _children_ended(runtime, child.run_id)
 
 
 ROUTES = (

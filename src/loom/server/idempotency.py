@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import logging
 import secrets
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,7 +24,7 @@ from loom.store.entries import ABSENT
 from loom.store.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from loom.runtime.durable.runtime import DurableRuntime
     from loom.server.routing import Call
@@ -40,6 +41,8 @@ _SERVER_ERRORS, _TOO_MANY = 500, 429
 
 _PROCESS = secrets.token_hex(8)
 """What this process is called among those that claim requests."""
+_UNDER_WAY: set[str] = set()
+"""The nonces of the requests that this process is at work on. What it claimed beside them, it has given up."""
 
 _log = logging.getLogger("loom.server")
 
@@ -62,10 +65,12 @@ class Kept(msgspec.Struct, frozen=True):
 class _Claim:
     """A request that is ours to carry out."""
 
-    def __init__(self, key: str, kept: Kept, version: int) -> None:
+    def __init__(self, key: str, kept: Kept, version: int, *, is_repeated: bool = False) -> None:
         self.key = key
         self.kept = kept
         self.version = version
+        self.is_repeated = is_repeated
+        """Somebody was at work on it before, and may have got far."""
         self.done = asyncio.Event()
 
 
@@ -89,26 +94,33 @@ class Idempotency:
         found = await self._claim(key, await _fingerprint(call))
         if isinstance(found, Kept):
             return _again(found)
-        call.nonce = found.kept.nonce
-        renewing = asyncio.create_task(self._renew(found))
+        call.nonce, call.is_repeated = found.kept.nonce, found.is_repeated
+        try:
+            return await self._carried_out(found, call, carry_out)
+        finally:
+            _UNDER_WAY.discard(found.kept.nonce)
+
+    async def _carried_out(self, claim: _Claim, call: Call, carry_out: Callable[[], Awaitable[Response]]) -> Response:
+        """The answer to a request that is ours, which is kept. Whoever asked gets it also if it cannot be kept."""
+        renewing = asyncio.create_task(self._renew(claim))
         try:
             response = await carry_out()
         except BaseException as error:
-            await _end(found, renewing)
-            if isinstance(error, ApiProblem) and error.status < _SERVER_ERRORS:
-                await self._store.drop_entry(ANSWERS, key, expect=found.version)  # nothing has happened
-            else:
-                await self._free(found)
+            await _end(claim, renewing)
+            refused = isinstance(error, ApiProblem) and error.status < _SERVER_ERRORS
+            with _told_by_the_log():
+                await (self._drop(claim) if refused else self._free(claim))
             raise
-        await _end(found, renewing)
-        await self._keep(found, response)
+        await _end(claim, renewing)
+        with _told_by_the_log():
+            await self._keep(claim, response, final=call.is_outcome)
         return response
 
     async def _claim(self, key: str, request: str) -> Kept | _Claim:
         """The answer that was given, or a claim if the request is ours to carry out."""
         now = self._runtime.now()
         new = Kept(request, secrets.token_hex(16), now, _PROCESS)
-        version = await self._put(key, new, ABSENT)
+        version = await self._claimed(key, new, ABSENT)
         if version is not None:
             return _Claim(key, new, version)
         entry = await self._store.entry(ANSWERS, key)
@@ -122,16 +134,27 @@ class Idempotency:
         if not self._is_left(kept, now):
             raise _in_progress()
         ours = msgspec.structs.replace(kept, claimed_at=now, claimed_by=_PROCESS)
-        version = await self._put(key, ours, entry.version)
+        version = await self._claimed(key, ours, entry.version)
         if version is None:
             raise _in_progress()
-        return _Claim(key, ours, version)
+        return _Claim(key, ours, version, is_repeated=True)
+
+    async def _claimed(self, key: str, kept: Kept, expect: int) -> int | None:
+        """Put a claim, which counts as under way from here on, unless it could not be put."""
+        _UNDER_WAY.add(kept.nonce)
+        version = None
+        try:
+            version = await self._put(key, kept, expect)
+        finally:
+            if version is None:
+                _UNDER_WAY.discard(kept.nonce)
+        return version
 
     def _is_left(self, kept: Kept, now: float) -> bool:
         """Whether nobody is at work on a claim any more."""
-        if now - kept.claimed_at >= _TAKE_OVER_S:
-            return True
-        return self._runtime.is_alone and kept.claimed_by != _PROCESS
+        if kept.claimed_by == _PROCESS:
+            return kept.nonce not in _UNDER_WAY
+        return self._runtime.is_alone or now - kept.claimed_at >= _TAKE_OVER_S
 
     async def _renew(self, claim: _Claim) -> None:
         """Keep a claim for as long as its request takes."""
@@ -156,12 +179,16 @@ class Idempotency:
             ANSWERS, key, msgspec.json.encode(kept), expires_at=expires_at, expect=expect
         )
 
+    async def _drop(self, claim: _Claim) -> None:
+        """Nothing has happened: the key may be used again, for another request too."""
+        await self._store.drop_entry(ANSWERS, claim.key, expect=claim.version)
+
     async def _free(self, claim: _Claim) -> None:
         """What became of it is not known: the next repetition may carry it out at once, under the same nonce."""
         await self._put(claim.key, msgspec.structs.replace(claim.kept, claimed_at=0.0), claim.version)
 
-    async def _keep(self, claim: _Claim, response: Response) -> None:
-        if response.status_code >= _SERVER_ERRORS or response.status_code == _TOO_MANY:
+    async def _keep(self, claim: _Claim, response: Response, *, final: bool) -> None:
+        if not final and (response.status_code >= _SERVER_ERRORS or response.status_code == _TOO_MANY):
             await self._free(claim)
             return
         headers = {name: value for name, value in response.headers.items() if name not in _OWN_HEADERS}
@@ -169,6 +196,15 @@ class Idempotency:
             claim.kept, status=response.status_code, headers=headers, body=bytes(response.body)
         )
         await self._put(claim.key, answered, claim.version)
+
+
+@contextmanager
+def _told_by_the_log() -> Iterator[None]:
+    """What became of a request is known here. That the store does not know it delays a repetition at most."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        _log.warning("The answer to a request with an Idempotency-Key could not be kept: %s", error)
 
 
 async def _end(claim: _Claim, renewing: asyncio.Task[None]) -> None:

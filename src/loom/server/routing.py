@@ -74,6 +74,12 @@ class Call:
         self.principal = principal
         self.nonce: str | None = None
         """A name that a repetition of this request has too, if it brought an idempotency key."""
+        self.is_outcome = False
+        """Whether the answer tells how a run ended: that is final, whatever its status."""
+        self.is_repeated = False
+        """Somebody was at work on this very request before, and what it makes may be there."""
+        self.made: str | None = None
+        """The run that it has made: once there is one, a failure is none where nothing has happened."""
 
     # -- the body -----------------------------------------------------------------------------------------------------
 
@@ -178,6 +184,10 @@ class Call:
             return {**run, "parent_id": None}
         return run
 
+    def address_of(self, run_id: str) -> str:
+        """Where a run is to be found."""
+        return f"{self.request.scope.get('root_path', '')}/v1/runs/{run_id}"
+
     def check_workflow(self, name: str) -> None:
         """Refuse what concerns a workflow that the key is not good for."""
         if not self.principal.sees(name):
@@ -215,6 +225,8 @@ _TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{\]}]', re.DOTALL)
 
 def check_depth(text: str, max_depth: int) -> None:
     """Refuse a text whose brackets are nested too deep, before anything reads it."""
+    if text.count("[") + text.count("{") <= max_depth:
+        return
     depth = 0
     for token in _TOKENS.finditer(text):
         sign = token[0]

@@ -6,13 +6,16 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from loom.runtime.views import HANDLER, event_value, run_view
+from loom.runtime.durable.names import HANDLER
+from loom.runtime.views import event_value, run_view
 
 if TYPE_CHECKING:
+    from starlette.datastructures import Headers
+
     from loom.runtime.durable.runtime import DurableRuntime
     from loom.store.records import RunRow
 
-__all__ = ["HANDLER", "etag", "event_value", "run_view", "wait_for_end"]
+__all__ = ["HANDLER", "etag", "event_value", "is_known", "run_view", "wait_for_end"]
 
 
 def etag(row: RunRow) -> str:
@@ -21,6 +24,12 @@ def etag(row: RunRow) -> str:
     """
     place = "memory" if row.owner is not None else "store"
     return f'"{row.head.ticks - 1}-{row.head.status}-{place}"'
+
+
+def is_known(headers: Headers, mark: str) -> bool:
+    """Whether whoever asks has what this mark stands for already, by `If-None-Match`."""
+    given = [each.strip().removeprefix("W/") for each in headers.get("if-none-match", "").split(",")]
+    return mark in given or given == ["*"]
 
 
 async def wait_for_end(runtime: DurableRuntime, run_id: str, seconds: float) -> RunRow:

@@ -138,8 +138,3 @@ def _failure(owner: Any, part: str, item: Any) -> Exception | None:
     except (PydanticSerializationError, ValueError) as error:
         return error
     return None
-
-
-def well_formed(text: str) -> str:
-    """The text with U+FFFD in place of lone surrogates, which no encoding has a form for."""
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

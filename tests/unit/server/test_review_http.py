@@ -11,8 +11,7 @@ import httpx2
 import pytest
 from server_serving import Approval, Served, serving
 
-import loom
-from loom import StartEvent, StopEvent, Workflow, step
+from loom import Context, StartEvent, StopEvent, Workflow, step
 
 NOW = {"start_event": {"topic": "now"}}
 FAIL = {"start_event": {"topic": "fail"}}
@@ -57,13 +56,22 @@ async def test_a_long_name_can_be_used_again(client: httpx2.AsyncClient) -> None
         assert (found.status_code, found.json()["handler_id"]) == (200, name)
 
 
+async def test_of_many_at_once_one_begins_the_handler(client: httpx2.AsyncClient) -> None:
+    body = {"start_event": {"topic": "soup"}, "handler_id": "h"}
+    starts = [client.post("/workflows/asks/run-nowait", json=body) for _ in range(8)]
+    codes = [answer.status_code for answer in await asyncio.gather(*starts)]
+    assert sorted(codes) == [200] + [409] * 7
+
+
 async def test_nobody_takes_a_handlers_name_by_a_tag(client: httpx2.AsyncClient) -> None:
     assert (await run(client, "h")).status_code == 200
     for name in ("handler", "handler_again", "handler_request"):
         body = {"workflow": "asks", "input": {"topic": "now"}, "tags": {name: "h"}}
         refused = await client.post("/v1/runs", json=body)
         assert refused.status_code == 400
-        assert refused.json()["errors"][0]["path"] == f"/tags/{name}"
+        assert refused.json()["errors"][0]["path"] == "/tags"
+        timed = {"name": "tick", "workflow": "asks", "every": 60, "input": {"topic": "now"}, "tags": {name: "h"}}
+        assert (await client.post("/v1/schedules", json=timed)).status_code == 400
     assert (await client.get("/handlers/h")).json()["run_id"] == "h"
 
 
@@ -94,6 +102,31 @@ async def test_who_left_and_comes_again_finds_the_run_of_the_handler(served: Ser
         again = await client.post("/workflows/asks/run", json=body, headers=key)
         assert (again.status_code, again.json()["run_id"]) == (200, "h~2"), again.text
         assert (await client.get("/handlers/h")).json()["run_id"] == "h~2"
+
+
+# -- deleting ---------------------------------------------------------------------------------------------------------
+
+
+class Trip(Workflow):
+    """Waits for a run of its own that waits for a run of its own."""
+
+    @step
+    async def ride(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        deeper = ev.get("deeper", 0)
+        child = ctx.run_child("trip", deeper=deeper - 1) if deeper else ctx.run_child("asks", topic="soup")
+        return StopEvent(result=await child)
+
+
+async def test_a_purge_takes_the_runs_of_a_running_run_along(served: Served, client: httpx2.AsyncClient) -> None:
+    served.runtime.register(Trip(), name="trip")
+    body = {"handler_id": "far", "start_event": {"deeper": 1}}
+    assert (await client.post("/workflows/trip/run-nowait", json=body)).status_code == 200
+    await served.until_waiting("far")
+    [child] = (await client.get("/v1/runs?parent_id=far")).json()["items"]
+    await served.until_waiting(child["run_id"])
+    purged = await client.post("/handlers/far/cancel?purge=true")
+    assert (purged.status_code, purged.json()) == (200, {"status": "deleted"})
+    assert (await client.get("/v1/runs")).json()["items"] == []
 
 
 # -- what runs have in their data -------------------------------------------------------------------------------------

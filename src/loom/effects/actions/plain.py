@@ -19,7 +19,7 @@ import msgspec
 from pydantic import BaseModel
 
 from loom.expressions.values import INT_MAX, INT_MIN
-from loom.steps.jsonable import well_formed
+from loom.steps.texts import well_formed
 
 MAX_DEPTH = 200
 

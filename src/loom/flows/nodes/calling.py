@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from loom.flows.state import Frame
     from loom.flows.walk import Walk
 
-ACTOR_STEP = "actor"
-"""The one step of a run in which actors without an id work, one message at a time."""
-
 
 @dataclass(frozen=True, slots=True)
 class Call(Operation):

@@ -101,8 +101,11 @@ class StartedRuns(ScheduledRuns):
 
     async def _start(
         self, name: str, run_id: str, spec: codec.StartSpec, tags: dict[str, str], code: Registered | None = None
-    ) -> None:
-        """Store a run that begins with this, of a version whose code is given or else of the one that is at hand."""
+    ) -> bool:
+        """Store a run that begins with this, of a version whose code is given or else of the one that is at hand.
+
+        False if the same run was there already.
+        """
         code = code if code is not None else self.codes.get(name)
         residents, now = self._residents, self.now()
         start = codec.encode_start(spec)
@@ -131,6 +134,7 @@ class StartedRuns(ScheduledRuns):
                 residents.arrived(run_id)
         if not started.created:
             check_same(run_id, started, name, start)
+        return started.created
 
     async def _submit_start(self, operation: StartRun) -> Started:
         answer = self.committer.submit(operation)

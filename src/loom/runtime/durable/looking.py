@@ -18,6 +18,7 @@ from loom.core.ticks import TickChildEnded, TickStartRun
 from loom.runtime.code import planner_for, program_in
 from loom.runtime.durable.heads import HeadWriter
 from loom.runtime.durable.info import HistoryEntry
+from loom.runtime.durable.names import HANDLER_TAGS
 from loom.runtime.durable.takeup import restored
 from loom.runtime.masking import shown_published
 from loom.store import codec
@@ -115,13 +116,18 @@ async def forked(
     chained, link = links.chained(run_id, chunks)
     head, _ = HeadWriter(program_in(planner)).head(state, lambda: state, downtime - max(0.0, now - state.at), link)
     return StoredRun(
-        row=RunRow(run_id, row.workflow, now, head, tags=row.tags, forked_from=row.run_id, document=row.document),
+        row=RunRow(run_id, row.workflow, now, head, tags=_own_tags(row), forked_from=row.run_id, document=row.document),
         start=exported.start,
         snapshot=None,
         chunks=chained,
         timers=tuple(TimerRow(number, timer.due, timer.purpose) for number, timer in sorted(state.timers.items())),
         document=exported.document,
     )
+
+
+def _own_tags(row: RunRow) -> dict[str, str]:
+    """The tags of a fork: it is no run of the handler that the other one belongs to."""
+    return {name: value for name, value in row.tags.items() if name not in HANDLER_TAGS}
 
 
 def packed(stored: StoredRun, now: float, downtime: float) -> bytes:

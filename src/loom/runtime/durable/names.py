@@ -5,6 +5,15 @@ from __future__ import annotations
 SCHEDULES = "loom.schedule"
 """The name that the runs of schedules are stored with."""
 
+HANDLER = "handler"
+"""The tag of a run that was started as a handler of the compatible routes: the handler's name."""
+HANDLER_AGAIN = "handler_again"
+"""The tag of a handler's second run and of those behind it: which one it is."""
+HANDLER_REQUEST = "handler_request"
+"""The tag of a handler's run whose request brought an idempotency key: a repetition of it finds its run by this."""
+HANDLER_TAGS = (HANDLER, HANDLER_AGAIN, HANDLER_REQUEST)
+"""They say whose run it is, and the server alone sets them: callers may not, and forks do not have them."""
+
 MAX_NAME = 500
 """Longer names would be content, not names; every store has them in its indexes."""
 
@@ -28,5 +37,7 @@ def check_tags(tags: dict[str, str]) -> None:
     """The same for the keys and values of tags; a value may be empty."""
     for key, value in tags.items():
         check_name("The key of a tag", key)
+        if key in HANDLER_TAGS:
+            raise ValueError(f"The tag {key!r} says which handler of a server a run belongs to: use another name.")
         if value != "":
             check_name(f"The tag {key!r}", value)

@@ -59,6 +59,8 @@ class DurableRuntime(StartedRuns):
         self._member: Member | None = None
         self._scanner: Scanner | None = None
         self._working: asyncio.Task[None] | None = None
+        self._in_the_way: str | None = None
+        """Why joining again has failed so far: whoever calls is told, and does not wait until it succeeds."""
         self._triggered: set[str] = set()
         self._open = False
         self.definitions = Definitions(
@@ -88,7 +90,7 @@ class DurableRuntime(StartedRuns):
         if not self._has_clock:  # it is read several times for every tick: the loop is asked for its clock once
             self.now = getattr(asyncio.get_running_loop(), "wall_time", time.time)
         self.committer = Committer(self.store, watch=self.measured)
-        self._residents = self._scanner = self._working = None
+        self._residents = self._scanner = self._working = self._in_the_way = None
         self._open = True
         if self.codes or self._settings.definitions:
             self._begin_to_work()
@@ -123,6 +125,8 @@ class DurableRuntime(StartedRuns):
         if not self._open:
             raise StoreError("The runtime is closed: use it inside of `async with loom.connect(...) as runtime:`.")
         if self._working is not None:
+            if self._in_the_way is not None:
+                raise StoreUnavailable(self._in_the_way)
             if _has_failed(self._working):
                 self._begin_to_work()  # what was in the way may be gone
             await asyncio.shield(self._working)
@@ -204,14 +208,20 @@ class DurableRuntime(StartedRuns):
             await scanner.close()
         if residents is not None:
             await residents.close()
-        while True:
-            try:
-                await self._work(None, None)
-            except StoreUnavailable as error:
-                _log.error("Joining again has failed, and is tried again: %s", error)
+        try:
+            while not await self._has_joined_again():  # noqa: ASYNC110 - a store is tried, and tells nobody
                 await asyncio.sleep(self._settings.poll_interval)
-            else:
-                return
+        finally:
+            self._in_the_way = None
+
+    async def _has_joined_again(self) -> bool:
+        try:
+            await self._work(None, None)
+        except StoreUnavailable as error:
+            _log.error("Joining again has failed, and is tried again: %s", error)
+            self._in_the_way = str(error)
+            return False
+        return True
 
     def _on_news(self, run_ids: Sequence[str]) -> None:
         """Something has come for runs, or they have ended; without ids, for any."""

@@ -25,6 +25,7 @@ _log = logging.getLogger("loom.durable")
 
 _BATCH = 200
 _PURGE_EVERY_S = 60.0
+_PURGED_AT_ONCE = 1000
 _JUMP_S = 1.0
 """If the clock and the event loop's time differ by so much more between two looks, the clock has jumped."""
 
@@ -204,15 +205,24 @@ class Scanner:
         self._arm()
 
     async def _purge(self) -> None:
-        """Delete entries that have expired, and ended runs that are older than they shall be."""
+        """Delete entries that have expired, and ended runs that are older than they shall be.
+
+        Of many only the first: before the next ones the lease is prolonged, and runs are looked after.
+        """
         now = self._clock()
-        if now - self._purged_at < _PURGE_EVERY_S:
+        if 0 <= now - self._purged_at < _PURGE_EVERY_S:
             return
         self._purged_at = now
-        while await self._store.drop_expired(now, _BATCH) == _BATCH:
-            pass
+        gone = await self._store.drop_expired(now, _PURGED_AT_ONCE)
+        if max(gone, await self._purge_runs(now)) == _PURGED_AT_ONCE:
+            self._purged_at = float("-inf")
+            self.look_soon()
+
+    async def _purge_runs(self, now: float) -> int:
         if self._retention_s is None:
-            return
-        gone = await self._committer.submit(PurgeRuns(ended_before=now - self._retention_s))
+            return 0
+        gone = await self._committer.submit(PurgeRuns(ended_before=now - self._retention_s, limit=_PURGED_AT_ONCE))
+        assert isinstance(gone, int)
         if gone:
             _log.info("%s ended runs were deleted: they were older than %s s.", gone, self._retention_s)
+        return gone

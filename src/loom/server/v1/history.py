@@ -19,6 +19,7 @@ from loom.server.answers import JsonAnswer
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routing import Route
 from loom.server.v1.runs import check_kept
+from loom.server.views import is_known
 
 if TYPE_CHECKING:
     from loom.core.commands import WorkflowCommand
@@ -89,10 +90,10 @@ async def state(call: Call) -> Response:
     call.check_query("tick")
     tick = call.number("tick")
     row = await call.row()
-    mark = f'"{row.run_id}@{tick}"'
+    mark = f'"{row.run_id}@{tick}-{row.created_at}"'  # another run may have had the id before
     if tick is not None:
         check_kept(row, tick)
-        if tick < row.head.ticks and call.request.headers.get("if-none-match") == mark:
+        if tick < row.head.ticks and is_known(call.request.headers, mark):
             return Response(status_code=304, headers={"ETag": mark, "Cache-Control": _FOREVER})
     try:
         shown = await state_view(call.runtime, row, tick)

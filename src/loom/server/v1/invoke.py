@@ -61,6 +61,7 @@ async def invoke(call: Call) -> Response:
     if not bodies or (trigger is not None and trigger.split_on is not None):
         return await _split(call, name, start, bodies)
     [run_id] = await _started(call, name, [start], [call.nonce or uuid.uuid4().hex])
+    call.made = run_id
     answers = any(node.type == "response" for node in flow.program.nodes)
     return await _answer(call, run_id, (call.settings.max_wait if wait is None else wait) if answers else 0.0)
 
@@ -72,6 +73,7 @@ async def _split(call: Call, name: str, start: FlowStartEvent, bodies: list[Any]
     nonce = call.nonce or uuid.uuid4().hex
     starts = [start.model_copy(update={"body": body}) for body in bodies]
     run_ids = await _started(call, name, starts, [f"{nonce}-{index}" for index in range(len(starts))])
+    call.made = run_ids[0] if run_ids else None
     items = [await run_view(call.runtime, await call.runtime.row(run_id), whole=False) for run_id in run_ids]
     page: Page[Run] = {"items": items, "next_cursor": None}
     return JsonAnswer(page, 202)
@@ -153,9 +155,10 @@ async def _answer(call: Call, run_id: str, wait: float) -> Response:
     answer = response_of(said) if said is not None else None
     if answer is not None:
         answer.headers[ANSWERED_BY] = run_id
+        call.is_outcome = True
         return answer
     answer = await run_answer(call, await call.runtime.row(run_id), 202)
-    answer.headers["Location"] = f"{call.request.scope.get('root_path', '')}/v1/runs/{run_id}"
+    answer.headers["Location"] = call.address_of(run_id)
     return answer
 
 

@@ -63,7 +63,8 @@ def _query(call: Call) -> RunQuery:
     wanted = cast("tuple[RunStatus, ...]", tuple(statuses)) or None
     if longer is not None or idle:
         idle, wanted = True, ("running",) if not statuses or "running" in statuses else ()
-    order = call.query("order") or _ORDERS[0]
+    given_order = call.query("order")
+    order = given_order if given_order is not None else _ORDERS[0]
     if order not in _ORDERS:
         raise invalid(f"The order {order[:100]!r} is not known: use created_at or -created_at.")
     parent = call.query("parent_id")

@@ -8,13 +8,15 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from loom.runtime.durable.definitions import OWN
+from loom.runtime.durable.names import check_tags
+from loom.runtime.flow import Flow
 from loom.server.answers import JsonAnswer
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routing import Route, check_id, pointer
 from loom.server.served import served_code
-from loom.server.views import etag, run_view, wait_for_end
+from loom.server.views import etag, is_known, run_view, wait_for_end
 from loom.steps.errors import WorkflowRuntimeError
-from loom.store.errors import RunFinished, RunNotFound, StoreError, StoreUnavailable
+from loom.store.errors import RunExists, RunFinished, RunNotFound, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -28,7 +30,7 @@ async def run_answer(call: Call, row: RunRow, status: int = 200) -> Response:
     """A run as an answer."""
     headers = {"ETag": etag(row)}
     if status == 201:  # noqa: PLR2004 - created
-        headers["Location"] = f"{call.request.scope.get('root_path', '')}/v1/runs/{row.run_id}"
+        headers["Location"] = call.address_of(row.run_id)
     return JsonAnswer(await call.seen(await run_view(call.runtime, row)), status, headers)
 
 
@@ -57,14 +59,12 @@ async def start(call: Call) -> Response:
         raise invalid("The field 'version' must be a number from 1 on.", "/version")
     run_id = check_id("run_id", body["run_id"]) if body.get("run_id") is not None else call.nonce
     existed = run_id is not None and await call.runtime.store.get(run_id) is not None
-    run_id = await _started(call, workflow, run_id, body)
+    run_id = call.made = await _started(call, workflow, run_id, body)
     return await run_answer(call, await wait_for_end(call.runtime, run_id, wait), 200 if existed else 201)
 
 
 async def _started(call: Call, workflow: str, run_id: str | None, body: dict[str, Any]) -> str:
-    for name in ("parameters", "variables", "tags"):
-        if body.get(name) is not None and not isinstance(body[name], dict):
-            raise invalid(f"The field {name!r} must be an object.", pointer(name))
+    _check_objects(call, workflow, body)
     try:
         handler = await call.runtime.start(
             workflow,
@@ -84,6 +84,22 @@ async def _started(call: Call, workflow: str, run_id: str | None, body: dict[str
     return handler.run_id
 
 
+def _check_objects(call: Call, workflow: str, body: dict[str, Any]) -> None:
+    """Refuse tags, parameters and variables that cannot be, where they stand."""
+    code = call.runtime.codes.get(workflow)
+    for name in ("parameters", "variables", "tags"):
+        if body.get(name) is None:
+            continue
+        if not isinstance(body[name], dict):
+            raise invalid(f"The field {name!r} must be an object.", pointer(name))
+        if name != "tags" and code is not None and not isinstance(code.workflow, Flow):
+            raise invalid(f"{workflow!r} is no flow: it has no {name}.", pointer(name))
+    try:
+        check_tags(body.get("tags") or {})
+    except (TypeError, ValueError) as error:
+        raise invalid(str(error), "/tags") from error
+
+
 def refused(detail: str, error: ValidationError, at: str = "input") -> ApiProblem:
     """A value that its class refuses, with all places; the values themselves are not repeated."""
     places: list[Place] = [
@@ -100,7 +116,7 @@ async def get(call: Call) -> Response:
     row = await call.row()
     if wait and row.head.status == "running":
         row = await wait_for_end(call.runtime, row.run_id, wait)
-    if call.request.headers.get("if-none-match") == etag(row):
+    if is_known(call.request.headers, etag(row)):
         return Response(status_code=304, headers={"ETag": etag(row)})
     return await run_answer(call, row)
 
@@ -147,6 +163,8 @@ async def retry(call: Call) -> Response:
     """`POST /v1/runs/{run_id}/retry`."""
     row = await call.row()
     if row.head.status == "running":
+        if call.is_repeated:
+            return await run_answer(call, row, 202)
         raise _active(row.run_id, "only a failed run can be retried")
     try:
         return await _told(call, call.runtime.retry)
@@ -175,11 +193,20 @@ async def fork(call: Call) -> Response:
     row = await call.row()
     check_kept(row)
     run_id = check_id("run_id", body["run_id"]) if body.get("run_id") is not None else call.nonce
+    call.made = await _forked(call, row, tick, run_id)
+    return await run_answer(call, await call.row(call.made), 201)
+
+
+async def _forked(call: Call, row: RunRow, tick: int, run_id: str | None) -> str:
     try:
-        handler = await call.runtime.fork(row.run_id, tick=tick, run_id=run_id)
+        return (await call.runtime.fork(row.run_id, tick=tick, run_id=run_id)).run_id
     except ValueError as error:
         raise invalid(str(error), "/tick") from error
-    return await run_answer(call, await call.row(handler.run_id), 201)
+    except RunExists as error:
+        # Whoever was at work on this request before may have come so far.
+        if not call.is_repeated or (await call.row(error.run_id)).forked_from != row.run_id:
+            raise
+        return error.run_id
 
 
 def check_kept(row: RunRow, tick: int = 0) -> None:

@@ -26,9 +26,9 @@ from loom.flows.calls import (
     LoopIteration,
 )
 from loom.flows.state import FlowPlan, FlowRef
-from loom.steps.jsonable import well_formed
 from loom.steps.planner import StepInput
 from loom.steps.streams import JoinBuffer, StepsPlan
+from loom.steps.texts import well_formed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -201,3 +201,25 @@ async def test_an_engine_that_lost_its_lease_joins_again_on_sqlite(tmp_path: Pat
             await runtime.ready()
             await runtime.send_event("w", Word(text="back"))
             assert await (await runtime.handler("w")) == "back"
+
+
+async def _call_while_joining_again() -> object:
+    store = Gate()
+    async with loom.connect(store) as runtime:
+        runtime.register(Ask(timeout=None), name="ask")
+        handler = await runtime.start("ask", run_id="a")
+        await asyncio.sleep(5)
+        store.refusals, store.lost = 60, True
+        await asyncio.sleep(10)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="starting up"):
+                async with asyncio.timeout(5):
+                    await runtime.send_event("a", Word(text="lost"))
+        await asyncio.sleep(100)
+        await runtime.send_event("a", Word(text="back"))
+        return await handler
+
+
+def test_who_calls_while_the_store_is_down_is_told_so() -> None:
+    """And does not wait for as long as that takes."""
+    assert run_virtual(_call_while_joining_again()) == "back"
