@@ -21,8 +21,8 @@ from loom.core.persistent import Fifo
 from loom.core.replay import replay_steps
 from loom.core.reports import Published
 from loom.core.state import BrokerState
-from loom.runtime.code import planner_for
 from loom.runtime.durable.registered import anybody
+from loom.runtime.planners import planner_for
 from loom.store import codec
 from loom.store.records import Chunk, Snapshot
 

@@ -51,9 +51,10 @@ def tell(as_json: bool, words: str, **facts: Any) -> None:
 @source_options
 @json_option
 def start(workflow: str, inputs: Any, targets: Sequence[str], source: Source, as_json: bool, **given: Any) -> None:
-    """Start a run of WORKFLOW with the inputs in JSON, and leave it to whoever works for that name.
+    """Start a run of WORKFLOW with the inputs in JSON.
 
-    WORKFLOW is the name that its runs go by, or in a store also the .json or .yaml file of a flow.
+    WORKFLOW is the name that its runs go by, or in a store also the .json or .yaml file of a flow. Whoever works for
+    that name takes the run up. JSON may be @file, or @- for the standard input.
     """
     name, targets, limits = _named(workflow, targets, source, given)
     given["body"] = inputs if given["body"] is None else given["body"]

@@ -91,7 +91,7 @@ def import_run(file: IO[bytes], source: Source, as_json: bool) -> None:
 @source_options
 @json_option
 def purge(run_id: str | None, ended_before: float | None, yes: bool, source: Source, as_json: bool) -> None:
-    """Delete an ended run with all its traces, or all runs that ended before a time."""
+    """Delete an ended run, or all that ended before a time. Nothing of them is left."""
     from loom.cli.shown import clock
 
     if (run_id is None) == (ended_before is None):

@@ -23,7 +23,7 @@ def db() -> None:
 @store_option
 @json_option
 def upgrade(as_sql: bool, store: str, as_json: bool) -> None:
-    """Make the database, or bring it up to date with this version of Loom.
+    """Make the database, or bring it up to date.
 
     Engines do so themselves when they open a store; the commands of `loom workflow` do not.
     """

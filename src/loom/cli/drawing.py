@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loom.cli.options import limit_options
+from loom.cli.options import files, limit_options
 
 if TYPE_CHECKING:
     from loom.flows.program import Program
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 @limit_options
 @click.option("--json", "as_json", is_flag=True, help="Print the graph as JSON.")
 def graph(target: str, form: str, max_iterations: int | None, max_duration: float | None, as_json: bool) -> None:
-    """Draw a workflow: the steps and events of one in Python, or the actions of a flow and what runs after what.
+    """Draw a workflow in Mermaid, for Graphviz, or as an outline.
+
+    Of one in Python the steps and events are drawn, of a flow the actions and what runs after what.
 
     TARGET is module:name or file.py:name, where name is a workflow class or an instance of one, or a .json or .yaml
     file of a flow.

@@ -133,7 +133,11 @@ def allowed_hosts(hosts: Sequence[str]) -> dict[str, Any]:
 @click.option("--run-id", metavar="ID", help="The id of the run; one that exists goes on.")
 @click.option("--quiet", "-q", is_flag=True, help="Show nothing of a flow before its end.")
 @click.option(
-    "--also", metavar="TARGET", multiple=True, help="Work for this too, for a flow that calls it. May be repeated."
+    "--also",
+    metavar="TARGET",
+    multiple=True,
+    shell_complete=files,
+    help="Work for this too, for a flow that calls it. May be repeated.",
 )
 @tag_option("Give the run a tag. May be repeated.")
 @handlers_option

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loom.cli.options import data_file, json_option
+from loom.cli.options import data_file, files, json_option
 
 if TYPE_CHECKING:
     from loom.expressions import ExpressionError
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 @click.option("--list", "list_functions", is_flag=True, help="List the functions of the language.")
 @json_option
 def evaluate_command(expression: str | None, context: Any, list_functions: bool, as_json: bool) -> None:
-    """Evaluate a template string such as "@add(1, 2)" or "Hello @{variables('name')}".
+    """Evaluate a template string such as "@add(1, 2)".
 
-    EXPR may be - for the standard input. The context is a JSON or YAML file with any of variables, parameters, actions,
-    trigger, item, items, iterationIndexes, workflow, utcNow and seed. Without utcNow it is now, without seed chance is
-    chance. A text is printed as it is, any other value as JSON; with --json all are.
+    Or "Hello @{variables('name')}". EXPR may be - for the standard input. The context is a JSON or YAML file with any
+    of variables, parameters, actions, trigger, item, items, iterationIndexes, workflow, utcNow and seed. Without utcNow
+    it is now, without seed chance is chance. A text is printed as it is, any other value as JSON; with --json all are.
     """
     if list_functions:
         _print_functions(as_json)

@@ -121,7 +121,7 @@ def pause(name: str, source: Source, as_json: bool) -> None:
 @source_options
 @json_option
 def resume(name: str, source: Source, as_json: bool) -> None:
-    """Let a paused schedule go on: with the last occurrence that was missed, if any."""
+    """Let a paused schedule go on. The last occurrence that was missed, if any, is made up for."""
     _ask(name, source, as_json, "resume")
 
 

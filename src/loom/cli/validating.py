@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def validate(
     files: Sequence[Path], strict: bool, max_iterations: int | None, max_duration: float | None, as_json: bool
 ) -> None:
-    """Check definitions of flows, and tell all problems with their places.
+    """Check definitions of flows. All problems are told, with their places.
 
     FILE is a JSON or YAML file in Logic Apps' dialect or in Loom's, or a folder that is searched for such. Exits with 1
     if there are errors; warnings alone are fine.
@@ -105,7 +105,7 @@ def _file_dict(path: Path, problems: list[Problem], valid: bool) -> dict[str, An
 @click.command()
 @click.argument("dialect", type=click.Choice(["loom", "logicapps"]), required=False)
 def schema(dialect: str | None) -> None:
-    """Print the JSON Schema of definitions, in one dialect or in both, for editors that complete and check."""
+    """Print the JSON Schema of definitions. It is for editors that complete and check, for one dialect or both."""
     from typing import Literal, cast
 
     from loom.cli.shown import print_json

@@ -9,7 +9,7 @@ from loom.cli import acting, copying, looking
 
 @click.group()
 def workflow() -> None:
-    """Look at runs and tell them things, also beside a running engine."""
+    """Look at runs and tell them things, in a store or on a server."""
 
 
 for _command in (

@@ -53,7 +53,7 @@ def unreachable(url: str, error: Exception, *, outcome_unknown: bool) -> RemoteU
     """The error for a request that got no answer."""
     reason = str(error) or type(error).__name__
     again = " What was asked may have happened nevertheless." if outcome_unknown else ""
-    detail = f"{url} gave no answer: {reason}.{again}"
+    detail = f"{url} gave no answer: {reason.rstrip('.')}.{again} Is a server running there?"
     return RemoteUnavailable(Problem(code="unreachable", status=0, detail=detail), outcome_unknown=outcome_unknown)
 
 

@@ -17,7 +17,6 @@ from loom.core.reports import (
     StepReport,
     TimedOutReport,
     UnhandledReport,
-    WaiterReport,
 )
 from loom.effects.kept import waiter_dict
 from loom.steps import events

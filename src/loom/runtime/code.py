@@ -5,14 +5,12 @@ May import loom.core, loom.effects, loom.flows and loom.steps.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loom.effects.actions.binding import ActionBinding
 from loom.effects.binding import StepBinding
 from loom.effects.convert import LIVE
 from loom.effects.flow_convert import FLOW
-from loom.flows.lower import program_of
 from loom.flows.planner import FlowPlanner
 from loom.runtime.flow import Flow
 from loom.steps.planner import StepsPlanner
@@ -22,11 +20,7 @@ if TYPE_CHECKING:
     from loom.effects.actions.outcomes import Services
     from loom.effects.body import Body
     from loom.effects.convert import Conversion
-    from loom.flows.program import Program
     from loom.steps.workflow import Workflow
-
-STEPS: Planner = StepsPlanner()
-"""The planner of all workflows in Python, for looking at their runs."""
 
 
 class Code(NamedTuple):
@@ -69,19 +63,3 @@ def _steps_code(workflow: Workflow) -> Code:
         for name, function in workflow._get_steps().items()
     }
     return Code(bindings, StepsPlanner(), LIVE)
-
-
-@lru_cache(maxsize=64)
-def flow_planner(text: bytes) -> FlowPlanner:
-    """The planner of a flow's runs, from the document that is stored with them."""
-    return FlowPlanner(program_of(text.decode()))
-
-
-def program_in(planner: Planner) -> Program | None:
-    """The program of a flow's planner; None for workflows in Python."""
-    return planner.program if isinstance(planner, FlowPlanner) else None
-
-
-def planner_for(document: bytes | None) -> Planner:
-    """The planner of a stored run: that of its document, or the one of workflows in Python."""
-    return STEPS if document is None else flow_planner(document)

@@ -1,34 +1,20 @@
-"""A run in detail as plain data: what it does, what it waits for, what it keeps; of a flow, how far it is.
+"""A run in detail as plain data: what it does, what it waits for, what it keeps. `flow_details` says how far a flow is.
 
-May import loom.core, loom.effects, loom.flows, loom.store and the rest of loom.runtime.
+Whoever asks about a workflow in Python does without what flows need. May import loom.core, loom.effects,
+loom.flows.calls, loom.store and the rest of loom.runtime.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from loom.core.records import EventRecord
 from loom.core.state import EMPTY_WORKER
-from loom.effects.convert import waiter_dict
+from loom.effects.kept import waiter_dict
 from loom.flows.calls import FlowEnd
-from loom.flows.planner import FlowPlanner
-from loom.flows.progress import (
-    ActionProgress,
-    ActionState,
-    LoopProgress,
-    action_list,
-    action_progress,
-    ended_actions,
-    loop_progress,
-    preview,
-)
-from loom.flows.records import MASK
-from loom.flows.state import FlowPlan
 from loom.runtime import masking
-from loom.runtime.code import planner_for
 from loom.runtime.plain import iso
+from loom.runtime.planners import planner_for, program_in
 from loom.store import codec
 
 if TYPE_CHECKING:
@@ -36,44 +22,14 @@ if TYPE_CHECKING:
     from loom.core.state import BrokerState, InternalStepWorkerState
     from loom.flows.program import Program
     from loom.runtime.durable.calls import StoredRuns
-    from loom.runtime.shapes import Action, ActionUnderWay, FlowDetails, LoopState, StateDetails, StepState, Waiter
+    from loom.runtime.shapes import StateDetails, StepState, Waiter
     from loom.store.records import RunRow
-
-_TIMES = ("start_time", "next_iteration_at", "since", "due", "started", "ended")
-
-
-class FlowStatus(msgspec.Struct, frozen=True):
-    """How far a flow is."""
-
-    at: float
-    loops: list[LoopProgress]
-    under_way: list[ActionProgress]
-    actions: list[ActionState]
-    variables: dict[str, Any]
-    error: dict[str, Any] | None = None
-    """What made it fail."""
-
-    def as_dict(self) -> FlowDetails:
-        """The same for programs."""
-        return {
-            "loops": [cast("LoopState", shown_dict(loop)) for loop in self.loops],
-            "under_way": [cast("ActionUnderWay", shown_dict(action)) for action in self.under_way],
-            "actions": [cast("Action", shown_dict(action)) for action in self.actions],
-            "variables": self.variables,
-        }
-
-
-def shown_dict(shown: msgspec.Struct) -> dict[str, Any]:
-    """The progress of a loop or an action for programs: the fields of its class are the keys of its shape."""
-    found = msgspec.structs.asdict(shown)
-    return {name: iso(value) if name in _TIMES else value for name, value in found.items()}
 
 
 async def program_of_row(runtime: StoredRuns, row: RunRow) -> Program | None:
     """The program that a run follows: that of the document it was started with. None for a workflow in Python."""
     text = await runtime.store.document(row.document) if row.document is not None else None
-    planner = planner_for(text)
-    return planner.program if isinstance(planner, FlowPlanner) else None
+    return program_in(planner_for(text))
 
 
 async def last_published(runtime: StoredRuns, row: RunRow) -> Published | None:
@@ -89,23 +45,6 @@ async def end_of_run(runtime: StoredRuns, run_id: str) -> FlowEnd | None:
     """What a flow ended with; None while it runs."""
     last = await last_published(runtime, await runtime.row(run_id))
     return last.body if isinstance(last, EventRecord) and isinstance(last.body, FlowEnd) else None
-
-
-def flow_status(program: Program, state: BrokerState, at: float, end: FlowEnd | None) -> FlowStatus | None:
-    """What the state of a run says, or what it has ended with."""
-    if end is not None:
-        return FlowStatus(at, [], [], ended_actions(program, end), end.variables, end.error)
-    plan = state.plan
-    if not isinstance(plan, FlowPlan):
-        return None
-    variables = {
-        variable.name: MASK if key in program.secure_variables else preview(variable.whole())
-        for key, variable in sorted(plan.variables.items())
-    }
-    is_over = state.outcome is not None
-    loops = [] if is_over else loop_progress(program, plan, at)
-    under_way = [] if is_over else action_progress(program, plan)
-    return FlowStatus(at, loops, under_way, action_list(program, plan), variables)
 
 
 def state_details(state: BrokerState, program: Program | None = None) -> StateDetails:

@@ -14,10 +14,10 @@ from loom.core.draft import Draft
 from loom.core.records import EventRecord
 from loom.core.reduce import transition
 from loom.core.state import BrokerState
-from loom.runtime.code import planner_for, program_in
 from loom.runtime.durable.heads import HeadWriter
 from loom.runtime.masking import shown_published
 from loom.runtime.plain import fields_of, plain
+from loom.runtime.planners import planner_for, program_in
 from loom.store import codec
 from loom.store.errors import BrokenJournal, RunNotFound
 

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from loom.core.records import EventRecord
 from loom.core.reports import FailedReport, TimedOutReport
-from loom.effects.stored_state import kept_text
-from loom.flows.calls import FlowEnd
-from loom.flows.records import MASK
+from loom.effects.kept import kept_text
+from loom.flows.calls import MASK, FlowEnd
 from loom.runtime.details import (
     end_of_run,
-    flow_status,
     last_published,
     program_of_row,
     shown_waiter,
@@ -31,14 +29,14 @@ from loom.store.errors import CorruptRecord
 if TYPE_CHECKING:
     from loom.core.reports import Published
     from loom.core.state import BrokerState
-    from loom.runtime.details import FlowStatus
+    from loom.runtime.durable.calls import StoredRuns
     from loom.runtime.durable.info import HistoryEntry
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.flow_details import FlowStatus
     from loom.runtime.shapes import HistoryItem, Run, RunError, RunResult, State
     from loom.store.records import RunRow
 
 
-async def run_view(runtime: DurableRuntime, row: RunRow, *, whole: bool = True) -> Run:
+async def run_view(runtime: StoredRuns, row: RunRow, *, whole: bool = True) -> Run:
     """A run as callers see it, whatever its status.
 
     In lists (`whole=False`) only deadlines of waiters count for `next_timer_at`: other timers are not in its row.
@@ -74,7 +72,7 @@ async def run_view(runtime: DurableRuntime, row: RunRow, *, whole: bool = True) 
     }
 
 
-async def state_view(runtime: DurableRuntime, row: RunRow, tick: int | None = None) -> State:
+async def state_view(runtime: StoredRuns, row: RunRow, tick: int | None = None) -> State:
     """What a run does, waits for and keeps: now, or as it was after a tick; `ValueError` if there is no such tick.
 
     Of a run whose journal cannot be read it says so, and nothing else.
@@ -113,11 +111,13 @@ def _no_state(run_id: str, tick: int) -> State:
     }
 
 
-async def flow_of(runtime: DurableRuntime, row: RunRow, state: BrokerState, tick: int | None) -> FlowStatus | None:
+async def flow_of(runtime: StoredRuns, row: RunRow, state: BrokerState, tick: int | None) -> FlowStatus | None:
     """How far a flow is in a state of its run, which is that of now if no tick is named; None for steps."""
     program = await program_of_row(runtime, row)
     if program is None:
         return None
+    from loom.runtime.flow_details import flow_status  # brings with it what only flows need
+
     at = runtime.now() if tick is None and row.head.status == "running" else state.at
     end = await end_of_run(runtime, row.run_id) if tick is None else None
     return flow_status(program, state, at, end)
@@ -129,7 +129,7 @@ def tick_view(entry: HistoryEntry, masking: Masking | ScheduleMasking | None) ->
     return {"seq": entry.seq, "at": iso(entry.at), "tick": {"type": type(tick).__name__, **plain(tick)}}
 
 
-async def masking_for(runtime: DurableRuntime, row: RunRow) -> Masking | ScheduleMasking | None:
+async def masking_for(runtime: StoredRuns, row: RunRow) -> Masking | ScheduleMasking | None:
     """What hides the secure data of a run; None for steps, which have none."""
     if row.workflow == SCHEDULES:
         return ScheduleMasking()
@@ -137,7 +137,7 @@ async def masking_for(runtime: DurableRuntime, row: RunRow) -> Masking | Schedul
     return Masking(program) if program is not None else None
 
 
-async def _next_timer(runtime: DurableRuntime, row: RunRow, whole: bool) -> float | None:
+async def _next_timer(runtime: StoredRuns, row: RunRow, whole: bool) -> float | None:
     """When the run goes on by itself."""
     resident = runtime.resident(row.run_id)
     if resident is not None:
@@ -150,7 +150,7 @@ async def _next_timer(runtime: DurableRuntime, row: RunRow, whole: bool) -> floa
     return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
 
-async def _outcome(runtime: DurableRuntime, row: RunRow) -> tuple[RunResult | None, RunError | None]:
+async def _outcome(runtime: StoredRuns, row: RunRow) -> tuple[RunResult | None, RunError | None]:
     """The result and the error of a run that has ended."""
     if row.head.status == "running":
         return None, None
@@ -163,7 +163,7 @@ async def _outcome(runtime: DurableRuntime, row: RunRow) -> tuple[RunResult | No
     return None, _failure(row, last)
 
 
-def _result(runtime: DurableRuntime, row: RunRow, record: EventRecord) -> tuple[RunResult, RunError | None]:
+def _result(runtime: StoredRuns, row: RunRow, record: EventRecord) -> tuple[RunResult, RunError | None]:
     end = record.body
     if isinstance(end, FlowEnd):
         shown: RunResult = {"status": end.status, "outputs": end.outputs, "response": end.response}
@@ -173,7 +173,7 @@ def _result(runtime: DurableRuntime, row: RunRow, record: EventRecord) -> tuple[
     return {"type": record.kind.label, "value": event_value(runtime, row, record)}, None
 
 
-def event_value(runtime: DurableRuntime, row: RunRow, record: EventRecord) -> Any:
+def event_value(runtime: StoredRuns, row: RunRow, record: EventRecord) -> Any:
     """The fields of an event: as its class has them, or as they are stored where the class is not at hand."""
     try:
         return runtime.convert_of(row).event(record).model_dump(mode="json")

@@ -18,8 +18,12 @@ __all__ = ["ServerSettings", "create_app"]
 def __getattr__(name: str) -> Any:
     """Bring the names when they are asked for: the command line needs parts of the server, not all of it."""
     if name == "create_app":
-        from loom.server.app import create_app
-
+        try:
+            from loom.server.app import create_app
+        except ModuleNotFoundError as error:
+            if error.name != "starlette":
+                raise
+            raise ImportError("The server is an extra: pip install 'loom-workflows[server]'") from error
         return create_app
     if name == "ServerSettings":
         from loom.server.settings import ServerSettings

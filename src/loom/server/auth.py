@@ -57,7 +57,7 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
     revoked_at: float | None = None
     expires_at: float | None = None
     lifetime: float | None = None
-    """For how many seconds it was made; None: for good. A rotation ends a key earlier, and its successor lasts as long."""
+    """For how many seconds it was made; None: for good. Rotation ends it earlier; the next key lasts as long again."""
 
     def is_good(self, now: float) -> bool:
         """Whether it opens anything."""

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from loom.effects.flow_events import FlowEvent
 from loom.effects.flow_result import FlowResult
+from loom.flows.suggest import did_you_mean
 from loom.runtime.flow import Flow
 from loom.steps.events import Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent
 from loom.steps.registry import AmbiguousTypeError, UnknownTypeError, names_of, resolve, wire_name
@@ -26,6 +27,8 @@ _E = TypeVar("_E", bound=Event)
 
 _FRAMEWORK: tuple[type[Event], ...] = (StartEvent, StopEvent, InputRequiredEvent, HumanResponseEvent)
 _EXTRAS = "_data"
+_SHOWN = 100
+"""So many characters of a name that is not known are told."""
 
 
 class BadEvent(ValueError):
@@ -74,13 +77,15 @@ def event_from(
         raise BadEvent('An event is an object {"type": "…", "value": {…}}.')
     name, value = _type_name(data), data["value"] if "value" in data else data["data"]
     known = (*(workflow.events if workflow is not None else ()), *_FRAMEWORK)
-    cls = _find(name, known, others(name) if callable(others) else others)
+    awaited = tuple(others(name) if callable(others) else others)
+    cls = _find(name, known, awaited)
     if cls is not None and (cls in _FRAMEWORK or not flow):
         return _made(cls, value)
     if flow:
         return _made(FlowEvent, value) if name in names_of(FlowEvent) else FlowEvent(name=_short(name), data=value)
-    listed = ", ".join(sorted({cls.__name__ for cls in known}))
-    raise BadEvent(f"The event type {name[:100]!r} is not known here. Known are {listed}.")
+    names = sorted({cls.__name__ for cls in known} | {_short(full) for full in awaited} - {_short(name)})
+    hint = did_you_mean(_short(name)[:_SHOWN], names)
+    raise BadEvent(f"The event type {name[:_SHOWN]!r} is not known here.{hint} Known are {', '.join(names)}.")
 
 
 def start_from(data: Any, workflow: Workflow) -> Any:

@@ -129,7 +129,9 @@ class Gate:
             return
         listed = origin.lower() in self._origins
         if not listed and not _is_own(origin, headers.get("host", ""), scope.get("scheme", "http")):
-            raise ApiProblem("forbidden", "Web pages of this origin may not use this server.")
+            raise ApiProblem(
+                "forbidden", "Web pages of this origin may not use this server: `loom serve --origin` lets one in."
+            )
         if not listed:
             await self._app(scope, receive, send)
         elif scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
@@ -142,7 +144,10 @@ class Gate:
         name = _host_name(hosts[0]) if len(hosts) == 1 else ""
         known = name in self._hosts if self._hosts else is_loopback(name) or await self._keys.required()
         if not known or not name:
-            raise ApiProblem("forbidden", "This server is not known by the name in the Host header.")
+            raise ApiProblem(
+                "forbidden",
+                "This server is not known by the name in the Host header: `loom serve --allowed-host` adds one.",
+            )
 
 
 @lru_cache(maxsize=64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loom.flows.suggest import did_you_mean
 from loom.runtime.durable.definitions import OWN
 from loom.runtime.durable.definitions_stored import DefinitionNotFound
 from loom.server.problems import ApiProblem
@@ -11,6 +12,9 @@ from loom.server.problems import ApiProblem
 if TYPE_CHECKING:
     from loom.runtime.durable.registered import Registered
     from loom.server.routing import Call
+
+_SHOWN = 200
+"""So many characters of a name that is not known are told."""
 
 
 async def served_code(call: Call, workflow: str) -> Registered:
@@ -21,5 +25,8 @@ async def served_code(call: Call, workflow: str) -> Registered:
     except DefinitionNotFound as error:
         raise ApiProblem("definition-not-found", str(error)) from error
     if code is None:
-        raise ApiProblem("definition-not-found", f"No workflow {workflow[:200]!r} is served here.")
+        name = workflow[:_SHOWN]
+        seen = [known for known in call.runtime.codes if call.principal.sees(known) and not known.startswith(OWN)]
+        detail = f"No workflow {name!r} is served here.{did_you_mean(name, seen)}"
+        raise ApiProblem("definition-not-found", detail)
     return code

@@ -24,9 +24,9 @@ from loom.core.ticks import (
 )
 from loom.effects.flow_convert import FLOW
 from loom.flows.planner import FlowPlanner
-from loom.runtime.code import planner_for
 from loom.runtime.durable.heads import status_of
 from loom.runtime.durable.registered import anybody
+from loom.runtime.planners import planner_for
 from loom.store import codec
 from loom.store.records import TimerRow
 from loom.testing.flow_invariants import flow_violations

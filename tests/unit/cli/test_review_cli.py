@@ -1,4 +1,4 @@
-"""What a newcomer stumbles over: places in messages, past states, files for the Tab key, keys that are rotated twice."""
+"""What a newcomer stumbles over: places in messages, past states, the Tab key, keys that are rotated twice."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_past_state_is_not_mixed_with_how_the_run_ended() -> None:
     until_end("o")
     past = good("workflow", "status", "o", "--tick", "1")
     assert "status:      running (idle)\n" in past
-    assert "as of:       tick 1 of 5, " in past
+    assert "as of:       tick 1, " in past
     for word in ("completed", "result:", "ended:", "in memory:"):
         assert word not in past
     assert "status:      completed\n" in good("workflow", "status", "o")
@@ -74,12 +74,12 @@ def test_a_run_that_has_ended_waits_for_nothing() -> None:
 def test_a_server_says_which_names_it_would_take(server: Serving) -> None:
     server.begun("o")
     told = failure(1, "workflow", "send", "o", "Aproval", "{}", "--url", server.url)
-    assert "did you mean 'Approval'?" in told
+    assert "Did you mean 'Approval'? Known are Approval, " in told
     told = failure(1, "workflow", "start", "Ordr", "--url", server.url)
-    assert told == "No workflow 'Ordr' is served here (did you mean 'Order'?)."
+    assert told == "No workflow 'Ordr' is served here. Did you mean 'Order'?"
     server.key("admin")
     told = failure(4, "workflow", "list", "--url", server.url)
-    assert told == "This server asks for a key. Give one of its keys in the variable LOOM_API_KEY."
+    assert told.startswith("This server asks for a key: ")
 
 
 def test_an_address_without_a_server_says_what_to_look_at() -> None:
@@ -128,18 +128,6 @@ def test_following_ends_quietly_with_ctrl_c(shop: Path) -> None:
     assert (process.returncode, told) == (130, "")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
-def test_output_that_cannot_be_written_is_told_in_one_line(shop: Path) -> None:
-    started("o")
-    for command in (["workflow", "list"], ["workflow", "history", "o"], ["--help"]):
-        with Path("/dev/full").open("w") as full:
-            done = subprocess.run(
-                [*COMMAND, *command], cwd=shop, stdout=full, stderr=subprocess.PIPE, text=True, timeout=20, check=False
-            )
-        assert done.stderr == "Error: The output cannot be written: No space left on device.\n"
-        assert done.returncode == 1
-
-
 # --- help and the Tab key -------------------------------------------------------------------------------------------
 
 
@@ -173,7 +161,6 @@ def test_no_summary_of_a_command_is_cut(path: tuple[str, ...]) -> None:
         (["keys", "create", "ops", "--scope"], "re", "plain"),
         (["keys", "create", "ops", "--scope"], "read,st", "plain"),
     ],
-    ids=" ".join,
 )
 def test_the_tab_key_completes_files_and_values(command: list[str], begun: str, kind: str) -> None:
     found = ShellComplete(main, {}, "loom", "_LOOM_COMPLETE").get_completions(command, begun)

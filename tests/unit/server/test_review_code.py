@@ -210,3 +210,31 @@ async def test_a_retry_is_found_by_a_repetition(
     await lose_answer(served)
     again = await client.post("/v1/runs/r/retry", headers=KEY)
     assert [first.status_code, again.status_code] == [202, 202], again.text
+
+
+# -- definitions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("served", ["memory"], indirect=True)
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+async def test_a_definition_that_was_changed_is_told_to_be(
+    served: Served, client: httpx2.AsyncClient, method: str
+) -> None:
+    served.runtime.definitions.follow = True
+    if method == "DELETE":
+        await client.put("/v1/definitions/says", json=RESPONDS)
+    written: list[bool] = []
+    real = served.runtime.store.put_entry
+
+    async def put_entry(*args: Any, **options: Any) -> Any:
+        written.append(True)
+        return await real(*args, **options)
+
+    served.runtime.store.put_entry = put_entry
+    with failing(served.runtime.store, "entry", lambda *_args: bool(written)) as failed:
+        answer = await client.request(method, "/v1/definitions/says", json=RESPONDS)
+    assert failed
+    assert answer.status_code == (201 if method == "PUT" else 204), answer.text
+    # The next one who needs it finds it as it is stored.
+    started = await client.post("/v1/definitions/says/invoke", json={})
+    assert started.status_code == (200 if method == "PUT" else 404), started.text

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from loom.core.planner import RunStep
 from loom.core.records import EventRecord
-from loom.flows.calls import CALL_KIND, ActionCall, ActionOutcome
+from loom.flows.calls import ACTOR_STEP, CALL_KIND, ActionCall, ActionOutcome
 from loom.flows.operation import Operation
 from loom.flows.program import Value
 from loom.flows.state import Record

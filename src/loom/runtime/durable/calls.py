@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from loom.core.ticks import TickAddEvent, TickCancelRun, TickContinueRun, TickPauseRun, TickRetryRun
-from loom.effects.convert import waiter_dict
 from loom.effects.flow_convert import FLOW
+from loom.effects.kept import waiter_dict
 from loom.runtime.durable import looking
 from loom.runtime.durable.figures import Figures
 from loom.runtime.durable.info import RunInfo, info_of

@@ -20,6 +20,7 @@ from loom.runtime.durable.definitions_stored import (
 )
 from loom.runtime.durable.definitions_versions import DefinitionVersions, keep
 from loom.runtime.durable.registered import RegisteredFlow
+from loom.store.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,8 +148,8 @@ class Definitions(DefinitionVersions):
         await self._runtime.ready()
         self.check_free(name)
         before, after = await self.stored.put(name, flow.digest, flow.document.encode(), check)
-        if (self._runtime.codes or self.follow) and await self._take_up(name, flow):
-            self._runtime.work_for([name])
+        if self._runtime.codes or self.follow:
+            await self._work_for(name, flow)
         return before, after
 
     async def delete(self, name: str, check: Callable[[Definition | None], None] | None = None) -> None:
@@ -156,8 +157,18 @@ class Definitions(DefinitionVersions):
         await self._runtime.ready()
         self.check_free(name)
         await self.stored.delete(name, check)
-        if name in self._runtime.codes and await self._take_up(name):
-            self._runtime.work_for([name])
+        if name in self._runtime.codes:
+            await self._work_for(name)
+
+    async def _work_for(self, name: str, flow: Flow | None = None) -> None:
+        """Work for what was stored just now."""
+        try:
+            if await self._take_up(name, flow):
+                self._runtime.work_for([name])
+        except StoreUnavailable as error:
+            if not self.follow:
+                raise
+            _log.error("The definition %r was changed, and is taken up when the store is back: %s", name, error)
 
     def check_free(self, name: str) -> None:
         """Refuse a name that belongs to Python code here, or to the engine."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from loom.flows.diagnostics import DefinitionError
 from loom.flows.document import digest_of
+from loom.runtime.planners import flow_planner
 from loom.runtime.durable.definitions_stored import DefinitionUnreadable, StoredDefinitions
 from loom.runtime.load import flow_of
 
@@ -69,13 +70,20 @@ class DefinitionVersions:
         text = await self.text_of(name, version)
         try:
             # In a thread, for a large document takes its time.
-            return await asyncio.to_thread(flow_of, text)
+            return await asyncio.to_thread(_ready_flow, text)
         except (DefinitionError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise DefinitionUnreadable(name, version.number, " ".join(str(error).split())) from error
 
     def learn(self, name: str, version: Version) -> None:
         """Keep the number of a version in mind."""
         keep(self._numbers, (name, version.digest), version.number, _KNOWN)
+
+
+def _ready_flow(text: str) -> Flow:
+    """A flow whose planner is made too, for those who will work for it."""
+    flow = flow_of(text)
+    flow_planner(flow.document.encode())
+    return flow
 
 
 def keep(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT, most: int) -> None:

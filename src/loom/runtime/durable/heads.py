@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any, Literal
 
 from loom.core.ticks import TickChildEnded
-from loom.effects.convert import waiter_dict
+from loom.effects.kept import waiter_dict
 from loom.runtime.masking import shown_waiter
 from loom.store.records import RunHead, RunStatus
 

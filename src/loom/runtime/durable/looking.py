@@ -15,12 +15,12 @@ from loom.core.commands import CommandPublishEvent
 from loom.core.replay import replay_steps
 from loom.core.state import BrokerState
 from loom.core.ticks import TickChildEnded, TickStartRun
-from loom.runtime.code import planner_for, program_in
 from loom.runtime.durable.heads import HeadWriter
 from loom.runtime.durable.info import HistoryEntry
 from loom.runtime.durable.names import HANDLER_TAGS
 from loom.runtime.durable.takeup import restored
 from loom.runtime.masking import shown_published
+from loom.runtime.planners import planner_for, program_in
 from loom.store import codec
 from loom.store.errors import StoreError
 from loom.store.records import RunRow, StoredRun, TimerRow

@@ -16,9 +16,10 @@ from loom.effects.flow_convert import FLOW, AnyBodies
 from loom.effects.stored import StoredBodies
 from loom.flows.calls import START_KIND
 from loom.flows.document import digest_of
-from loom.runtime.code import ActionBodies, flow_planner
+from loom.runtime.code import ActionBodies
 from loom.runtime.flow import Flow, seed_of
 from loom.runtime.load import flow_of
+from loom.runtime.planners import flow_planner
 from loom.steps.planner import StepsPlanner, takes
 from loom.steps.tagged import TaggedSerializer
 from loom.store.codec import StartSpec

@@ -8,13 +8,13 @@ from typing_extensions import override
 
 from loom.core.commands import CommandHalt
 from loom.core.run import Run
-from loom.runtime.code import program_in
 from loom.runtime.durable.adapter import DurableDecorator
 from loom.runtime.durable.limits import Outgrown
 from loom.runtime.durable.names import check_name
 from loom.runtime.durable.takeup import read_mail
 from loom.runtime.live import LiveRun
 from loom.runtime.memory_adapter import MemoryAdapter
+from loom.runtime.planners import program_in
 from loom.runtime.tracing import TracedBodies
 from loom.store import codec
 

@@ -4,12 +4,14 @@ loom.runtime.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from starlette.responses import PlainTextResponse, Response
 
+from loom.runtime.planners import flow_planner
 from loom.runtime.durable.definitions import OWN
 from loom.runtime.durable.definitions_stored import DefinitionNotFound
 from loom.runtime.durable.registered import RegisteredFlow
@@ -151,6 +153,8 @@ async def put(call: Call) -> Response:
     if call.principal.workflows is not None and any(node.type == "workflow" for node in read.flow.program.nodes):
         # Whose name an action gives at last is known when it runs: too late to ask who had put it there.
         raise ApiProblem("forbidden", "A key that is limited to workflows may not put actions that start workflows.")
+    # In a thread, for it takes a while: whoever works for the flow finds its planner made.
+    await asyncio.to_thread(flow_planner, read.flow.document.encode())
     before, after = await call.runtime.definitions.put(name, read.flow, _condition(call))
     is_new = before is None or before.deleted_at is not None
     headers = {"ETag": etag_of(after.latest)}

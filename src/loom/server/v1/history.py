@@ -11,9 +11,9 @@ from starlette.responses import Response
 
 from loom.core import ticks as core_ticks
 from loom.core.replay import replay_steps
-from loom.runtime.code import planner_for
-from loom.runtime.details import shown_dict
+from loom.runtime.flow_details import shown_dict
 from loom.runtime.plain import iso
+from loom.runtime.planners import planner_for
 from loom.runtime.views import flow_of, masking_for, state_view, tick_view
 from loom.server.answers import JsonAnswer
 from loom.server.problems import ApiProblem, invalid

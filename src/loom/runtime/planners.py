@@ -1,0 +1,39 @@
+"""The planners of stored runs, for those who only look at them: no code of a workflow is needed.
+
+May import loom.core and loom.steps.planner; what flows need is imported when a run of one is met, for it is much.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from loom.steps.planner import StepsPlanner
+
+if TYPE_CHECKING:
+    from loom.core.planner import Planner
+    from loom.flows.planner import FlowPlanner
+    from loom.flows.program import Program
+
+STEPS: Planner = StepsPlanner()
+"""The planner of all workflows in Python."""
+
+
+@lru_cache(maxsize=64)
+def flow_planner(text: bytes) -> FlowPlanner:
+    """The planner of a flow's runs, from the document that is stored with them."""
+    from loom.flows.lower import program_of
+    from loom.flows.planner import FlowPlanner
+
+    return FlowPlanner(program_of(text.decode()))
+
+
+def program_in(planner: Planner) -> Program | None:
+    """The program of a flow's planner; None for workflows in Python."""
+    found: Program | None = getattr(planner, "program", None)
+    return found
+
+
+def planner_for(document: bytes | None) -> Planner:
+    """The planner of a stored run: that of its document, or the one of workflows in Python."""
+    return STEPS if document is None else flow_planner(document)
