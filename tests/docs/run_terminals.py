@@ -2,7 +2,8 @@
 
 A block that begins with `loom serve` is the first terminal: it runs in the background, on a free port, until the end.
 All others are the second one, in order. A ```text block right behind one is what it prints, but for times and ids; with
-`--rewrite` the file gets what was really printed. Files that it, or the README, shows under their names (`shop.py`:) are there.
+`--rewrite` the file gets what was really printed. Files that it, or the README, shows under their names (`shop.py`:)
+are there.
 `--own-curl` uses the small one beside this file, as on a machine that has none.
 A block after the line `<!-- no-run -->` is not run.
 """
@@ -27,6 +28,7 @@ _PORT = 8080
 _README = Path(__file__).resolve().parents[2] / "README.md"
 _TIMES = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"), "<time>"),
+    (re.compile(r"\bin \d+[mhd]( \d+[smh])?\b"), "<age>"),  # until a time of the day
     (re.compile(r"\b\d+(\.\d+)? ?m?s( ago)?\b"), "<age>"),
     (re.compile(r"\b(just now|now)\b"), "<age>"),
     (re.compile(r"\b[0-9a-f]{12,64}(-[0-9a-f]+)?\b"), "<id>"),

@@ -14,7 +14,7 @@ RUNNER = Path(__file__).with_name("run_terminals.py")
 PAGES = [
     page
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-    if "\nloom serve" in page.read_text("utf-8")
+    if "\n```sh\nloom serve" in page.read_text("utf-8")
 ]
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="the examples are for a shell")

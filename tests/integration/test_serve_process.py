@@ -173,6 +173,6 @@ def test_a_server_is_stopped_and_the_next_one_goes_on(tmp_path: Path, monkeypatc
             assert second.client.get("/health").status_code == 200  # so the request before it is there too
             second.process.send_signal(signal.SIGINT)
             assert second.said() == "Stopping. Once more to stop at once.\n"
-            second.process.send_signal(signal.SIGTERM)
-            assert second.process.wait(5) == -signal.SIGTERM
+            until(lambda: second.process.send_signal(signal.SIGTERM) or second.process.poll() is not None)
+            assert second.process.returncode == -signal.SIGTERM
             assert asking.recv(1) == b""

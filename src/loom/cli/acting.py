@@ -24,7 +24,7 @@ from loom.cli.sources import perform, source_options
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from loom.cli.sources import Runs, Source
+    from loom.cli.sources import Data, Runs, Source
 
 _FLOW_FILES = (".json", ".yaml", ".yml")
 
@@ -58,7 +58,11 @@ def start(workflow: str, inputs: Any, targets: Sequence[str], source: Source, as
     """
     name, targets, limits = _named(workflow, targets, source, given)
     given["body"] = inputs if given["body"] is None else given["body"]
-    found = perform(source, lambda runs: runs.start(name, given, given["run_id"], dict(given["tags"])), targets, limits)
+
+    async def work(runs: Runs) -> Data:
+        return await runs.start(name, given, given["run_id"], dict(given["tags"]))
+
+    found = perform(source, work, targets, limits, starts=True)
     tell(as_json, f"Run {found['run_id']} of {name} is stored.", **found)
 
 

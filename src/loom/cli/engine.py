@@ -95,9 +95,9 @@ def worker(
     async def work() -> None:
         bodies, logs = Bodies(), Logs(log_level, log_format)
         async with engine(store, named, logs, **settings, **allowed_hosts(allow_hosts)) as (_, stopped):
-            click.echo(f"Working for {', '.join(named)} on {safe_url(store)}. Stop with Ctrl-C.", err=True)
+            logs.tell(f"Working for {', '.join(named)} on {safe_url(store)}. Stop with Ctrl-C.")
             await stopped.wait()
-        click.echo("Stopped. Unfinished runs are in the store.", err=True)
+        logs.tell("Stopped. Unfinished runs are in the store.")
         bodies.end()
 
     perform(work())

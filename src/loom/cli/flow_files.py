@@ -18,7 +18,7 @@ from loom.flows.limits import Limits
 from loom.flows.places import Places, Spot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from loom.runtime.flow import Flow
 
@@ -102,6 +102,24 @@ class BrokenFlow(click.ClickException):
         """Every problem on a line of its own, then the sum."""
         for line in problem_lines(self.path, self.problems):
             click.echo(line, err=True)
+        super().show(file)
+
+
+class BrokenFlows(click.ClickException):
+    """A folder in which several files hold no flow that can be loaded."""
+
+    exit_code = 2
+
+    def __init__(self, folder: Path, broken: Sequence[BrokenFlow]) -> None:
+        self._broken = broken
+        super().__init__(clean(f"{folder} cannot be loaded: {len(broken)} of its files have problems."))
+
+    @override
+    def show(self, file: Any = None) -> None:
+        """Every problem on a line of its own, then the sum."""
+        for each in self._broken:
+            for line in problem_lines(each.path, each.problems):
+                click.echo(line, err=True)
         super().show(file)
 
 

@@ -28,13 +28,8 @@ def flow_page(found: Data, now: float, *, past: bool, with_actions: bool) -> Pag
     page = Page()
     at = now if found["status"] == "running" and not past else seconds_of(found["at"])
     page.line(f"Workflow: {found['workflow']}")
-    page.line(f"Status: {_status(found)}")
-    if found["parked"]:
-        page.line(f"Parked: {found['parked']}")
-    if found["status"] != "running":
-        page.line(f"Duration: {span(_duration(found))}")
-    if found["error"]:
-        page.line(f"Error: {found['error']['message']}")
+    for line in _past_lines(found, now) if past else _lines(found):
+        page.line(line)
     loops = [_progress(loop, LoopProgress) for loop in found["loops"]]
     under_way = [_progress(action, ActionProgress) for action in found["under_way"]]
     for line in status_lines(loops, under_way, _awaited(found["active_waiters"] or [], at), at):
@@ -43,6 +38,23 @@ def flow_page(found: Data, now: float, *, past: bool, with_actions: bool) -> Pag
         rows = [_row(action) for action in found["actions"]]
         page.table(("action", "type", "status", "duration", "outputs or error"), rows, "Actions")
     return page
+
+
+def _lines(found: Data) -> list[str]:
+    lines = [f"Status: {_status(found)}"]
+    if found["parked"]:
+        lines.append(f"Parked: {found['parked']}")
+    if found["status"] != "running":
+        lines.append(f"Duration: {span(_duration(found))}")
+    if found["error"]:
+        lines.append(f"Error: {found['error']['message']}")
+    return lines
+
+
+def _past_lines(found: Data, now: float) -> list[str]:
+    """What can be said of an earlier tick: nothing about how the run is now, or how it ended."""
+    status = "Running" if found["is_running"] else _ENDS[found["status"]]
+    return [f"As of: tick {found['tick']}, {ago(found['at'], now)}", f"Status: {status}"]
 
 
 def _progress(shown: Data, kind: type[ProgressT]) -> ProgressT:

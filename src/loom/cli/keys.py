@@ -194,7 +194,7 @@ def _performed(store: str, work: Callable[[Keys, Note], Awaitable[T]], *, upgrad
     """Do something with the keys of a store; what is noted is in its record of what operators did."""
     from loom.cli.problems import WrongUse
     from loom.cli.serving import server_extra
-    from loom.cli.session import opened, perform, store_at
+    from loom.cli.session import opened_store, perform, store_at
 
     with server_extra():
         from loom.server.audit import Act, record
@@ -204,13 +204,13 @@ def _performed(store: str, work: Callable[[Keys, Note], Awaitable[T]], *, upgrad
         raise WrongUse("memory:// is gone with the process that made it: name the store of your server.")
 
     async def beside() -> T:
-        async with opened(store_at(store, upgrade=upgrade)) as runtime:
+        async with opened_store(store_at(store, upgrade=upgrade)) as found:
 
             async def note(action: str, target: str, made: str | None = None) -> None:
                 act = Act(at=time.time(), actor=LOCAL.id, action=action, target=target, made=made)
-                await record(runtime.store, act, ServerSettings().audit_retention)
+                await record(found, act, ServerSettings().audit_retention)
 
-            return await work(Keys(runtime.store), note)
+            return await work(Keys(found), note)
 
     return perform(beside())
 

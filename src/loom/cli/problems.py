@@ -72,6 +72,8 @@ def told() -> Iterator[None]:
 
 def _problem(error: Exception) -> Problem | None:
     """What an error means to a user; only now are those loaded that could have happened."""
+    from pydantic import ValidationError
+
     from loom.flows.diagnostics import DefinitionError
     from loom.steps.errors import WorkflowRuntimeError
     from loom.steps.registry import UnknownTypeError
@@ -84,6 +86,9 @@ def _problem(error: Exception) -> Problem | None:
             return Problem(f"A stored definition cannot be read by this version of Loom: {error}")
         case UnknownTypeError():
             return Problem(f"{error} Name its code with --target.")
+        case WorkflowRuntimeError(__cause__=ValidationError() as wrong):
+            fields = (f"{'.'.join(map(str, part['loc'])) or 'input'}: {part['msg']}" for part in wrong.errors())
+            return WrongUse(f"The input is not what the workflow takes. {'; '.join(fields)}.")
         case StoreError() | WorkflowRuntimeError():
             return Problem(str(error))
         case _:

@@ -43,11 +43,13 @@ def create(name: str, workflow: str, source: Source, as_json: bool, **given: Any
 
     The same again changes nothing, something else replaces what was there. Whoever works on the store starts the runs.
     """
+    if sum(given[key] is not None for key in ("every", "cron", "recurrence")) != 1:
+        raise click.UsageError("Say when, in one way: --every, --cron or --recurrence.")
     for key in ("parameters", "variables"):
         given[key] = dict(given[key]) or None
     given["tags"] = dict(given["tags"])
 
-    found = perform(source, lambda runs: runs.schedule(name, workflow, given))
+    found = perform(source, lambda runs: runs.schedule(name, workflow, given), starts=True)
     due = f"due next at {found['next_at']}" if found["next_at"] is not None else "never due"
     tell(as_json, f"The schedule {name} of {workflow} is stored, and {due}.", **found)
 
@@ -59,7 +61,7 @@ def list_schedules(source: Source, as_json: bool) -> None:
     """List schedules by their names."""
     from loom.cli.shown import ago, print_json, print_table
 
-    found, now = perform(source, lambda runs: runs.schedules()), time.time()
+    found, now = perform(source, lambda runs: runs.schedules(), starts=True), time.time()
     if as_json:
         print_json(found)
     elif not found:
@@ -86,15 +88,16 @@ def list_schedules(source: Source, as_json: bool) -> None:
 @json_option
 def show(name: str, source: Source, as_json: bool) -> None:
     """Show a schedule: what it starts, when, and what came of it last."""
+    from loom.cli.describe import json_words
     from loom.cli.shown import print_json, print_line
 
-    fields = perform(source, lambda runs: runs.get_schedule(name))
+    fields = perform(source, lambda runs: runs.get_schedule(name), starts=True)
     if as_json:
         print_json(fields)
         return
     for key, value in fields.items():
         if value not in (None, {}, False):
-            print_line(f"{key.replace('_', ' ')}: {value}")
+            print_line(f"{key.replace('_', ' ')}: {json_words(value)}")
 
 
 @schedule.command()
@@ -103,7 +106,7 @@ def show(name: str, source: Source, as_json: bool) -> None:
 @json_option
 def delete(name: str, source: Source, as_json: bool) -> None:
     """Let a schedule start nothing any more. Its runs are left alone."""
-    perform(source, lambda runs: runs.unschedule(name))
+    perform(source, lambda runs: runs.unschedule(name), starts=True)
     tell(as_json, f"The schedule {name} is deleted.", name=name, asked="delete")
 
 
@@ -126,7 +129,7 @@ def resume(name: str, source: Source, as_json: bool) -> None:
 
 
 def _ask(name: str, source: Source, as_json: bool, what: str) -> None:
-    run_id = perform(source, lambda runs: runs.ask_schedule(name, what))
+    run_id = perform(source, lambda runs: runs.ask_schedule(name, what), starts=True)
     tell(as_json, f"The schedule {name} was asked to {what}.", name=name, run_id=run_id, asked=what)
 
 

@@ -20,12 +20,12 @@ from loom.steps.registry import framework_type, wire_name
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.calls import StoredRuns
 
 _OWN_FORM = "The workflow of run {run!r} stores its events in a form of its own: name its code with --target."
 
 
-async def event_for(runtime: DurableRuntime, run_id: str, name: str, fields: Any) -> Event:
+async def event_for(runtime: StoredRuns, run_id: str, name: str, fields: Any) -> Event:
     """The event that a person means: of a class that a target has brought, else of a type that the run asks for.
 
     To a flow it is one by that name, with any data, unless there is such a class.
@@ -53,7 +53,7 @@ async def event_for(runtime: DurableRuntime, run_id: str, name: str, fields: Any
         raise WrongUse(f"This is no {cls.__name__}: {found}.") from error
 
 
-async def _awaited_by_flow(runtime: DurableRuntime, run_id: str, name: str) -> type[Event] | None:
+async def _awaited_by_flow(runtime: StoredRuns, run_id: str, name: str) -> type[Event] | None:
     """A class of this name that only the engine's process has, and that an action waits for by its full name."""
     waited = [waiter["event_type"] for waiter in (await runtime.get(run_id)).active_waiters]
     full_names = {full for full in waited if full != name and full.rpartition(".")[2] == name}
@@ -62,7 +62,7 @@ async def _awaited_by_flow(runtime: DurableRuntime, run_id: str, name: str) -> t
     return stand_in(full_names.pop()) if full_names else None
 
 
-def _of_targets(runtime: DurableRuntime, name: str) -> type[Event] | None:
+def _of_targets(runtime: StoredRuns, name: str) -> type[Event] | None:
     """An event class of this process, by its wire name or its short name; those beside the targets come first."""
     found = {wire_name(cls): cls for cls in _event_classes(Event) if name in (cls.__name__, wire_name(cls))}
     if len(found) > 1:
@@ -86,7 +86,7 @@ def _known(name: str) -> type[Event] | None:
     return found if found is not None and issubclass(found, Event) else None
 
 
-async def _asked_for(runtime: DurableRuntime, run_id: str, name: str) -> str:
+async def _asked_for(runtime: StoredRuns, run_id: str, name: str) -> str:
     """The wire name of a type that the run waits for or that one of its steps takes."""
     if not (await runtime.get(run_id)).ticks:
         raise Problem(f"Run {run_id!r} has not begun, so {name} is not known yet: name its code with --target.")
@@ -105,7 +105,7 @@ async def _asked_for(runtime: DurableRuntime, run_id: str, name: str) -> str:
     )
 
 
-async def _check_form(runtime: DurableRuntime, run_id: str) -> None:
+async def _check_form(runtime: StoredRuns, run_id: str) -> None:
     """Refuse to make events up for a workflow with a serializer of its own."""
     async for _, _, tick in runtime.history(run_id):
         body = tick.event.body if isinstance(tick, TickStartRun) and tick.event is not None else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,12 +12,12 @@ from loom.cli.engine import work_options
 from loom.cli.options import duration, files
 
 if TYPE_CHECKING:
-    import asyncio
     import socket
-    from collections.abc import Coroutine, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 
     from starlette.applications import Starlette
 
+    from loom.cli.working import Logs
     from loom.flows.limits import Limits
     from loom.server.settings import ServerSettings
     from loom.steps.workflow import Workflow
@@ -26,6 +26,7 @@ _SIZE = re.compile(r"(\d+)\s*([kKmM]?)(?:i?[bB])?")
 _BYTES = {"": 1, "k": 1024, "m": 1024 * 1024}
 _SHOWN = 10
 """So many workflows are named when a server begins."""
+_SAME_SIGNAL_S = 0.5
 
 
 def size(text: str) -> int:
@@ -148,16 +149,19 @@ async def _serve(named: dict[str, Workflow], settings: ServerSettings, given: Ma
     from loom.server.app import create_app
     from loom.server.listening import bind, check_keys
 
-    stopped, bodies = stop_on_signals(), Bodies()
+    stopped, bodies, logs = stop_on_signals(), Bodies(), Logs(given["log_level"], given["log_format"])
     with ExitStack() as at_end:
         sockets = [at_end.enter_context(bound) for bound in await bind(given["host"], given["port"])]
         async with opened(store_at(given["store"], upgrade=True), **_runtime_settings(given, sockets[0])) as runtime:
             app = create_app(runtime, settings)
             await check_keys(sockets, app.state.server)
             await work_for(runtime, named)
-            at_end.enter_context(Logs(given["log_level"], given["log_format"]).written())
-            await _until_stopped(app, sockets, stopped, given["store"])
-    click.echo("Stopped. Unfinished runs are in the store.", err=True)
+            at_end.enter_context(logs.written())
+            async with _serving(app, sockets, logs, given["store"]):
+                await stopped.wait()
+                _end_at_next_signal()
+                logs.tell("Stopping. Once more to stop at once.")
+    logs.tell("Stopped. Unfinished runs are in the store.")
     bodies.end()
 
 
@@ -175,7 +179,9 @@ def _runtime_settings(given: Mapping[str, Any], bound: socket.socket) -> dict[st
     }
 
 
-async def _until_stopped(app: Starlette, sockets: list[socket.socket], stopped: asyncio.Event, store: str) -> None:
+@asynccontextmanager
+async def _serving(app: Starlette, sockets: list[socket.socket], logs: Logs, store: str) -> AsyncIterator[None]:
+    """Serve in the block, and say where."""
     from loom.cli.session import safe_url
     from loom.server.compat_workflows import offered
     from loom.server.serving import serving
@@ -186,19 +192,29 @@ async def _until_stopped(app: Starlette, sockets: list[socket.socket], stopped: 
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         what = ", ".join(names[:_SHOWN]) + more or "no workflows yet"
         who = "A key is asked for." if await shared.keys.required() else "No key yet: only this machine may ask."
-        click.echo(f"Serving {what} from {safe_url(store)} at {server.url}. {who} Stop with Ctrl-C.", err=True)
-        await stopped.wait()
-        _end_at_next_signal()
-        click.echo("Stopping. Once more to stop at once.", err=True)
+        logs.tell(f"Serving {what} from {safe_url(store)} at {server.url}. {who} Stop with Ctrl-C.")
+        yield
 
 
 def _end_at_next_signal() -> None:
-    """Leave signals to the system again: everything is stored, so that it may end this process at any time."""
+    """Let the next signal end this process at any time: everything is stored.
+
+    One that comes right behind the first is no second one: `timeout` signals twice, and so do programs that pass on
+    what a terminal has sent to all of them.
+    """
     import asyncio
     import signal
+    import time
+
+    stopping = time.monotonic()
+
+    def end(number: int, _frame: Any) -> None:
+        if time.monotonic() - stopping >= _SAME_SIGNAL_S:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         with suppress(NotImplementedError):  # event loops on Windows have none
             loop.remove_signal_handler(number)
-        signal.signal(number, signal.SIG_DFL)
+        signal.signal(number, end)

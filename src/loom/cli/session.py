@@ -13,16 +13,19 @@ from urllib.parse import urlsplit
 
 from loom.cli.problems import NoStore, WrongUse, told
 from loom.runtime.connect import connect, open_store
+from loom.store.encrypted import check_readable
 from loom.store.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Sequence
 
     from loom.flows.limits import Limits
+    from loom.runtime.durable.client import StoreClient
     from loom.runtime.durable.runtime import DurableRuntime
     from loom.store.ports import Store
 
 T = TypeVar("T")
+OpenT = TypeVar("OpenT", "DurableRuntime", "StoreClient")
 
 
 def perform(work: Coroutine[Any, Any, T]) -> T:
@@ -49,9 +52,28 @@ def store_beside(url: str) -> Store:
 
 
 @asynccontextmanager
+async def opened_store(store: Store) -> AsyncIterator[Store]:
+    """A store alone, open, for those who need no runs; whatever keeps it from opening means that it cannot be used."""
+    try:
+        await store.open()
+    except StoreError as error:
+        raise NoStore(str(error)) from error
+    try:
+        await check_readable(store)
+        yield store
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
 async def opened(store: Store, **settings: Any) -> AsyncIterator[DurableRuntime]:
     """A runtime over a store; whatever keeps it from opening means that the store cannot be used."""
-    runtime = connect(store, **settings)
+    async with _open(connect(store, **settings)) as runtime:
+        yield runtime
+
+
+@asynccontextmanager
+async def _open(runtime: OpenT) -> AsyncIterator[OpenT]:
     try:
         await runtime.__aenter__()
     except StoreError as error:
@@ -63,8 +85,17 @@ async def opened(store: Store, **settings: Any) -> AsyncIterator[DurableRuntime]
 
 
 @asynccontextmanager
-async def client(url: str, targets: Sequence[str] = (), limits: Limits | None = None) -> AsyncIterator[DurableRuntime]:
-    """The runs of a store, from outside. With targets, their types are known and events are stored as they say."""
+async def client(url: str) -> AsyncIterator[StoreClient]:
+    """The runs of a store, from outside: to look at them, and to tell them something. That needs no engine."""
+    from loom.runtime.durable.client import StoreClient
+
+    async with _open(StoreClient(store_beside(url))) as runtime:
+        yield runtime
+
+
+@asynccontextmanager
+async def starter(url: str, targets: Sequence[str], limits: Limits | None) -> AsyncIterator[DurableRuntime]:
+    """The same with all that starts runs. With targets, their types are known and events are stored as they say."""
     from loom.cli.targets import named_workflows
     from loom.runtime.durable.registered import registered
 

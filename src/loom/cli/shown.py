@@ -6,20 +6,21 @@ What comes from runs is not trusted: control characters in it are escaped before
 from __future__ import annotations
 
 import json
+import os
 import sys
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from loom.cli.tables import table_lines
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import Console, RenderableType
 
 _UNITS = ((604800.0, "w"), (86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
-_NO_LIMIT = 100_000
-"""The width of what is not a terminal: nothing is cut there."""
 
 
 def print_json(value: Any) -> None:
@@ -44,11 +45,17 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     page.print()
 
 
+class _Table(NamedTuple):
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str | None
+
+
 class Page:
     """Lines and tables for people, to be printed once or drawn again and again."""
 
     def __init__(self) -> None:
-        self._parts: list[str | RenderableType] = []
+        self._parts: list[str | _Table] = []
 
     def line(self, text: str) -> None:
         """Add a line."""
@@ -56,42 +63,43 @@ class Page:
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
         """Add a table. Long cells are folded, never cut."""
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(
-            box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, title=title, title_justify="left", title_style="bold"
-        )
-        for column in columns:
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(clean(cell)) for cell in row))
-        if title is not None:
-            self._parts.append("")
-        self._parts.append(table)
+        self._parts.append(_Table(columns, [[clean(cell) for cell in row] for row in rows], title))
 
     def print(self) -> None:
         """Print everything."""
-        for part in self._parts:
-            if isinstance(part, str):
-                click.echo(part)
-            else:
-                console().print(part)
+        from shutil import get_terminal_size
 
-    def drawn(self) -> RenderableType:
+        # What is not a terminal takes lines of any length, and click leaves out there what makes them bold.
+        knows_bold = os.environ.get("TERM") != "dumb"
+        for line, is_head in self._lines(get_terminal_size().columns if sys.stdout.isatty() else None):
+            click.echo(click.style(line, bold=True) if is_head and knows_bold else line)
+
+    def drawn(self, width: int) -> RenderableType:
         """Everything as one thing that rich can draw."""
-        from rich.console import Group
         from rich.text import Text
 
-        return Group(*(Text(part) if isinstance(part, str) else part for part in self._parts))
+        return Text("\n").join(Text(line, style="bold" if is_head else "") for line, is_head in self._lines(width))
+
+    def _lines(self, width: int | None) -> Iterator[tuple[str, bool]]:
+        """The lines, and whether each is a title or the head of a table."""
+        rule = "─" if (sys.stdout.encoding or "utf-8").lower().startswith("utf") else "-"
+        for part in self._parts:
+            if isinstance(part, str):
+                yield part, False
+                continue
+            if part.title is not None:
+                yield "", False
+                yield part.title, True
+            head, below = table_lines(part.columns, part.rows, width, rule)
+            yield from ((line, True) for line in head)
+            yield from ((line, False) for line in below)
 
 
 def console() -> Console:
-    """Where tables go. Asked when it is needed: whoever tests or embeds the command may have replaced the stream."""
+    """Where things are drawn. Asked when it is needed: whoever tests or embeds the command may have replaced it."""
     from rich.console import Console
 
-    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else _NO_LIMIT, highlight=False)
+    return Console(file=sys.stdout, highlight=False)
 
 
 def clean(text: str) -> str:

@@ -151,8 +151,13 @@ def perform(
     work: Callable[[Runs], Awaitable[T]],
     targets: Sequence[str] = (),
     limits: Limits | None = None,
+    *,
+    starts: bool = False,
 ) -> T:
-    """Do the work of a command with the runs of its source. What goes wrong there is told in one line."""
+    """Do the work of a command with the runs of its source. What goes wrong there is told in one line.
+
+    Work that starts runs, or is about schedules, has to say so: in a store it needs more than other work does.
+    """
     import asyncio
 
     from loom.cli.problems import WrongUse
@@ -170,7 +175,7 @@ def perform(
         from loom.cli.problems import told
         from loom.cli.store_runs import store_runs
 
-        opening, telling = store_runs(source.store, targets, limits), told()
+        opening, telling = store_runs(source.store, targets, limits, starts=starts), told()
 
     async def done() -> T:
         async with opening as runs:

@@ -7,20 +7,16 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from loom.cli.problems import NoStore
-from loom.cli.session import store_beside
+from loom.cli.session import opened_store, store_beside
 from loom.runtime.durable.names import can_be_kept
-from loom.store.encrypted import check_readable
-from loom.store.errors import StoreError
 from loom.store.records import RunQuery
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Sequence
 
     from loom.cli.sources import Data
     from loom.store.ports import Store
@@ -29,24 +25,9 @@ if TYPE_CHECKING:
 _PAGE = 200
 
 
-@asynccontextmanager
-async def opened_store(url: str) -> AsyncIterator[Store]:
-    """A store, open; whatever keeps it from opening means that it cannot be used."""
-    store = store_beside(url)
-    try:
-        await store.open()
-    except StoreError as error:
-        raise NoStore(str(error)) from error
-    try:
-        await check_readable(store)
-        yield store
-    finally:
-        await store.close()
-
-
 async def listed(url: str, filters: Data, limit: int) -> list[dict[str, Any]]:
     """So many runs that pass the filters, newest first, with what their rows say."""
-    async with opened_store(url) as store:
+    async with opened_store(store_beside(url)) as store:
         return [_shown(row) for row in await found_rows(store, filters, limit, time.time())]
 
 

@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from loom.cli.problems import Problem, WrongUse
-from loom.cli.session import client
+from loom.cli.session import client, starter
 from loom.cli.store_rows import found_rows
-from loom.flows.records import MASK
+from loom.flows.calls import MASK
 from loom.runtime.plain import iso
+from loom.runtime.stream_ends import is_ending, is_internal
+from loom.runtime.stream_shown import entry, plainly_shown
 from loom.runtime.views import masking_for, run_view, state_view, tick_view
 from loom.store import codec
 
@@ -21,25 +23,40 @@ if TYPE_CHECKING:
     from loom.cli.sources import Data, Runs
     from loom.core.reports import Published
     from loom.flows.limits import Limits
+    from loom.runtime.durable.calls import StoredRuns
     from loom.runtime.durable.runtime import DurableRuntime
     from loom.runtime.durable.schedules import ScheduleInfo
+    from loom.store.records import RunRow
 
 _CHUNKS = 64
 _POLL_S = 0.2
 
 
 @asynccontextmanager
-async def store_runs(url: str, targets: Sequence[str], limits: Limits | None) -> AsyncIterator[Runs]:
-    """The runs of a store, with the types that targets bring."""
-    async with client(url, targets, limits) as runtime:
-        yield StoreRuns(runtime)
+async def store_runs(
+    url: str, targets: Sequence[str], limits: Limits | None, *, starts: bool = False
+) -> AsyncIterator[Runs]:
+    """The runs of a store, with the types that targets bring, and if asked for with all that starts runs."""
+    if targets or starts:
+        async with starter(url, targets, limits) as runtime:
+            yield StoreRuns(runtime, runtime)
+    else:
+        async with client(url) as looking:
+            yield StoreRuns(looking)
 
 
 class StoreRuns:
     """See `Runs`. Each call returns once what was asked is in the store."""
 
-    def __init__(self, runtime: DurableRuntime) -> None:
+    def __init__(self, runtime: StoredRuns, starter: DurableRuntime | None = None) -> None:
         self._runtime = runtime
+        self._whole = starter
+
+    @property
+    def _starter(self) -> DurableRuntime:
+        """What starts runs, of which schedules are some. A command that does so has asked for it."""
+        assert self._whole is not None
+        return self._whole
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
@@ -61,19 +78,23 @@ class StoreRuns:
 
     async def events(self, run_id: str, after: int, *, internal: bool, follow: bool) -> AsyncIterator[Data]:
         """See `Runs`."""
-        from loom.runtime.endings import is_internal
-        from loom.runtime.stream_entries import entry, one_line, shown
-
-        convert = self._runtime.convert_of(await self._runtime.row(run_id))
+        row = await self._runtime.row(run_id)
         async for cursor, at, published in self._stream(run_id, after + 1, follow):
             if internal or not is_internal(published):
                 # As a reader over HTTP gets it, for JSON has no form for some numbers.
-                yield json.loads(one_line(entry(shown(published, convert), cursor, at)))
+                yield json.loads(self._line(published, row, cursor, at), parse_constant=lambda _name: None)
+
+    def _line(self, published: Published, row: RunRow, cursor: int, at: float) -> str | bytes:
+        """An event as JSON. Its class takes a while to load, so what can do without does."""
+        plain = plainly_shown(published) if row.document is None and not self._runtime.codes else None
+        if plain is not None:
+            return json.dumps(entry(plain, cursor, at))
+        from loom.runtime.stream_entries import one_line, shown
+
+        return one_line(entry(shown(published, self._runtime.convert_of(row)), cursor, at))
 
     async def _stream(self, run_id: str, position: int, follow: bool) -> AsyncIterator[tuple[int, float, Published]]:
         """Cursors, times and what stands there."""
-        from loom.runtime.endings import is_ending
-
         while True:
             # The row first: whatever comes after it is found by the next look.
             row = await self._runtime.row(run_id)
@@ -109,8 +130,8 @@ class StoreRuns:
         """See `Runs`."""
         from loom.cli.starting import begun_by
 
-        inputs = begun_by(self._runtime, workflow, given)
-        handler = await self._runtime.start(workflow, inputs, run_id=run_id, tags=dict(tags))
+        inputs = begun_by(self._starter, workflow, given)
+        handler = await self._starter.start(workflow, inputs, run_id=run_id, tags=dict(tags))
         return {"run_id": handler.run_id, "workflow": workflow}
 
     async def send(self, run_id: str, event: str, value: Any, aim: Mapping[str, str | None]) -> Data:
@@ -128,7 +149,7 @@ class StoreRuns:
     async def fork(self, run_id: str, tick: int, fork_id: str | None) -> str:
         """See `Runs`."""
         try:
-            return (await self._runtime.fork(run_id, tick=tick, run_id=fork_id)).run_id
+            return await self._runtime.store_fork(run_id, tick=tick, run_id=fork_id)
         except ValueError as error:
             raise Problem(str(error)) from error
 
@@ -141,25 +162,25 @@ class StoreRuns:
     async def schedule(self, name: str, workflow: str, given: Data) -> Data:
         """See `Runs`."""
         try:
-            return _schedule(await self._runtime.schedule(name, workflow, **given))
+            return _schedule(await self._starter.schedule(name, workflow, **given))
         except ValueError as error:
             raise WrongUse(str(error)) from error
 
     async def schedules(self) -> Sequence[Data]:
         """See `Runs`."""
-        return [_schedule(found) for found in await self._runtime.schedules()]
+        return [_schedule(found) for found in await self._starter.schedules()]
 
     async def get_schedule(self, name: str) -> Data:
         """See `Runs`."""
-        return _schedule(await self._runtime.get_schedule(name))
+        return _schedule(await self._starter.get_schedule(name))
 
     async def unschedule(self, name: str) -> None:
         """See `Runs`."""
-        await self._runtime.unschedule(name)
+        await self._starter.unschedule(name)
 
     async def ask_schedule(self, name: str, what: str) -> str:
         """See `Runs`."""
-        run_id = (await self._runtime.get_schedule(name)).run_id
+        run_id = (await self._starter.get_schedule(name)).run_id
         await getattr(self._runtime, what)(run_id)
         return run_id
 

@@ -72,14 +72,23 @@ def named_workflows(targets: Iterable[str], limits: Limits | None = None) -> dic
 def _all_of(target: str, limits: Limits | None) -> list[tuple[str, Workflow]]:
     if not is_flow_target(target) or not Path(_place(target)).is_dir():
         return [named_workflow(target, limits)]
-    from loom.cli.flow_files import files_of
+    from loom.cli.flow_files import BrokenFlow, BrokenFlows, files_of
 
     if target != _place(target):
         raise TargetError(f"{target!r} names a folder: its flows go by the names of their files.")
     files = files_of(Path(target))
     if not files:
         raise TargetError(f"{target} has no flows: it has no .json or .yaml files.")
-    return [named_workflow(str(file), limits) for file in files]
+    found: list[tuple[str, Workflow]] = []
+    broken: list[BrokenFlow] = []
+    for file in files:
+        try:
+            found.append(named_workflow(str(file), limits))
+        except BrokenFlow as error:
+            broken.append(error)
+    if broken:
+        raise broken[0] if len(broken) == 1 else BrokenFlows(Path(target), broken)
+    return found
 
 
 def _place(target: str) -> str:

@@ -29,7 +29,7 @@ async def watched(runs: Runs, look: Look) -> None:
         while True:
             page, is_last = await look(runs)
             if screen.is_terminal:
-                region.update(page.drawn(), refresh=True)
+                region.update(page.drawn(screen.width), refresh=True)
             else:
                 page.print()
             if is_last:

@@ -13,9 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import click
+
 from loom.cli.problems import WrongUse
 from loom.cli.session import opened, store_at
-from loom.runtime.logs import configure_logs
+from loom.runtime.logs import JsonLines, configure_logs
 from loom.steps.errors import WorkflowConfigurationError, WorkflowValidationError
 
 if TYPE_CHECKING:
@@ -66,6 +68,13 @@ class Logs(NamedTuple):
 
     level: str = "warning"
     format: Literal["text", "json"] = "text"
+
+    def tell(self, words: str) -> None:
+        """Say what becomes of the process: for people as it is, for programs as one more line of the log."""
+        if self.format == "json":
+            fields = {"name": "loom.cli", "levelno": logging.INFO, "levelname": "INFO", "msg": words}
+            words = JsonLines().format(logging.makeLogRecord(fields))
+        click.echo(words, err=True)
 
     @contextmanager
     def written(self) -> Iterator[None]:

@@ -17,8 +17,9 @@ from loom.effects.execution import StepExecution
 from loom.runtime.bodies import RunBodies
 from loom.runtime.control_loop import ControlLoop
 from loom.runtime.driver import Driver
-from loom.runtime.endings import ending_of, is_ending, is_internal
+from loom.runtime.endings import ending_of
 from loom.runtime.logs import about
+from loom.runtime.stream_ends import is_ending, is_internal
 from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError
 from loom.steps.events import Event, StopEvent
 from loom.steps.ports import current_execution

@@ -24,7 +24,7 @@ from loom.store.errors import BrokenJournal, RunNotFound
 if TYPE_CHECKING:
     from loom.core.draft import FieldReader
     from loom.core.reports import Published
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.calls import StoredRuns
     from loom.runtime.shapes import Replay
     from loom.store.chain import Links
     from loom.store.records import Chunk, RunHead, StoredRun
@@ -45,12 +45,12 @@ class Replayed(NamedTuple):
     state: BrokerState
 
 
-async def replay_view(runtime: DurableRuntime, run_id: str) -> Replay:
+async def replay_view(runtime: StoredRuns, run_id: str) -> Replay:
     """What a replay of a stored run has found, as plain data. A long journal takes a while: others go on meanwhile."""
     stored = await runtime.store.export(run_id)
     if stored is None:
         raise RunNotFound(run_id)
-    found = await asyncio.to_thread(replayed, stored, runtime.convert_of(stored.row).field)
+    found = await asyncio.to_thread(replayed, stored, runtime.field_reader(stored.row))
     differences = [*_broken_links(stored, runtime.links), *found.differences]
     return {
         "run_id": run_id,

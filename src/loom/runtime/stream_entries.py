@@ -7,43 +7,28 @@ loom.core, loom.effects, loom.steps and loom.runtime.plain.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
 from loom.core.records import EventRecord
 from loom.effects.convert import published_event
 from loom.effects.flow_result import FlowResult
-from loom.runtime.plain import fields_of, iso
+from loom.runtime.stream_shown import Shown, entry, named, stored_fields
 from loom.steps.events import Event, StopEvent
-from loom.steps.registry import kind_of, wire_name
+from loom.steps.registry import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loom.core.records import EventKind
     from loom.core.reports import Published
     from loom.effects.stored import StoredBodies
     from loom.runtime.shapes import Envelope, StreamEntry
 
-_EVENT = wire_name(Event)
+__all__ = ["Shown", "entry", "envelope", "one_line", "own_fields", "shown"]
+
 _LINE_ENDS = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
 """Characters at which readers may split lines though JSON lets them stand, and how they are written instead."""
-
-
-class Shown(NamedTuple):
-    """An event of the stream for readers."""
-
-    type: str
-    """The short name of its class."""
-    types: list[str]
-    """Those of its event superclasses, nearest first, without `Event`."""
-    qualified_name: str
-    value: dict[str, Any]
-
-    def is_any(self, names: frozenset[str]) -> bool:
-        """Whether the event is of one of these types: short names, of superclasses too, or a qualified name."""
-        return self.type in names or self.qualified_name in names or not names.isdisjoint(self.types)
 
 
 def own_fields(event: Event) -> dict[str, Any]:
@@ -70,19 +55,8 @@ def shown(published: Published, convert: StoredBodies, fields: Callable[[Event],
         # The class is missing here, or has changed, or writes what JSON cannot have. Reports never come so far.
         if not isinstance(published, EventRecord):
             raise
-        return _named(published.kind, _stored_fields(published))
-    return _named(kind_of(type(event)), value)
-
-
-def _named(kind: EventKind, value: dict[str, Any]) -> Shown:
-    types = [base.rpartition(".")[2] for base in kind.bases if base != _EVENT]
-    return Shown(kind.label or kind.name.rpartition(".")[2], types, kind.name, value)
-
-
-def _stored_fields(record: EventRecord) -> dict[str, Any]:
-    """The fields of an event as they are stored; the text itself, where a serializer of its own wrote it."""
-    fields = fields_of(record)
-    return fields if isinstance(fields, dict) else {"stored": fields}
+        return named(published.kind, stored_fields(published))
+    return named(kind_of(type(event)), value)
 
 
 def envelope(event: Shown, *, qualified_name: bool = True) -> Envelope:
@@ -93,11 +67,6 @@ def envelope(event: Shown, *, qualified_name: bool = True) -> Envelope:
         "types": event.types or None,
         "qualified_name": event.qualified_name if qualified_name else None,
     }
-
-
-def entry(event: Shown, seq: int, at: float) -> StreamEntry:
-    """An event on the stream of `/v1`."""
-    return {"seq": seq, "at": iso(at), "type": event.type, "types": event.types, "value": event.value}
 
 
 def one_line(value: Envelope | StreamEntry) -> bytes:

@@ -22,7 +22,7 @@ from loom.runtime.details import (
 )
 from loom.runtime.durable.names import HANDLER, SCHEDULES
 from loom.runtime.masking import SCHEDULE_DEFINITION, Masking, ScheduleMasking
-from loom.runtime.plain import fields_of, iso, plain, stored_value
+from loom.runtime.plain import fields_of, iso, plain, plain_stop, stored_value
 from loom.steps.registry import UnknownTypeError
 from loom.store.errors import CorruptRecord
 
@@ -175,6 +175,9 @@ def _result(runtime: StoredRuns, row: RunRow, record: EventRecord) -> tuple[RunR
 
 def event_value(runtime: StoredRuns, row: RunRow, record: EventRecord) -> Any:
     """The fields of an event: as its class has them, or as they are stored where the class is not at hand."""
+    fields = plain_stop(record) if row.workflow not in runtime.codes else None
+    if fields is not None:
+        return fields
     try:
         return runtime.convert_of(row).event(record).model_dump(mode="json")
     except (UnknownTypeError, ValueError):

@@ -108,9 +108,11 @@ def _endpoint(path: str, methods: dict[str, Route], server: Server) -> Callable[
 
 
 def _may_have_happened(call: Call, error: StoreUnavailable) -> bool:
-    """Whether a 503 would be wrong, which says that nothing has happened. With a nonce a repetition finds it out."""
-    changes = call.request.method not in ("GET", "HEAD")
-    return changes and call.nonce is None and (call.made is not None or error.outcome_unknown)
+    """Whether a 503 would be wrong, which says that nothing has happened. With a key a repetition finds it out."""
+    request = call.request
+    if request.method in ("GET", "HEAD") or (request.method == "POST" and "idempotency-key" in request.headers):
+        return False
+    return call.made is not None or error.outcome_unknown
 
 
 def _half_known(call: Call) -> ApiProblem:

@@ -5,7 +5,6 @@ A type name from a client resolves in a registry, never by import. May import lo
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
@@ -67,12 +66,11 @@ def event_from(
     *,
     flow: bool = False,
 ) -> Event:
-    """The event that a client sends into a run: `{type, value}`, `{qualified_name, data}`, or either as a string.
+    """The event that a client sends into a run: `{type, value}` or `{qualified_name, data}`.
 
     Known are the workflow's own types, those of the framework, and `others` by their full names, for a short name or
     for all. A flow takes any name.
     """
-    data = _from_text(data)
     if not _is_envelope(data):
         raise BadEvent('An event is an object {"type": "…", "value": {…}}.')
     name, value = _type_name(data), data["value"] if "value" in data else data["data"]
@@ -90,7 +88,7 @@ def event_from(
 
 def start_from(data: Any, workflow: Workflow) -> Any:
     """What a run begins with: a start event, or the trigger's body of a flow. Plain fields will do as well."""
-    plain = _plain_start(_from_text(data), workflow)
+    plain = _plain_start(data, workflow)
     if isinstance(workflow, Flow):
         return plain
     if plain is not None and not isinstance(plain, dict):
@@ -109,15 +107,6 @@ def _plain_start(data: Any, workflow: Workflow) -> Any:
     if isinstance(workflow, Flow) and isinstance(data, dict) and set(data) == {_EXTRAS}:
         return data[_EXTRAS]  # a start event without declared fields, written out
     return data
-
-
-def _from_text(data: Any) -> Any:
-    if not isinstance(data, str):
-        return data
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        raise BadEvent("The event is a string that holds no JSON object.") from None
 
 
 def _is_envelope(data: Any) -> bool:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from loom.runtime.durable.names import can_be_kept
 from loom.server.compat_handlers import handler_data, latest_run, result_of
 from loom.server.compat_workflows import is_offered
+from loom.server.cursors import read_cursor, write_cursor
 from loom.server.problems import invalid
 from loom.server.views import HANDLER
 from loom.store.records import RunQuery
@@ -105,18 +105,13 @@ async def _next_cursor(call: Call, query: RunQuery, last: RunRow, filters: Filte
     behind = msgspec.structs.replace(query, after=(last.created_at, last.run_id), limit=1)
     if not await call.runtime.store.find(behind):
         return None
-    text = json.dumps([last.created_at, last.run_id, filters.digest])
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+    return write_cursor(last.created_at, last.run_id, filters.digest)
 
 
 def _read_cursor(cursor: str | None, filters: Filters) -> tuple[float, str] | None:
     if not cursor:
         return None
-    try:
-        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        created_at, run_id, digest = msgspec.json.decode(text, type=tuple[float, str, str])
-    except (binascii.Error, msgspec.MsgspecError, ValueError):
-        raise invalid("The cursor is none of this server's.") from None
-    if digest != filters.digest:
+    created_at, run_id, digest = read_cursor(cursor, tuple[float, str, str])
+    if digest != filters.digest or not can_be_kept(run_id):
         raise invalid("The cursor belongs to other filters.")
     return created_at, run_id

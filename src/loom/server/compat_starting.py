@@ -14,6 +14,7 @@ from loom.runtime.flow import Flow
 from loom.server.compat_handlers import handler_of, latest_run, number_of
 from loom.server.views import HANDLER
 from loom.steps.context import Context
+from loom.store.errors import RunNotFound
 
 if TYPE_CHECKING:
     from loom.runtime.durable.registered import Registered
@@ -68,7 +69,10 @@ async def begin(runtime: DurableRuntime, beginning: Beginning, handler_id: str |
         return last.run_id
     _check_free(last, handler_id, name)
     if not spec.store and not isinstance(beginning.code.workflow, Flow):  # a flow has no state but that of its run
-        state = await runtime.state_at(last.run_id)
+        try:
+            state = await runtime.state_at(last.run_id)
+        except RunNotFound:  # the handler was deleted meanwhile, so that this is its first run again
+            return await begin(runtime, beginning, handler_id, nonce)
         spec = replace(spec, store=dict(state.store), store_type=state.store_type)
     number, run_id = await _next_id(runtime, last, handler_id)
     return await _started(runtime, beginning, run_id, spec, {**tags, HANDLER_AGAIN: str(number)})

@@ -27,20 +27,17 @@ from loom.server.compat_listing import list_handlers
 from loom.server.compat_starting import Beginning, HandlerBusy, begin
 from loom.server.compat_workflows import event_schemas, graph_of, is_offered, offered, schemas_of
 from loom.server.problems import ApiProblem, invalid
-from loom.server.routing import Route, check_id
+from loom.server.routing import Route, check_id, read_json
 from loom.server.streams import compatible_stream
 from loom.server.v1.health import unready
 from loom.server.views import HANDLER, wait_for_end
+from loom.server.waiting import while_connected
 from loom.server.wire import event_names
 from loom.steps.errors import ContextSerdeError, WorkflowRuntimeError
 from loom.store.errors import RunFinished, RunNotFound, StoreError, StoreUnavailable
 from loom.store.records import RunQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
-    from starlette.requests import Request
-
     from loom.runtime.durable.registered import Registered
     from loom.runtime.durable.runtime import DurableRuntime
     from loom.server.routing import Call
@@ -115,10 +112,7 @@ async def _code(call: Call) -> Registered:
 async def run(call: Call) -> Response:
     """Start a run and wait for its end."""
     run_id = await _begin(call)
-    row = await _while_connected(call.request, until_ended(call.runtime, run_id))
-    if row is None:
-        # Nobody reads this. It is no answer to keep for a repetition of the request either, which will find the run.
-        return JSONResponse({"detail": "The client has left."}, 503)
+    row = await while_connected(call.request, until_ended(call.runtime, run_id))
     call.is_outcome = True
     return await _handler(call.runtime, row, 200 if row.head.status == "completed" else 500)
 
@@ -138,7 +132,7 @@ async def _begin(call: Call) -> str:
     handler_id = body.get("handler_id")
     if handler_id is not None:
         handler_id = check_id("handler_id", handler_id)
-    start = body.get("start_event")
+    start = _parsed(call, body.get("start_event"))
     try:
         inputs = start_from(start if start is not None else body.get("kwargs"), code.workflow)
         beginning = Beginning(code, inputs, _context(call, body))
@@ -169,21 +163,14 @@ async def _object(call: Call) -> dict[str, Any]:
     return body
 
 
-async def _while_connected(request: Request, waiting: Coroutine[Any, Any, RunRow]) -> RunRow | None:
-    """What is awaited; None if the client leaves before."""
-    wanted, left = asyncio.ensure_future(waiting), asyncio.ensure_future(_disconnected(request))
+def _parsed(call: Call, data: Any) -> Any:
+    """An event, which may come as JSON in a string: it is held to the same as the JSON around it."""
+    if not isinstance(data, str):
+        return data
     try:
-        await asyncio.wait((wanted, left), return_when=asyncio.FIRST_COMPLETED)
-        return wanted.result() if wanted.done() else None
-    finally:
-        for task in (wanted, left):
-            task.cancel()
-        await asyncio.gather(wanted, left, return_exceptions=True)
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+        return read_json(data.encode(), call.settings.max_depth)
+    except ApiProblem as error:
+        raise invalid(f"The event is a string that holds no event. {error.detail}") from error
 
 
 # -- handlers ---------------------------------------------------------------------------------------------------------
@@ -253,7 +240,9 @@ async def send_event(call: Call) -> Response:
     code, is_flow = call.runtime.codes.get(row.workflow), row.document is not None
     workflow = code.workflow if code is not None else None
     try:
-        event = event_from(body["event"], workflow, lambda name: event_names(workflow, row, name), flow=is_flow)
+        event = event_from(
+            _parsed(call, body["event"]), workflow, lambda name: event_names(workflow, row, name), flow=is_flow
+        )
         # A nonce is there for a repeated request only, and an event that is repeated must not come twice.
         await call.runtime.send_event(row.run_id, event, step=step or None, event_id=call.nonce)
     except (WorkflowRuntimeError, ValueError) as error:
@@ -280,6 +269,8 @@ async def cancel(call: Call) -> Response:
         await _purge(call.runtime, row)
         return _ended("deleted")
     too_late = ApiProblem("run-not-found", "The handler has no run that could be cancelled.")
+    if row.head.status == "cancelled" and call.is_repeated:
+        return _ended("cancelled")
     if row.head.status != "running":
         raise too_late
     row = await _cancelled(call.runtime, row)

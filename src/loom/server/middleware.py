@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from loom.runtime.logs import open_request
@@ -86,10 +87,14 @@ class Guarded:
 
         try:
             await self._app(scope, receive, answer)
+        except ClientDisconnect:
+            _log.info("The client of request %s has left before it was told.", request_id)
         except Exception as error:
             problem = problem_of(error, self._retry_after)
-            if problem is None or problem.status >= 500:  # noqa: PLR2004 - the fault is here
+            if problem is None:
                 _log.exception("Request %s has failed.", request_id)
+            elif problem.status >= 500:  # noqa: PLR2004 - the fault is here
+                _log.error("Request %s has failed: %s", request_id, error)
             if begun:
                 raise  # half an answer cannot be taken back: the connection breaks
             problem = problem or ApiProblem("internal", f"The server has failed. The log has it as {request_id}.")

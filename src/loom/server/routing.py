@@ -10,10 +10,12 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loom.runtime.durable.names import OWN
 from loom.server.counting import CountedRequests, RunCounts
 from loom.server.problems import ApiProblem, invalid
 from loom.server.rate import Rates
 from loom.server.stream_sending import OpenStreams
+from loom.server.waiting import Waits
 from loom.store.errors import RunNotFound
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from loom.server.settings import ServerSettings
     from loom.store.records import RunRow
 
+_READS = ("GET", "HEAD")
 _ID = re.compile(r"[A-Za-z0-9._:~-]{1,200}")
 
 
@@ -59,6 +62,8 @@ class Server:
         """All that it answers, for its description."""
         self.open_streams = OpenStreams(settings.max_streams, settings.retry_after)
         """Counted by the id of the principal. A server that stops calls `break_all` before it waits for anything."""
+        self.waits = Waits()
+        """What requests wait for that have an answer without it. A server that stops calls `end_all`."""
         self.requests = CountedRequests()
         self.run_counts = RunCounts(runtime.store)
 
@@ -171,6 +176,8 @@ class Call:
         row = await self.runtime.row(wanted)
         if not self.principal.sees(row.workflow):
             raise RunNotFound(wanted)
+        if row.workflow.startswith(OWN) and self.request.method not in _READS and not self.principal.has("admin"):
+            raise ApiProblem("forbidden", f"Run {wanted!r} belongs to the engine: the key lacks the scope 'admin'.")
         return row
 
     async def seen(self, run: Run) -> Run:

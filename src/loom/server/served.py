@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loom.flows.suggest import did_you_mean
-from loom.runtime.durable.definitions import OWN
 from loom.runtime.durable.definitions_stored import DefinitionNotFound
+from loom.runtime.durable.names import OWN
 from loom.server.problems import ApiProblem
 
 if TYPE_CHECKING:

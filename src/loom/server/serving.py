@@ -17,7 +17,6 @@ from typing_extensions import override
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from loom.server.listening import CannotListen, url_of
-from loom.store.errors import StoreError
 
 if TYPE_CHECKING:
     import socket
@@ -33,14 +32,21 @@ _log = logging.getLogger("loom.server")
 
 _KEEP_ALIVE_S = 30
 """Longer than clients keep a connection, so that they close it and not the server under their next request."""
+_LAST_WORDS_S = 1.0
+"""How long those who have waited in vain have for their answers."""
 _KEYS_S = 1.0
+_FALSE_ALARMS = (
+    "ASGI callable returned without completing response.",
+    "No supported WebSocket library detected.",
+    "Unsupported upgrade request.",
+)
 
 
 @asynccontextmanager
 async def serving(app: Starlette, sockets: list[socket.socket]) -> AsyncIterator[Serving]:
     """Serve an app that `create_app` made on bound sockets, until the block ends."""
     server = Serving(app, sockets)
-    with _no_word_of_broken_streams():
+    with _no_false_alarms():
         await server.begin()
         ticking = asyncio.create_task(server.main_loop())
         watching = asyncio.create_task(_watch_keys(app.state.server))
@@ -61,7 +67,7 @@ async def _watch_keys(server: Server) -> None:
             try:
                 if not await server.keys.is_good(holder):
                     server.open_streams.break_for(holder)
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the streams of others are still looked after
                 _log.warning("Whether the key of a stream is still good is not known: %s", error)
 
 
@@ -111,6 +117,9 @@ class Serving(uvicorn.Server):
         self._shared.open_streams.break_all()
         closing = asyncio.create_task(super().shutdown(sockets))
         _, late = await asyncio.wait([closing], timeout=self._shared.settings.drain)
+        if late:
+            self._shared.waits.end_all()
+            _, late = await asyncio.wait([closing], timeout=_LAST_WORDS_S)
         if late:
             self._break_off()
         await closing
@@ -185,11 +194,13 @@ def _limited(base: Any, settings: ServerSettings) -> type[asyncio.Protocol]:
 
 
 @contextmanager
-def _no_word_of_broken_streams() -> Iterator[None]:
-    """Keep uvicorn from logging as an error what is meant: an answer without its end."""
+def _no_false_alarms() -> Iterator[None]:
+    """Keep uvicorn from logging what is meant, an answer without its end, and advice whenever somebody asks for a
+    WebSocket: there are none here.
+    """
 
     def is_news(record: logging.LogRecord) -> bool:
-        return record.msg != "ASGI callable returned without completing response."
+        return not str(record.msg).startswith(_FALSE_ALARMS)
 
     logger = logging.getLogger("uvicorn.error")
     logger.addFilter(is_news)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from loom.runtime.endings import is_last
+from loom.runtime.stream_ends import is_last
 from loom.store import codec
 
 if TYPE_CHECKING:

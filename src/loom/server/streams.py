@@ -1,7 +1,7 @@
 """The streams of runs over HTTP, on both faces: what a request asks for, and the answer that serves it.
 
 `/v1` and the compatible routes have the same cursors and the same reader; they differ in parameters and in what an
-entry looks like. May import starlette and the rest of the server's frame.
+entry looks like. May import starlette, loom.core, loom.flows, loom.runtime and the rest of the server's frame.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 from typing_extensions import override
 
-from loom.runtime.endings import is_internal
+from loom.core.records import EventRecord, Failure
+from loom.core.reports import CancelledReport, FailedReport
+from loom.flows.calls import FlowEnd
+from loom.runtime.stream_ends import is_internal
 from loom.runtime.stream_entries import entry as own_entry
 from loom.runtime.stream_entries import envelope, one_line, own_fields, shown
 from loom.server.compat_events import fields_of
@@ -25,6 +28,7 @@ from loom.server.stream_sending import EventStream
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from loom.core.reports import Published
     from loom.effects.stored import StoredBodies
     from loom.runtime.stream_entries import Shown
     from loom.server.routing import Call
@@ -79,8 +83,23 @@ class CompatibleForm(_EventForm):
 
     @override
     def _data(self, entry: Entry, event: Shown) -> bytes:
-        del entry
-        return one_line(envelope(event, qualified_name=self._qualified_name))
+        ending = _failed_flow(entry.published)
+        told = shown(ending, self._convert, self._fields) if ending is not None else event
+        return one_line(envelope(told, qualified_name=self._qualified_name))
+
+
+def _failed_flow(published: Published) -> FailedReport | CancelledReport | None:
+    """How a flow ended that did not succeed, in the words for other workflows: its outputs alone would look like a
+    result to clients that know nothing of flows.
+    """
+    end = published.body if isinstance(published, EventRecord) else None
+    if not isinstance(end, FlowEnd) or end.status == "Succeeded":
+        return None
+    if end.status == "Cancelled":
+        return CancelledReport()
+    failed = (name for name, action in end.actions.items() if action.get("status") in ("Failed", "TimedOut"))
+    message = (end.error or {}).get("message") or end.status
+    return FailedReport(next(failed, ""), Failure("FlowFailed", str(message)))
 
 
 class OwnForm(_EventForm):

@@ -27,8 +27,8 @@ class RunFinished(StoreError):
 class RunExists(StoreError):
     """Another run has this id: of another workflow, or with another input."""
 
-    def __init__(self, run_id: str, difference: str) -> None:
-        super().__init__(f"Run {run_id!r} exists already, {difference}. Choose another run_id.")
+    def __init__(self, run_id: str, difference: str, advice: str = "Choose another run_id") -> None:
+        super().__init__(f"Run {run_id!r} exists already, {difference}. {advice}.")
         self.run_id = run_id
 
 

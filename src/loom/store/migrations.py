@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from importlib import resources
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from loom.store.errors import StoreError, StoreTooNew
@@ -34,7 +35,8 @@ class Migration(NamedTuple):
 def available(package: str) -> list[Migration]:
     """The migrations in the folder of a package, in order; `StoreError` if a number is missing or given twice."""
     found: list[Migration] = []
-    for entry in resources.files(package).iterdir():
+    # By its path: `importlib.resources` takes longer to load than it takes to open a store.
+    for entry in Path(import_module(package).__path__[0]).iterdir():
         match = _FILE.fullmatch(entry.name)
         if match is not None:
             # Line ends may differ between a checkout and a wheel; the checksum must not.

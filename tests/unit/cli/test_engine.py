@@ -117,5 +117,7 @@ def test_inputs_that_the_start_event_refuses(shop: Path) -> None:
         "    async def begin(self, ev: Begin) -> StopEvent:\n"
         "        return StopEvent(result=ev.number)\n"
     )
-    assert "number" in failure(1, "run", "strict.py:Strict", "--input", '{"number": "x"}')
+    told = failure(2, "run", "strict.py:Strict", "--input", '{"number": "x"}')
+    assert told.startswith("The input is not what the workflow takes. number: Input should be a valid integer")
+    assert failure(2, "run", "strict.py:Strict").endswith(" number: Field required.")
     assert data("workflow", "list") == []

@@ -90,7 +90,7 @@ def test_prints_json() -> None:
         ("drawn_flow.py:Nope", "drawn_flow.py has no 'Nope'. Workflows in it: Flow, flow."),
         ("drawn_flow.py:number", "drawn_flow.py:number is not a workflow but int. Workflows in it: Flow, flow."),
         ("drawn_flow.py:Middle", "drawn_flow.py:Middle is not a workflow but Middle."),
-        ("drawn_flow.py", "'drawn_flow.py' is not a target: use module:name, file.py:name or flow.json."),
+        ("drawn_flow.py", "'drawn_flow.py' lacks the name of a workflow in it: use drawn_flow.py:name."),
         ("drawn_flow.py:", "'drawn_flow.py:' is not a target"),
         (":Flow", "':Flow' is not a target"),
     ],

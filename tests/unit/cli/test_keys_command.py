@@ -111,7 +111,7 @@ def test_what_cannot_be_made() -> None:
     assert "'write' is no scope" in failure(2, "keys", "create", "ops", "--scope", "read,write")
     assert "Missing option '--scope'" in failure(2, "keys", "create", "ops")
     assert "has passed" in failure(2, "keys", "create", "ops", "--scope", "read", "--expires", "2001-01-01")
-    assert "not a length of time" in failure(2, "keys", "create", "ops", "--scope", "read", "--expires", "soon")
+    assert "is not a time" in failure(2, "keys", "create", "ops", "--scope", "read", "--expires", "soon")
     assert "memory:// is gone" in failure(2, "keys", "create", "ops", "--scope", "read", "--store", "memory://")
     assert "There is no database" in failure(3, "keys", "list")
     good("db", "upgrade")

@@ -60,7 +60,7 @@ def test_filters(filters: list[str], expected: list[str]) -> None:
 def test_says_when_there_are_more_runs_than_shown() -> None:
     started("order-1")
     good("run", "shop.py:Double")
-    assert "more than these 1 runs" in loom("workflow", "list", "--limit", "1").stderr
+    assert "There are more runs" in loom("workflow", "list", "--limit", "1").stderr
     assert loom("workflow", "list", "--limit", "2").stderr == ""
 
 
@@ -128,7 +128,7 @@ def test_status_as_it_was_after_a_tick() -> None:
     good("workflow", "send", "order-1", "Approval", '{"amount": 5}')
     until_end("order-1")
     assert 'result:      {"amount": 5, "note": ""}\n' in good("workflow", "status", "order-1")
-    assert data("workflow", "status", "order-1")["active_waiters"] == []
+    assert data("workflow", "status", "order-1")["active_waiters"] is None
     assert data("workflow", "status", "order-1", "--tick", "1")["active_waiters"][0]["event_type"] == "shop.Approval"
     assert "there is no tick 99" in failure(1, "workflow", "status", "order-1", "--tick", "99")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -42,6 +43,16 @@ def test_a_file_without_a_name_is_told_what_is_missing() -> None:
     assert failure(2, "worker", "shop.py") == "'shop.py' lacks the name of a workflow in it: use shop.py:name."
 
 
+def test_a_folder_tells_the_problems_of_all_its_files(shop: Path) -> None:
+    (shop / "flows").mkdir()
+    for name, says in (("a", "@nothing("), ("b", "hi"), ("c", "@nothing(")):
+        (shop / "flows" / f"{name}.json").write_text(json.dumps({"say": {"type": "compose", "inputs": says}}))
+    result = loom("worker", "flows")
+    *problems, last = result.stderr.splitlines()
+    assert [line.partition(":")[0] for line in problems] == ["flows/a.json", "flows/c.json"]
+    assert (result.exit_code, last) == (2, "Error: flows cannot be loaded: 2 of its files have problems.")
+
+
 # --- a run in the past ----------------------------------------------------------------------------------------------
 
 
@@ -56,6 +67,17 @@ def test_a_past_state_is_not_mixed_with_how_the_run_ended() -> None:
     for word in ("completed", "result:", "ended:", "in memory:"):
         assert word not in past
     assert "status:      completed\n" in good("workflow", "status", "o")
+
+
+def test_a_past_state_of_a_flow_is_not_mixed_with_how_it_ended(server: Serving) -> None:
+    server.begun("s", "secret", "--parameter", "key=hush")
+    server.good("workflow", "send", "s", "Answer", "--data", '"yes"')
+    server.until("s", "completed")
+    past = server.good("workflow", "status", "s", "--tick", "0").splitlines()
+    assert past[0] == "Workflow: secret"
+    assert past[1].startswith("As of: tick 0, ")
+    assert past[2] == "Status: Running"
+    assert "Status: Succeeded\n" in server.good("workflow", "status", "s")
 
 
 @pytest.mark.usefixtures("shop")
@@ -105,6 +127,37 @@ def test_a_wrong_end_of_a_key_is_told_with_both_forms() -> None:
     assert "'soon' is not a time: use a length such as 90d, or a date such as 2030-01-31" in told
 
 
+# --- moving runs ----------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_imported_is_told_with_a_way_out(shop: Path) -> None:
+    started("o")
+    good("workflow", "export", "o", "-o", "o.json")
+    assert failure(1, "workflow", "import", "o.json").endswith("Delete that one first, or use another store.")
+    (shop / "other.json").write_text('{"item": "tea"}')
+    told = failure(1, "workflow", "import", "other.json")
+    assert told == "This is not an exported run: it has no 'loom_run'."
+
+
+# --- schedules ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("shop")
+@pytest.mark.parametrize("when", [[], ["--every", "5m", "--cron", "0 3 * * *"]], ids=["never", "twice"])
+def test_a_schedule_without_a_time_is_told_the_options(when: list[str]) -> None:
+    told = failure(2, "schedule", "create", "nightly", "Double", *when)
+    assert told == "Say when, in one way: --every, --cron or --recurrence."
+
+
+@pytest.mark.usefixtures("shop")
+def test_what_a_schedule_gives_its_runs_is_shown_as_json() -> None:
+    good("db", "upgrade")
+    good("schedule", "create", "nightly", "Double", "--cron", "0 3 * * *", "--input", '{"number": true}')
+    shown = good("schedule", "show", "nightly")
+    assert 'recurrence: {"cron": "0 3 * * *"}\n' in shown
+    assert 'input: {"number": true}\n' in shown
+
+
 # --- lists, streams and pipes ---------------------------------------------------------------------------------------
 
 
@@ -126,6 +179,33 @@ def test_following_ends_quietly_with_ctrl_c(shop: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=20)
     assert (process.returncode, told) == (130, "")
+
+
+@pytest.mark.parametrize("command", [("serve", "--port", "0"), ("worker",)], ids=["serve", "worker"])
+def test_logs_for_programs_have_no_other_lines(shop: Path, command: tuple[str, ...]) -> None:
+    words = (*COMMAND, *command, "shop.py:Order", "--log-format", "json", "--store", "memory://")
+    with subprocess.Popen(words, cwd=shop, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        lines = [json.loads(line) for line in (first, *process.stderr)]
+    assert process.returncode == 0
+    assert lines[0]["message"].startswith(("Serving Order", "Working for Order"))
+    assert lines[-1]["message"] == "Stopped. Unfinished runs are in the store."
+    assert all(line["time"].endswith("Z") and line["level"] == "INFO" for line in lines)
+
+
+def test_a_signal_that_is_sent_twice_stops_a_server_in_order(shop: Path) -> None:
+    """As `timeout` does it."""
+    words = (*COMMAND, "serve", "shop.py:Order", "--port", "0", "--store", "memory://")
+    with subprocess.Popen(words, cwd=shop, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("Serving Order")
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr.readline().startswith("Stopping.")
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr.readline() == "Stopped. Unfinished runs are in the store.\n"
+    assert process.returncode == 0
 
 
 # --- help and the Tab key -------------------------------------------------------------------------------------------

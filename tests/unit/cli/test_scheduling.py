@@ -67,8 +67,8 @@ def test_parameters_and_variables_are_for_flows() -> None:
 
 def test_what_is_given_wrongly_is_said() -> None:
     create = ["schedule", "create", "s", "Double"]
-    assert "needs one of" in failure(2, *create)
-    assert "needs one of" in failure(2, *create, "--every", "5m", "--cron", "* * * * *")
+    assert "--every, --cron or --recurrence" in failure(2, *create)
+    assert "--every, --cron or --recurrence" in failure(2, *create, "--every", "5m", "--cron", "* * * * *")
     assert "the minute '77' must be 0 to 59" in failure(2, *create, "--cron", "77 * * * *")
     assert "no time zone 'Mars'" in failure(2, *create, "--cron", "* * * * *", "--time-zone", "Mars")
     assert "whole number of seconds" in failure(2, *create, "--every", "0.5s")

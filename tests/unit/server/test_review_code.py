@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from server_serving import Served
 
+from loom.server.cursors import read_cursor, write_cursor
 from loom.server.idempotency import ANSWERS, Kept
 from loom.store.errors import StoreUnavailable
 
@@ -72,6 +73,7 @@ async def lose_answer(served: Served) -> None:
     ("path", "body", "workflow"),
     [
         ("/v1/runs", START, "asks"),
+        ("/v1/runs", {"workflow": "says", "version": 1}, "says"),
         ("/v1/definitions/says/invoke", {}, "says"),
         ("/workflows/asks/run-nowait", {"start_event": {"topic": "tea"}}, "asks"),
     ],
@@ -91,10 +93,26 @@ async def test_a_run_that_was_begun_is_named_though_it_cannot_be_read(
 
 
 @pytest.mark.parametrize("served", ["memory"], indirect=True)
+async def test_of_several_runs_one_is_named_that_was_begun(served: Served, client: httpx2.AsyncClient) -> None:
+    trigger = {"type": "Request", "kind": "Http", "splitOn": "@triggerBody()"}
+    each = {"definition": {"triggers": {"manual": trigger}, "actions": RESPONDS["definition"]["actions"]}}
+    assert (await client.put("/v1/definitions/each", json=each)).status_code == 201
+
+    def is_first(group: list[Any]) -> bool:
+        return any(getattr(operation, "run_id", "").endswith("-0") for operation in group)
+
+    with failing(served.runtime.store, "apply", is_first):
+        answer = await client.post("/v1/definitions/each/invoke", json=[1, 2, 3])
+    begun = await runs_of(client, "each")
+    assert (answer.status_code, len(begun)) == (500, 2)
+    assert answer.headers["location"].removeprefix("/v1/runs/") in begun
+
+
+@pytest.mark.parametrize("served", ["memory"], indirect=True)
 async def test_a_fork_that_was_made_is_named(served: Served, client: httpx2.AsyncClient) -> None:
     await client.post("/v1/runs", json={**START, "run_id": "r"})
     await served.until_waiting("r")
-    with failing(served.runtime.store, "get", lambda run_id: run_id == "f"):
+    with failing(served.runtime.store, "get", after_start(served)):
         answer = await client.post("/v1/runs/r/fork", json={"tick": 0, "run_id": "f"})
     assert (answer.status_code, answer.headers["location"]) == (500, "/v1/runs/f")
     assert (await client.get("/v1/runs/f")).status_code == 200
@@ -156,7 +174,7 @@ async def test_a_claim_that_seemed_to_fail_is_in_nobodys_way(served: Served, cli
     with failing(served.runtime.store, "put_entry", lambda *_args: True, outcome_unknown=True):
         first = await client.post("/v1/runs", json=START, headers=KEY)
     again = await client.post("/v1/runs", json=START, headers=KEY)
-    assert [first.status_code, again.status_code] == [500, 201]
+    assert [first.status_code, again.status_code] == [503, 201]
 
 
 async def test_who_leaves_in_the_middle_is_in_nobodys_way(served: Served, client: httpx2.AsyncClient) -> None:
@@ -238,3 +256,25 @@ async def test_a_definition_that_was_changed_is_told_to_be(
     # The next one who needs it finds it as it is stored.
     started = await client.post("/v1/definitions/says/invoke", json={})
     assert started.status_code == (200 if method == "PUT" else 404), started.text
+
+
+async def test_a_cancellation_is_found_by_a_repetition(served: Served, client: httpx2.AsyncClient) -> None:
+    await client.post("/v1/runs", json={**START, "run_id": "r"})
+    await served.until_waiting("r")
+    first = await client.post("/handlers/r/cancel", headers=KEY)
+    await lose_answer(served)
+    again = await client.post("/handlers/r/cancel", headers=KEY)
+    assert [first.json(), again.json()] == [{"status": "cancelled"}] * 2
+    assert (await client.post("/handlers/r/cancel")).status_code == 404
+
+
+async def test_a_cursor_that_was_tampered_with_is_refused(client: httpx2.AsyncClient) -> None:
+    for number in range(2):
+        body = {"start_event": {"topic": "tea"}, "handler_id": f"h{number}"}
+        assert (await client.post("/workflows/asks/run-nowait", json=body)).status_code == 200
+    cursor = (await client.get("/handlers?limit=1")).json()["next_cursor"]
+    created_at, _, digest = read_cursor(cursor, tuple[float, str, str])
+    for odd in (write_cursor(created_at, "\0", digest), write_cursor(created_at, digest), "no cursor"):
+        answer = await client.get("/handlers", params={"limit": 1, "cursor": odd})
+        assert (answer.status_code, list(answer.json())) == (400, ["detail"])
+    assert len((await client.get("/handlers", params={"limit": 1, "cursor": cursor})).json()["handlers"]) == 1

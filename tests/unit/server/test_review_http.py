@@ -11,6 +11,7 @@ import httpx2
 import pytest
 from server_serving import Approval, Served, serving
 
+import loom
 from loom import Context, StartEvent, StopEvent, Workflow, step
 
 NOW = {"start_event": {"topic": "now"}}
@@ -75,6 +76,27 @@ async def test_nobody_takes_a_handlers_name_by_a_tag(client: httpx2.AsyncClient)
     assert (await client.get("/handlers/h")).json()["run_id"] == "h"
 
 
+# -- whose runs ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_schedule_is_not_stopped_by_way_of_its_run(served: Served) -> None:
+    lesser, admin = await served.key("read", "start", "event"), await served.key("admin")
+    async with served.client(admin) as operator, served.client(lesser) as client:
+        body = {"name": "daily", "workflow": "asks", "every": 86400, "input": {"topic": "now"}}
+        assert (await operator.post("/v1/schedules", json=body)).status_code == 201
+        told: dict[str, dict[str, Any]] = {
+            "cancel": {},
+            "pause": {},
+            "fork": {"tick": 0},
+            "events": {"type": "StopEvent"},
+        }
+        for what, given in told.items():
+            refused = await client.post(f"/v1/runs/schedule:daily/{what}", json=given)
+            assert (what, refused.status_code) == (what, 403)
+        assert (await client.get("/v1/runs/schedule:daily")).json()["status"] == "running"
+        assert (await operator.post("/v1/runs/schedule:daily/pause")).status_code == 202
+
+
 # -- the same request again -------------------------------------------------------------------------------------------
 
 
@@ -129,6 +151,30 @@ async def test_a_purge_takes_the_runs_of_a_running_run_along(served: Served, cli
     assert (await client.get("/v1/runs")).json()["items"] == []
 
 
+async def test_a_run_that_is_deleted_meanwhile_is_not_found(
+    served: Served, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, runtime = served.runtime.store, served.runtime
+    load, export = store.load, store.export
+
+    async def deleted_first(run_id: str) -> Any:
+        await runtime.purge(run_id)
+        return await load(run_id)
+
+    async def deleted_before(run_id: str) -> Any:
+        await runtime.purge(run_id)
+        return await export(run_id)
+
+    monkeypatch.setattr(store, "load", deleted_first)
+    monkeypatch.setattr(store, "export", deleted_before)
+    for method, path in (("GET", "state"), ("GET", "state?tick=0"), ("GET", "loops"), ("POST", "fork")):
+        assert (await run(client, "h")).json()["run_id"] == "h"
+        answer = await client.request(method, f"/v1/runs/h/{path}", json={"tick": 0} if method == "POST" else None)
+        assert (path, answer.status_code) == (path, 404)
+    for _ in range(2):
+        assert (await run(client, "h")).json()["run_id"] == "h"
+
+
 # -- what runs have in their data -------------------------------------------------------------------------------------
 
 
@@ -155,6 +201,41 @@ async def test_half_a_character_breaks_no_stream(odd: httpx2.AsyncClient, path: 
     answer = await odd.get(path, headers={"Accept": "application/x-ndjson"})
     [line] = answer.text.splitlines()
     assert json.loads(line)["value"]["result"] == {"half": "\ud800", "none": None, "end": "\u2028"}
+
+
+@pytest.mark.parametrize(
+    "extra", ["[" * 64 + "]" * 64, "NaN", '"\\ud800"', '{"a": 1, "a": 2}', "[" * 100_000], ids=lambda text: text[:8]
+)
+async def test_json_in_a_string_is_held_to_the_same(client: httpx2.AsyncClient, extra: str) -> None:
+    start = f'{{"topic": "now", "more": {extra}}}'
+    assert (await client.post("/workflows/asks/run", json={"start_event": start})).status_code == 400
+    await client.post("/v1/runs", json={"workflow": "flow", "run_id": "f"})
+    event = f'{{"type": "Go", "value": {extra}}}'
+    assert (await client.post("/events/f", json={"event": event})).status_code == 400
+    assert (await client.post("/events/f", json={"event": '{"type": "Go", "value": [1]}'})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "message"),
+    [
+        ("Failed", "WorkflowFailedEvent", "out of flour"),
+        ("Cancelled", "WorkflowCancelledEvent", None),
+        ("Succeeded", "StopEvent", None),
+    ],
+)
+async def test_the_stream_of_a_flow_tells_success_from_failure(
+    served: Served, client: httpx2.AsyncClient, status: str, kind: str, message: str | None
+) -> None:
+    inputs: dict[str, Any] = {"runStatus": status}
+    if status == "Failed":
+        inputs["runError"] = {"code": "E7", "message": message}
+    document = {"definition": {"actions": {"End": {"type": "Terminate", "inputs": inputs, "runAfter": {}}}}}
+    served.runtime.register(loom.load(document), name="ends")
+    assert (await client.post("/v1/runs?wait=10", json={"workflow": "ends", "run_id": "f"})).status_code == 201
+    answer = await client.get("/events/f?after_sequence=-1&sse=false")
+    [told] = [json.loads(line) for line in answer.text.splitlines()]
+    assert (told["type"], told["types"]) == (kind, None if kind == "StopEvent" else ["StopEvent"])
+    assert message is None or told["value"]["exception"]["exception_message"] == message
 
 
 # -- conditions and filters -------------------------------------------------------------------------------------------

@@ -208,3 +208,9 @@ async def test_a_server_that_stops_takes_no_starts_but_events(served: Served, cl
     assert (await client.get("/v1/health/live")).status_code == 200
     sent = await client.post("/v1/runs/w/events", json={"type": "Approval", "value": {"by": "x"}})
     assert sent.status_code == 200
+
+
+async def test_of_many_starts_of_one_run_one_makes_it(client: httpx2.AsyncClient) -> None:
+    body = {"workflow": "asks", "input": {"topic": "tea"}, "run_id": "same"}
+    answers = await asyncio.gather(*(client.post("/v1/runs", json=body) for _ in range(10)))
+    assert sorted(answer.status_code for answer in answers) == [*[200] * 9, 201]

@@ -189,13 +189,15 @@ async def test_a_start_that_was_under_way_is_stored_and_answered(runtime: Durabl
 
 
 async def test_what_takes_too_long_is_broken_off_without_an_answer(
-    runtime: DurableRuntime, caplog: pytest.LogCaptureFixture
+    runtime: DurableRuntime, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("loom.server.serving._LAST_WORDS_S", 0.05)
     async with httpx2.AsyncClient(timeout=10) as client:
         async with open_server(runtime, drain=0.05) as server:
             client.base_url = server.url
             await waiting(client, runtime, "order-1")
-            asking = asyncio.create_task(client.get("/v1/runs/order-1?wait=30"))
+            start = {"start_event": {"topic": "tea"}}  # it has no other answer than the end
+            asking = asyncio.create_task(client.post("/workflows/asks/run", json=start))
             while not server.server_state.tasks:  # noqa: ASYNC110 - the request must be there
                 await asyncio.sleep(0.005)
         with pytest.raises(httpx2.TransportError):
@@ -247,3 +249,14 @@ async def test_a_port_that_is_taken_after_it_was_bound(runtime: DurableRuntime) 
             async with serving(create_app(runtime), sockets):
                 pass
     sockets[0].close()
+
+
+@pytest.mark.usefixtures("protocol")
+async def test_who_asks_for_a_socket_does_not_fill_the_log(
+    runtime: DurableRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_server(runtime) as server:
+        asked = b"Connection: upgrade, close\r\nUpgrade: websocket\r\n\r\n"
+        answer = await answer_to(server, b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + asked)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert caplog.records == []

@@ -8,6 +8,8 @@ import weakref
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from typing_extensions import override
+
 from loom.runtime.durable.definitions_stored import DefinitionNotFound
 from loom.runtime.durable.elsewhere import CodeElsewhere
 from loom.runtime.durable.handle import RunHandle
@@ -52,6 +54,7 @@ class StartedRuns(ScheduledRuns):
         """Work for a workflow from now on."""
         raise NotImplementedError
 
+    @override
     def resident(self, run_id: str) -> Resident | None:
         """A run that is in memory here."""
         return self._residents.runs.get(run_id) if self._residents is not None else None
@@ -74,6 +77,29 @@ class StartedRuns(ScheduledRuns):
         The input of a flow is its trigger's body, any JSON value; only flows have parameters, variables and versions.
         `DefinitionNotFound` if the flow was deleted, or has no such version.
         """
+        begun, _ = await self.begin(
+            workflow,
+            inputs,
+            run_id=run_id,
+            tags=tags,
+            parameters=parameters,
+            variables=variables,
+            version=version,
+        )
+        return self._handler_for(begun, workflow, None)
+
+    async def begin(
+        self,
+        workflow: str,
+        inputs: Any = None,
+        *,
+        run_id: str | None = None,
+        tags: dict[str, str] | None = None,
+        parameters: dict[str, Any] | None = None,
+        variables: dict[str, Any] | None = None,
+        version: int | None = None,
+    ) -> tuple[str, bool]:
+        """The same for those who need no handler: the id of the run, and whether it is new."""
         await self.ready()
         check_name("The name of a workflow", workflow)
         check_name("A run_id", run_id if run_id is not None else "new")
@@ -83,12 +109,12 @@ class StartedRuns(ScheduledRuns):
             inputs = flow_start(workflow, code, inputs, parameters or {}, variables or {})
         spec = start_spec(code, self.convert_for(workflow), inputs)
         run_id = run_id or uuid.uuid4().hex
-        await self._start(workflow, run_id, spec, tags or {}, code)
-        if version is not None:
+        is_new = await self._start(workflow, run_id, spec, tags or {}, code)
+        if version is not None and not is_new:
             row = await self.row(run_id)
             if await self.definitions.number_of(workflow, row.document) != version:
                 raise RunExists(run_id, "with another version")
-        return self._handler_for(run_id, workflow, None)
+        return run_id, is_new
 
     async def _code_for(self, name: str, version: int | None, run_id: str | None) -> Registered | None:
         """The code that a run begins with. A start that is repeated finds its run, whatever became of the flow."""
@@ -128,7 +154,10 @@ class StartedRuns(ScheduledRuns):
                 head = RunHead("running", 0, 0, now, downtime=downtime)
                 digest, text = document if document is not None else (None, None)
                 row = RunRow(run_id, name, now, head, tags=tags, document=digest)
-                residents.begin(StoredRun(row, start, None, (), document=text), code)
+                try:
+                    residents.begin(StoredRun(row, start, None, (), document=text), code)
+                except Exception:  # noqa: BLE001 - whoever takes it up next gets it too, tells the log and parks the run
+                    residents.wake(run_id)
         finally:
             if here and residents is not None:
                 residents.arrived(run_id)
@@ -180,11 +209,8 @@ class StartedRuns(ScheduledRuns):
 
     async def fork(self, source_id: str, /, *, tick: int, run_id: str | None = None) -> WorkflowHandler:
         """A new run that goes on from a past tick of another one, as `history` counts them."""
-        await self.ready()
-        fork_id = run_id if run_id is not None else uuid.uuid4().hex
-        check_name("A run_id", fork_id)
-        row = await self._store_fork(source_id, tick, fork_id)
-        return self._handler_for(fork_id, row.workflow, None)
+        fork_id = await self.store_fork(source_id, tick=tick, run_id=run_id)
+        return self._handler_for(fork_id, (await self.row(fork_id)).workflow, None)
 
     # -- `workflow.run()` on this runtime -----------------------------------------------------------------------------
 

@@ -7,24 +7,24 @@ of loom.runtime.
 from __future__ import annotations
 
 import asyncio
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from loom.core.ticks import TickAddEvent, TickCancelRun, TickContinueRun, TickPauseRun, TickRetryRun
-from loom.effects.flow_convert import FLOW
 from loom.effects.kept import waiter_dict
 from loom.runtime.durable import looking
+from loom.runtime.durable.definitions_numbers import DefinitionNumbers
 from loom.runtime.durable.figures import Figures
 from loom.runtime.durable.info import RunInfo, info_of
 from loom.runtime.durable.names import can_be_kept, check_name
-from loom.runtime.durable.registered import anybody
 from loom.runtime.durable.settings import JOURNAL_KEYS
 from loom.runtime.durable.watching import Watchers
 from loom.steps.errors import WorkflowRuntimeError
-from loom.steps.events import Event
 from loom.store import codec
 from loom.store.chain import Links
+from loom.store.committer import Committer
 from loom.store.encrypted import check_readable
 from loom.store.errors import RunBusy, RunExists, RunFinished, RunNotFound, StoreError, WrongKeys
 from loom.store.marks import check_marks
@@ -34,12 +34,15 @@ from loom.store.records import RunQuery
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from loom.core.draft import FieldReader
+    from loom.core.records import EventRecord
     from loom.core.state import BrokerState
     from loom.core.ticks import WorkflowTick
     from loom.effects.stored import StoredBodies
     from loom.runtime.durable.info import HistoryEntry
     from loom.runtime.durable.registered import Registered
-    from loom.store.committer import Committer
+    from loom.runtime.durable.resident import Resident
+    from loom.steps.events import Event
     from loom.store.ports import Store
     from loom.store.records import RunRow, RunStatus
 
@@ -67,6 +70,8 @@ class StoredRuns:
         """How the journals of runs are chained."""
         self.measured = Figures()
         """What this process counts and measures."""
+        self.definitions = DefinitionNumbers(store, clock)
+        """The flows in the store."""
 
     async def ready(self) -> None:
         """Wait until calls can be made."""
@@ -86,14 +91,41 @@ class StoredRuns:
         except TimeoutError:
             pass  # look again
 
+    def resident(self, run_id: str) -> Resident | None:
+        """A run that is in memory here."""
+        del run_id
+        return None
+
+    # Most calls do without the classes of events, which take longer to import than all the rest: a command that only
+    # looks at a run, or tells it something, must start fast.
+
     def convert_for(self, workflow: str) -> StoredBodies:
         """How the events of a workflow's runs are stored."""
         code = self.codes.get(workflow)
-        return code.convert if code is not None else anybody()
+        if code is not None:
+            return code.convert
+        from loom.effects.flow_convert import AnyBodies
+
+        return AnyBodies()
 
     def convert_of(self, row: RunRow) -> StoredBodies:
         """How the events of a stored run are read: one with a document is a flow, whoever knows it by that name."""
-        return FLOW if row.document is not None else self.convert_for(row.workflow)
+        if row.document is None:
+            return self.convert_for(row.workflow)
+        from loom.effects.flow_convert import FLOW
+
+        return FLOW
+
+    def field_reader(self, row: RunRow) -> FieldReader:
+        """What reads a field of a run's events, for a waiter that requires something of it."""
+        converts: list[StoredBodies] = []
+
+        def read(record: EventRecord, name: str) -> Any:
+            if not converts:
+                converts.append(self.convert_of(row))
+            return converts[0].field(record, name)
+
+        return read
 
     # -- asking -------------------------------------------------------------------------------------------------------
 
@@ -155,7 +187,7 @@ class StoredRuns:
         """The run as data, after the tick of a number as `history` counts, or now."""
         await self.ready()
         row = await self.row(run_id)
-        return await looking.state_at(self.store, row, self.convert_of(row).field, tick)
+        return await looking.state_at(self.store, row, self.field_reader(row), tick)
 
     async def read_store(self, run_id: str) -> Any:
         """The state that the run's steps see as `ctx.store`: a copy, as of its last commit."""
@@ -180,6 +212,8 @@ class StoredRuns:
         event_id: str | None = None,
     ) -> bool:
         """Let an event reach a run. Returns once it is stored; False if its `event_id` was there, which is no error."""
+        from loom.steps.events import Event
+
         await self.ready()
         if not isinstance(event, Event):
             raise WorkflowRuntimeError(f"Only events can be sent into a run, not {type(event).__name__}.")
@@ -242,6 +276,18 @@ class StoredRuns:
             raise RunBusy(mail.run_id, what, posted.kept)
         return posted
 
+    # -- opening ------------------------------------------------------------------------------------------------------
+
+    async def _open_store(self) -> None:
+        """Open the store, and see whether this process may use it."""
+        await self.store.open()
+        try:
+            await self._learn_of_keys()
+        except BaseException:
+            await self.store.close()
+            raise
+        self.committer = Committer(self.store, watch=self.measured)
+
     # -- copying and deleting -----------------------------------------------------------------------------------------
 
     async def _learn_of_keys(self) -> None:
@@ -258,16 +304,21 @@ class StoredRuns:
         if self._wrong_keys is not None:
             raise WrongKeys(self._wrong_keys)
 
-    async def _store_fork(self, source_id: str, tick: int, run_id: str) -> RunRow:
+    async def store_fork(self, source_id: str, /, *, tick: int, run_id: str | None = None) -> str:
+        """Store a new run that goes on from a past tick of another one, and return its id."""
+        await self.ready()
+        run_id = run_id if run_id is not None else uuid.uuid4().hex
+        check_name("A run_id", run_id)
         self._check_keys()
         row = await self.row(source_id)
-        read_field = self.convert_of(row).field
         # Who has not joined does not know better than what the other run was told last.
         downtime = max(await self._downtime(), row.head.downtime)
-        stored = await looking.forked(self.store, row, read_field, tick, run_id, self.now(), downtime, self.links)
+        stored = await looking.forked(
+            self.store, row, self.field_reader(row), tick, run_id, self.now(), downtime, self.links
+        )
         if not await self.committer.submit(ImportRun(stored)):
             raise RunExists(run_id, "so it cannot be the name of a fork")
-        return row
+        return run_id
 
     async def _downtime(self) -> float:
         return 0.0
@@ -304,5 +355,6 @@ class StoredRuns:
         await self.ready()
         stored = looking.unpacked(data, self.now(), await self._downtime())
         if not await self.committer.submit(ImportRun(stored)):
-            raise RunExists(stored.row.run_id, "so the exported one cannot take its place")
+            why, advice = "so the exported one cannot take its place", "Delete that one first, or use another store"
+            raise RunExists(stored.row.run_id, why, advice)
         return stored.row.run_id

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from loom.runtime.durable.definitions_numbers import keep
 from loom.runtime.durable.definitions_stored import (
     DEFINITIONS,
     DefinitionNotFound,
@@ -18,7 +19,8 @@ from loom.runtime.durable.definitions_stored import (
     can_be_defined,
     read_definition,
 )
-from loom.runtime.durable.definitions_versions import DefinitionVersions, keep
+from loom.runtime.durable.definitions_versions import DefinitionVersions
+from loom.runtime.durable.names import OWN
 from loom.runtime.durable.registered import RegisteredFlow
 from loom.store.errors import StoreUnavailable
 
@@ -32,9 +34,6 @@ if TYPE_CHECKING:
     from loom.store.records import Entry
 
 _log = logging.getLogger("loom.durable")
-
-OWN = "loom."
-"""The names of workflows that the engine uses for itself begin so."""
 
 _PAGE = 100
 _POLLS = 3

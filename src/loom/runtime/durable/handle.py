@@ -14,8 +14,8 @@ from loom.core.records import EventRecord
 from loom.core.reports import CancelledReport, FailedReport, TimedOutReport
 from loom.core.state import BrokerState
 from loom.effects.convert import exception_of, published_event
-from loom.runtime.endings import is_internal, is_last
 from loom.runtime.logs import about
+from loom.runtime.stream_ends import is_internal, is_last
 from loom.steps.errors import ContextStateError, WorkflowCancelledByUser, WorkflowRuntimeError, WorkflowTimeoutError
 from loom.steps.events import StopEvent
 from loom.store import codec

@@ -22,7 +22,7 @@ from loom.runtime.durable.takeup import restored
 from loom.runtime.masking import shown_published
 from loom.runtime.planners import planner_for, program_in
 from loom.store import codec
-from loom.store.errors import StoreError
+from loom.store.errors import RunNotFound, StoreError
 from loom.store.records import RunRow, StoredRun, TimerRow
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ async def state_at(store: Store, row: RunRow, read_field: FieldReader, tick: int
         return BrokerState()  # nobody has taken it up yet
     _check_tick(row, last)
     stored = await store.load(row.run_id)
-    assert stored is not None
+    if stored is None:
+        raise RunNotFound(row.run_id)  # it was deleted meanwhile
     if stored.snapshot is not None and stored.snapshot.ticks <= last + 1:
         return restored(row.run_id, stored.snapshot, stored.chunks, planner_for(stored.document), read_field, last + 1)
     if row.first_tick > 0:
@@ -101,7 +102,8 @@ async def forked(
         own = replace(entry.tick, mail=0)
         ticks.append(replace(own, run_id=run_id) if isinstance(own, TickStartRun) else own)
     exported = await store.export(row.run_id)
-    assert exported is not None
+    if exported is None:
+        raise RunNotFound(row.run_id)  # it was deleted meanwhile
     planner = planner_for(exported.document)
     state, chunks = _written(ticks, BrokerState(), planner, read_field)
     lost: list[WorkflowTick] = [
@@ -149,7 +151,9 @@ def unpacked(data: bytes, now: float, downtime: float) -> StoredRun:
                 f"The run was exported in format {version}; this version reads up to {codec.FORMAT_VERSION}."
             )
         stored = msgspec.convert(entry["run"], StoredRun)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except KeyError as error:
+        raise StoreError(f"This is not an exported run: it has no {error}.") from error
+    except (ValueError, TypeError, AttributeError) as error:
         raise StoreError(f"This is not an exported run: {error}") from error
     return _with_downtime(stored, downtime + min(0.0, stored.row.head.downtime) - max(0.0, now - packed_at))
 

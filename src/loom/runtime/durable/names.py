@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+OWN = "loom."
+"""The names of workflows that the engine uses for itself begin so."""
+
 SCHEDULES = "loom.schedule"
 """The name that the runs of schedules are stored with."""
 

@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from typing_extensions import override
 
@@ -26,11 +26,10 @@ from loom.runtime.durable.services import services_for
 from loom.runtime.durable.settings import Settings
 from loom.steps.workflow import Workflow
 from loom.store.chain import Links
-from loom.store.committer import Committer
 from loom.store.errors import StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
     from types import TracebackType
 
     from loom.runtime.flow import Flow
@@ -59,6 +58,8 @@ class DurableRuntime(StartedRuns):
         self._member: Member | None = None
         self._scanner: Scanner | None = None
         self._working: asyncio.Task[None] | None = None
+        """The latest beginning, which waits for those before it."""
+        self._beginnings: set[asyncio.Task[None]] = set()
         self._in_the_way: str | None = None
         """Why joining again has failed so far: whoever calls is told, and does not wait until it succeeds."""
         self._triggered: set[str] = set()
@@ -81,15 +82,9 @@ class DurableRuntime(StartedRuns):
     # -- opening and closing ------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        await self.store.open()
-        try:
-            await self._learn_of_keys()
-        except BaseException:
-            await self.store.close()
-            raise
+        await self._open_store()
         if not self._has_clock:  # it is read several times for every tick: the loop is asked for its clock once
             self.now = getattr(asyncio.get_running_loop(), "wall_time", time.time)
-        self.committer = Committer(self.store, watch=self.measured)
         self._residents = self._scanner = self._working = self._in_the_way = None
         self._open = True
         if self.codes or self._settings.definitions:
@@ -106,9 +101,10 @@ class DurableRuntime(StartedRuns):
         if not self._open:
             return
         self._open = False
-        if self._working is not None:
-            self._working.cancel()
-            await asyncio.gather(self._working, return_exceptions=True)
+        beginnings = list(self._beginnings)
+        for each in beginnings:
+            each.cancel()
+        await asyncio.gather(*beginnings, return_exceptions=True)
         await self.definitions.close()
         if self._scanner is not None:
             await self._scanner.close()
@@ -167,10 +163,14 @@ class DurableRuntime(StartedRuns):
             self._begin_to_work(names)
 
     def _begin_to_work(self, names: Sequence[str] | None = None) -> None:
-        previous = self._working
-        self._working = asyncio.get_running_loop().create_task(self._work(previous, names))
+        self._begin(self._work(self._working, names))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._working = beginning = asyncio.get_running_loop().create_task(work)
+        self._beginnings.add(beginning)
+        beginning.add_done_callback(self._beginnings.discard)
         # Whoever makes the next call is told; if nobody does, the log says it.
-        self._working.add_done_callback(_log_failure)
+        beginning.add_done_callback(_log_failure)
 
     async def _work(self, previous: asyncio.Task[None] | None, names: Sequence[str] | None) -> None:
         if previous is not None:
@@ -200,8 +200,7 @@ class DurableRuntime(StartedRuns):
         self.measured.lease_losses += 1
         residents, scanner = self._residents, self._scanner
         self._residents = self._scanner = None
-        self._working = asyncio.get_running_loop().create_task(self._rejoin(residents, scanner))
-        self._working.add_done_callback(_log_failure)
+        self._begin(self._rejoin(residents, scanner))
 
     async def _rejoin(self, residents: Residents | None, scanner: Scanner | None) -> None:
         if scanner is not None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loom.runtime.durable.calls import StoredRuns
+    from loom.runtime.durable.registered import Registered
     from loom.runtime.durable.residents import Residents
     from loom.runtime.durable.settings import Settings
 
@@ -138,23 +139,33 @@ class Scanner:
         return True
 
     async def _claim(self) -> None:
-        """Take up what needs a worker, workflow by workflow. Without room one is tried, if others may leave for it."""
+        """Take up what needs a worker: of all workflows at once, but for those that limit their runs in memory."""
         self._has_more = False
-        for name, code in list(self._codes.items()):
-            while True:
-                wanted = min(_BATCH, self._residents.room_for(code) or int(self._residents.can_make_room))
-                if not wanted:
-                    self._has_more = True
-                    break
-                claim = ClaimRuns(self._residents.fence, (name,), self._clock(), wanted)
-                found = await self._claimed(claim)
-                for run_id in found:
-                    self._residents.wake(run_id)
-                if len(found) < wanted:
-                    break
-                if wanted < _BATCH:
-                    self._has_more = True
-                    break
+        codes = list(self._codes.items())
+        unlimited = [(name, code) for name, code in codes if code.workflow._num_concurrent_runs is None]
+        if unlimited:
+            await self._claim_of(tuple(name for name, _ in unlimited), unlimited[0][1])
+        for name, code in codes:
+            if code.workflow._num_concurrent_runs is not None:
+                await self._claim_of((name,), code)
+
+    async def _claim_of(self, names: tuple[str, ...], code: Registered) -> None:
+        """Take up runs for which there is as much room as for this code. Without any, one is tried, if others may
+        leave for it.
+        """
+        while True:
+            wanted = min(_BATCH, self._residents.room_for(code) or int(self._residents.can_make_room))
+            if not wanted:
+                self._has_more = True
+                return
+            found = await self._claimed(ClaimRuns(self._residents.fence, names, self._clock(), wanted))
+            for run_id in found:
+                self._residents.wake(run_id)
+            if len(found) < wanted:
+                return
+            if wanted < _BATCH:
+                self._has_more = True
+                return
 
     async def _claimed(self, claim: ClaimRuns) -> list[str]:
         found = await self._committer.submit(claim)

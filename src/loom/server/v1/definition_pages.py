@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from loom.runtime.durable.definitions import OWN
 from loom.runtime.durable.definitions_stored import DEFINITIONS, DefinitionUnreadable, can_be_defined, read_definition
+from loom.runtime.durable.names import OWN
 from loom.runtime.durable.registered import RegisteredFlow
-from loom.server.problems import invalid
+from loom.server.cursors import not_given, read_cursor, write_cursor
 from loom.server.v1.definition_views import flow_view, steps_view, version_view
 
 if TYPE_CHECKING:
@@ -34,7 +31,7 @@ async def definitions_page(call: Call, limit: int, cursor: str | None) -> Page[D
         items += [view for view in views if view is not None]
         after = max(found)
     more = len(items) > limit
-    return {"items": items[:limit], "next_cursor": _cursor(_BY_NAME, items[limit - 1]["name"]) if more else None}
+    return {"items": items[:limit], "next_cursor": write_cursor(_BY_NAME, items[limit - 1]["name"]) if more else None}
 
 
 async def _next(call: Call, after: str) -> dict[str, Entry | None]:
@@ -73,22 +70,14 @@ def versions_page(definition: stored.Definition | None, limit: int, cursor: str 
     found = [each for each in newest_first if not before or each.number < before]
     items = [version_view(each, definition.current if definition is not None else 0) for each in found[:limit]]
     more = len(found) > limit
-    return {"items": items, "next_cursor": _cursor(_BY_NUMBER, str(found[limit - 1].number)) if more else None}
-
-
-def _cursor(kind: str, key: str) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode([kind, key])).decode().rstrip("=")
+    return {"items": items, "next_cursor": write_cursor(_BY_NUMBER, str(found[limit - 1].number)) if more else None}
 
 
 def _key(cursor: str | None, kind: str) -> str:
     """The last key of the page before; empty for the first page."""
     if cursor is None:
         return ""
-    try:
-        data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        found, key = msgspec.json.decode(data, type=tuple[str, str])
-        if found != kind or not can_be_defined(key) or (kind == _BY_NUMBER and not (key.isascii() and key.isdecimal())):
-            raise ValueError(cursor)
-    except ValueError as error:
-        raise invalid("The cursor is not one that this server has given for this list.") from error
+    found, key = read_cursor(cursor, tuple[str, str])
+    if found != kind or not can_be_defined(key) or (kind == _BY_NUMBER and not (key.isascii() and key.isdecimal())):
+        raise not_given()
     return key

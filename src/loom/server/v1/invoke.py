@@ -24,6 +24,7 @@ from loom.server.stream_reading import StreamReader
 from loom.server.trigger_request import received
 from loom.server.v1.runs import check_open, run_answer
 from loom.server.views import run_view
+from loom.server.waiting import while_serving
 from loom.steps.errors import WorkflowRuntimeError
 from loom.store.errors import RunExists
 
@@ -61,7 +62,6 @@ async def invoke(call: Call) -> Response:
     if not bodies or (trigger is not None and trigger.split_on is not None):
         return await _split(call, name, start, bodies)
     [run_id] = await _started(call, name, [start], [call.nonce or uuid.uuid4().hex])
-    call.made = run_id
     answers = any(node.type == "response" for node in flow.program.nodes)
     return await _answer(call, run_id, (call.settings.max_wait if wait is None else wait) if answers else 0.0)
 
@@ -73,7 +73,6 @@ async def _split(call: Call, name: str, start: FlowStartEvent, bodies: list[Any]
     nonce = call.nonce or uuid.uuid4().hex
     starts = [start.model_copy(update={"body": body}) for body in bodies]
     run_ids = await _started(call, name, starts, [f"{nonce}-{index}" for index in range(len(starts))])
-    call.made = run_ids[0] if run_ids else None
     items = [await run_view(call.runtime, await call.runtime.row(run_id), whole=False) for run_id in run_ids]
     page: Page[Run] = {"items": items, "next_cursor": None}
     return JsonAnswer(page, 202)
@@ -136,14 +135,18 @@ async def _started(call: Call, name: str, starts: Sequence[FlowStartEvent], run_
 
     async def start(event: FlowStartEvent, run_id: str) -> None:
         try:
-            await call.runtime.start(name, event, run_id=run_id)
+            await call.runtime.begin(name, event, run_id=run_id)
         except RunExists:
             # A repetition after a crash may come with other headers: what was started first counts.
             if call.nonce is None or (await call.runtime.row(run_id)).workflow != name:
                 raise
+        call.made = call.made or run_id
 
     try:
-        await asyncio.gather(*map(start, starts, run_ids))
+        # All of them are waited for: what becomes of one that is under way shall be known when this is answered.
+        for failed in await asyncio.gather(*map(start, starts, run_ids), return_exceptions=True):
+            if failed is not None:
+                raise failed
     except (ValueError, TypeError, WorkflowRuntimeError) as error:
         raise invalid(str(error)) from error
     return run_ids
@@ -151,7 +154,7 @@ async def _started(call: Call, name: str, starts: Sequence[FlowStartEvent], run_
 
 async def _answer(call: Call, run_id: str, wait: float) -> Response:
     """What the flow answers; without an answer in time, or from a flow that has none, the run and its address."""
-    said = await _response(call, run_id, wait)
+    said = await while_serving(call, _response(call, run_id, wait)) if wait else None
     answer = response_of(said) if said is not None else None
     if answer is not None:
         answer.headers[ANSWERED_BY] = run_id

@@ -5,7 +5,6 @@ May import the server's frame and loom.store.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
 from datetime import datetime
@@ -15,6 +14,7 @@ import msgspec
 
 from loom.runtime.durable.names import can_be_kept
 from loom.server.answers import JsonAnswer
+from loom.server.cursors import read_cursor, write_cursor
 from loom.server.problems import invalid
 from loom.server.routing import Route, check_id
 from loom.server.views import run_view
@@ -46,7 +46,7 @@ async def list_runs(call: Call) -> Response:
     query = msgspec.structs.replace(query, after=_position(call.query("cursor"), mark), limit=limit + 1)
     rows = await call.runtime.store.find(query) if query.status != () and query.workflow != () else []
     items = [await call.seen(await run_view(call.runtime, row, whole=False)) for row in rows[:limit]]
-    cursor = _cursor(mark, rows[limit - 1].created_at, rows[limit - 1].run_id) if len(rows) > limit else None
+    cursor = write_cursor(mark, rows[limit - 1].created_at, rows[limit - 1].run_id) if len(rows) > limit else None
     page: Page[Run] = {"items": items, "next_cursor": cursor}
     return JsonAnswer(page)
 
@@ -137,18 +137,10 @@ def _mark(call: Call, query: RunQuery) -> str:
     return hashlib.sha256(msgspec.json.encode(bound, order="deterministic")).hexdigest()[:16]
 
 
-def _cursor(mark: str, created_at: float, run_id: str) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode([mark, created_at, run_id])).decode().rstrip("=")
-
-
 def _position(cursor: str | None, mark: str) -> tuple[float, str] | None:
     if cursor is None:
         return None
-    try:
-        data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        found, created_at, run_id = msgspec.json.decode(data, type=tuple[str, float, str])
-    except ValueError as error:
-        raise invalid("The cursor is not one that this server has given.") from error
+    found, created_at, run_id = read_cursor(cursor, tuple[str, float, str])
     if found != mark or not can_be_kept(run_id):
         raise invalid("The cursor belongs to a list with other filters or another order.")
     return created_at, run_id

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from loom.runtime.durable.definitions import OWN
-from loom.runtime.durable.names import check_tags
+from loom.runtime.durable.names import OWN, check_tags
 from loom.runtime.flow import Flow
 from loom.server.answers import JsonAnswer
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routing import Route, check_id, pointer
 from loom.server.served import served_code
 from loom.server.views import etag, is_known, run_view, wait_for_end
+from loom.server.waiting import while_serving
 from loom.steps.errors import WorkflowRuntimeError
 from loom.store.errors import RunExists, RunFinished, RunNotFound, StoreError, StoreUnavailable
 
@@ -58,15 +58,23 @@ async def start(call: Call) -> Response:
     if version is not None and (not isinstance(version, int) or isinstance(version, bool) or version < 1):
         raise invalid("The field 'version' must be a number from 1 on.", "/version")
     run_id = check_id("run_id", body["run_id"]) if body.get("run_id") is not None else call.nonce
-    existed = run_id is not None and await call.runtime.store.get(run_id) is not None
-    run_id = call.made = await _started(call, workflow, run_id, body)
-    return await run_answer(call, await wait_for_end(call.runtime, run_id, wait), 200 if existed else 201)
+    run_id, is_new = await _started(call, workflow, run_id, body)
+    call.made = run_id
+    row = await (_at_its_end(call, run_id, wait) if wait else call.runtime.row(run_id))
+    return await run_answer(call, row, 201 if is_new else 200)
 
 
-async def _started(call: Call, workflow: str, run_id: str | None, body: dict[str, Any]) -> str:
+async def _at_its_end(call: Call, run_id: str, wait: float) -> RunRow:
+    """A run at its end, or as it is after so long, or when the server stops."""
+    row = await while_serving(call, wait_for_end(call.runtime, run_id, wait))
+    return row if row is not None else await call.runtime.row(run_id)
+
+
+async def _started(call: Call, workflow: str, run_id: str | None, body: dict[str, Any]) -> tuple[str, bool]:
+    """The id of a run, and whether it is new."""
     _check_objects(call, workflow, body)
     try:
-        handler = await call.runtime.start(
+        return await call.runtime.begin(
             workflow,
             body.get("input"),
             run_id=run_id,
@@ -81,7 +89,6 @@ async def _started(call: Call, workflow: str, run_id: str | None, body: dict[str
         if isinstance(found, ValidationError):
             raise refused("The input is not what the workflow takes.", found) from error
         raise invalid(str(error), "/input") from error
-    return handler.run_id
 
 
 def _check_objects(call: Call, workflow: str, body: dict[str, Any]) -> None:
@@ -115,7 +122,7 @@ async def get(call: Call) -> Response:
     wait = call.seconds("wait", call.settings.max_wait) or 0.0
     row = await call.row()
     if wait and row.head.status == "running":
-        row = await wait_for_end(call.runtime, row.run_id, wait)
+        row = await _at_its_end(call, row.run_id, wait)
     if is_known(call.request.headers, etag(row)):
         return Response(status_code=304, headers={"ETag": etag(row)})
     return await run_answer(call, row)
@@ -199,7 +206,7 @@ async def fork(call: Call) -> Response:
 
 async def _forked(call: Call, row: RunRow, tick: int, run_id: str | None) -> str:
     try:
-        return (await call.runtime.fork(row.run_id, tick=tick, run_id=run_id)).run_id
+        return await call.runtime.store_fork(row.run_id, tick=tick, run_id=run_id)
     except ValueError as error:
         raise invalid(str(error), "/tick") from error
     except RunExists as error:

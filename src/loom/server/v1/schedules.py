@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from pydantic import ValidationError
 from starlette.responses import Response
 
@@ -17,6 +15,7 @@ from loom.runtime.flow import Flow
 from loom.runtime.masking import Masking
 from loom.runtime.plain import iso
 from loom.server.answers import JsonAnswer
+from loom.server.cursors import read_cursor, write_cursor
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routing import Route, check_id, pointer
 from loom.server.served import served_code
@@ -42,10 +41,11 @@ _WORDS = {str: "a string", dict: "an object", bool: "true or false", (int, float
 async def list_schedules(call: Call) -> Response:
     """`GET /v1/schedules`, by their names."""
     call.check_query("limit", "cursor")
-    limit, after = call.page_size(), _name_behind(call.query("cursor"))
+    limit, given = call.page_size(), call.query("cursor")
+    after = read_cursor(given, tuple[str])[0] if given is not None else None
     found = [each for each in await call.runtime.schedules() if call.principal.sees(each.workflow)]
     rest = [each for each in found if after is None or each.name > after]
-    cursor = _cursor(rest[limit - 1].name) if len(rest) > limit else None
+    cursor = write_cursor(rest[limit - 1].name) if len(rest) > limit else None
     page: Page[Schedule] = {"items": [_shown(call, each) for each in rest[:limit]], "next_cursor": cursor}
     return JsonAnswer(page)
 
@@ -172,20 +172,6 @@ def _masked(call: Call, schedule: ScheduleInfo) -> FlowStart:
 
 def _moment(moment: datetime | None) -> str | None:
     return iso(moment.timestamp()) if moment is not None else None
-
-
-def _cursor(name: str) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode([name])).decode().rstrip("=")
-
-
-def _name_behind(cursor: str | None) -> str | None:
-    if cursor is None:
-        return None
-    try:
-        data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        return msgspec.json.decode(data, type=tuple[str])[0]
-    except ValueError as error:
-        raise invalid("The cursor is not one that this server has given.") from error
 
 
 ROUTES = (

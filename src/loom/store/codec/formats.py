@@ -6,6 +6,7 @@ May import msgspec and loom.store.errors.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -30,13 +31,15 @@ _any_decoder = msgspec.json.Decoder(list[Any])
 class Format(Generic[T]):
     """One kind of payload. The struct is an array that begins with the version."""
 
-    __slots__ = ("_current", "_decoder", "_struct", "kind")
-
     def __init__(self, kind: str, struct: type[T]) -> None:
         self.kind = kind
         self._struct = struct
-        self._decoder = msgspec.json.Decoder(struct, dec_hook=decode_unknown)
         self._current = b"[%d," % FORMAT_VERSION
+
+    @cached_property
+    def _decoder(self) -> msgspec.json.Decoder[T]:
+        """Made when the first payload is read: that takes milliseconds, and many a command reads none."""
+        return msgspec.json.Decoder(self._struct, dec_hook=decode_unknown)
 
     def read(self, run_id: str, data: bytes, place: Callable[[str], str]) -> T:
         """The payload; `place` tells from the words of an error what of the run could not be read."""

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 import loom
 from loom import Context, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
 from loom.store.memory import MemoryDatabase, MemoryStore
+from loom.store.operations import ClaimRuns
 from loom.testing import run_virtual
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from loom.store.operations import Operation, Result
 
 
 class Word(HumanResponseEvent):
@@ -134,3 +137,31 @@ async def _retention() -> None:
 
 def test_ended_runs_are_deleted_when_they_are_old() -> None:
     run_virtual(_retention())
+
+
+class Counting(MemoryStore):
+    """A store that counts how often runs are looked for that need somebody."""
+
+    claims = 0
+
+    async def apply(self, group: Sequence[Operation]) -> list[Result]:
+        self.claims += sum(isinstance(operation, ClaimRuns) for operation in group)
+        return await super().apply(group)
+
+
+async def _many_workflows() -> tuple[object, int]:
+    store = Counting()
+    async with loom.connect(store, poll_interval=1.0) as runtime:
+        for number in range(100):
+            runtime.register(Sleeper(timeout=None), name=f"sleeper-{number}")
+        await runtime.ready()
+        result = await (await runtime.start("sleeper-7", {"seconds": 3.0}))
+        await asyncio.sleep(2)
+        store.claims = 0
+        await asyncio.sleep(10)
+        return result, store.claims
+
+
+def test_a_look_costs_the_same_however_many_workflows_there_are() -> None:
+    _, claims = run_virtual(_many_workflows())
+    assert claims <= 11

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import pytest
 from durable_looking import until
 
 import loom
@@ -150,3 +151,24 @@ async def _started_twice_at_once() -> None:
 
 def test_the_same_start_many_times_at_once_is_one_run() -> None:
     run_virtual(_started_twice_at_once())
+
+
+async def _started_though_it_cannot_be_set_in_motion(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_args: object) -> None:
+        raise RuntimeError("an error of the engine")
+
+    async with loom.connect(MemoryStore(), poll_interval=RARELY) as runtime:
+        runtime.register(Double(), name="double")
+        await runtime.ready()
+        with monkeypatch.context() as patched:
+            patched.setattr("loom.runtime.durable.residents.taken_up", broken)
+            handler = await runtime.start("double", {"number": 4}, run_id="a")
+            parked = await until(runtime, "a", lambda info: info.parked is not None)
+            assert "an error of the engine" in (parked.parked or "")
+        await runtime.resume("a")
+        assert await handler == 8
+
+
+def test_a_run_that_is_stored_is_started_though_it_cannot_be_set_in_motion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is parked, as any run that cannot be taken up, and whoever began it is told the truth: it is there."""
+    run_virtual(_started_though_it_cannot_be_set_in_motion(monkeypatch))

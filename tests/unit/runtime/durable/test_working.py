@@ -223,3 +223,12 @@ async def _call_while_joining_again() -> object:
 def test_who_calls_while_the_store_is_down_is_told_so() -> None:
     """And does not wait for as long as that takes."""
     assert run_virtual(_call_while_joining_again()) == "back"
+
+
+async def test_nothing_is_left_of_a_runtime_that_was_closed_while_it_began(tmp_path: Path) -> None:
+    before = asyncio.all_tasks()
+    async with loom.connect(f"sqlite:///{tmp_path}/runs.db") as runtime:
+        for name in ("one", "two", "three"):
+            runtime.register(Quick(), name=name)
+        await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before

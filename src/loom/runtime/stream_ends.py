@@ -1,0 +1,35 @@
+"""What ends a run's stream, and what on it is not for everybody. May import loom.core and loom.flows.calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loom.core.records import STOP_EVENT, EventRecord
+from loom.core.reports import CancelledReport, FailedReport, TimedOutReport
+from loom.flows.calls import FlowEnd
+
+if TYPE_CHECKING:
+    from loom.core.reports import Published
+
+_INTERNAL = "workflows.events.InternalDispatchEvent"
+
+
+def is_internal(published: Published) -> bool:
+    """Whether something on the stream is only for those who ask for internal events."""
+    if isinstance(published, EventRecord):
+        return _INTERNAL in published.kind.bases
+    return not is_ending(published)
+
+
+def is_ending(published: Published) -> bool:
+    """Whether the stream ends with this."""
+    if isinstance(published, EventRecord):
+        return published.kind.is_a(STOP_EVENT)
+    return isinstance(published, TimedOutReport | CancelledReport | FailedReport)
+
+
+def is_last(published: Published) -> bool:
+    """Whether nothing can come behind it on the stream. Behind a failure something can: the run may be retried."""
+    if isinstance(published, EventRecord) and isinstance(published.body, FlowEnd):
+        return published.body.status in ("Succeeded", "Cancelled")
+    return is_ending(published) and not isinstance(published, FailedReport | TimedOutReport)
