@@ -127,7 +127,9 @@ def _watch(source: Source, look: Look, *, as_json: bool, targets: Sequence[str] 
 @click.command()
 @run_id_argument
 @click.option("--after", type=click.IntRange(min=-1), default=-1, help="Begin behind this cursor.")
-@click.option("--all", "internal", is_flag=True, help="Also what the engine reports about steps.")
+@click.option(
+    "--all", "internal", is_flag=True, help="Also what the engine reports: steps, actions, iterations of loops."
+)
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run ends; JSON is then one object per line.")
 @source_options
 @json_option

@@ -12,7 +12,7 @@ from loom.cli.session import client, starter
 from loom.cli.store_rows import found_rows
 from loom.flows.calls import MASK
 from loom.runtime.plain import iso
-from loom.runtime.stream_ends import is_ending, is_internal
+from loom.runtime.stream_ends import is_ending, is_for_few
 from loom.runtime.stream_shown import entry, plainly_shown
 from loom.runtime.views import masking_for, run_view, state_view, tick_view
 from loom.store import codec
@@ -80,7 +80,7 @@ class StoreRuns:
         """See `Runs`."""
         row = await self._runtime.row(run_id)
         async for cursor, at, published in self._stream(run_id, after + 1, follow):
-            if internal or not is_internal(published):
+            if internal or not is_for_few(published):
                 # As a reader over HTTP gets it, for JSON has no form for some numbers.
                 yield json.loads(self._line(published, row, cursor, at), parse_constant=lambda _name: None)
 

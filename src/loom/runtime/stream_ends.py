@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from loom.core.records import STOP_EVENT, EventRecord
 from loom.core.reports import CancelledReport, FailedReport, TimedOutReport
-from loom.flows.calls import FlowEnd
+from loom.flows.calls import FlowEnd, LoopIteration
 
 if TYPE_CHECKING:
     from loom.core.reports import Published
@@ -19,6 +19,15 @@ def is_internal(published: Published) -> bool:
     if isinstance(published, EventRecord):
         return _INTERNAL in published.kind.bases
     return not is_ending(published)
+
+
+def is_for_few(published: Published) -> bool:
+    """The same on streams that leave the process, where the iterations of loops are internal too: they are many, and
+    how far a loop is can be asked.
+    """
+    if isinstance(published, EventRecord) and isinstance(published.body, LoopIteration):
+        return True
+    return is_internal(published)
 
 
 def is_ending(published: Published) -> bool:

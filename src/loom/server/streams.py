@@ -16,7 +16,7 @@ from typing_extensions import override
 from loom.core.records import EventRecord, Failure
 from loom.core.reports import CancelledReport, FailedReport
 from loom.flows.calls import FlowEnd
-from loom.runtime.stream_ends import is_internal
+from loom.runtime.stream_ends import is_for_few
 from loom.runtime.stream_entries import entry as own_entry
 from loom.runtime.stream_entries import envelope, one_line, own_fields, shown
 from loom.server.compat_events import fields_of
@@ -55,7 +55,7 @@ class _EventForm(ABC):
 
     def entry(self, entry: Entry) -> bytes:
         """See `Form`."""
-        if not self._internal and is_internal(entry.published):
+        if not self._internal and is_for_few(entry.published):
             return b""
         data = self._data(entry, shown(entry.published, self._convert, self._fields))
         if not data:

@@ -195,7 +195,9 @@ def _condition(call: Call) -> Callable[[Definition | None], None]:
     def check(definition: Definition | None) -> None:
         etag = etag_of(definition.latest) if definition is not None and definition.deleted_at is None else None
         if wanted is not None and not _matches(wanted, etag):
-            there = f"version {definition.current} with {etag}" if definition is not None and etag is not None else "none"
+            there = (
+                f"version {definition.current} with {etag}" if definition is not None and etag is not None else "none"
+            )
             raise ApiProblem("version-mismatch", f"If-Match asks for another definition than is stored: {there}.")
         if unwanted is not None and _matches(unwanted, etag):
             raise ApiProblem("version-mismatch", "If-None-Match refuses the definition that is stored.")
