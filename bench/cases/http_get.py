@@ -75,7 +75,7 @@ def loom(size: int) -> Figures:
 
 
 CASE = Case(
-    name="http_get",
+    name="http-get",
     title="GET over HTTP with 100,000 runs stored, SQLite",
     order=82,
     size=100_000,

@@ -38,14 +38,14 @@ def _measured(peer: str) -> Callable[[int], Figures]:
 
 
 CASE = Case(
-    name="http_runs",
+    name="http-runs",
     title="3-step runs over HTTP, start to result, 50 clients, SQLite",
     order=80,
     size=3000,
     sizes={"llama-server": 200},
     metrics=(
         Metric("rate", "runs/s", more_is_better=True),
-        Metric("each", "ms of the server per run"),
+        Metric("each", "ms of all clients per run"),
         Metric("p50", "ms until the answer, p50"),
     ),
     peers={"loom": _measured("loom"), "llama-server": _measured("llama-server")},

@@ -37,6 +37,9 @@ async def last_published(runtime: StoredRuns, row: RunRow) -> Published | None:
     head = row.head
     if head.status == "running" or not head.events:
         return None
+    recent = runtime.recent.find(row)
+    if recent is not None:
+        return recent
     chunks = await runtime.store.stream(row.run_id, head.events - 1, 1)
     return codec.decode_published(row.run_id, chunks[-1])[-1] if chunks else None
 

@@ -9,13 +9,12 @@ import json
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from loom.core.records import EventRecord
-from loom.runtime.details import shown_waiter
+from loom.runtime.details import last_published, shown_waiter
 from loom.runtime.durable.info import moment
 from loom.runtime.durable.names import HANDLER_AGAIN, can_be_kept
 from loom.server.compat_events import envelope, result_value
 from loom.server.views import HANDLER, wait_for_end
 from loom.steps.events import StopEvent
-from loom.store import codec
 from loom.store.errors import CorruptRecord
 from loom.store.records import RunQuery
 
@@ -72,8 +71,7 @@ async def result_of(runtime: DurableRuntime, row: RunRow) -> Result:
     if row.head.status != "completed":
         return _NONE
     try:
-        chunks = await runtime.store.stream(row.run_id, max(0, row.head.events - 1), 1)
-        published = codec.decode_published(row.run_id, chunks[0])[-1] if chunks else None
+        published = await last_published(runtime, row)
         if not isinstance(published, EventRecord):
             return Result(unreadable=True)
         event = runtime.convert_of(row).event(published)

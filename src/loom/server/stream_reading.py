@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from loom.core.reports import Published
     from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.watching import News
     from loom.store.records import Chunk, RunRow
 
 _FIRST_CHUNKS = 4
@@ -78,7 +79,7 @@ class StreamReader:
             runtime.watchers.forget(run_id, news)
         return chunks
 
-    async def _wait(self, news: asyncio.Future[None], patience: float) -> None:
+    async def _wait(self, news: News, patience: float) -> None:
         try:
             async with asyncio.timeout(patience):
                 await self._runtime.news(news, self._waits)

@@ -40,18 +40,14 @@ async def wait_for_end(runtime: DurableRuntime, run_id: str, seconds: float) -> 
             while seconds:
                 news = runtime.endings.subscribe(run_id)
                 try:
-                    if not _goes_on_here(runtime, run_id):
+                    if runtime.resident(run_id) is None:  # else no end of it can be stored that will not be told here
                         row = await runtime.row(run_id)
                         if row.head.status != "running":
                             return row
                     await runtime.news(news, waits)
+                    if news.done() and (ended := news.result()) is not None:
+                        return ended
                     waits += 1
                 finally:
                     runtime.endings.forget(run_id, news)
     return await runtime.row(run_id)
-
-
-def _goes_on_here(runtime: DurableRuntime, run_id: str) -> bool:
-    """Whether the run is in memory and has not ended there, so that no end of it can be stored yet."""
-    resident = runtime.resident(run_id)
-    return resident is not None and resident.state.is_running

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from loom.runtime.tracing import Tracing
     from loom.store.chain import Links
     from loom.store.operations import Operation, Result
-    from loom.store.records import RunRow
+    from loom.store.records import RunHead, RunRow
 
 SNAPSHOT_TICKS, SNAPSHOT_BYTES = 500, 1 << 20
 """No snapshot for a tail that is shorter and smaller: replaying it costs milliseconds. A tick of a flow may do much."""
@@ -121,6 +121,11 @@ class DurableDecorator(RunAdapterDecorator):
         self._tail_ticks = row.head.ticks - self._covered
         self._excess: str | None = None
         """Why the run may not go on: it is too large."""
+        self.ending: RunHead | None = None
+        """The head that the run's end was stored with."""
+        self.has_pruned = False
+        self.last: Published | None = None
+        """The last thing on the run's stream that was written here."""
         self._dropped = core.look.dropped
         """How many ticks had come too late when that was last counted."""
 
@@ -143,6 +148,8 @@ class DurableDecorator(RunAdapterDecorator):
         self._link = operation.head.link or self._link
         if operation.chunk is not None:
             self._events += operation.chunk.events
+        if operation.head.status != "running":
+            self.ending = operation.head
         self._keeper.committed(self._row.run_id)
         if self._excess is not None and operation.head.status == "running":
             raise Outgrown(self._excess)
@@ -159,6 +166,8 @@ class DurableDecorator(RunAdapterDecorator):
             published = [shown_published(self._program, event) for event in published]
             if (excess := keeper.limits.excess_values(*published)) is not None:
                 raise Outgrown(excess)
+        if published:
+            self.last = published[-1]
         others = [command for command in batch.commands if type(command) in _STORED]
         chunk, link = None, self._link
         if ticks or published:
@@ -172,6 +181,8 @@ class DurableDecorator(RunAdapterDecorator):
         timers_set, timers_gone = self._timers(ticks, others)
         covered = self._covered
         snapshot = self._snapshot(len(ticks), len(chunk.data) if chunk is not None else 0)
+        prune = covered if snapshot is not None and (keeper.prune or self._row.workflow in _PRUNED) else 0
+        self.has_pruned = self.has_pruned or prune > 0
         return CommitRun(
             self._row.run_id,
             keeper.fence,
@@ -183,7 +194,7 @@ class DurableDecorator(RunAdapterDecorator):
             mail_taken=tuple([tick.mail for tick in ticks if tick.mail]),
             snapshot=snapshot,
             sent=tuple(sent),
-            prune=covered if snapshot is not None and (keeper.prune or self._row.workflow in _PRUNED) else 0,
+            prune=prune,
             document=self.document,
         )
 

@@ -20,7 +20,7 @@ from loom.runtime.durable.figures import Figures
 from loom.runtime.durable.info import RunInfo, info_of
 from loom.runtime.durable.names import can_be_kept, check_name
 from loom.runtime.durable.settings import JOURNAL_KEYS
-from loom.runtime.durable.watching import Watchers
+from loom.runtime.durable.watching import RecentEnds, Watchers
 from loom.steps.errors import WorkflowRuntimeError
 from loom.store import codec
 from loom.store.chain import Links
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from loom.runtime.durable.info import HistoryEntry
     from loom.runtime.durable.registered import Registered
     from loom.runtime.durable.resident import Resident
+    from loom.runtime.durable.watching import News
     from loom.steps.events import Event
     from loom.store.ports import Store
     from loom.store.records import RunRow, RunStatus
@@ -61,6 +62,7 @@ class StoredRuns:
         """Who wants to know of every commit of a run."""
         self.endings = Watchers()
         """Who waits for ends only: a run may commit a thousand times before."""
+        self.recent = RecentEnds()
         self.committer: Committer
         """Made when the store is opened."""
         self.codes: dict[str, Registered] = {}
@@ -83,7 +85,7 @@ class StoredRuns:
             raise RunNotFound(run_id)
         return row
 
-    async def news(self, future: asyncio.Future[None], waits: int = 0) -> None:
+    async def news(self, future: News, waits: int = 0) -> None:
         """Wait for news of a run. What other processes do is seen by looking again, less often the longer it takes."""
         try:
             async with asyncio.timeout(min(_POLL_S * 2 ** min(waits, 10), _MAX_POLL_S)):
@@ -230,7 +232,7 @@ class StoredRuns:
         mail = PostMail(
             run_id, codec.encode_tick(tick), at, event_id=event_id, limit=None if taken else _KEEP_UNCLAIMED
         )
-        return (await self._post(mail, record.kind.label)).outcome == "posted"
+        return (await self._post(mail, record.kind.label, row=row)).outcome == "posted"
 
     async def cancel(self, run_id: str, *, reason: str = "") -> None:
         """Ask a run to stop. Returns once that is stored; a cancelled run stays cancelled."""
@@ -262,11 +264,16 @@ class StoredRuns:
     async def _tell(self, run_id: str, tick: WorkflowTick, too_late: str) -> None:
         await self._post(PostMail(run_id, codec.encode_tick(tick), tick.at), "", too_late)
 
-    async def _post(self, mail: PostMail, what: str, too_late: str = "it takes no event any more") -> Posted:
+    async def _post(
+        self, mail: PostMail, what: str, too_late: str = "it takes no event any more", row: RunRow | None = None
+    ) -> Posted:
         await self.ready()
         if not can_be_kept(mail.run_id):
             raise RunNotFound(mail.run_id)
-        posted = await self.committer.submit(mail)
+        answer = self.committer.submit(mail)
+        if row is not None:
+            self._summon(row)
+        posted = await answer
         assert isinstance(posted, Posted)
         if posted.outcome == "no_run":
             raise RunNotFound(mail.run_id)
@@ -275,6 +282,9 @@ class StoredRuns:
         if posted.outcome == "full":
             raise RunBusy(mail.run_id, what, posted.kept)
         return posted
+
+    def _summon(self, row: RunRow) -> None:
+        """A run gets mail in the next transaction: who works on runs may take it up with the same."""
 
     # -- opening ------------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
 from typing_extensions import override
 
 from loom.core.commands import CommandHalt
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loom.core.commands import TerminalCommand
+    from loom.core.reports import Published
     from loom.core.state import BrokerState
     from loom.core.ticks import WorkflowTick
     from loom.runtime.durable.adapter import Keeper
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 class Resident(LiveRun):
     """A run that this process owns. Its handlers do not hold it: they read the store."""
 
-    __slots__ = ("_trace", "code", "last_mail", "names", "parked", "releasing", "row")
+    __slots__ = ("_durable", "_trace", "code", "end_told", "last_mail", "names", "parked", "releasing", "row")
 
     def __init__(
         self,
@@ -58,6 +60,7 @@ class Resident(LiveRun):
         if row.document is None:
             outer.document = code.document
         super().__init__(code.workflow, row.run_id, core, inner, outer, code.bindings, guard, on_end)
+        self._durable = outer
         self.code = code
         self.convert = code.convert
         self._seen = True  # whoever asks for its end reads the store
@@ -67,6 +70,8 @@ class Resident(LiveRun):
         self.parked: str | None = None
         """Why it stopped, if the code at hand cannot go on with it."""
         self.releasing = False
+        self.end_told = False
+        """The store has told of its end, which its own commit was."""
         self.names: dict[str, Registered] = {}
         self._trace: RunTrace | None = None
         if keeper.tracing is not None:
@@ -99,6 +104,21 @@ class Resident(LiveRun):
         adapter = self._adapter
         # While nobody waits for news, a commit is under way.
         return self._core.is_blocked and adapter.waiter is not None and not (self._lane or adapter.undelivered)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has come to its end, though that may not be stored yet."""
+        return self._core.is_over
+
+    def ended_as(self) -> tuple[RunRow, Published | None] | None:
+        """Its row as its end has left it in the store, and the last thing on its stream; None if it has not ended.
+
+        Nor if its past was pruned meanwhile, which the row would have to say.
+        """
+        head = self._durable.ending
+        if head is None or self._durable.has_pruned:
+            return None
+        return replace(self.row, head=head, owner=None, ended_at=head.updated_at), self._durable.last
 
     def clock_changed(self) -> None:
         """The clock was set, or the machine slept."""

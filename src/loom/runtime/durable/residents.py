@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from loom.runtime.durable.adapter import Fenced
 from loom.runtime.durable.background import Background
+from loom.runtime.durable.held_back import HeldBack
 from loom.runtime.durable.resident import Resident
+from loom.runtime.durable.resting import Resting
 from loom.runtime.durable.takeup import parked_again, taken_up
 from loom.runtime.guard import Guard
 from loom.runtime.logs import about
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from loom.runtime.live import LiveRun
     from loom.steps.events import StopEvent
     from loom.store.operations import Operation, Result
-    from loom.store.records import Member, StoredRun
+    from loom.store.records import Member, RunRow, StoredRun
 
 _log = logging.getLogger("loom.durable")
 
@@ -55,11 +57,11 @@ class Residents:
         self.committed: Callable[[str], None] = stored.watchers.wake
         self.figures, self.links = stored.measured, stored.links
         self.tracing = find_tracing() if settings.tracing else None
-        self._endings = stored.endings
+        self._endings, self._recent = stored.endings, stored.recent
         self._store = stored.store
         self._codes = stored.codes
         self._clock = stored.now
-        self._idle_timeout = settings.idle_timeout
+        self._releases = settings.idle_timeout is not None or settings.max_in_memory is not None
         self._limit = settings.max_in_memory
         self._on_end = on_end
         self._on_release = on_release
@@ -71,11 +73,7 @@ class Residents:
         """Runs that this process owns but had to drop, because the store failed them."""
         self.complained_of: set[str] = set()
         """Those of them that the log has told of, until a look at the store finds none."""
-        self._resting: dict[str, float] = {}
-        """Runs that could be released, by the loop's time since when; oldest first."""
-        self._alarm: asyncio.TimerHandle | None = None
-        self._held_back: dict[Registered, dict[str, None]] = {}
-        """Runs that wait for room, in order, by their code."""
+        self._held_back = HeldBack()
         self._coming: dict[str, asyncio.Task[None] | None] = {}
         """Runs that are being taken up, or started by whoever began them here."""
         self._promised: dict[str, Registered] = {}
@@ -84,6 +82,7 @@ class Residents:
         """Those of them that something has come for meanwhile."""
         self._background = Background(self._loop)
         self._spawn = self._background.spawn
+        self._resting = Resting(self._loop, settings.idle_timeout, lambda run_id: self._spawn(self._release(run_id)))
         self._closing = False
 
     # -- taking up ----------------------------------------------------------------------------------------------------
@@ -99,6 +98,23 @@ class Residents:
             self._again.add(run_id)
         else:
             self._come(run_id, self._take_up(run_id, self.figures.clock()))
+
+    def is_own_end(self, run_id: str) -> bool:
+        """Whether news of a run tell what this process knows: that it has just stored the end of the run itself."""
+        resident = self.runs.get(run_id)
+        if resident is None or resident.end_told or not resident.is_over:
+            return False
+        resident.end_told = True  # what comes next is something else
+        return True
+
+    def summon(self, row: RunRow) -> None:
+        """Mail is on its way to a run: if the run is nobody's, it is claimed in the same transaction, and taken up."""
+        run_id, code = row.run_id, self._codes.get(row.workflow)
+        if self._closing or code is None or row.owner is not None or row.head.status != "running":
+            return
+        if self.expect(run_id, code):
+            claim = self.submit(ClaimRun(run_id, self.fence))
+            self._come(run_id, self._take_up(run_id, self.figures.clock(), claim))
 
     def _come(self, run_id: str, coroutine: Coroutine[Any, Any, None]) -> None:
         """Do something with a run that is not in memory; what comes for it meanwhile waits until that is done."""
@@ -140,9 +156,7 @@ class Residents:
     def make_room(self) -> None:
         """Let the run leave memory that has rested longest."""
         if self.can_make_room:
-            resting = next(iter(self._resting))
-            del self._resting[resting]  # whoever asks next gets another one
-            self._spawn(self._release(resting))
+            self._spawn(self._release(self._resting.take_oldest()))
 
     @property
     def can_make_room(self) -> bool:
@@ -155,17 +169,13 @@ class Residents:
 
     def hold_back(self, run_id: str, code: Registered) -> None:
         """Take a run up as soon as there is room."""
-        self._held_back.setdefault(code, {})[run_id] = None
+        self._held_back.add(run_id, code)
 
-    def _hold_back_no_more(self, run_id: str, code: Registered) -> None:
-        waiting = self._held_back.pop(code, {})
-        waiting.pop(run_id, None)
-        if waiting:
-            self._held_back[code] = waiting  # the runs of other workflows are first now
-
-    async def _take_up(self, run_id: str, since: float) -> None:
+    async def _take_up(self, run_id: str, since: float, claim: asyncio.Future[Result] | None = None) -> None:
         try:
-            await self._try_to_take_up(run_id, since)
+            code = await self._claimed(run_id) if claim is None else self._promised[run_id]
+            if code is not None and (claim is None or await claim):
+                await self._bring(run_id, code, since)
         except StoreUnavailable as error:
             # It may be ours by now: whoever looks after the stranded tries again.
             self._strand(run_id, "Run %s could not be taken up: %s", error)
@@ -176,22 +186,25 @@ class Residents:
             _log.error("Run %s is parked: it could not be taken up.", run_id, exc_info=error, extra=about(run_id))
             await self._park(run_id, f"It could not be taken up: {type(error).__name__}: {error}")
 
-    async def _try_to_take_up(self, run_id: str, since: float) -> None:
+    async def _claimed(self, run_id: str) -> Registered | None:
+        """The code of a run that is this process' now; None if it cannot be, or need not be."""
         row = await self._store.get(run_id)
         code = self._codes.get(row.workflow) if row is not None else None
         if row is None or code is None or row.head.status != "running":
-            return
+            return None
         if row.owner is not None and row.owner != self.fence:
-            return  # if its owner is dead, the scanner will hear of it
+            return None  # if its owner is dead, the scanner will hear of it
         if not self.room_for(code):
             self.hold_back(run_id, code)
             self.make_room()
             if row.owner == self.fence:
                 await self.submit(ReleaseRun(run_id, self.fence))
-            return
+            return None
         self._promised[run_id] = code
-        if row.owner is None and not await self.submit(ClaimRun(run_id, self.fence)):
-            return
+        return code if row.owner is not None or await self.submit(ClaimRun(run_id, self.fence)) else None
+
+    async def _bring(self, run_id: str, code: Registered, since: float) -> None:
+        """Set a run in motion that is this process'."""
         stored = await self._store.load(run_id)
         if stored is None or run_id in self.runs:
             return
@@ -217,7 +230,7 @@ class Residents:
         self.runs[run_id] = resident
         self._promised.pop(run_id, None)
         if self._held_back:
-            self._hold_back_no_more(run_id, code)
+            self._held_back.drop(run_id, code)
         self._guard.add(resident)
         self.figures.resumed += stored.row.head.ticks > 0
         try:
@@ -265,20 +278,18 @@ class Residents:
         run_id = resident.run_id
         if self.runs.get(run_id) is resident:
             del self.runs[run_id]
-        self._resting.pop(run_id, None)
+        self._resting.drop(run_id)
         if resident.guard.remove(resident) and self._guard is resident.guard:
             self._guard = None
         self._let_in()
 
     def _let_in(self) -> None:
         """There may be room: take up one that was held back, else see whether the store has one."""
-        for code, waiting in self._held_back.items():
-            if self.room_for(code):
-                run_id = next(iter(waiting))
-                self._hold_back_no_more(run_id, code)
-                self.wake(run_id)
-                return
-        self._on_room()
+        run_id = self._held_back.next(self.room_for)
+        if run_id is None:
+            self._on_room()
+        else:
+            self.wake(run_id)
 
     def _ended(self, live: LiveRun) -> None:
         """A run has left memory: it is over, was released, or something went wrong."""
@@ -303,7 +314,10 @@ class Residents:
         elif live._core.is_over and ending is not None:
             self._on_end(run_id, ending)
         self.committed(run_id)
-        self._endings.wake(run_id)
+        ended = resident.ended_as()
+        if ended is not None:
+            self._recent.keep(*ended)
+        self._endings.wake(run_id, ended[0] if ended is not None else None)
 
     async def _park(self, run_id: str, reason: str) -> None:
         try:
@@ -315,14 +329,11 @@ class Residents:
 
     def at_rest(self, run_id: str) -> None:
         """A run can only be moved from outside, or by a timer: after a while it leaves memory."""
-        if self._idle_timeout is None and self._limit is None:
+        if not self._releases:
             return
-        self._resting.pop(run_id, None)
-        self._resting[run_id] = self._loop.time()
+        self._resting.add(run_id)
         if self._is_full:
             self._make_way()
-        if self._alarm is None and self._idle_timeout is not None:
-            self._alarm = self._loop.call_later(self._idle_timeout, self._release_rested)
 
     def _make_way(self) -> None:
         """A run could leave: it does if another one waits for its place, here or in the store."""
@@ -333,20 +344,7 @@ class Residents:
 
     def stirred(self, run_id: str) -> None:
         """A run has something to do."""
-        self._resting.pop(run_id, None)
-
-    def _release_rested(self) -> None:
-        self._alarm = None
-        if self._idle_timeout is None or self._closing:
-            return
-        due = self._loop.time() - self._idle_timeout
-        for run_id, since in list(self._resting.items()):
-            if since > due + 1e-6:
-                self._alarm = self._loop.call_later(since - due, self._release_rested)
-                break
-            # Its turn has come; if it cannot go now, it rests again later.
-            self._resting.pop(run_id)
-            self._spawn(self._release(run_id))
+        self._resting.drop(run_id)
 
     async def _release(self, run_id: str) -> None:
         resident = self.runs.get(run_id)
@@ -387,8 +385,7 @@ class Residents:
     async def close(self) -> None:
         """Let all runs leave memory; they stay in the store as they are."""
         self._closing = True
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self._resting.close()
         tasks = [task for task in [*self._coming.values(), *self._background] if task is not None]
         for task in tasks:
             task.cancel()

@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from types import TracebackType
 
+    from loom.runtime.durable.watching import News
     from loom.runtime.flow import Flow
     from loom.steps.events import StopEvent
     from loom.store.ports import Store
-    from loom.store.records import Member
+    from loom.store.records import Member, RunRow
 
 _log = logging.getLogger("loom.durable")
 
@@ -225,6 +226,8 @@ class DurableRuntime(StartedRuns):
     def _on_news(self, run_ids: Sequence[str]) -> None:
         """Something has come for runs, or they have ended; without ids, for any."""
         for run_id in run_ids:
+            if self._residents is not None and self._residents.is_own_end(run_id):
+                continue  # whoever waits for it is told in a moment, with what it has ended with
             self.watchers.wake(run_id)
             self.endings.wake(run_id)
             if self._residents is not None:
@@ -248,13 +251,18 @@ class DurableRuntime(StartedRuns):
         for handle in self._handles.get(run_id, ()):
             handle.over(ending)
 
+    @override
+    def _summon(self, row: RunRow) -> None:
+        if self._residents is not None:
+            self._residents.summon(row)
+
     @property
     def is_alone(self) -> bool:
         """Whether nobody else can be at work on the store while this process is."""
         return self._residents is not None and self.store.exclusive
 
     @override
-    async def news(self, future: asyncio.Future[None], waits: int = 0) -> None:
+    async def news(self, future: News, waits: int = 0) -> None:
         """See `StoredRuns`. Where nobody else writes runs, all news are this process' own."""
         if not self._open:
             raise StoreError("The runtime was closed: what becomes of the run can be asked where it is open.")
