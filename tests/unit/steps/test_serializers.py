@@ -159,12 +159,12 @@ def test_a_users_dict_with_marks_stays_a_dict() -> None:
         assert plain.deserialize(plain.serialize(value)) == value
 
 
-@pytest.mark.parametrize("name", ["os.system", "wsgiref.handlers.CGIHandler", "builtins.dict", "nowhere.X"])
+@pytest.mark.parametrize("name", ["os.system", "this.d", "builtins.dict", "nowhere.X"])
 @pytest.mark.parametrize("mark", ["__is_pydantic", "__is_component"])
 def test_a_name_from_data_is_never_imported_or_called(name: str, mark: str) -> None:
     with pytest.raises(UnknownTypeError, match=name):
         plain.deserialize(envelope(name, "echo", mark))
-    assert "wsgiref.handlers" not in sys.modules
+    assert "this" not in sys.modules
 
 
 @pytest.mark.parametrize(

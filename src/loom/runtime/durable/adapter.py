@@ -121,6 +121,8 @@ class DurableDecorator(RunAdapterDecorator):
         self._tail_ticks = row.head.ticks - self._covered
         self._excess: str | None = None
         """Why the run may not go on: it is too large."""
+        self.under_way: asyncio.Future[Result] | None = None
+        """The commit that is not known to be durable yet."""
         self.ending: RunHead | None = None
         """The head that the run's end was stored with."""
         self.has_pruned = False
@@ -136,7 +138,8 @@ class DurableDecorator(RunAdapterDecorator):
             return
         operation, figures = self._operation(batch), self._keeper.figures
         try:
-            if not await self._keeper.submit(operation):
+            self.under_way = self._keeper.submit(operation)
+            if not await self.under_way:
                 raise Fenced(self._row.run_id)
         except BaseException:
             figures.commands_undone += len(batch.commands)

@@ -20,6 +20,7 @@ from loom.runtime.tracing import TracedBodies
 from loom.store import codec
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     from loom.core.commands import TerminalCommand
@@ -32,13 +33,14 @@ if TYPE_CHECKING:
     from loom.runtime.tracing import RunTrace
     from loom.steps.events import StartEvent
     from loom.steps.state_store import InMemoryStateStore
+    from loom.store.operations import Result
     from loom.store.records import Mail, RunRow, StoredRun
 
 
 class Resident(LiveRun):
     """A run that this process owns. Its handlers do not hold it: they read the store."""
 
-    __slots__ = ("_durable", "_trace", "code", "end_told", "last_mail", "names", "parked", "releasing", "row")
+    __slots__ = ("_durable", "_trace", "code", "end_told", "last_mail", "names", "parked", "releasing", "row", "wanted")
 
     def __init__(
         self,
@@ -69,7 +71,8 @@ class Resident(LiveRun):
         """The newest mail that the run was told of."""
         self.parked: str | None = None
         """Why it stopped, if the code at hand cannot go on with it."""
-        self.releasing = False
+        self.releasing = self.wanted = False
+        """It is about to leave memory; and something has come for it since."""
         self.end_told = False
         """The store has told of its end, which its own commit was."""
         self.names: dict[str, Registered] = {}
@@ -109,6 +112,12 @@ class Resident(LiveRun):
     def is_over(self) -> bool:
         """Whether it has come to its end, though that may not be stored yet."""
         return self._core.is_over
+
+    @property
+    def commit_under_way(self) -> asyncio.Future[Result] | None:
+        """A commit that is on its way to the store. If the run leaves memory now, it still gets there."""
+        commit = self._durable.under_way
+        return commit if commit is not None and not commit.done() else None
 
     def ended_as(self) -> tuple[RunRow, Published | None] | None:
         """Its row as its end has left it in the store, and the last thing on its stream; None if it has not ended.

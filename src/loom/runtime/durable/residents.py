@@ -80,6 +80,8 @@ class Residents:
         """Those of them that have a place in memory, with their code."""
         self._again: set[str] = set()
         """Those of them that something has come for meanwhile."""
+        self._last_words: dict[str, asyncio.Future[Result]] = {}
+        """Commits of runs that have left memory meanwhile: who takes such a run up again waits for them."""
         self._background = Background(self._loop)
         self._spawn = self._background.spawn
         self._resting = Resting(self._loop, settings.idle_timeout, lambda run_id: self._spawn(self._release(run_id)))
@@ -93,6 +95,7 @@ class Residents:
             return
         resident = self.runs.get(run_id)
         if resident is not None:
+            resident.wanted = resident.releasing
             self._spawn(self._fetch(resident))
         elif run_id in self._coming:
             self._again.add(run_id)
@@ -167,10 +170,6 @@ class Residents:
     def _is_full(self) -> bool:
         return self._limit is not None and len(self.runs) + len(self._promised) >= self._limit
 
-    def hold_back(self, run_id: str, code: Registered) -> None:
-        """Take a run up as soon as there is room."""
-        self._held_back.add(run_id, code)
-
     async def _take_up(self, run_id: str, since: float, claim: asyncio.Future[Result] | None = None) -> None:
         try:
             code = await self._claimed(run_id) if claim is None else self._promised[run_id]
@@ -195,7 +194,7 @@ class Residents:
         if row.owner is not None and row.owner != self.fence:
             return None  # if its owner is dead, the scanner will hear of it
         if not self.room_for(code):
-            self.hold_back(run_id, code)
+            self._held_back.add(run_id, code)
             self.make_room()
             if row.owner == self.fence:
                 await self.submit(ReleaseRun(run_id, self.fence))
@@ -205,6 +204,8 @@ class Residents:
 
     async def _bring(self, run_id: str, code: Registered, since: float) -> None:
         """Set a run in motion that is this process'."""
+        if run_id in self._last_words:
+            await asyncio.wait([self._last_words[run_id]])
         stored = await self._store.load(run_id)
         if stored is None or run_id in self.runs:
             return
@@ -279,6 +280,9 @@ class Residents:
         if self.runs.get(run_id) is resident:
             del self.runs[run_id]
         self._resting.drop(run_id)
+        if (commit := resident.commit_under_way) is not None:
+            self._last_words[run_id] = commit
+            commit.add_done_callback(lambda _done: self._last_words.pop(run_id, None))
         if resident.guard.remove(resident) and self._guard is resident.guard:
             self._guard = None
         self._let_in()
@@ -332,15 +336,10 @@ class Residents:
         if not self._releases:
             return
         self._resting.add(run_id)
-        if self._is_full:
-            self._make_way()
-
-    def _make_way(self) -> None:
-        """A run could leave: it does if another one waits for its place, here or in the store."""
-        if self._held_back:
+        if self._is_full and self._held_back:
             self.make_room()
-        else:
-            self._on_room()
+        elif self._is_full:
+            self._on_room()  # another one may wait for its place in the store
 
     def stirred(self, run_id: str) -> None:
         """A run has something to do."""
@@ -350,7 +349,7 @@ class Residents:
         resident = self.runs.get(run_id)
         if resident is None or resident.releasing or not resident.is_at_rest:
             return
-        resident.releasing = True
+        resident.releasing, resident.wanted = True, False
         due = resident.next_due()
         try:
             gone = await self.submit(ReleaseRun(run_id, self.fence))
@@ -362,12 +361,12 @@ class Residents:
         if not gone:
             await self._fetch(resident)
         elif self.runs.get(run_id) is resident:
-            moved = not resident.is_at_rest
+            moved = resident.wanted or not resident.is_at_rest
             self.figures.released += 1
             self._forget(resident)
             resident.abort()
             if moved:
-                self.wake(run_id)  # something of its own came in between: it finds that again in the store
+                self.wake(run_id)  # something came in between: it finds that again in the store
             elif due is not None:
                 self._on_release(run_id, due)
 
