@@ -15,6 +15,9 @@ from kill_witness import words_of
 from kill_workload import WORKFLOWS, Mark, Plan, Workload, witness
 
 import loom
+import loom.runtime.durable.runtime
+import loom.steps.compile
+import loom.store.sqlite.migrations
 from loom.runtime.durable import adapter
 from loom.store.errors import RunNotFound
 

@@ -45,7 +45,9 @@ async def wait_for_end(runtime: DurableRuntime, run_id: str, seconds: float) -> 
                         if row.head.status != "running":
                             return row
                     await runtime.news(news, waits)
-                    if news.done() and (ended := news.result()) is not None:
+                    # Where news may be missed, the future is given up after a while, and the store is asked.
+                    ended = news.result() if news.done() and not news.cancelled() else None
+                    if ended is not None:
                         return ended
                     waits += 1
                 finally:

@@ -137,8 +137,9 @@ async def test_runs_are_found_by_what_they_wait_for(deployment: Deployment) -> N
 
 
 async def test_runs_are_found_by_how_long_they_are_idle(deployment: Deployment) -> None:
-    # The clock jumps: with a shorter lease the process might find that it has lost it, and take its runs up anew.
-    runtime = await deployment.open({"approve": Approve()}, lease=100_000)
+    # The clock jumps: with a shorter lease the process might find that it has lost it, and take its runs up anew; and
+    # runs that have a timeout would reach it.
+    runtime = await deployment.open({"approve": Approve(timeout=None)}, lease=100_000)
     await runtime.start("approve", run_id="old")
     info = await until_idle(runtime, "old")
     assert info.idle_since is not None

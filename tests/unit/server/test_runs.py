@@ -215,3 +215,14 @@ async def test_of_many_starts_of_one_run_one_makes_it(client: httpx2.AsyncClient
     body = {"workflow": "asks", "input": {"topic": "tea"}, "run_id": "same"}
     answers = await asyncio.gather(*(client.post("/v1/runs", json=body) for _ in range(10)))
     assert sorted(answer.status_code for answer in answers) == [*[200] * 9, 201]
+
+
+async def test_a_wait_goes_on_though_no_news_come_for_a_while(served: Served, client: httpx2.AsyncClient) -> None:
+    """Where others may work on the store too, it is asked now and then; that ends nobody's wait."""
+    await client.post("/v1/runs", json={"workflow": "asks", "input": {"topic": "tea"}, "run_id": "slow"})
+    await served.until_waiting("slow")
+    asking = asyncio.create_task(client.get("/v1/runs/slow?wait=20"))
+    done, _ = await asyncio.wait([asking], timeout=0.3)
+    assert not done
+    await client.post("/v1/runs/slow/events", json={"type": "Approval", "value": {"by": "x"}})
+    assert (await asking).json()["status"] == "completed"

@@ -143,7 +143,8 @@ def test_nothing_is_kept_of_runs_that_are_over() -> None:
             assert residents is not None
             assert scanner is not None
             left = (
-                residents.runs, residents.stranded, residents._resting, residents._held_back, residents._coming,
+                residents.runs, residents.stranded, residents._resting._since, residents._held_back._waiting,
+                residents._coming, residents._last_words,
                 residents._promised, residents._again, residents._background, residents.complained_of, scanner._due,
                 runtime._handles, runtime.watchers._waiting, runtime.endings._waiting,
             )  # fmt: skip
