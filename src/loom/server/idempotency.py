@@ -159,12 +159,10 @@ class Idempotency:
     async def _renew(self, claim: _Claim) -> None:
         """Keep a claim for as long as its request takes."""
         while True:
-            try:
+            with suppress(TimeoutError):  # then it takes longer
                 async with asyncio.timeout(_RENEW_S):
                     await claim.done.wait()
                 return
-            except TimeoutError:
-                pass  # it takes longer
             renewed = msgspec.structs.replace(claim.kept, claimed_at=self._runtime.now())
             try:
                 version = await self._put(claim.key, renewed, claim.version)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from loom.runtime.durable.definitions_stored import DefinitionNotFound, DefinitionUnreadable, NameTaken
 from loom.server.answers import JsonAnswer
-from loom.store.errors import CorruptRecord, RunBusy, RunExists, RunFinished, RunNotFound, StoreUnavailable
+from loom.store.errors import CorruptRecord, HistoryGone, RunBusy, RunExists, RunFinished, RunNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -51,6 +51,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
 _REFUSALS: dict[type[Exception], str] = {
     RunNotFound: "run-not-found",
     RunFinished: "run-finished",
+    HistoryGone: "history-gone",
     CorruptRecord: "result-unreadable",
     DefinitionNotFound: "definition-not-found",
     DefinitionUnreadable: "definition-invalid",

@@ -40,6 +40,14 @@ class RunBusy(StoreError):
         self.run_id = run_id
 
 
+class HistoryGone(StoreError):
+    """What is asked for needs ticks of a run that were pruned."""
+
+    def __init__(self, run_id: str, what: str) -> None:
+        super().__init__(f"Run {run_id!r}: {what}, because ticks that it needs were pruned.")
+        self.run_id = run_id
+
+
 class StoreUnavailable(StoreError):
     """The database cannot be reached, is full, or failed."""
 

@@ -22,7 +22,7 @@ from loom.runtime.durable.takeup import restored
 from loom.runtime.masking import shown_published
 from loom.runtime.planners import planner_for, program_in
 from loom.store import codec
-from loom.store.errors import RunNotFound, StoreError
+from loom.store.errors import HistoryGone, RunNotFound, StoreError
 from loom.store.records import RunRow, StoredRun, TimerRow
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ async def state_at(store: Store, row: RunRow, read_field: FieldReader, tick: int
     if stored.snapshot is not None and stored.snapshot.ticks <= last + 1:
         return restored(row.run_id, stored.snapshot, stored.chunks, planner_for(stored.document), read_field, last + 1)
     if row.first_tick > 0:
-        raise StoreError(f"Run {row.run_id!r}: the ticks before {row.first_tick} were pruned.")
+        raise HistoryGone(row.run_id, f"its state after tick {last} cannot be looked at any more")
     chunks: list[Chunk] = []
     while not chunks or chunks[-1].first_tick + chunks[-1].ticks <= last:
         position = chunks[-1].first_tick + chunks[-1].ticks if chunks else 0
@@ -93,7 +93,7 @@ async def forked(
 ) -> StoredRun:
     """A new run with the history of another one up to a tick. Child runs that were open stay with the other one."""
     if row.first_tick > 0:
-        raise StoreError(f"Run {row.run_id!r} cannot be forked: its ticks before {row.first_tick} were pruned.")
+        raise HistoryGone(row.run_id, "it cannot be forked")
     _check_tick(row, tick)
     ticks: list[WorkflowTick] = []
     async for entry in history(store, row.run_id):

@@ -18,8 +18,8 @@ from loom.runtime.views import flow_of, masking_for, state_view, tick_view
 from loom.server.answers import JsonAnswer
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routing import Route
-from loom.server.v1.runs import check_kept
 from loom.server.views import is_known
+from loom.store.errors import HistoryGone
 
 if TYPE_CHECKING:
     from loom.core.commands import WorkflowCommand
@@ -43,7 +43,8 @@ async def history(call: Call) -> Response:
     limit = call.page_size()
     after = max(_number(call, "after"), _number(call, "cursor"))
     row = await call.row()
-    check_kept(row, after + 1)
+    if after + 1 < row.first_tick:
+        raise HistoryGone(row.run_id, f"its history begins with tick {row.first_tick}")
     masking = await masking_for(call.runtime, row)
     led_to = await _commands(call, row) if call.flag("commands") else None
     items: list[HistoryItem] = []
@@ -69,7 +70,8 @@ def _number(call: Call, name: str) -> int:
 
 async def _commands(call: Call, row: RunRow) -> dict[int, list[dict[str, Any]]]:
     """What each tick led to, by replay: names and numbers only, for what they carry stands in the ticks."""
-    check_kept(row)
+    if row.first_tick > 0:
+        raise HistoryGone(row.run_id, "what its ticks led to cannot be told any more")
     text = await call.runtime.store.document(row.document) if row.document is not None else None
     ticks = [entry.tick async for entry in call.runtime.history(row.run_id)]
     steps = replay_steps(ticks, planner_for(text), read_field=call.runtime.convert_of(row).field)
@@ -91,10 +93,8 @@ async def state(call: Call) -> Response:
     tick = call.number("tick")
     row = await call.row()
     mark = f'"{row.run_id}@{tick}-{row.created_at}"'  # another run may have had the id before
-    if tick is not None:
-        check_kept(row, tick)
-        if tick < row.head.ticks and is_known(call.request.headers, mark):
-            return Response(status_code=304, headers={"ETag": mark, "Cache-Control": _FOREVER})
+    if tick is not None and row.first_tick <= tick < row.head.ticks and is_known(call.request.headers, mark):
+        return Response(status_code=304, headers={"ETag": mark, "Cache-Control": _FOREVER})
     try:
         shown = await state_view(call.runtime, row, tick)
     except ValueError as error:

@@ -198,7 +198,6 @@ async def fork(call: Call) -> Response:
         raise invalid("The field 'tick' must be a number from 0 on.", "/tick")
     check_open(call)
     row = await call.row()
-    check_kept(row)
     run_id = check_id("run_id", body["run_id"]) if body.get("run_id") is not None else call.nonce
     call.made = await _forked(call, row, tick, run_id)
     return await run_answer(call, await call.row(call.made), 201)
@@ -214,12 +213,6 @@ async def _forked(call: Call, row: RunRow, tick: int, run_id: str | None) -> str
         if not call.is_repeated or (await call.row(error.run_id)).forked_from != row.run_id:
             raise
         return error.run_id
-
-
-def check_kept(row: RunRow, tick: int = 0) -> None:
-    """Refuse what needs a part of the history that was pruned."""
-    if tick < row.first_tick:
-        raise ApiProblem("history-gone", f"The ticks of run {row.run_id!r} before {row.first_tick} were pruned.")
 
 
 def _active(run_id: str, advice: str) -> ApiProblem:
