@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
