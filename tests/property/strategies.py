@@ -37,6 +37,7 @@ from loom.core.ticks import (
     TickContinueRun,
     TickEditStore,
     TickEndWait,
+    TickLeaveStep,
     TickParkRun,
     TickPauseRun,
     TickPublishEvent,
@@ -243,6 +244,13 @@ def _end_wait(dice: Dice, state: BrokerState, at: float, e: Execution) -> Workfl
     return TickEndWait(at=at, step=e.item.step, item=e.item.id, seq=e.seq, key=dice.pick(keys))
 
 
+def _leave(dice: Dice, state: BrokerState, at: float, e: Execution) -> WorkflowTick:
+    item = e.item.id
+    reached = sorted({**state.waiting.open.get(item, {}), **state.waiting.answers.get(item, {})})
+    pending = tuple(key for key in reached if dice.below(3)) or dice.pick(((), WAIT_KEYS))
+    return TickLeaveStep(at=at, step=e.item.step, item=item, seq=e.seq, pending=pending)
+
+
 def _send(dice: Dice, _state: BrokerState, at: float, e: Execution) -> WorkflowTick:
     return TickAddEvent(at=at, event=event(dice), source=_source(dice, e))
 
@@ -266,6 +274,8 @@ _BODY_ACTS: tuple[Callable[[Dice, BrokerState, float, Execution], WorkflowTick],
     *(_record,) * 2,
     *(_start_child,) * 2,
     _end_wait,
+    _leave,
+    _leave,
     _send,
     _send,
     _publish,
@@ -344,6 +354,7 @@ def garbage(dice: Dice, at: float) -> WorkflowTick:
         ),
         lambda: TickSleep(at=at, source=source, occurrence=number, delay_s=-1.0),
         lambda: TickEndWait(at=at, step=step, item=item, seq=seq, key=dice.pick(WAIT_KEYS)),
+        lambda: TickLeaveStep(at=at, step=step, item=item, seq=seq, pending=dice.pick(((), WAIT_KEYS))),
         lambda: TickEditStore(at=at, base_version=-1, changed={}, removed=("nothing",), source=source),
         lambda: TickRecordResult(at=at, source=source, name=dice.pick(WAIT_KEYS), value=number),
         lambda: TickStartChild(at=at, source=source, occurrence=number, workflow="", suspends=False),

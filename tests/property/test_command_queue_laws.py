@@ -12,6 +12,7 @@ from loom.core.commands import (
     CommandCancelTimer,
     CommandPublishEvent,
     CommandRunWorker,
+    CommandStartChild,
     CommandStartTimer,
     WorkflowCommand,
 )
@@ -33,31 +34,41 @@ def make(shape: int, seq: int) -> WorkflowCommand:
         return CommandRunWorker(seq, "work", WorkItem(seq, "work", EventRecord(A)), 0, seq, 0.0)
     if shape == 1:
         return CommandStartTimer(seq, 1.0, "retry")
+    if shape == 2:
+        return CommandStartChild(seq, f"r:{seq}", "w")
     return CommandPublishEvent(seq, EventRecord(A))
 
 
-@given(st.lists(st.integers(0, 2), max_size=30), BUDGETS, WINDOWS, st.integers(0, 3))
+WINDOWED = (CommandRunWorker, CommandStartChild)
+
+
+@given(st.lists(st.integers(0, 3), max_size=30), BUDGETS, WINDOWS, st.integers(0, 3), st.sampled_from([0, 0, 5, 70]))
 def test_flush_is_the_longest_prefix_that_fits(
-    shapes: list[int], max_bytes: int | None, window: int | None, in_flight: int
+    shapes: list[int], max_bytes: int | None, window: int | None, in_flight: int, used: int
 ) -> None:
     commands = [make(shape, number) for number, shape in enumerate(shapes)]
     queue = CommandQueue(size_of)
     queue.add(commands)
-    taken = queue.flush(max_bytes, window, in_flight)
+    taken, held = queue.flush(max_bytes, window, in_flight, used), queue.held
     rest = queue.flush()
     assert taken + rest == commands
-    if max_bytes is not None:
-        assert len(taken) <= 1 or sum(map(size_of, taken)) <= max_bytes
-    bodies = sum(isinstance(c, CommandRunWorker) for c in taken)
+    if max_bytes is not None and taken:
+        assert (len(taken) == 1 and not used) or used + sum(map(size_of, taken)) <= max_bytes
+    bodies = sum(isinstance(c, WINDOWED) for c in taken)
     if window is not None:
         assert bodies <= max(window, 1) - min(in_flight, max(window, 1))
-    if rest:
-        no_room = max_bytes is not None and taken and sum(map(size_of, [*taken, rest[0]])) > max_bytes
-        no_body = window is not None and isinstance(rest[0], CommandRunWorker) and in_flight + bodies >= window
-        assert no_room or no_body
+    assert bool(held) == bool(rest)
+    if held == "bytes":
+        assert max_bytes is not None
+        assert taken or used
+        assert used + sum(map(size_of, [*taken, rest[0]])) > max_bytes
+    elif held == "window":
+        assert window is not None
+        assert isinstance(rest[0], WINDOWED)
+        assert in_flight + bodies >= window
 
 
-@given(st.lists(st.integers(0, 2), max_size=20), BUDGETS, WINDOWS)
+@given(st.lists(st.integers(0, 3), max_size=20), BUDGETS, WINDOWS)
 def test_everything_leaves_in_the_end(shapes: list[int], max_bytes: int | None, window: int | None) -> None:
     commands = [make(shape, number) for number, shape in enumerate(shapes)]
     queue, left = CommandQueue(size_of), []
@@ -80,7 +91,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.answers: list[int] = []
         self.number = 0
 
-    @rule(shapes=st.lists(st.integers(0, 2), min_size=1, max_size=5))
+    @rule(shapes=st.lists(st.sampled_from([0, 1, 3]), min_size=1, max_size=5))
     def add(self, shapes: list[int]) -> None:
         commands = [make(shape, self.number + offset) for offset, shape in enumerate(shapes)]
         self.number += len(shapes)

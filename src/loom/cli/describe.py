@@ -126,6 +126,7 @@ _TICKS: dict[str, Callable[[Data], str]] = {
     "TickAwaitEvent": _awaits,
     "TickSleep": lambda tick: f"{_by(tick['source'])} sleeps for {span(tick['delay_s'])}",
     "TickEndWait": lambda tick: f"{tick['step']}#{tick['item']} stopped waiting ({tick['key']})",
+    "TickLeaveStep": lambda tick: f"{tick['step']}#{tick['item']} left its worker to wait",
     "TickEditStore": _edited,
     "TickTimerFired": lambda tick: f"timer {tick['timer']} fired",
     "TickTimeout": lambda _tick: "the run's time is over",

@@ -3,7 +3,7 @@
 The contract with a driver:
 
 1. Commands keep their order. A flush is the longest prefix that fits the budget; the rest stays, in order, and leaves
-   with the next flush. One command always passes.
+   with the next flush. One command always passes, unless the budget was spent on others before.
 2. The terminal command is built at the flush, after all ticks of the batch, and goes last: only when nothing is queued.
 3. Answers (to queries, and that an update was accepted) use a lane of their own and never wait.
 4. Cancelling something that is still queued removes both.
@@ -13,7 +13,7 @@ Pure.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from loom.core.commands import (
     CommandCancelChild,
@@ -32,17 +32,24 @@ C = TypeVar("C")
 _STARTS = (CommandStartTimer, CommandStartChild)
 _CANCELS = (CommandCancelTimer, CommandCancelChild)
 _CANCELLING = frozenset[type](_CANCELS)
+_WINDOWED = frozenset[type]((CommandRunWorker, CommandStartChild))
+"""What is under way for a while after it has left."""
+
+Held = Literal["", "bytes", "window"]
+"""Why commands stay queued, if any do."""
 
 
 class CommandQueue:
     """Outward commands on their way out."""
 
-    __slots__ = ("_answers", "_queue", "_size_of")
+    __slots__ = ("_answers", "_queue", "_size_of", "held")
 
     def __init__(self, size_of: Callable[[WorkflowCommand], int] | None = None) -> None:
         self._queue: list[WorkflowCommand] = []
         self._answers: list[Any] = []
         self._size_of = size_of
+        self.held: Held = ""
+        """Why the last flush left something behind."""
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -68,27 +75,33 @@ class CommandQueue:
         return answers
 
     def drop_work(self) -> None:
-        """The run is over: bodies that were not started and timers that were not armed are not wanted any more."""
+        """Forget bodies that were not started and timers that were not armed: the run is over, or goes on elsewhere."""
         self._queue = [c for c in self._queue if not isinstance(c, CommandRunWorker | CommandStartTimer)]
 
     def flush(
-        self, max_bytes: int | None = None, max_in_flight: int | None = None, in_flight: int = 0
+        self, max_bytes: int | None = None, max_in_flight: int | None = None, in_flight: int = 0, used: int = 0
     ) -> list[WorkflowCommand]:
-        """The longest prefix within the budget: so many bytes, and so many bodies running at a time."""
-        queue = self._queue
+        """The longest prefix within the budget: so many bytes, and so many bodies and child runs under way at a time.
+
+        `used` of the bytes were spent before.
+        """
+        queue, self.held = self._queue, ""
         if max_bytes is None and max_in_flight is None:
             self._queue = []
             return queue
-        used = fitting = 0
+        fitting = 0
         for command in queue:
-            if max_in_flight is not None and type(command) is CommandRunWorker:
+            if max_in_flight is not None and type(command) in _WINDOWED:
                 if in_flight >= max(max_in_flight, 1):
+                    self.held = "window"
                     break
                 in_flight += 1
             if max_bytes is not None:
-                used += self._measure(command)
-                if fitting and used > max_bytes:
+                size = self._measure(command)
+                if size and used and used + size > max_bytes:  # what weighs nothing always fits
+                    self.held = "bytes"
                     break
+                used += size
             fitting += 1
         self._queue = queue[fitting:]
         return queue[:fitting]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from loom.core.config import num_workers
 from loom.core.kernel.timers import MOVING
-from loom.core.kernel.waits import CHILD
+from loom.core.kernel.waits import ANY, CHILD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +28,12 @@ def _of_worker(worker: InternalStepWorkerState) -> Iterator[str]:
         yield "the busy bits do not match the executions"
     if any(item not in worker.suspended for item in worker.ready):
         yield "something is ready to go on that is not suspended"
+    if len(set(worker.ready)) != len(worker.ready):
+        yield "something is ready to go on twice"
+    if any(not execution.live for execution in worker.in_progress.values()):
+        yield "an execution holds a worker, but no process its body"
+    if any(execution.live and execution.waits_on == ANY for execution in worker.suspended.values()):
+        yield "a process holds a body that has left"
     if any(not execution.waits_on for execution in worker.suspended.values()):
         yield "an execution is suspended in no wait"
     ids = [item.id for item in worker.queue] + [item.id for item in worker.delayed.values()]
@@ -56,6 +62,14 @@ def _of_waiters(state: BrokerState) -> Iterator[str]:
         yield "a child run is under way that nobody waits for"
     if sum(key.startswith(CHILD) for _, key in opened.values()) != len(state.children):
         yield "somebody waits for a child run that is not under way"
+    left = [
+        item
+        for worker in state.workers.values()
+        for item, execution in worker.suspended.items()
+        if execution.waits_on == ANY and item not in set(worker.ready)
+    ]
+    if state.is_running and any(item not in state.waiting.open for item in left):
+        yield "a body has left, and nothing will bring it back"
     kept = sum(len(events) for events in state.waiting.kept.values())
     if kept != state.waiting.kept_count:
         yield "the number of kept events is wrong"

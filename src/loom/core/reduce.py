@@ -28,6 +28,7 @@ from loom.core.ticks import (
     TickContinueRun,
     TickEditStore,
     TickEndWait,
+    TickLeaveStep,
     TickParkRun,
     TickPauseRun,
     TickPublishEvent,
@@ -318,4 +319,5 @@ _REDUCERS: dict[type, Callable[[Draft, Any], None]] = {
     TickRecordResult: waiters.record_result,
     TickStartChild: waiters.begin_child,
     TickChildEnded: children.ended,
+    TickLeaveStep: waiters.leave,
 }

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from loom.core.command_queue import CommandQueue
+from loom.core.command_queue import CommandQueue, Held
 from loom.core.commands import (
     CommandCompleteRun,
     CommandFailWorkflow,
@@ -55,6 +55,8 @@ class Batch(msgspec.Struct, frozen=True):
     """The input ticks since the last flush, for the journal."""
     commands: list[WorkflowCommand]
     answers: list[Any]
+    held: Held = ""
+    """Why commands stayed queued, if any did."""
 
 
 class Run:
@@ -145,6 +147,11 @@ class Run:
         """Whether commands are still queued, because an earlier flush had no room for them."""
         return len(self._queue) > 0
 
+    @property
+    def pending(self) -> tuple[WorkflowTick, ...]:
+        """What it was told and has not taken: after a drain, what a parked run could not take."""
+        return tuple(self._buffer)
+
     def feed(self, *ticks: WorkflowTick) -> None:
         """Add input ticks to the buffer."""
         self._buffer += ticks
@@ -199,17 +206,23 @@ class Run:
         """Let a reply leave with the next flush, ahead of all commands."""
         self._queue.answer(reply)
 
-    def flush(self, max_bytes: int | None = None, max_in_flight: int | None = None, in_flight: int = 0) -> Batch:
-        """What may leave now. The terminal command is among it once nothing is queued before it."""
+    def drop_work(self) -> None:
+        """Forget the queued bodies and timers: the run goes on elsewhere, from its state."""
+        self._queue.drop_work()
+
+    def flush(
+        self, max_bytes: int | None = None, max_in_flight: int | None = None, in_flight: int = 0, used: int = 0
+    ) -> Batch:
+        """What may leave now, see `CommandQueue`. The terminal command is among it once nothing is queued before it."""
         ending = self._closed is None and self.is_over
         if ending:
             self._queue.drop_work()
-        commands = self._queue.flush(max_bytes, max_in_flight, in_flight)
+        commands = self._queue.flush(max_bytes, max_in_flight, in_flight, used)
         if ending and not self._queue:
             commands.append(terminal_command(self.state))
             self._closed = self.state.outcome
         ticks, self._journal = self._journal, []
-        return Batch(ticks, commands, self._queue.take_answers())
+        return Batch(ticks, commands, self._queue.take_answers(), self._queue.held)
 
     def push_back(self, commands: list[WorkflowCommand]) -> None:
         """Return commands of the last flush that could not be sent."""

@@ -49,9 +49,9 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     worker_id: int
     effects: Map[int, str] = EMPTY_MAP
     live: bool = True
-    """A process holds its body; False after a take-up, until it is dispatched again."""
+    """A process holds its body; False after a take-up or once the body has left, until it is dispatched again."""
     waits_on: str = ""
-    """The key of the wait that its body itself is suspended in."""
+    """The key of the wait that its body itself is suspended in; `*` if any of its waits will bring it back."""
 
 
 class CollectBuffer(msgspec.Struct, frozen=True, array_like=True):

@@ -141,6 +141,16 @@ class TickEndWait(Tick, frozen=True, tag=True):
     key: str
 
 
+class TickLeaveStep(Tick, frozen=True, tag=True):
+    """A body has left its process because it waits: nothing of it is in memory any more."""
+
+    step: str
+    item: int
+    seq: int
+    pending: tuple[str, ...] = ()
+    """The keys of the waits that it had reached and had no answer for."""
+
+
 class TickEditStore(Tick, frozen=True, tag=True):
     """The run's store was edited: the keys that changed and the version the edit was based on."""
 
@@ -239,4 +249,5 @@ WorkflowTick = (
     | TickRecordResult
     | TickStartChild
     | TickChildEnded
+    | TickLeaveStep
 )

@@ -19,6 +19,7 @@ from loom.core.ticks import (
     TickAwaitEvent,
     TickEditStore,
     TickEndWait,
+    TickLeaveStep,
     TickPublishEvent,
     TickRecordResult,
     TickResume,
@@ -89,7 +90,7 @@ class _Numbers:
         if not self._saved:
             return tick
         match tick:
-            case TickStepResult() | TickEndWait():
+            case TickStepResult() | TickEndWait() | TickLeaveStep():
                 return replace(tick, seq=self._execution(state, tick.step, tick.item, tick.seq))
             case TickAwaitEvent() | TickSleep() | TickRecordResult() | TickStartChild():
                 return replace(tick, source=self._source(state, tick.source))

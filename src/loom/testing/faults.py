@@ -75,6 +75,7 @@ class FaultyStore:
     def __init__(self, inner: Store, plan: FaultPlan) -> None:
         self.inner = inner
         self.exclusive = inner.exclusive
+        self.keyed = inner.keyed
         self.on_news: Callable[[Sequence[str]], None] = _ignore
         self.injected: Counter[str] = Counter()
         self.writes = 0

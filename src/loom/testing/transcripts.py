@@ -24,6 +24,7 @@ from loom.core.ticks import (
     TickCancelRun,
     TickEditStore,
     TickEndWait,
+    TickLeaveStep,
     TickPublishEvent,
     TickSleep,
     TickStartRun,
@@ -187,6 +188,14 @@ def _end_wait(session: Session, line: Line) -> None:
     session.feed(TickEndWait(at=session.now, step=item.step, item=item.id, seq=body.command.seq, key=keys[0]))
 
 
+def _leave(session: Session, line: Line) -> None:
+    """A body leaves its process with the waits that are named, or with all of its item's that are open."""
+    body = session.end_body(line.word(0, "who"))
+    item = body.command.item
+    pending = tuple(line.words[1:]) or tuple(sorted(session.state.waiting.open.get(item.id, ())))
+    session.feed(TickLeaveStep(at=session.now, step=item.step, item=item.id, seq=body.command.seq, pending=pending))
+
+
 def _collect(session: Session, line: Line) -> None:
     body = session.body(line.word(0, "who"))
     name, event = line.word(1, "a buffer"), session.kinds.event(line.word(2, "a type"), line.fields())
@@ -266,6 +275,7 @@ VERBS: dict[str, Callable[[Session, Line], None]] = {
     "wait": _wait,
     "sleep": _sleep,
     "endwait": _end_wait,
+    "leave": _leave,
     "collect": _collect,
     "edit": _edit,
     "advance": lambda session, line: session.advance(duration(line.word(0, "how long"))),

@@ -22,6 +22,7 @@ from loom.core.ticks import (
     TickAddEvent,
     TickChildEnded,
     TickEditStore,
+    TickLeaveStep,
     TickResume,
     TickStepResult,
     WorkflowTick,
@@ -64,6 +65,7 @@ def test_every_kind_of_tick_has_words() -> None:
         (TickEditStore(at=0, base_version=0, changed={"a": "1"}, removed=("b",)), "store edited by outside: a, -b"),
         (TickResume(at=0, away_s=65), "taken up after 1m 5s without a worker"),
         (TickResume(at=0), "taken up"),
+        (TickLeaveStep(at=0, step="pay", item=1, seq=1, pending=("sleep:0",)), "pay#1 left its worker to wait"),
         (TickChildEnded(at=0, child=4, status="timed_out"), "child run 4 timed out"),
     ],
 )

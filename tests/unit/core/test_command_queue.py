@@ -66,6 +66,37 @@ def test_one_body_passes_when_none_is_under_way() -> None:
     assert queue.flush(max_in_flight=0) == [work(1)]
 
 
+def test_window_counts_child_runs_too() -> None:
+    child = CommandStartChild(1, "r:1", "pay")
+    queue = queue_of(child, work(2))
+    assert queue.flush(max_in_flight=1) == [child]
+    assert queue.held == "window"
+    assert queue.flush(max_in_flight=1) == [work(2)]
+    assert queue.held == ""
+
+
+def test_bytes_that_were_used_before_count_against_the_budget() -> None:
+    queue = queue_of(note(0), note(1))
+    assert queue.flush(max_bytes=20, used=10) == [note(0)]
+    assert queue.held == "bytes"
+    assert queue.flush(max_bytes=20, used=20) == []
+
+
+def test_large_command_has_to_wait_if_the_budget_was_used_and_passes_if_not() -> None:
+    queue = queue_of(note(0), size=1000)
+    assert queue.flush(max_bytes=20, used=1) == []
+    assert queue.flush(max_bytes=20) == [note(0)]
+    assert queue.held == ""
+
+
+def test_command_that_weighs_nothing_always_passes_and_leaves_the_budget_to_others() -> None:
+    queue = CommandQueue(lambda command: 1000 if isinstance(command, CommandRunWorker) else 0)
+    queue.add([note(0), work(1), note(1), work(2), note(2)])
+    assert queue.flush(max_bytes=20) == [note(0), work(1), note(1)]
+    assert queue.held == "bytes"
+    assert queue.flush(max_bytes=20, used=30) == []
+
+
 def test_push_back_goes_first_and_in_order() -> None:
     queue = queue_of(note(0), note(1), note(2))
     sent = queue.flush()

@@ -8,6 +8,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from loom.core.invariants import violations
+from loom.core.kernel.waits import ANY
 from loom.core.persistent import EMPTY_FIFO, Fifo
 from loom.core.state import BrokerState, Child, Outcome
 from loom.core.ticks import TickPauseRun
@@ -62,6 +63,16 @@ def test_wrong_child_runs_are_told() -> None:
     assert any("a child run is under way" in p for p in broken(children=unknown, is_running=False, outcome=over))
 
 
+def test_body_that_has_left_for_nothing_is_told() -> None:
+    state = sound()
+    worker = state.workers["work"]
+    left = Map({1: replace(worker.suspended[1], waits_on=ANY, live=False)})
+    workers = state.workers.set("work", replace(worker, suspended=left))
+    assert violations(replace(state, workers=workers)) == []
+    waiting = replace(state.waiting, open=Map())
+    assert any("bring it back" in problem for problem in broken(workers=workers, waiting=waiting))
+
+
 def test_paused_run_may_have_work_queued_although_a_worker_is_free() -> None:
     state = Rig().start().event().tick(TickPauseRun(at=0.0)).finish(1).state
     assert violations(state) == []
@@ -77,6 +88,9 @@ def test_wrong_workers_are_told() -> None:
         "busy bits": {"busy": 6},
         "not suspended": {"ready": Fifo.of([44])},
         "in no wait": {"suspended": Map({1: replace(worker.suspended[1], waits_on="")})},
+        "twice": {"ready": Fifo.of([1, 1])},
+        "no process its body": {"in_progress": Map({2: replace(execution, live=False)})},
+        "that has left": {"suspended": Map({1: replace(worker.suspended[1], waits_on=ANY)})},
         "in two places": {"queue": Fifo.of([execution.item])},
         "a worker is free": {"in_progress": Map(), "busy": 0},
     }

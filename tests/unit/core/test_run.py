@@ -159,6 +159,34 @@ def test_parked_run_that_is_taken_up_ends_again() -> None:
     assert isinstance(run.flush().commands[-1], CommandCompleteRun)
 
 
+def test_parked_run_shows_what_it_could_not_take() -> None:
+    run = parked()
+    assert run.pending == ()
+    late = TickAddEvent(at=1.0, event=ev(A))
+    run.feed(late)
+    run.drain()
+    assert run.pending == (late,)
+    run.feed(TickResume(at=2.0))
+    run.drain()
+    run.drain()
+    assert run.pending == ()
+
+
+def test_batch_tells_why_something_stayed() -> None:
+    assert started().flush().held == ""
+    assert started().flush(max_in_flight=1, in_flight=1).held == "window"
+    assert started().flush(max_bytes=10).held == "bytes"
+    assert started().flush(max_bytes=10, used=1).commands == []
+
+
+def test_dropped_work_does_not_leave_and_the_state_has_it_still() -> None:
+    run = started(config=BrokerConfig("test", (WORK,), timeout_s=60.0))
+    run.drop_work()
+    assert {type(command) for command in run.flush().commands} == {CommandPublishEvent}
+    assert list(run.state.workers["work"].in_progress) == [1]
+    assert len(run.state.timers) == 1
+
+
 def test_run_goes_on_from_a_state() -> None:
     run = new_run(started().state)
     run.feed(TickResume(at=5.0))

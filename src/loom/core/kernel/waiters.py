@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from loom.core.config import specs_of
 from loom.core.kernel import children, executions, timers, waits, workers
-from loom.core.kernel.waits import CHILD, ONCE, SLEEP, WAIT
+from loom.core.kernel.waits import ANY, CHILD, ONCE, SLEEP, WAIT
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
 from loom.core.records import INPUT_REQUIRED_EVENT, STOP_EVENT
 from loom.core.state import Answer, StepWorkerWaiter, Timer
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from loom.core.draft import Draft
     from loom.core.records import EventKind, EventRecord
     from loom.core.state import Execution
-    from loom.core.ticks import TickAwaitEvent, TickRecordResult, TickSleep, TickStartChild
+    from loom.core.ticks import TickAwaitEvent, TickLeaveStep, TickRecordResult, TickSleep, TickStartChild
 
 
 def begin_wait(d: Draft, tick: TickAwaitEvent) -> None:
@@ -179,6 +179,21 @@ def _drop(d: Draft, step: str, number: int) -> None:
         children.cancel(d, number)
     else:
         timers.disarm(d, number)
+
+
+def leave(d: Draft, tick: TickLeaveStep) -> None:
+    """A body is gone because it waits. It begins again with the first answer to one of its waits, which may be there.
+
+    So it does if nothing will answer them any more: it has to find that out by itself.
+    """
+    execution = executions.find(d, tick.step, tick.item, tick.seq)
+    if execution is None:
+        return
+    opened = {key for key in tick.pending if waits.is_open(d, tick.item, key)}
+    if not opened or any(waits.answer_of(d, tick.item, key) is not None for key in tick.pending):
+        workers.begin_again(d, execution)
+    else:
+        workers.leave(d, execution, opened.pop() if len(opened) == 1 else ANY)
 
 
 def end_sleep(d: Draft, timer: Timer) -> None:

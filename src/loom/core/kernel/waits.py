@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 WAIT, SLEEP, CHILD, ONCE = "wait:", "sleep:", "child:", "once:"
 """How the keys of each kind begin, so that none can be taken for another."""
+ANY = "*"
+"""Stands for the key of an execution whose body has left with several waits open: each of them brings it back."""
 
 
 def wait_key(waiter_id: str, occurrence: int) -> str:

@@ -130,6 +130,32 @@ def rerun(d: Draft, execution: Execution) -> None:
     _command(d, worker, execution)
 
 
+def begin_again(d: Draft, execution: Execution) -> None:
+    """Run a body from the top that has left its process: on its worker if it has one, else with the next free one."""
+    item = execution.item
+    worker = d.workers[item.step]
+    if item.id in worker.in_progress:
+        rerun(d, replace(execution, item=replace(item, execution=execution.id, effects=execution.effects)))
+        return
+    # Its own wait may be open still: when that is answered, the item must not become ready a second time.
+    suspended = worker.suspended.set(item.id, replace(execution, live=False, waits_on=waits.ANY))
+    d.workers = d.workers.set(item.step, replace(worker, suspended=suspended))
+    if item.id not in set(worker.ready):
+        _make_ready(d, item.step, item.id)
+
+
+def leave(d: Draft, execution: Execution, key: str) -> None:
+    """A body has left its process and waits under this key: it holds no worker, and begins again when it is woken."""
+    item, execution = execution.item, replace(execution, live=False)
+    worker = d.workers[item.step]
+    if item.id in worker.in_progress:
+        suspend(d, execution, key)
+        return
+    if item.id not in set(worker.ready):
+        execution = replace(execution, waits_on=key)
+    d.workers = d.workers.set(item.step, replace(worker, suspended=worker.suspended.set(item.id, execution)))
+
+
 def _command(d: Draft, worker: InternalStepWorkerState, execution: Execution) -> None:
     item = execution.item
     d.commands.append(
@@ -170,11 +196,15 @@ def wake(d: Draft, step: str, item: int, key: str, answer: Answer) -> None:
     execution = worker.execution(item)
     if execution is None:
         return
-    if execution.waits_on != key:
+    if execution.waits_on == key or (execution.waits_on == waits.ANY and item not in set(worker.ready)):
+        _make_ready(d, step, item)
+    elif execution.live:
         # The wait was in a child task of the body, which needs no worker of its own.
-        if execution.live:
-            waits.reply(d, execution, key, answer)
-        return
+        waits.reply(d, execution, key, answer)
+
+
+def _make_ready(d: Draft, step: str, item: int) -> None:
+    worker = d.workers[step]
     d.active += 1
     d.workers = d.workers.set(step, replace(worker, ready=worker.ready.push_back(item)))
     fill(d, step)

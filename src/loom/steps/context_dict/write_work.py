@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from loom.core.kernel.waits import CHILD
+from loom.core.kernel.waits import ANY, CHILD
 from loom.core.persistent import EMPTY_MAP
 from loom.core.records import Release
 from loom.core.state import EMPTY_WORKER
@@ -64,14 +64,14 @@ class WorkWriter:
         entries: list[tuple[WorkItem, Execution | None, float | None]] = []
         for item_id in worker.ready:
             execution = worker.suspended[item_id]
-            entries.append((execution.item, _without_child(execution), None))
+            entries.append((execution.item, _without_wait(execution), None))
         entries += [(item, None, None) for item in worker.queue]
         for item_id, execution in sorted(worker.suspended.items()):
             number = self._state.waiting.open.get(item_id, EMPTY_MAP).get(execution.waits_on)
             if number is not None and number in timers and timers[number].purpose == "sleep":
                 entries.append((execution.item, execution, timers[number].due))
-            elif execution.waits_on.startswith(CHILD) and item_id not in set(worker.ready):
-                entries.append((execution.item, _without_child(execution), None))
+            elif _runs_again(execution) and item_id not in set(worker.ready):
+                entries.append((execution.item, _without_wait(execution), None))
         entries += [(item, None, timers[number].due) for number, item in sorted(worker.delayed.items())]
         return [
             self._attempt(item, execution, due, f"{path}[{index}]")
@@ -184,9 +184,14 @@ class WorkWriter:
         }
 
 
-def _without_child(execution: Execution) -> Execution:
-    """An execution as a dict knows it. Child runs stay behind: who waits for one runs again and asks for another."""
-    return replace(execution, waits_on="") if execution.waits_on.startswith(CHILD) else execution
+def _runs_again(execution: Execution) -> bool:
+    """Whether a suspended body runs again to wait: child runs stay behind, and a dict knows one wait of a body only."""
+    return execution.waits_on.startswith((CHILD, ANY))
+
+
+def _without_wait(execution: Execution) -> Execution:
+    """An execution as a dict knows it."""
+    return replace(execution, waits_on="") if _runs_again(execution) else execution
 
 
 def _tries(item: WorkItem) -> dict[str, Any]:
