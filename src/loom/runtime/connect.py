@@ -1,9 +1,13 @@
-"""`loom.connect(url)`: a runtime by the address of its store. May import loom.store and the rest of loom.runtime."""
+"""`loom.connect(url)`: a runtime by the address of its store. May import loom.store and the rest of loom.runtime.
+
+A cluster is a store that brings its runtime along: its room stands above this one, and is reached by its name.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
 from loom.store.encrypted import ENCRYPTION_KEYS
@@ -11,11 +15,20 @@ from loom.store.encrypted import ENCRYPTION_KEYS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.working import WorkingRuntime
     from loom.store.keyring import Keyring
     from loom.store.ports import Store
 
-_FORMS = "memory://, sqlite:///path.db or postgresql://user@host/database"
+_FORMS = "memory://, sqlite:///path.db, postgresql://user@host/database or temporal://host:7233/namespace"
+
+
+@runtime_checkable
+class BringsRuntime(Protocol):
+    """A store whose runs are not moved by residents of a process: it knows who moves them."""
+
+    def runtime(self, *, clock: Callable[[], float] | None = None, **options: Any) -> WorkingRuntime:
+        """The runtime over this store, with options as `connect` takes them."""
+        ...
 
 
 def connect(
@@ -24,21 +37,26 @@ def connect(
     clock: Callable[[], float] | None = None,
     encryption_keys: Keyring | str | None = None,
     **options: Any,
-) -> DurableRuntime:
+) -> WorkingRuntime:
     """A runtime for `async with`, over the store that a URL names (or over a given store).
 
     `sqlite:///runs.db` is a path relative to the working directory, `sqlite:////var/runs.db` an absolute one. Options
     are those of `Settings`, `idle_timeout` among them. `encryption_keys` is `id1:base64,id0:base64`, where the first
     key encrypts and all of them decrypt, and the word `plain` allows for what was stored without; for a URL, None
     means `LOOM_ENCRYPTION_KEYS`.
+
+    `temporal://host:7233/namespace?task_queue=loom` is a Temporal cluster, which moves the runs: options of `Settings`
+    that are about runs in memory mean nothing there.
     """
+    store = open_store(url, encryption_keys=encryption_keys) if isinstance(url, str) else url
+    if encryption_keys is not None and not isinstance(url, str):
+        store = _encrypted(url, encryption_keys)
+    if isinstance(store, BringsRuntime):
+        return store.runtime(clock=clock, **options)
     # Who only opens a store does without all this.
     from loom.runtime.durable.runtime import DurableRuntime
     from loom.runtime.durable.settings import Settings
 
-    store = open_store(url, encryption_keys=encryption_keys) if isinstance(url, str) else url
-    if encryption_keys is not None and not isinstance(url, str):
-        store = _encrypted(url, encryption_keys)
     return DurableRuntime(store, Settings(**options), clock=clock)
 
 
@@ -50,6 +68,11 @@ def open_store(url: str, *, upgrade: bool = True, encryption_keys: Keyring | str
 
 
 def _encrypted(store: Store, keys: Keyring | str) -> Store:
+    if not store.keyed:
+        raise ValueError(
+            f"encryption_keys and {ENCRYPTION_KEYS} are for stores in databases. What a Temporal cluster keeps is "
+            "encrypted by a payload codec of Temporal's: use TemporalStore(address, client) with a client that has one."
+        )
     from loom.store.encrypted import PLAIN, EncryptedStore
     from loom.store.keyring import parse_keys
 
@@ -80,4 +103,17 @@ def plain_store(url: str, *, upgrade: bool = True) -> Store:
         except ImportError as error:
             raise ImportError("PostgreSQL needs an extra: pip install 'loom-workflows[postgres]'") from error
         return PostgresStore(url, upgrade=upgrade)
+    if scheme == "temporal":
+        return _cluster(url)
     raise ValueError(f"No store is known for {urlsplit(url).scheme}:// in {url!r}: use {_FORMS}.")
+
+
+def _cluster(url: str) -> Store:
+    try:
+        room = import_module("loom.temporal.store")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "temporalio":
+            raise
+        raise ImportError("Temporal needs an extra: pip install 'loom-workflows[temporal]'") from error
+    store: Store = room.TemporalStore.at(url)
+    return store

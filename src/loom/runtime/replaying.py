@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from loom.core.commands import CommandPublishEvent
 from loom.core.draft import Draft
@@ -45,6 +45,15 @@ class Replayed(NamedTuple):
     state: BrokerState
 
 
+@runtime_checkable
+class KeepsHistories(Protocol):
+    """A store whose runs have a history of their own beneath their journals."""
+
+    async def history_problems(self, run_id: str) -> list[str]:
+        """What of it does not lead to what it records, in words."""
+        ...
+
+
 async def replay_view(runtime: StoredRuns, run_id: str) -> Replay:
     """What a replay of a stored run has found, as plain data. A long journal takes a while: others go on meanwhile."""
     stored = await runtime.store.export(run_id)
@@ -52,6 +61,8 @@ async def replay_view(runtime: StoredRuns, run_id: str) -> Replay:
         raise RunNotFound(run_id)
     found = await asyncio.to_thread(replayed, stored, runtime.field_reader(stored.row))
     differences = [*_broken_links(stored, runtime.links), *found.differences]
+    if isinstance(runtime.store, KeepsHistories):
+        differences += await runtime.store.history_problems(run_id)
     return {
         "run_id": run_id,
         "replay": "different" if differences else "same",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.working import WorkingRuntime
     from loom.server.auth import Principal
     from loom.server.routing import Route
 
@@ -58,7 +58,7 @@ HEALTH = frozenset({"/health", "/v1/health/live", "/v1/health/ready"})
 """Whoever asks these may do so as often as they like."""
 
 
-def create_app(runtime: DurableRuntime, settings: ServerSettings | None = None) -> Starlette:
+def create_app(runtime: WorkingRuntime, settings: ServerSettings | None = None) -> Starlette:
     """The API over a runtime, which whoever calls this opens and closes. `app.state.server` is what requests share."""
     settings = settings or ServerSettings()
     keys = Keys(runtime.store, required=settings.require_key, now=runtime.now)

@@ -19,7 +19,7 @@ from loom.store.errors import CorruptRecord
 from loom.store.records import RunQuery
 
 if TYPE_CHECKING:
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.working import WorkingRuntime
     from loom.runtime.shapes import Envelope
     from loom.server.shapes_compat import HandlerData, HandlerResult
     from loom.store.records import RunRow
@@ -49,7 +49,7 @@ def number_of(row: RunRow) -> int:
     return int(number) if number.isdecimal() else 1
 
 
-async def latest_run(runtime: DurableRuntime, handler_id: str) -> RunRow | None:
+async def latest_run(runtime: WorkingRuntime, handler_id: str) -> RunRow | None:
     """The latest run of a handler; a run that belongs to none goes by its own id."""
     await runtime.ready()
     if not can_be_kept(handler_id):
@@ -58,7 +58,7 @@ async def latest_run(runtime: DurableRuntime, handler_id: str) -> RunRow | None:
     return rows[0] if rows else await runtime.store.get(handler_id)
 
 
-async def until_ended(runtime: DurableRuntime, run_id: str) -> RunRow:
+async def until_ended(runtime: WorkingRuntime, run_id: str) -> RunRow:
     """The run, once it has ended, however long that takes."""
     while True:
         row = await wait_for_end(runtime, run_id, _LONG_S)
@@ -66,7 +66,7 @@ async def until_ended(runtime: DurableRuntime, run_id: str) -> RunRow:
             return row
 
 
-async def result_of(runtime: DurableRuntime, row: RunRow) -> Result:
+async def result_of(runtime: WorkingRuntime, row: RunRow) -> Result:
     """The result of a run, which is the last event of its stream."""
     if row.head.status != "completed":
         return _NONE

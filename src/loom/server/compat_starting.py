@@ -18,7 +18,7 @@ from loom.store.errors import RunNotFound
 
 if TYPE_CHECKING:
     from loom.runtime.durable.registered import Registered
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.working import WorkingRuntime
     from loom.store.codec import StartSpec
     from loom.store.records import RunRow
 
@@ -49,7 +49,7 @@ class Beginning:
         return replace(spec, store=store, store_type=store_type)
 
 
-async def begin(runtime: DurableRuntime, beginning: Beginning, handler_id: str | None, nonce: str | None) -> str:
+async def begin(runtime: WorkingRuntime, beginning: Beginning, handler_id: str | None, nonce: str | None) -> str:
     """Start a run for a handler and return the run's id, once it is stored.
 
     A handler that has ended begins again, in a run of its own, with the state that its last run left. Without a name
@@ -79,7 +79,7 @@ async def begin(runtime: DurableRuntime, beginning: Beginning, handler_id: str |
 
 
 async def _started(
-    runtime: DurableRuntime, beginning: Beginning, run_id: str, spec: StartSpec, tags: dict[str, str]
+    runtime: WorkingRuntime, beginning: Beginning, run_id: str, spec: StartSpec, tags: dict[str, str]
 ) -> str:
     """Start a run of this id. One that somebody else has started meanwhile is theirs, also if it began alike."""
     created = await runtime._start(beginning.code.name, run_id, spec, tags, beginning.code)
@@ -90,7 +90,7 @@ async def _started(
     return run_id
 
 
-async def _next_id(runtime: DurableRuntime, last: RunRow, handler_id: str) -> tuple[int, str]:
+async def _next_id(runtime: WorkingRuntime, last: RunRow, handler_id: str) -> tuple[int, str]:
     """The number and the id of a handler's next run. Ids that look like it but belong to others are passed over."""
     stem = handler_id if len(handler_id) <= _MAX_STEM else hashlib.sha256(handler_id.encode()).hexdigest()
     number = number_of(last) + 1

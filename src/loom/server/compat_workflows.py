@@ -17,7 +17,7 @@ from loom.steps.representation import (
 
 if TYPE_CHECKING:
     from loom.flows.program import Program
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.working import WorkingRuntime
     from loom.server.shapes_compat import StartAndStop
     from loom.steps.workflow import Workflow
 
@@ -28,7 +28,7 @@ _OWN = "loom."
 _PRIVATE = ("source_file", "source_line", "config_file", "config_value")
 
 
-def offered(runtime: DurableRuntime) -> list[str]:
+def offered(runtime: WorkingRuntime) -> list[str]:
     """The names of the workflows and flows that can be started."""
     return sorted(name for name in runtime.codes if is_offered(name) and name not in runtime.definitions.deleted)
 

@@ -39,7 +39,7 @@ from loom.store.records import RunQuery
 
 if TYPE_CHECKING:
     from loom.runtime.durable.registered import Registered
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.working import WorkingRuntime
     from loom.server.routing import Call
     from loom.server.shapes_compat import (
         Cancelled,
@@ -196,7 +196,7 @@ async def results(call: Call) -> Response:
     return _answer(unwrapped(handler_data(row), result), _CODES[row.head.status])
 
 
-async def _handler(runtime: DurableRuntime, row: RunRow, status: int) -> Response:
+async def _handler(runtime: WorkingRuntime, row: RunRow, status: int) -> Response:
     result = await result_of(runtime, row)
     if result.unreadable:
         raise _unreadable()
@@ -284,14 +284,14 @@ def _ended(how: Literal["cancelled", "deleted"]) -> Response:
     return JSONResponse(answer)
 
 
-async def _cancelled(runtime: DurableRuntime, row: RunRow) -> RunRow:
+async def _cancelled(runtime: WorkingRuntime, row: RunRow) -> RunRow:
     """Cancel a run, and wait a while for its end, so that whoever asks next finds it cancelled."""
     with suppress(RunFinished):  # its row tells how
         await runtime.cancel(row.run_id)
     return await wait_for_end(runtime, row.run_id, _CANCEL_S)
 
 
-async def _purge(runtime: DurableRuntime, last: RunRow) -> None:
+async def _purge(runtime: WorkingRuntime, last: RunRow) -> None:
     """Delete all runs of a handler, the latest one last: until then a repetition finds what is left."""
     older: list[RunRow] | None = None
     while older is None or older:
@@ -302,7 +302,7 @@ async def _purge(runtime: DurableRuntime, last: RunRow) -> None:
     await _delete(runtime, last)
 
 
-async def _delete(runtime: DurableRuntime, row: RunRow) -> None:
+async def _delete(runtime: WorkingRuntime, row: RunRow) -> None:
     if row.head.status == "running":
         await _cancelled(runtime, row)
     try:
@@ -316,7 +316,7 @@ async def _delete(runtime: DurableRuntime, row: RunRow) -> None:
         raise ApiProblem("run-active", detail, headers={"Retry-After": "1"}) from error
 
 
-async def _children_ended(runtime: DurableRuntime, run_id: str) -> None:
+async def _children_ended(runtime: WorkingRuntime, run_id: str) -> None:
     """Wait for the ends of a run's own runs: they are cancelled with it, and go with it."""
     async for child in runtime.list(parent_id=run_id):
         await until_ended(runtime, child.run_id)

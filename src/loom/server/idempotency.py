@@ -26,7 +26,7 @@ from loom.store.errors import StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.working import WorkingRuntime
     from loom.server.routing import Call
 
 ANSWERS = "idempotency"
@@ -77,7 +77,7 @@ class _Claim:
 class Idempotency:
     """Answers in a store."""
 
-    def __init__(self, runtime: DurableRuntime, ttl: float) -> None:
+    def __init__(self, runtime: WorkingRuntime, ttl: float) -> None:
         self._runtime = runtime
         self._store = runtime.store
         self._ttl = ttl

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.working import WorkingRuntime
     from loom.runtime.shapes import Run
     from loom.server.auth import Keys, Principal, Scope
     from loom.server.idempotency import Idempotency
@@ -48,7 +48,7 @@ class Route(NamedTuple):
 class Server:
     """What all requests share."""
 
-    def __init__(self, runtime: DurableRuntime, settings: ServerSettings, keys: Keys, idempotency: Idempotency) -> None:
+    def __init__(self, runtime: WorkingRuntime, settings: ServerSettings, keys: Keys, idempotency: Idempotency) -> None:
         self.runtime = runtime
         self.settings = settings
         self.keys = keys

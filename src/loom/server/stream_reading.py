@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loom.core.reports import Published
-    from loom.runtime.durable.runtime import DurableRuntime
     from loom.runtime.durable.watching import News
+    from loom.runtime.durable.working import WorkingRuntime
     from loom.store.records import Chunk, RunRow
 
 _FIRST_CHUNKS = 4
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
     published: Published
 
 
-async def has_ended_before(runtime: DurableRuntime, row: RunRow, position: int) -> bool:
+async def has_ended_before(runtime: WorkingRuntime, row: RunRow, position: int) -> bool:
     """Whether nothing can come at this position or behind it: the stream ended with what stands before it."""
     if row.head.status != "running" and position >= row.head.events:
         return True
@@ -50,11 +50,12 @@ async def has_ended_before(runtime: DurableRuntime, row: RunRow, position: int) 
 class StreamReader:
     """One reader of one run's stream."""
 
-    def __init__(self, runtime: DurableRuntime, run_id: str, position: int) -> None:
+    def __init__(self, runtime: WorkingRuntime, run_id: str, position: int) -> None:
         self._runtime = runtime
         self._run_id = run_id
         self._limit = _FIRST_CHUNKS
         self._waits = 0
+        self._ended_at = 0.0
         self.position = position
         """The cursor of the next entry."""
         self.is_over = False
@@ -73,6 +74,8 @@ class StreamReader:
             if chunks:
                 self._waits = 0
                 self._limit = _next_limit(chunks)
+                if not chunks[-1].ticks:  # all that some stores keep at hand of a run that has ended is its last event
+                    self._ended_at = (await runtime.row(run_id)).head.updated_at
             elif not await self._ended():
                 await self._wait(news, patience)
         finally:
@@ -94,7 +97,7 @@ class StreamReader:
 
     def entries(self, chunk: Chunk) -> Iterator[Entry]:
         """The entries of a chunk from the reader's position on, which moves with them."""
-        at = codec.decode_ticks(self._run_id, chunk)[-1].at
+        at = codec.decode_ticks(self._run_id, chunk)[-1].at if chunk.ticks else self._ended_at
         published = codec.decode_published(self._run_id, chunk)
         self.position = max(self.position, chunk.first_cursor)  # what lies before it may have been pruned
         for entry in published[self.position - chunk.first_cursor :]:

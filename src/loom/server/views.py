@@ -12,7 +12,7 @@ from loom.runtime.views import event_value, run_view
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
 
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.working import WorkingRuntime
     from loom.store.records import RunRow
 
 __all__ = ["HANDLER", "etag", "event_value", "is_known", "run_view", "wait_for_end"]
@@ -32,7 +32,7 @@ def is_known(headers: Headers, mark: str) -> bool:
     return mark in given or given == ["*"]
 
 
-async def wait_for_end(runtime: DurableRuntime, run_id: str, seconds: float) -> RunRow:
+async def wait_for_end(runtime: WorkingRuntime, run_id: str, seconds: float) -> RunRow:
     """The row of a run at its end, or as it is after so many seconds."""
     waits = 0
     with suppress(TimeoutError):

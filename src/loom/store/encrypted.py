@@ -39,6 +39,7 @@ class EncryptedStore:
     def __init__(self, inner: Store, ring: Keyring) -> None:
         self.inner = inner
         self.exclusive = inner.exclusive
+        self.keyed = inner.keyed
         self._ring = ring
         self._records = Records(Sealer(ring))
 

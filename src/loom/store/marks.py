@@ -32,6 +32,8 @@ async def check_marks(store: Store, use: str, ring: Keyring | None, variable: st
 
     The key that writes is marked; marks of keys that were given up are removed.
     """
+    if not store.keyed:
+        return
     found = await marks(store, use)
     for name, mark in found.items():
         if ring is not None and name in ring.gone:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loom.store.entries import check_names
 from loom.store.errors import StoreUnavailable
+from loom.store.matching import age, matches
 from loom.store.memory_entries import MemoryEntries
 from loom.store.memory_tables import Tables
 from loom.store.memory_transaction import Transaction
@@ -66,6 +67,7 @@ class MemoryStore:
     """
 
     exclusive = False
+    keyed = True
 
     def __init__(self, database: MemoryDatabase | None = None, *, clock: Callable[[], float] | None = None) -> None:
         self.database = database if database is not None else MemoryDatabase()
@@ -149,8 +151,8 @@ class MemoryStore:
 
     async def find(self, query: RunQuery) -> list[RunRow]:
         """The rows that match."""
-        found = [run.row for run in self._opened().tables.runs.values() if _matches(run.row, query)]
-        found.sort(key=_age, reverse=not query.oldest_first)
+        found = [run.row for run in self._opened().tables.runs.values() if matches(run.row, query)]
+        found.sort(key=age, reverse=not query.oldest_first)
         return found[: query.limit]
 
     async def load(self, run_id: str) -> StoredRun | None:
@@ -246,39 +248,3 @@ class MemoryStore:
             return self._clock()
         clock: Callable[[], float] = getattr(asyncio.get_running_loop(), "wall_time", time.time)
         return clock()
-
-
-def _age(row: RunRow) -> tuple[float, str]:
-    return row.created_at, row.run_id
-
-
-def _matches(row: RunRow, query: RunQuery) -> bool:
-    """Whether every condition that is given holds."""
-    head = row.head
-    return (
-        (query.statuses is None or head.status in query.statuses)
-        and (query.workflows is None or row.workflow in query.workflows)
-        and (query.parent is None or row.parent == query.parent)
-        and (query.paused is None or head.paused == query.paused)
-        and (query.parked is None or (head.parked is not None) == query.parked)
-        and (query.waiting_for is None or query.waiting_for in head.waiting_for)
-        and _time_matches(row, query)
-        and _idle_matches(head.idle_since, query)
-        and all(row.tags.get(key) == value for key, value in query.tags.items())
-    )
-
-
-def _time_matches(row: RunRow, query: RunQuery) -> bool:
-    if query.created_after is not None and row.created_at <= query.created_after:
-        return False
-    if query.created_before is not None and row.created_at >= query.created_before:
-        return False
-    if query.after is None:
-        return True
-    return _age(row) > query.after if query.oldest_first else _age(row) < query.after
-
-
-def _idle_matches(idle_since: float | None, query: RunQuery) -> bool:
-    if query.idle is not None and (idle_since is not None) != query.idle:
-        return False
-    return query.idle_before is None or (idle_since is not None and idle_since <= query.idle_before)

@@ -39,6 +39,9 @@ class Store(Protocol):
     exclusive: bool
     """Whether nobody else writes runs while this store is joined, so that all their news are this process' own."""
 
+    keyed: bool
+    """Whether Loom's own keys sign and encrypt what is kept here. If not, no marks of keys are looked for."""
+
     async def open(self) -> None:
         """Connect, and bring the schema up to date or refuse: `StoreTooNew`, `StoreUnavailable`."""
         ...

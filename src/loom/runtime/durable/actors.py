@@ -12,7 +12,7 @@ from loom.store.errors import RunFinished, RunNotFound
 
 if TYPE_CHECKING:
     from loom.effects.actions.actor_port import ActorMessage, ActorReply
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.working import WorkingRuntime
 
 ACTORS = "loom.actor"
 """The name that the runs of actors are stored with."""
@@ -21,7 +21,7 @@ ACTORS = "loom.actor"
 class StoredActors:
     """How messages reach actors and replies their callers, through the store. See `Actors`."""
 
-    def __init__(self, runtime: DurableRuntime) -> None:
+    def __init__(self, runtime: WorkingRuntime) -> None:
         self._runtime = runtime
 
     async def tell(self, run_id: str, message: ActorMessage) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from loom.runtime.durable.definitions_stored import Definition
     from loom.runtime.durable.registered import Registered
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.working import WorkingRuntime
     from loom.runtime.flow import Flow
     from loom.store.records import Entry
 
@@ -45,7 +45,7 @@ _OLDER = 16
 class Definitions(DefinitionVersions):
     """The definitions of a store, for one runtime."""
 
-    def __init__(self, runtime: DurableRuntime, *, follow: bool, poll_interval: float) -> None:
+    def __init__(self, runtime: WorkingRuntime, *, follow: bool, poll_interval: float) -> None:
         super().__init__(runtime)
         self.follow = follow
         """Whether this process works for all flows that are stored, not only for those that were registered here."""

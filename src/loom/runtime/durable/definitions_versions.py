@@ -17,14 +17,14 @@ from loom.runtime.planners import flow_planner
 
 if TYPE_CHECKING:
     from loom.runtime.durable.definitions_stored import Version
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.working import WorkingRuntime
     from loom.runtime.flow import Flow
 
 
 class DefinitionVersions(DefinitionNumbers):
     """The versions of the definitions in a runtime's store."""
 
-    def __init__(self, runtime: DurableRuntime) -> None:
+    def __init__(self, runtime: WorkingRuntime) -> None:
         super().__init__(runtime.store, runtime.now)
         self._runtime = runtime
 

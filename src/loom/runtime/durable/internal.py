@@ -15,11 +15,11 @@ from loom.runtime.durable.schedules_run import ScheduleWorkflow
 from loom.runtime.flow import Flow
 
 if TYPE_CHECKING:
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.working import WorkingRuntime
     from loom.steps.workflow import Workflow
 
 
-def internal_codes(runtime: DurableRuntime, workflow: Workflow) -> dict[str, Registered]:
+def internal_codes(runtime: WorkingRuntime, workflow: Workflow) -> dict[str, Registered]:
     """What goes along with a workflow, by name, as far as it is not at hand: schedules with all, actors with flows."""
     found: dict[str, Workflow] = {}
     if SCHEDULES not in runtime.codes:

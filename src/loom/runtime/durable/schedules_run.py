@@ -25,7 +25,7 @@ from loom.store.errors import RunExists, StoreError
 
 if TYPE_CHECKING:
     from loom.runtime.durable.registered import Registered
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.working import WorkingRuntime
 
 STARTED_TAG = "loom.schedule"
 """The tag with a schedule's name, of the runs that it has started."""
@@ -76,7 +76,7 @@ def occurrence_run_id(name: str, at: float) -> str:
 class ScheduleWorkflow(Workflow):
     """What the run of a schedule runs. It ends with its last occurrence, or when another generation replaces it."""
 
-    def __init__(self, runtime: DurableRuntime) -> None:
+    def __init__(self, runtime: WorkingRuntime) -> None:
         super().__init__(timeout=None)
         self._stored = runtime
 

@@ -9,11 +9,11 @@ from loom.effects.actions.ssrf import HttpPolicy
 from loom.runtime.durable.actors import StoredActors
 
 if TYPE_CHECKING:
-    from loom.runtime.durable.runtime import DurableRuntime
     from loom.runtime.durable.settings import Settings
+    from loom.runtime.durable.working import WorkingRuntime
 
 
-def services_for(runtime: DurableRuntime, settings: Settings) -> Services:
+def services_for(runtime: WorkingRuntime, settings: Settings) -> Services:
     """The services of a runtime, as its settings have them."""
     allowed = settings.allowed_hosts
     return Services(

@@ -12,7 +12,7 @@ from loom.server.v1.definition_views import flow_view, steps_view, version_view
 
 if TYPE_CHECKING:
     from loom.runtime.durable import definitions_stored as stored
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.working import WorkingRuntime
     from loom.server.routing import Call
     from loom.server.shapes import Page
     from loom.server.shapes_definitions import Definition, DefinitionVersion
@@ -45,7 +45,7 @@ async def _next(call: Call, after: str) -> dict[str, Entry | None]:
     return {name: entries.get(name) for name in sorted(known | entries.keys())[:_BATCH]}
 
 
-def _view(runtime: DurableRuntime, name: str, entry: Entry | None) -> Definition | None:
+def _view(runtime: WorkingRuntime, name: str, entry: Entry | None) -> Definition | None:
     """What can be started here under a name."""
     code = runtime.codes.get(name)
     if name.startswith(OWN):

@@ -39,6 +39,7 @@ class PostgresStore:
     """
 
     exclusive = False
+    keyed = True
 
     def __init__(self, url: str, *, upgrade: bool = True, schema: str | None = None) -> None:
         self.address = parse(url, schema)

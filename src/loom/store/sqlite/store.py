@@ -58,6 +58,7 @@ class SqliteStore:
     """
 
     exclusive = True
+    keyed = True
 
     def __init__(
         self,
