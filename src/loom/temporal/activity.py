@@ -1,0 +1,239 @@
+"""The activity that runs the bodies of all Loom workflows: one for all steps, with automatic heartbeats.
+
+A failing body is data for its run, so its activity succeeds. The activity itself fails only where this worker cannot do
+the work or the run cannot be reached, and then the cluster tries it again. May import temporalio and loom.runtime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence  # noqa: TC003 - temporalio reads the activity's annotations
+from typing import TYPE_CHECKING, Any
+
+from immutables import Map
+from msgspec.structs import replace
+from temporalio import activity
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+
+from loom.core.kernel.waits import ONCE
+from loom.core.ticks import TickParkRun
+from loom.runtime.tracing import TracedBodies, find_tracing
+from loom.steps.errors import WorkflowRuntimeError
+from loom.store import codec
+from loom.store.errors import CorruptRecord
+from loom.temporal.bodies import ActivityRun
+from loom.temporal.effects_out import ActivitySettings
+from loom.temporal.hosted import code_for
+from loom.temporal.link import ClientLink, RunGone, RunLink
+from loom.temporal.names import ACTIVITY_CODE, QUERY_EXECUTION, QUERY_ORIGIN
+from loom.temporal.payloads import (
+    CodeRequest,
+    CodeView,
+    ExecutionQuery,
+    ExecutionView,
+    Opening,
+    StepReport,
+    StepTask,
+    payload_of,
+    value_of,
+)
+from loom.temporal.remote_store import Turns
+from loom.temporal.run_inside import Around
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping
+
+    from temporalio.client import Client
+
+    from loom.effects.body import Body
+    from loom.runtime.durable.registered import Registered
+    from loom.runtime.durable.settings import Settings
+    from loom.runtime.tracing import Tracing
+
+_BEATS = 3
+"""How many heartbeats fit into the time after which the cluster takes a silent worker for dead."""
+_STEP_ATTEMPTS = 3
+"""How many workers may say that they lack a step before the run is parked."""
+_VERSIONS = 64
+"""How many versions of flows are kept that are not current any more."""
+
+
+def make_activity(
+    codes: Mapping[str, Registered], client: Client, settings: Settings | None = None
+) -> Callable[[Sequence[RawValue]], Awaitable[RawValue]]:
+    """The dynamic activity of a worker that knows these workflows; `codes` may grow while it works."""
+
+    def link_to(info: activity.Info) -> RunLink:
+        assert info.workflow_id is not None
+        return ClientLink(client, info.workflow_id, info.workflow_run_id)
+
+    tracing = find_tracing() if settings is None or settings.tracing else None
+    return StepActivity(codes, link_to, tracing=tracing).definition()
+
+
+class StepActivity:
+    """What runs bodies for the runs of a cluster."""
+
+    def __init__(
+        self,
+        codes: Mapping[str, Registered],
+        link_to: Callable[[activity.Info], RunLink],
+        settings: ActivitySettings | None = None,
+        tracing: Tracing | None = None,
+    ) -> None:
+        self._around = Around(codes, settings if settings is not None else ActivitySettings(), Turns())
+        self._link_to = link_to
+        self._tracing = tracing
+        self._versions: OrderedDict[tuple[str, str], Registered] = OrderedDict()
+
+    def definition(self) -> Callable[[Sequence[RawValue]], Awaitable[RawValue]]:
+        """The activity, as a worker takes it."""
+
+        @activity.defn(dynamic=True)
+        async def loom_step(arguments: Sequence[RawValue]) -> RawValue:
+            return await self.perform(arguments)
+
+        return loom_step
+
+    async def perform(self, arguments: Sequence[RawValue]) -> RawValue:
+        """Serve one activity task."""
+        info = activity.info()
+        if info.activity_type == ACTIVITY_CODE:
+            return RawValue(payload_of(self._view(value_of(arguments[0].payload, CodeRequest))))
+        task = value_of(arguments[0].payload, StepTask)
+        heart = _Heart(info)
+        try:
+            report = await self._step(task, info, self._link_to(info))
+        except RunGone as error:
+            raise _unwanted(str(error)) from error
+        except asyncio.CancelledError:
+            details = activity.cancellation_details()
+            if details is not None and (details.not_found or details.timed_out):
+                raise _unwanted(f"Run {task.run_id} has closed, or has given the step to another worker.") from None
+            raise
+        finally:
+            heart.stop()
+        return RawValue(payload_of(report))
+
+    async def _step(self, task: StepTask, info: activity.Info, link: RunLink) -> StepReport:
+        try:
+            code = await self._version(task, link)
+        except (ValueError, CorruptRecord) as error:
+            # No worker with this code can go on with the run, so it says so and waits for other code.
+            reason = f"Step '{task.command.step}': {error}"
+            return StepReport((TickParkRun(at=task.command.started_at, reason=reason),))
+        if info.attempt > 1:
+            task = await _taken_up(task, link)
+        body = self._body(task, code)
+        if body is None:
+            return _without_step(task, info.attempt)
+        return await ActivityRun(task, code, body, self._around, link).perform()
+
+    def _code(self, workflow: str) -> Registered:
+        codes = self._around.codes
+        code = codes.get(workflow)
+        if code is None:
+            raise ApplicationError(
+                f"This worker does not know the workflow {workflow!r}; it knows {', '.join(sorted(codes))}. "
+                "Start a worker for it on this task queue.",
+                type="UnknownWorkflow",
+            )
+        return code
+
+    def _view(self, request: CodeRequest) -> CodeView:
+        code = self._code(request.workflow)
+        digest, text = code.document if code.document is not None else (None, None)
+        start = _whole_start(code, request.start) if request.start else None
+        return CodeView(code.config, digest, text.decode() if text is not None else None, start)
+
+    async def _version(self, task: StepTask, link: RunLink) -> Registered:
+        """The code of a run: a flow goes on with the version that it began with, whose text is with the run."""
+        code = self._code(task.workflow)
+        current = code.document[0] if code.document is not None else None
+        if task.document == current:
+            return code
+        if task.document is None:
+            raise ValueError(f"{task.workflow!r} was a workflow in Python when the run began and is a flow here.")
+        key = (task.workflow, task.document or "")
+        found = self._versions.get(key)
+        if found is None:
+            found = code_for(await link.query(QUERY_ORIGIN, None, Opening), code)
+            self._versions[key] = found
+            if len(self._versions) > _VERSIONS:
+                self._versions.popitem(last=False)
+        self._versions.move_to_end(key)
+        return found
+
+    def _body(self, task: StepTask, code: Registered) -> Body | None:
+        bodies: dict[str, Any] = code.bindings
+        if self._tracing is not None:
+            trace = self._tracing.of_run(task.run_id, task.workflow, task.created_at, task.parent)
+            bodies = TracedBodies(bodies, trace)
+        try:
+            body: Body = bodies[task.command.step]
+        except KeyError:
+            return None
+        return body
+
+
+def _whole_start(code: Registered, start: str) -> str:
+    """A start with the event that the code makes of its inputs: so it is a fact, whatever the code is later."""
+    spec = codec.decode_start(code.name, start.encode())
+    try:
+        event = code.first_tick("", spec, 0.0).event
+    except WorkflowRuntimeError as error:
+        raise ApplicationError(str(error), type="BadStart", non_retryable=True) from error
+    return codec.encode_start(replace(spec, event=event, inputs=None)).decode()
+
+
+def _without_step(task: StepTask, attempt: int) -> StepReport:
+    """The code here lacks the step. Another worker may have it; if none has taken it, the run waits for other code."""
+    message = (
+        f"The workflow {task.workflow!r} of this worker has no step '{task.command.step}'. "
+        "Start a worker with the code that the run was made with."
+    )
+    if attempt < _STEP_ATTEMPTS:
+        raise ApplicationError(message, type="UnknownStep")
+    return StepReport((TickParkRun(at=task.command.started_at, reason=message),))
+
+
+def _unwanted(message: str) -> ApplicationError:
+    """Nobody waits for the result any more, which is nobody's fault and no news for the log."""
+    return ApplicationError(message, type="RunGone", non_retryable=True, category=ApplicationErrorCategory.BENIGN)
+
+
+async def _taken_up(task: StepTask, link: RunLink) -> StepTask:
+    """The task of an activity that was begun before: with what was done then, and answered since."""
+    command = task.command
+    view = await link.query(QUERY_EXECUTION, ExecutionQuery(command.step, command.item.id, command.seq), ExecutionView)
+    execution = view.execution
+    if execution is None:
+        raise RunGone(
+            f"Step '{command.step}' of run {task.run_id} (number {command.seq}) is not wanted any more: "
+            "the run has gone on without it."
+        )
+    item = replace(command.item, execution=execution.id, effects=execution.effects)
+    records = {key.removeprefix(ONCE): a.value for key, a in view.answers.items() if key.startswith(ONCE)}
+    return replace(task, command=replace(command, item=item, records=Map(records)), answers=view.answers)
+
+
+class _Heart:
+    """Beats for an activity, whatever its body does: a sync body has a thread of its own."""
+
+    def __init__(self, info: activity.Info) -> None:
+        self._due: asyncio.TimerHandle | None = None
+        if info.heartbeat_timeout is not None:
+            self._interval = info.heartbeat_timeout.total_seconds() / _BEATS
+            self._loop = asyncio.get_running_loop()
+            self._due = self._loop.call_later(self._interval, self._beat)
+
+    def _beat(self) -> None:
+        activity.heartbeat()
+        self._due = self._loop.call_later(self._interval, self._beat)
+
+    def stop(self) -> None:
+        """The activity is over."""
+        if self._due is not None:
+            self._due.cancel()

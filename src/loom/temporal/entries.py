@@ -1,0 +1,156 @@
+"""The entries and documents of a store over a cluster, from the client's side.
+
+The entries of one kind are kept by one workflow. A document is the argument of a workflow of its own, so that it is
+read from the history, without a worker. May import temporalio, loom.store and the modules beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from temporalio.client import WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.common import RawValue
+
+from loom.store.entries import check_names
+from loom.store.errors import StoreError, StoreUnavailable
+from loom.store.records import Entry
+from loom.temporal.entries_payloads import (
+    QUERY_GET,
+    QUERY_LIST,
+    UPDATE_DROP,
+    UPDATE_PUT,
+    DropEntry,
+    EntriesOpening,
+    EntryQuery,
+    Found,
+    PutEntry,
+    Written,
+)
+from loom.temporal.names import ENTRIES
+from loom.temporal.payloads import payload_of, value_of
+from loom.temporal.store_cluster import PATIENT_S, NotThere
+from loom.temporal.store_recent import Recent
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from loom.temporal.store_cluster import Cluster
+
+_AT_ONCE = 5
+"""The server lets ten updates of one workflow be under way; other processes write too."""
+_STARTS = 3
+
+
+class Entries:
+    """The entries that the runtimes of one task queue share."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._doors: dict[str, asyncio.Semaphore] = {}
+
+    async def put(self, kind: str, asked: PutEntry) -> int | None:
+        """Keep an entry and give its new version; None if another one is there than expected."""
+        check_names(kind, asked.key)
+        return (await self._update(kind, UPDATE_PUT, asked)).version or None
+
+    async def drop(self, kind: str, asked: DropEntry) -> bool:
+        """Delete an entry; False if there is none, or another one than expected."""
+        check_names(kind, asked.key)
+        return bool((await self._update(kind, UPDATE_DROP, asked)).version)
+
+    async def get(self, kind: str, key: str) -> Entry | None:
+        """An entry, unless it has expired."""
+        check_names(kind, key)
+        found = await self._query(kind, QUERY_GET, EntryQuery(time.time(), key=key))
+        return found[0] if found else None
+
+    async def page(self, kind: str, after: str, limit: int) -> list[Entry]:
+        """Entries in the order of their keys."""
+        check_names(kind, after or "-")
+        entries: list[Entry] = []
+        while len(entries) < limit:
+            query = EntryQuery(time.time(), after=after, limit=limit - len(entries))
+            more = await self._query(kind, QUERY_LIST, query)
+            if not more:
+                break
+            entries += more
+            after = more[-1].key
+        return entries
+
+    def _id(self, kind: str) -> str:
+        # Each task queue has entries of its own: its workers answer for them.
+        return f"{ENTRIES}:{self._cluster.address.task_queue}:{kind}"
+
+    async def _query(self, kind: str, name: str, asked: EntryQuery) -> tuple[Entry, ...]:
+        try:
+            return (await self._cluster.query(self._id(kind), name, Found, asked)).entries
+        except NotThere:
+            return ()  # nothing of this kind was ever kept
+
+    async def _update(self, kind: str, name: str, asked: msgspec.Struct) -> Written:
+        payload = payload_of(asked)
+        self._cluster.check_size(payload, f"An entry of kind {kind!r}")
+        async with self._doors.setdefault(kind, asyncio.Semaphore(_AT_ONCE)):
+            for _ in range(_STARTS):
+                try:
+                    return await self._send(kind, name, RawValue(payload))
+                except NotThere:
+                    await self._cluster.start(ENTRIES, self._id(kind), EntriesOpening(kind))
+        raise StoreUnavailable(
+            f"The entries of kind {kind!r} have no place at {self._cluster.address.url}: the workflow "
+            f"{self._id(kind)!r} was closed, delete it there."
+        )
+
+    async def _send(self, kind: str, name: str, argument: RawValue) -> Written:
+        with self._cluster.calling(f"write an entry of kind {kind!r}", writes=True):
+            try:
+                answer: RawValue = await self._cluster.handle(self._id(kind)).execute_update(
+                    name, argument, result_type=RawValue, rpc_timeout=timedelta(seconds=PATIENT_S)
+                )
+            except WorkflowUpdateFailedError as error:
+                raise StoreError(str(error.cause)) from error
+            except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+                raise StoreUnavailable(
+                    f"No worker of task queue {self._cluster.address.task_queue!r} at {self._cluster.address.url} has "
+                    f"written an entry of kind {kind!r} within {PATIENT_S:g} s.",
+                    outcome_unknown=True,
+                ) from error
+        return value_of(answer.payload, Written)
+
+
+class Documents:
+    """Definitions by their digest. A text that was kept stays."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._known: Recent[str, bytes] = Recent(100)
+
+    async def save(self, digest: str, data: bytes) -> None:
+        """Keep a text for good."""
+        if self._known.get(digest) is None:
+            opening = EntriesOpening("document", (Entry("document", digest, 1, data),))
+            if await self._cluster.start(ENTRIES, _document_id(digest), opening):
+                self._known.keep(digest, data)
+            else:
+                await self.get(digest)
+
+    async def get(self, digest: str) -> bytes | None:
+        """A text, if it was kept."""
+        known = self._known.get(digest)
+        if known is not None:
+            return known
+        try:
+            event = await self._cluster.first_event(_document_id(digest))
+        except NotThere:
+            return None
+        [payload] = event.workflow_execution_started_event_attributes.input.payloads
+        opening = value_of(await self._cluster.plain(payload), EntriesOpening)
+        self._known.keep(digest, opening.entries[0].data)
+        return opening.entries[0].data
+
+
+def _document_id(digest: str) -> str:
+    return f"{ENTRIES}.document:{digest}"

@@ -1,0 +1,162 @@
+"""What may leave a run with a workflow task: by bytes, by what is under way, and whether it goes on elsewhere.
+
+A flush is split before it is sent, by sizes that are the same on every replay: a server ends a run whose completion is
+too large, and tells nobody before. What does not fit waits behind a fence, a timer that fires at once, and leaves with
+the task that the fence begins. May import loom.core, temporalio's messages and the modules beside it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from loom.core.commands import CommandCompleteRun, CommandFailWorkflow, CommandHalt, CommandWarn
+from loom.temporal.closing import closing, continuing, failing, last_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from temporalio.api.common.v1 import Payload
+    from temporalio.bridge.proto.workflow_activation import workflow_activation_pb2 as activations
+    from temporalio.bridge.proto.workflow_commands import workflow_commands_pb2 as messages
+
+    from loom.core.commands import TerminalCommand, WorkflowCommand
+    from loom.core.run import Batch
+    from loom.temporal.hosted import HostedRun
+    from loom.temporal.outgoing import Outgoing
+    from loom.temporal.policy import Policy
+
+_log = logging.getLogger("loom.temporal")
+
+_LOOK_AGAIN_EVENTS = 500
+"""A state that is too large to be carried over is weighed again after so many events."""
+
+
+class Flushing:
+    """The way out of one execution."""
+
+    def __init__(self, out: Outgoing) -> None:
+        self._out = out
+        self.policy: Policy
+        """Set before the first flush."""
+        self._now = 0.0
+        self._host: HostedRun | None = None
+        self._task = self._used = 0
+        """The workflow task, known by the length of its history, and the bytes of commands that it has."""
+        self._fence: int | None = None
+        self._built: dict[int, messages.WorkflowCommand | None] = {}
+        self._continues = False
+        self._weigh_at = 0
+        self.has_grown = False
+        """Whether the last flush has added to the journal."""
+        self.ticks = 0
+        """How many ticks it has added."""
+
+    def measure(self, command: WorkflowCommand) -> int:
+        """The bytes of a command in the history, before any codec."""
+        assert self._host is not None
+        built = self._built[id(command)] = self._out.build(command, self._host, self._now)
+        return self._out.weight(built) if built is not None else 0
+
+    def is_fence(self, number: int) -> bool:
+        """Whether a timer that has fired was the fence; then it is gone."""
+        if number != self._fence:
+            return False
+        self._fence = None
+        return True
+
+    def flush(
+        self,
+        host: HostedRun,
+        act: activations.WorkflowActivation,
+        now: float,
+        next_opening: Callable[[HostedRun], Payload],
+    ) -> list[messages.WorkflowCommand]:
+        """What leaves with this activation. `next_opening` makes what an execution to come would begin with."""
+        self._host, self._now, self.has_grown, self.ticks = host, now, False, 0
+        if act.history_length != self._task:
+            self._task, self._used = act.history_length, 0
+        if self._fence is not None:
+            return []
+        policy, length = self.policy, act.history_length
+        self._continues = self._continues or act.continue_as_new_suggested or length >= policy.drain_events
+        goes_on = self._continues and (host.is_parked or not host.core.is_over)
+        if goes_on and (self._out.is_quiet or length >= policy.force_events):
+            argument = self._carried(host, length, next_opening)
+            if argument is not None:
+                return self._go_on_elsewhere(host, length, argument)
+        draining = goes_on and length >= policy.drain_events and length >= self._weigh_at
+        return self._leave(host, 1 if draining else policy.window)
+
+    def _leave(self, host: HostedRun, window: int) -> list[messages.WorkflowCommand]:
+        batch = host.core.flush(self.policy.budget, window, self._out.in_flight, self._used)
+        self.has_grown = host.journal.add(batch) or self.has_grown
+        self.ticks += len(batch.ticks)
+        sent = self._carry_out(host, batch)
+        self._built.clear()
+        if batch.held == "bytes":
+            self._fence, fence = self._out.fence()
+            sent.append(fence)
+        return sent
+
+    def _carry_out(self, host: HostedRun, batch: Batch) -> list[messages.WorkflowCommand]:
+        sent: list[messages.WorkflowCommand] = []
+        for command in batch.commands:
+            built = self._built.get(id(command))
+            if built is not None:
+                self._used += self._out.weight(built)
+                sent += self._out.send(command, built)
+            elif isinstance(command, CommandCompleteRun | CommandFailWorkflow | CommandHalt):
+                sent += self._close(host, command)
+            elif isinstance(command, CommandWarn):
+                host.warnings.append(command.notice.message)
+        return sent
+
+    def _close(self, host: HostedRun, command: TerminalCommand) -> list[messages.WorkflowCommand]:
+        """End the execution. The server forgets what a closed one had to tell others, so that must have arrived before;
+        the command waits, and is made again. A parked run is not over: it waits for other code.
+        """
+        if host.is_parked:
+            return []
+        told = last_words(host, self._out)
+        if self._out.externals:
+            host.core.push_back([command])
+            return told
+        return closing(command, host)
+
+    # -- going on in a new execution ----------------------------------------------------------------------------------
+
+    def _carried(self, host: HostedRun, length: int, next_opening: Callable[[HostedRun], Payload]) -> Payload | None:
+        """What the next execution begins with; None if that is too much and there is still room to go on here."""
+        if length < self._weigh_at:
+            return None
+        argument = next_opening(host)
+        if argument.ByteSize() <= self.policy.carried:
+            return argument
+        if length < self.policy.force_events:
+            self._weigh_at = length + _LOOK_AGAIN_EVENTS
+            host.warnings.append(
+                f"its state has {argument.ByteSize()} bytes, and {self.policy.carried} can be carried into a new "
+                f"execution: it goes on with a history of {length} events, and fails at {self.policy.force_events}"
+            )
+            return None
+        return argument
+
+    def _go_on_elsewhere(self, host: HostedRun, length: int, argument: Payload) -> list[messages.WorkflowCommand]:
+        """Let everything leave that is not in the state, and then the run itself."""
+        if argument.ByteSize() > self.policy.carried:
+            return [_outgrown(host, length, argument.ByteSize(), self.policy)]
+        host.core.drop_work()
+        sent = self._leave(host, self.policy.window)
+        if self._fence is not None or (not self._out.is_quiet and length < self.policy.force_events):
+            return sent  # a child run begins, or is told something: its answer comes first
+        return [*sent, continuing(host, self._out, argument)]
+
+
+def _outgrown(host: HostedRun, length: int, size: int, policy: Policy) -> messages.WorkflowCommand:
+    message = (
+        f"Run {host.card.run_id!r} has a state of {size} bytes and a history of {length} events: the state is too "
+        f"large to be carried into a new execution ({policy.carried} bytes), and the history cannot grow any more. "
+        "Keep large values outside of the run and pass references."
+    )
+    return failing(message, "loom.StateTooLarge")

@@ -1,0 +1,300 @@
+"""Loom's commands as Temporal's: built once, measured, and numbered as Temporal counts them.
+
+Every kind of Temporal command has its own numbers, from 1 in every execution; Loom's numbers live in the run's state
+and go through all its executions. May import loom.core, temporalio's messages and the payloads beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from temporalio.api.common.v1 import RetryPolicy
+from temporalio.bridge.proto.child_workflow import child_workflow_pb2
+from temporalio.bridge.proto.workflow_commands import workflow_commands_pb2 as messages
+
+from loom.core.commands import (
+    CommandCancelChild,
+    CommandCancelTimer,
+    CommandRunWorker,
+    CommandStartChild,
+    CommandStartTimer,
+)
+from loom.core.kernel.waits import ONCE
+from loom.core.persistent import EMPTY_MAP
+from loom.temporal.names import MEMO_RUN, SIGNAL_MAIL
+from loom.temporal.payloads import Card, Letter, Opening, StepTask, payload_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from loom.core.commands import WorkflowCommand
+    from loom.core.state import RunFields
+    from loom.core.ticks import WorkflowTick
+    from loom.temporal.hosted import HostedRun
+
+_OVERHEAD = 64
+"""What an event in the history weighs beside its command."""
+_OPTIONS = 128
+"""What the options of an activity are taken to weigh, whatever they are: configuration must not move a border."""
+
+_YEAR_S = 365 * 24 * 3600
+
+
+class ActivityOptions(msgspec.Struct, frozen=True):
+    """How the bodies of steps run as activities. None of it decides what a run does."""
+
+    heartbeat_timeout: float = 10.0
+    """A body whose worker is silent for so long is given to another one."""
+    retry_interval: float = 1.0
+    """How long the server waits before it does so."""
+
+
+class Place(NamedTuple):
+    """Where an execution is: what commands to other executions must name."""
+
+    namespace: str
+    task_queue: str
+
+
+class Sent(NamedTuple):
+    """A body that is at work: which command asked for it."""
+
+    seq: int
+    step: str
+    item: int
+
+
+class Outgoing:
+    """Makes Temporal's commands, and knows what of them is under way."""
+
+    def __init__(self, place: Place, options: ActivityOptions, headers: Mapping[str, Any]) -> None:
+        self.place = place
+        self.headers = headers
+        """The headers that the run was started with: its bodies and children get them too."""
+        self._scheduled = self._schedule(options, headers)
+        self._options_size = self._scheduled.schedule_activity.ByteSize() - _without_options(self._scheduled)
+        self._numbers = {"activity": 0, "timer": 0, "child": 0, "external": 0}
+        self.activities: dict[int, Sent] = {}
+        self.timers: dict[int, CommandStartTimer] = {}
+        """By Temporal's number."""
+        self._timer_numbers: dict[int, int] = {}
+        """Temporal's numbers by Loom's."""
+        self.children: dict[int, CommandStartChild] = {}
+        self.starting: set[int] = set()
+        """Children that are not known to have started."""
+        self.externals: set[int] = set()
+        """Signals and requests to other runs that are not known to have arrived."""
+
+    @property
+    def in_flight(self) -> int:
+        """What the window counts: bodies at work, and child runs."""
+        return len(self.activities) + len(self.children)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is under way that would be lost with this execution."""
+        return not (self.activities or self.starting or self.externals)
+
+    def _next(self, kind: str) -> int:
+        self._numbers[kind] = number = self._numbers[kind] + 1
+        return number
+
+    def weight(self, built: messages.WorkflowCommand) -> int:
+        """The bytes of a command in the history before any codec: the same on every replay, however configured."""
+        if built.HasField("schedule_activity"):
+            return built.schedule_activity.ByteSize() - self._options_size + _OPTIONS + _OVERHEAD
+        return built.ByteSize() + _OVERHEAD
+
+    # -- building: nothing is numbered yet, so that a command may be measured and wait --------------------------------
+
+    def build(self, command: WorkflowCommand, host: HostedRun, now: float) -> messages.WorkflowCommand | None:
+        """A command as a message without its number; None if it is none of Temporal's business."""
+        match command:
+            case CommandRunWorker():
+                return self._activity(command, host)
+            case CommandStartTimer():
+                return _timer(command.due - now)
+            case CommandCancelTimer():
+                return messages.WorkflowCommand(cancel_timer=messages.CancelTimer())
+            case CommandStartChild():
+                return self._child(command, host.card, now)
+            case CommandCancelChild():
+                return self._cancel_external(command.run_id)
+            case _:
+                return None
+
+    def _activity(self, command: CommandRunWorker, host: HostedRun) -> messages.WorkflowCommand:
+        card = host.card
+        task = StepTask(
+            command,
+            card.run_id,
+            card.workflow,
+            _answers(host.core.look, command.item.id),
+            card.document,
+            card.parent,
+            card.created_at,
+        )
+        return self.activity_message(command.step, str(command.seq), task)
+
+    def activity_message(self, kind: str, activity_id: str, argument: Any) -> messages.WorkflowCommand:
+        """The command that schedules an activity."""
+        built = messages.WorkflowCommand()
+        built.CopyFrom(self._scheduled)
+        built.schedule_activity.activity_id = activity_id
+        built.schedule_activity.activity_type = kind
+        built.schedule_activity.arguments.append(payload_of(argument))
+        return built
+
+    def _schedule(self, options: ActivityOptions, headers: Mapping[str, Any]) -> messages.WorkflowCommand:
+        """What all activities of the run have in common."""
+        built = messages.WorkflowCommand()
+        scheduled = built.schedule_activity
+        scheduled.task_queue = self.place.task_queue
+        scheduled.start_to_close_timeout.seconds = _YEAR_S
+        _set_duration(scheduled.heartbeat_timeout, options.heartbeat_timeout)
+        scheduled.retry_policy.CopyFrom(_retries(options))
+        scheduled.cancellation_type = messages.ActivityCancellationType.ABANDON
+        for name, header in headers.items():
+            scheduled.headers[name].CopyFrom(header)
+        return built
+
+    def _child(self, command: CommandStartChild, parent: Card, now: float) -> messages.WorkflowCommand:
+        card = Card(
+            command.run_id,
+            command.workflow,
+            now,
+            parent=parent.run_id,
+            parent_ref=command.seq,
+            attributes=parent.attributes,
+        )
+        built = messages.WorkflowCommand()
+        child = built.start_child_workflow_execution
+        child.namespace = self.place.namespace
+        child.workflow_id = command.run_id
+        child.workflow_type = command.workflow
+        child.task_queue = self.place.task_queue
+        child.input.append(payload_of(Opening(card, start=command.start)))
+        child.memo[MEMO_RUN].CopyFrom(payload_of(card))
+        # Its end is told by itself: with the default policy a parent that goes on in a new execution would end it.
+        child.parent_close_policy = child_workflow_pb2.ParentClosePolicy.PARENT_CLOSE_POLICY_ABANDON
+        for name, header in self.headers.items():
+            child.headers[name].CopyFrom(header)
+        return built
+
+    def _cancel_external(self, run_id: str) -> messages.WorkflowCommand:
+        built = messages.WorkflowCommand()
+        built.request_cancel_external_workflow_execution.workflow_execution.namespace = self.place.namespace
+        built.request_cancel_external_workflow_execution.workflow_execution.workflow_id = run_id
+        return built
+
+    def letter(self, run_id: str, tick: WorkflowTick) -> messages.WorkflowCommand:
+        """The command that tells another run something, numbered."""
+        built = messages.WorkflowCommand()
+        signal = built.signal_external_workflow_execution
+        signal.seq = self._next("external")
+        self.externals.add(signal.seq)
+        signal.workflow_execution.namespace = self.place.namespace
+        signal.workflow_execution.workflow_id = run_id
+        signal.signal_name = SIGNAL_MAIL
+        signal.args.append(payload_of(Letter(tick)))
+        return built
+
+    # -- sending: numbers are given, and what is under way is noted ---------------------------------------------------
+
+    def send(self, command: WorkflowCommand, built: messages.WorkflowCommand) -> list[messages.WorkflowCommand]:
+        """What really leaves for a command that was built."""
+        match command:
+            case CommandRunWorker():
+                number = built.schedule_activity.seq = self._next("activity")
+                self.activities[number] = Sent(command.seq, command.step, command.item.id)
+            case CommandStartTimer():
+                return self._start_timer(command, built)
+            case CommandCancelTimer():
+                return self._cancel_timer(command.seq)
+            case CommandStartChild():
+                number = built.start_child_workflow_execution.seq = self._next("child")
+                self.children[number] = command
+                self.starting.add(number)
+            case CommandCancelChild():
+                number = built.request_cancel_external_workflow_execution.seq = self._next("external")
+                self.externals.add(number)
+            case _:
+                raise TypeError(f"{type(command).__name__} is no command for Temporal.")
+        return [built]
+
+    def activity_number(self, built: messages.WorkflowCommand) -> int:
+        """Give an activity of Loom's own its number."""
+        built.schedule_activity.seq = number = self._next("activity")
+        return number
+
+    def fence(self) -> tuple[int, messages.WorkflowCommand]:
+        """A timer that ends at once: what is queued behind it leaves with another task."""
+        built, number = _timer(0.0), self._next("timer")
+        built.start_timer.seq = number
+        return number, built
+
+    def _start_timer(
+        self, command: CommandStartTimer, built: messages.WorkflowCommand
+    ) -> list[messages.WorkflowCommand]:
+        """Arm a timer. A take-up asks again for those that are armed: only one with another due time is new."""
+        number = self._timer_numbers.get(command.seq)
+        if number is not None and self.timers[number].due == command.due:
+            return []
+        gone = self._cancel_timer(command.seq)
+        built.start_timer.seq = number = self._next("timer")
+        self._timer_numbers[command.seq] = number
+        self.timers[number] = command
+        return [*gone, built]
+
+    def _cancel_timer(self, seq: int) -> list[messages.WorkflowCommand]:
+        number = self._timer_numbers.pop(seq, None)
+        if number is None:
+            return []
+        del self.timers[number]
+        return [messages.WorkflowCommand(cancel_timer=messages.CancelTimer(seq=number))]
+
+    def fired(self, number: int) -> CommandStartTimer | None:
+        """A timer has fired: which one it was."""
+        command = self.timers.pop(number, None)
+        if command is not None:
+            del self._timer_numbers[command.seq]
+        return command
+
+
+def _answers(now: RunFields, item: int) -> dict[str, Any]:
+    """What the waits of a work item were answered with; its recorded results are in the command itself."""
+    answers = now.waiting.answers.get(item, EMPTY_MAP)
+    return {key: answers[key] for key in sorted(answers) if not key.startswith(ONCE)} if answers else {}
+
+
+def _timer(delay: float) -> messages.WorkflowCommand:
+    """A timer that never fires early: rounded up, and never at once, which old servers refuse."""
+    built = messages.WorkflowCommand()
+    milliseconds = max(1, math.ceil(delay * 1000))
+    built.start_timer.start_to_fire_timeout.seconds = milliseconds // 1000
+    built.start_timer.start_to_fire_timeout.nanos = milliseconds % 1000 * 1_000_000
+    return built
+
+
+def _set_duration(duration: Any, seconds: float) -> None:
+    duration.seconds = int(seconds)
+    duration.nanos = round(seconds % 1 * 1_000_000_000)
+
+
+def _without_options(scheduled: messages.WorkflowCommand) -> int:
+    """The bytes of a scheduled activity without its options."""
+    bare = messages.ScheduleActivity()
+    bare.CopyFrom(scheduled.schedule_activity)
+    bare.ClearField("heartbeat_timeout")
+    bare.ClearField("retry_policy")
+    return bare.ByteSize()
+
+
+def _retries(options: ActivityOptions) -> RetryPolicy:
+    """What the server does about lost workers. A failing body is a result, which the reducer decides about."""
+    policy = RetryPolicy(backoff_coefficient=1.5, non_retryable_error_types=["PayloadsTooLarge"])
+    _set_duration(policy.initial_interval, options.retry_interval)
+    _set_duration(policy.maximum_interval, max(10.0, options.retry_interval))
+    return policy

@@ -1,0 +1,73 @@
+"""A plugin for whoever has Temporal workers already: Loom workflows beside ordinary ones on the same worker.
+
+    Worker(client, task_queue="orders", workflows=[Ordinary], plugins=[LoomPlugin({"approve": ApproveWorkflow()})])
+
+May import temporalio and the modules beside it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from temporalio.worker import Plugin
+from typing_extensions import override
+
+from loom.runtime.durable.registered import registered
+from loom.temporal.activity import make_activity
+from loom.temporal.runner import LoomHost, LoomRunner
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
+
+    from temporalio.client import WorkflowHistory
+    from temporalio.worker import Replayer, ReplayerConfig, Worker, WorkerConfig, WorkflowReplayResult
+
+    from loom.runtime.durable.registered import Registered
+    from loom.steps.workflow import Workflow
+    from loom.temporal.outgoing import ActivityOptions
+
+
+class LoomPlugin(Plugin):
+    """Lets a worker, or a replayer, host Loom workflows under the given names."""
+
+    def __init__(self, workflows: Mapping[str, Workflow], options: ActivityOptions | None = None) -> None:
+        self._codes: dict[str, Registered] = {}
+        for name, workflow in workflows.items():
+            workflow._lock()
+            workflow._validate_once()
+            self._codes[name] = registered(name, workflow)
+        self._runner = LoomRunner(self._codes, options=options)
+
+    @override
+    def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
+        """Add the host of all Loom workflows, its runner, and the activity that runs their steps."""
+        config["workflows"] = [*config.get("workflows", ()), LoomHost]
+        config["activities"] = [*config.get("activities", ()), make_activity(self._codes, config["client"])]
+        config["unsandboxed_workflow_runner"] = self._runner
+        return config
+
+    @override
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
+        """Nothing is added to the running of a worker."""
+        await next(worker)
+
+    @override
+    def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
+        """Add the host of all Loom workflows and its runner."""
+        config["workflows"] = [*(config.get("workflows") or ()), LoomHost]
+        config["unsandboxed_workflow_runner"] = self._runner
+        return config
+
+    @override
+    def run_replayer(
+        self,
+        replayer: Replayer,
+        histories: AsyncIterator[WorkflowHistory],
+        next: Callable[
+            [Replayer, AsyncIterator[WorkflowHistory]],
+            AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]],
+        ],
+    ) -> AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]]:
+        """Nothing is added to the replay of histories."""
+        return next(replayer, histories)

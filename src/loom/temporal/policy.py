@@ -1,0 +1,51 @@
+"""How commands leave a run, as a frozen table: what a history was made with, it is replayed with.
+
+The row that a run uses is chosen by its first task and recorded in its history as an internal flag; configuration is
+never read on a replay. A row that was released is never changed: a new policy is a new row. May import msgspec.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FLAG_BASE = 0x4C4F0000
+"""Internal flags are shared with the SDK, which counts from 1."""
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """One row: the sizes by which a flush is split, and when a run goes on in a new execution."""
+
+    budget: int
+    """The bytes of commands that one workflow task may carry; the server refuses four MiB for good."""
+    window: int
+    """How many activities and child runs may be under way at a time; the server is stuck at 2,000."""
+    drain_events: int
+    """From a history of this length on nothing new is begun, until it can go on in a new one."""
+    force_events: int
+    """From this length on it goes on in a new one even if bodies are at work: they begin again there."""
+    carried: int = 1_500_000
+    """The largest state that is carried over, in bytes before any codec."""
+
+
+POLICIES: tuple[Policy, ...] = (Policy(budget=1_500_000, window=1_000, drain_events=12_000, force_events=40_000),)
+
+
+def flag_of(row: int) -> int:
+    """The internal flag that records a row of the table."""
+    return FLAG_BASE + row
+
+
+def recorded_row(flags: Iterable[int], rows: int = len(POLICIES)) -> int | None:
+    """The row that a history was made with; None if it says nothing, and an error if it is newer than this table."""
+    for flag in flags:
+        if FLAG_BASE <= flag < FLAG_BASE + 0x10000:
+            row = flag - FLAG_BASE
+            if row >= rows:
+                raise ValueError(f"The run was made with policy {row}; this version of Loom knows {rows}.")
+            return row
+    return None

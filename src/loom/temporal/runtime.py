@@ -1,0 +1,218 @@
+"""The runtime over a cluster: what `loom.connect("temporal://...")` gives. The cluster moves the runs; a process that
+has registered workflows is a worker of their task queue.
+
+May import temporalio, loom.runtime and the rest of loom.temporal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+from temporalio.common import RawValue
+from temporalio.service import RPCError
+from typing_extensions import override
+
+from loom.core.ticks import TickContinueRun
+from loom.runtime.durable.working import WorkingRuntime
+from loom.store.codec import encode_tick
+from loom.store.errors import StoreError, StoreUnavailable
+from loom.store.operations import PostMail
+from loom.store.records import RunQuery
+from loom.temporal.ends import Endings
+from loom.temporal.names import SIGNAL_CODE
+from loom.temporal.payloads import NewCode, payload_of
+from loom.temporal.polling import CountingRunner, make_worker
+from loom.temporal.settings import TemporalSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+    from typing import Any
+
+    from temporalio.client import Client
+    from temporalio.worker import Worker
+
+    from loom.core.config import BrokerConfig
+    from loom.runtime.durable.watching import News
+    from loom.temporal.store import TemporalStore
+
+_log = logging.getLogger("loom.temporal")
+
+_TOLD = 10_000
+"""So many runs are remembered that were told of new code."""
+_STARTING_S = 0.002
+_LOOK_S = 30.0
+"""An end is told by the server; it is looked for now and then all the same."""
+
+
+class TemporalRuntime(WorkingRuntime):
+    """Runs workflows on a cluster.
+
+    Without a registered workflow it is a client. With one it is a worker: one for all workflows that are registered,
+    whenever that is. Steps that are under way when it stops run again elsewhere.
+    """
+
+    store: TemporalStore
+    _settings: TemporalSettings
+
+    def __init__(
+        self,
+        store: TemporalStore,
+        settings: TemporalSettings | None = None,
+        *,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        super().__init__(store, settings or TemporalSettings(), clock=clock)
+        store.config_of = self.config_of
+        self._ends = self.endings = Endings(lambda: store.client)
+        self._runner = CountingRunner(self.codes, self._settings.activities)
+        self._worker: Worker | None = None
+        self._polling: asyncio.Task[None] | None = None
+        self._since = time.time()
+        """How new the code of this process is."""
+        self._told: dict[str, BrokerConfig] = {}
+        """The code that runs were told of last."""
+        self._telling: set[asyncio.Task[None]] = set()
+
+    @property
+    def client(self) -> Client:
+        """The client of the cluster, once the runtime is open."""
+        return self.store.client
+
+    def config_of(self, name: str) -> BrokerConfig | None:
+        """The code of a name as the reducer sees it, if it is at hand."""
+        code = self.codes.get(name)
+        return code.config if code is not None else None
+
+    # -- working ------------------------------------------------------------------------------------------------------
+
+    @override
+    async def _join(self) -> None:
+        if self._polling is not None:
+            return
+        loop = asyncio.get_running_loop()
+        runner = self._runner
+        runner.on_activated = lambda run_id, ticks: _on(loop, self._has_grown, run_id, ticks)
+        runner.on_other_code = lambda run_id, name: _on(loop, self._has_other_code, run_id, name)
+        queue = self.store.address.task_queue
+        self._worker = worker = make_worker(self.store.client, queue, self.codes, self._settings, runner)
+        self._polling = polling = loop.create_task(worker.run(), name="loom worker")
+        while not worker.is_running and not polling.done():  # noqa: ASYNC110 - the SDK tells nobody
+            await asyncio.sleep(_STARTING_S)
+        if polling.done():
+            self._polling = None
+            error = polling.exception()
+            raise StoreUnavailable(f"No worker can be at {self.store.address.url}: {error}") from error
+        polling.add_done_callback(self._stopped)
+
+    @override
+    async def _leave(self) -> None:
+        polling, self._polling = self._polling, None
+        if polling is not None and self._worker is not None and not polling.done():
+            await self._worker.shutdown()
+            await asyncio.wait([polling])
+        self._worker = None
+        for each in self._telling:
+            each.cancel()
+        await asyncio.gather(*self._telling, return_exceptions=True)
+        await self._ends.close()
+
+    def _stopped(self, polling: asyncio.Task[None]) -> None:
+        """The worker has ended by itself: this process begins anew."""
+        if self._polling is not polling or not self._open or polling.cancelled():
+            return
+        _log.error("The worker at %s has ended, and begins anew: %s", self.store.address.url, polling.exception())
+        self._polling = None
+        self._begin(self._rejoin())
+
+    @override
+    async def _take_up(self, names: Sequence[str]) -> None:
+        """The worker finds their code in `codes`, and the cluster gives it their runs. Parked ones are tried again."""
+        if names and self.store.has_attributes:  # else every run would have to be asked
+            self._soon(self._retry_parked(tuple(names)))
+
+    async def _retry_parked(self, names: tuple[str, ...]) -> None:
+        """The code of workflows has come: see whether runs that are parked can go on with it."""
+        query = RunQuery(status="running", workflow=names, parked=True)
+        try:
+            while rows := await self.store.find(query):
+                for row in rows:
+                    at = self.now()
+                    await self.committer.submit(PostMail(row.run_id, encode_tick(TickContinueRun(at=at)), at))
+                query = msgspec.structs.replace(query, after=(rows[-1].created_at, rows[-1].run_id))
+        except StoreError as error:
+            _log.error("Parked runs of %s were not tried again: %s", ", ".join(names), error)
+
+    # -- what the worker tells, from its threads ----------------------------------------------------------------------
+
+    @override
+    def _on_news(self, run_ids: Sequence[str]) -> None:
+        for run_id in run_ids:
+            self.watchers.wake(run_id)
+            self.endings.wake(run_id)
+        if not run_ids:
+            self.watchers.wake_all()
+            self.endings.wake_all()
+
+    def _has_grown(self, run_id: str, ticks: int) -> None:
+        """A run of this worker has had ticks, which its readers may see."""
+        self.measured.ticks += ticks
+        self.watchers.wake(run_id)
+
+    def _has_other_code(self, run_id: str, name: str) -> None:
+        """A run goes on with code that is not what is registered here: it is told, once."""
+        config = self.config_of(name)
+        if config is None or self._told.get(run_id) == config:
+            return
+        self._told[run_id] = config
+        if len(self._told) > _TOLD:
+            del self._told[next(iter(self._told))]
+        self._soon(self._tell_code(run_id, config))
+
+    async def _tell_code(self, run_id: str, config: BrokerConfig) -> None:
+        try:
+            handle = self.client.get_workflow_handle(run_id)
+            await handle.signal(SIGNAL_CODE, RawValue(payload_of(NewCode(config, self._since))))
+        except RPCError as error:
+            self._told.pop(run_id, None)  # its next task tries again
+            _log.debug("Run %s was not told of new code: %s", run_id, error)
+
+    def _soon(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    @override
+    async def news(self, future: News, waits: int = 0) -> None:
+        self._check_open()
+        if future in self._ends:
+            await asyncio.wait([future], timeout=_LOOK_S)
+        else:
+            await super().news(future, waits)
+        self._check_open()
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise StoreError("The runtime was closed: what becomes of the run can be asked where it is open.")
+
+    @property
+    @override
+    def is_alone(self) -> bool:
+        return False
+
+    @property
+    @override
+    def figures(self) -> dict[str, int]:
+        counted = self.measured
+        return {"in_memory": self._runner.in_memory, "released": counted.released, "resumed": counted.resumed}
+
+
+def _on(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *arguments: Any) -> None:
+    """Call it on the event loop. A worker that is being shut down may still work when the loop is closed."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(call, *arguments)

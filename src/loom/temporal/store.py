@@ -1,0 +1,338 @@
+"""A Temporal cluster as a store: runs are workflows, mail is signals, rows and journals are queries and close events.
+
+What only an owner of runs does (commit, claim, release, park, join) does not exist here: the cluster owns the runs, and
+workers move them. May import temporalio, loom.store and the modules beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.service import RPCError, RPCStatusCode
+
+from loom.store.errors import StoreUnavailable
+from loom.store.operations import ImportRun, PostMail, PurgeRuns, StartRun
+from loom.temporal.address import parse_address
+from loom.temporal.entries import Documents, Entries
+from loom.temporal.entries_payloads import DropEntry, PutEntry
+from loom.temporal.names import ATTRIBUTE_IDLE_SINCE, ATTRIBUTE_TAGS, ATTRIBUTE_WAITING_FOR
+from loom.temporal.store_cluster import PATIENT_S, Cluster
+from loom.temporal.store_reading import Reading
+from loom.temporal.store_starting import Starting
+from loom.temporal.store_telling import Purging, Telling
+from loom.temporal.store_whole import Whole
+from loom.temporal.visibility import Visibility
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from temporalio.client import Client
+
+    from loom.core.config import BrokerConfig
+    from loom.store.operations import Operation, Result
+    from loom.store.records import Chunk, Entry, Mail, Member, RunQuery, RunRow, StoredRun
+    from loom.temporal.address import TemporalAddress
+    from loom.temporal.runtime import TemporalRuntime
+
+_ATTRIBUTES = {
+    ATTRIBUTE_IDLE_SINCE: IndexedValueType.INDEXED_VALUE_TYPE_DATETIME,
+    ATTRIBUTE_WAITING_FOR: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+    ATTRIBUTE_TAGS: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+}
+_PURGED_AT_ONCE = 20
+
+
+def _no_news(_run_ids: Sequence[str]) -> None:
+    """Nobody has asked."""
+
+
+def _no_code(_name: str) -> BrokerConfig | None:
+    """No code is at hand."""
+    return None
+
+
+class TemporalStore:
+    """The runs of one task queue in one namespace.
+
+    A client of one's own, for example with a payload codec, can be given. The cluster has no transactions: see `apply`.
+    """
+
+    exclusive = False
+    keyed = False
+
+    def __init__(self, address: TemporalAddress, client: Client | None = None) -> None:
+        self.address = address
+        self.on_news: Callable[[Sequence[str]], None] = _no_news
+        """Called for what this store does; what workers do, they tell by themselves."""
+        self.config_of: Callable[[str], BrokerConfig | None] = _no_code
+        """The code of a workflow, where it is at hand: set by the runtime."""
+        self._cluster = Cluster(address, client)
+        self._reading = Reading(self._cluster)
+        self._entries = Entries(self._cluster)
+        self._documents = Documents(self._cluster)
+        self._whole = Whole(self._cluster, self._reading)
+        self._starting = Starting(self._cluster, self._reading, self._whole, self._documents, self._config)
+        self._telling = Telling(self._cluster, self._reading, self._config)
+        self._purging = Purging(self._cluster, self._reading)
+        self._visibility = Visibility(self._cluster, self._reading)
+        self._outcomes: dict[int, tuple[Operation, Result | BaseException]] = {}
+        """What became of the operations of a group of which one has failed, until they are asked for one by one."""
+
+    @classmethod
+    def at(cls, url: str) -> TemporalStore:
+        """The store of an address such as `temporal://host:7233/namespace?task_queue=loom`."""
+        return cls(parse_address(url))
+
+    def _config(self, name: str) -> BrokerConfig | None:
+        return self.config_of(name)
+
+    @property
+    def client(self) -> Client:
+        """The client of the cluster, while the store is open."""
+        return self._cluster.client
+
+    @property
+    def has_attributes(self) -> bool:
+        """Whether the cluster has Loom's search attributes."""
+        return self._visibility.has_attributes
+
+    def runtime(self, *, clock: Callable[[], float] | None = None, **options: Any) -> TemporalRuntime:
+        """The runtime over this cluster: what `loom.connect` gives for its address."""
+        from loom.temporal.runtime import TemporalRuntime
+        from loom.temporal.settings import TemporalSettings
+
+        return TemporalRuntime(self, TemporalSettings(**options), clock=clock)
+
+    # -- opening ------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Connect. `StoreUnavailable` if there is no cluster, or not the namespace."""
+        await self._cluster.connect()
+        try:
+            self._learn(await self._registered())
+        except BaseException:
+            self._cluster.close()
+            raise
+
+    async def _registered(self) -> set[str]:
+        """The search attributes that the namespace has; none, if it may not be asked."""
+        try:
+            request = ListSearchAttributesRequest(namespace=self.address.namespace)
+            found = await self.client.operator_service.list_search_attributes(
+                request, retry=True, timeout=timedelta(seconds=PATIENT_S)
+            )
+        except RPCError as error:
+            if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNIMPLEMENTED):
+                return set()
+            raise StoreUnavailable(f"Temporal at {self.address.url} cannot be used: {error}") from error
+        return set(found.custom_attributes)
+
+    def _learn(self, registered: set[str]) -> None:
+        has = registered >= _ATTRIBUTES.keys()
+        self._visibility.has_attributes = self._starting.has_attributes = has
+
+    async def register_attributes(self) -> list[str]:
+        """Add Loom's search attributes to the namespace, and say which were missing. Runs use them from then on."""
+        missing = sorted(_ATTRIBUTES.keys() - await self._registered())
+        if missing:
+            request = AddSearchAttributesRequest(
+                namespace=self.address.namespace, search_attributes={name: _ATTRIBUTES[name] for name in missing}
+            )
+            with self._cluster.calling("add search attributes", writes=True):
+                await self.client.operator_service.add_search_attributes(request, timeout=timedelta(seconds=PATIENT_S))
+        self._learn(set(_ATTRIBUTES))
+        return missing
+
+    async def close(self) -> None:
+        """Let go of the cluster."""
+        self._cluster.close()
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    async def apply(self, group: Sequence[Operation]) -> list[Result]:
+        """Each operation by itself, at the same time if they are of different runs: the cluster has no transactions.
+
+        If one of them fails, so does the group; applied again one by one, as the committer does it, each has the result
+        that it had, and nothing is done twice.
+        """
+        if len(group) == 1 and (known := self._outcomes.pop(id(group[0]), None)) is not None:
+            return [_told(known[1])]
+        by_run: defaultdict[str | None, list[int]] = defaultdict(list)
+        for number, operation in enumerate(group):
+            by_run[_run_of(operation)].append(number)
+        outcomes: dict[int, Result | BaseException] = {}
+
+        async def in_order(numbers: list[int]) -> None:
+            for number in numbers:
+                try:
+                    outcomes[number] = await self._do(group[number])
+                except Exception as error:  # noqa: BLE001 - whoever asked for it gets it
+                    outcomes[number] = error
+
+        await asyncio.gather(*(in_order(numbers) for numbers in by_run.values()))
+        failed = sum(isinstance(outcome, BaseException) for outcome in outcomes.values())
+        if failed and len(group) > 1:
+            self._outcomes = {id(operation): (operation, outcomes[n]) for n, operation in enumerate(group)}
+            raise StoreUnavailable(f"{failed} of {len(group)} operations failed.")
+        return [_told(outcomes[number]) for number in range(len(group))]
+
+    async def _do(self, operation: Operation) -> Result:
+        match operation:
+            case StartRun():
+                started = await self._starting.start(operation)
+                self._announce(operation.run_id, started.created)
+                return started
+            case PostMail():
+                if operation.reopens:
+                    posted = await self._starting.retry(operation.run_id)
+                else:
+                    posted = await self._telling.post(operation)
+                self._announce(operation.run_id, posted.outcome == "posted")
+                return posted
+            case ImportRun():
+                brought = await self._starting.bring(operation)
+                self._announce(operation.run.row.run_id, brought)
+                return brought
+            case PurgeRuns():
+                return await self._purge(operation)
+            case _:
+                raise _not_here(type(operation).__name__)
+
+    def _announce(self, run_id: str, changed: bool) -> None:
+        if changed:
+            self.on_news([run_id])
+
+    async def _purge(self, asked: PurgeRuns) -> int:
+        """Delete runs on the cluster. The time is that of the run's end, by the server's clock."""
+        if asked.run_id is not None:
+            return int(await self._purging.purge(asked.run_id, asked.ended_before))
+        if asked.ended_before is None:
+            return 0
+        gone = 0
+        waiting: dict[str, None] = {}
+        async for run_id in self._visibility.ended_before(asked.ended_before):
+            waiting[run_id] = None
+            if len(waiting) == min(_PURGED_AT_ONCE, asked.limit - gone):
+                gone += await self._purge_all(waiting, asked.ended_before)
+                waiting = {}
+            if gone >= asked.limit:
+                return gone
+        return gone + await self._purge_all(waiting, asked.ended_before)
+
+    async def _purge_all(self, run_ids: dict[str, None], ended_before: float) -> int:
+        return sum(await asyncio.gather(*(self._purging.purge(run_id, ended_before) for run_id in run_ids)))
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def get(self, run_id: str) -> RunRow | None:
+        """The row of a run: what it says itself, or how it ended. If no worker answers, its error says so."""
+        return await self._reading.row(run_id)
+
+    async def find(self, query: RunQuery) -> list[RunRow]:
+        """The rows that match, as far as the cluster's visibility has them: a new run is found a little later."""
+        return await self._visibility.find(query)
+
+    async def load(self, run_id: str) -> StoredRun | None:
+        """A run with the state that it has, which stands for its journal."""
+        return await self._whole.stored(run_id, whole=False)
+
+    async def export(self, run_id: str) -> StoredRun | None:
+        """Everything of a run, from all its executions. `HistoryGone` if the server has deleted one of them."""
+        return await self._whole.stored(run_id, whole=True)
+
+    async def history_problems(self, run_id: str) -> list[str]:
+        """What of the run's histories does not replay, in words. No worker is needed, and no code."""
+        from loom.temporal.replaying import history_problems  # only whoever replays needs all that a worker does
+
+        return await history_problems(self._cluster, run_id)
+
+    async def mail(self, run_id: str, after: int) -> list[Mail]:
+        """None: what a run was told is in its history."""
+        del run_id, after
+        return []
+
+    async def chunks(self, run_id: str, first_tick: int, limit: int) -> list[Chunk]:
+        """Chunks, beginning with the one that holds this tick; `HistoryGone` if the server has deleted them."""
+        return await self._reading.chunks(run_id, first_tick, limit)
+
+    async def stream(self, run_id: str, cursor: int, limit: int) -> list[Chunk]:
+        """Chunks with events, beginning with the one that holds this cursor; `HistoryGone` likewise."""
+        return await self._reading.stream(run_id, cursor, limit)
+
+    async def counts(self) -> dict[str, int]:
+        """How many there are by status: see `Visibility.counts`. The cluster owns them all, so `owned` is 0."""
+        return await self._visibility.counts()
+
+    async def document(self, digest: str) -> bytes | None:
+        """The text of a definition that a run was started with, or that was saved."""
+        return await self._documents.get(digest)
+
+    async def save_document(self, digest: str, data: bytes) -> None:
+        """Keep a definition for good."""
+        await self._documents.save(digest, data)
+
+    # -- entries ------------------------------------------------------------------------------------------------------
+
+    async def put_entry(
+        self, kind: str, key: str, data: bytes, *, expires_at: float | None = None, expect: int | None = None
+    ) -> int | None:
+        """Keep an entry. Versions grow over all kinds as far as the server's clock does."""
+        return await self._entries.put(kind, PutEntry(key, data, expires_at, expect))
+
+    async def entry(self, kind: str, key: str) -> Entry | None:
+        """An entry, unless it has expired. A worker must be there, if there ever was one of this kind."""
+        return await self._entries.get(kind, key)
+
+    async def entries(self, kind: str, after: str = "", limit: int = 100) -> list[Entry]:
+        """The entries of a kind behind a key, in the order of keys."""
+        return await self._entries.page(kind, after, limit)
+
+    async def drop_entry(self, kind: str, key: str, expect: int | None = None) -> bool:
+        """Delete an entry, if it is as expected."""
+        return await self._entries.drop(kind, DropEntry(key, expect))
+
+    async def drop_expired(self, now: float, limit: int = 1000) -> int:
+        """Nothing to do: who writes an entry sweeps the expired ones of its kind."""
+        del now, limit
+        return 0
+
+    # -- what only an owner does --------------------------------------------------------------------------------------
+
+    async def join(self, name: str, lease_s: float) -> Member:
+        """Nobody owns runs here."""
+        del name, lease_s
+        raise _not_here("join")
+
+    async def beat(self, fence: int, lease_s: float) -> bool:
+        """Nobody owns runs here."""
+        del fence, lease_s
+        raise _not_here("beat")
+
+    async def owned(self, fence: int, *, with_mail: bool = False) -> list[str]:
+        """Nobody owns runs here."""
+        del fence, with_mail
+        raise _not_here("owned")
+
+    async def timers_due(self, workflows: tuple[str, ...], before: float, limit: int) -> list[tuple[str, float]]:
+        """The cluster has the timers, and fires them by itself."""
+        del workflows, before, limit
+        raise _not_here("timers_due")
+
+
+def _run_of(operation: Operation) -> str | None:
+    return operation.run.row.run_id if isinstance(operation, ImportRun) else getattr(operation, "run_id", None)
+
+
+def _told(outcome: Result | BaseException) -> Result:
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
+
+
+def _not_here(what: str) -> TypeError:
+    return TypeError(f"{what} does not exist on Temporal: the cluster owns the runs.")

@@ -1,0 +1,274 @@
+"""The calls on a cluster that the store is made of, with its errors told as the store's.
+
+May import temporalio, the store's errors, and the address, names and payloads beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from temporalio.api.common.v1 import Payload, WorkflowExecution
+from temporalio.api.workflowservice.v1 import (
+    DeleteWorkflowExecutionRequest,
+    GetWorkflowExecutionHistoryReverseRequest,
+)
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowQueryFailedError,
+    WorkflowQueryRejectedError,
+)
+from temporalio.common import QueryRejectCondition, RawValue, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from loom.store.errors import StoreError, StoreUnavailable
+from loom.temporal.exiting import settle_at_exit
+from loom.temporal.payloads import payload_of, value_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import msgspec
+    from temporalio.api.history.v1 import HistoryEvent
+    from temporalio.client import WorkflowExecutionDescription, WorkflowHandle
+    from temporalio.common import TypedSearchAttributes
+
+    from loom.temporal.address import TemporalAddress
+
+T = TypeVar("T")
+
+MAX_PAYLOAD = 1_900_000
+"""In bytes before any codec: the server takes two MiB."""
+PATIENT_S = 10.0
+"""How long a call, or a query that must be answered, may take."""
+
+_UNKNOWN_OUTCOME = {RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
+_UNANSWERED = {*_UNKNOWN_OUTCOME, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.RESOURCE_EXHAUSTED}
+_REFUSED = {RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.FAILED_PRECONDITION}
+_CONNECT_S = 10.0
+
+
+class NotThere(StoreError):
+    """The cluster has no such execution, or it takes no signals any more."""
+
+
+class NotOpen(StoreError):
+    """The execution is closed."""
+
+
+class NoAnswer(StoreUnavailable):
+    """No worker has answered a query."""
+
+
+class NoSuchQuery(StoreError):
+    """The execution does not understand a query, or cannot answer it."""
+
+
+class Cluster:
+    """One namespace of a cluster, and the task queue that runs are worked for on."""
+
+    def __init__(self, address: TemporalAddress, client: Client | None = None) -> None:
+        self.address = address
+        self._given = client
+        self._client: Client | None = None
+
+    @property
+    def client(self) -> Client:
+        """The connection; `StoreUnavailable` if there is none."""
+        if self._client is None:
+            raise StoreUnavailable(f"The store {self.address.url} is not open. Nothing was written.")
+        return self._client
+
+    async def connect(self) -> None:
+        """Connect, unless a client was given. `StoreUnavailable` if that cannot be done."""
+        settle_at_exit()
+        if self._given is not None:
+            self._client = self._given
+        if self._client is not None:
+            return
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                self._client = await Client.connect(self.address.target, **self.address.connection())
+        except (RuntimeError, RPCError, TimeoutError, ValueError) as error:
+            why = str(error) or f"no answer within {_CONNECT_S:g} s"
+            raise StoreUnavailable(f"Temporal at {self.address.url} cannot be reached: {why}") from error
+
+    def close(self) -> None:
+        """Let go of the connection, which ends with its last use."""
+        self._client = None
+
+    def handle(self, run_id: str, execution: str = "") -> WorkflowHandle[Any, Any]:
+        """A run, or one of its executions by its Temporal run id."""
+        return self.client.get_workflow_handle(run_id, run_id=execution or None)
+
+    @contextmanager
+    def calling(self, what: str, *, writes: bool = False) -> Iterator[None]:
+        """Tell the errors of a call as the store's: `NotThere`, `StoreUnavailable`, or a `StoreError`."""
+        try:
+            yield
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND and "Namespace" not in str(error):
+                raise NotThere(str(error)) from error
+            message = f"Temporal at {self.address.url} could not {what}: {error}"
+            if error.status in _REFUSED:
+                raise StoreError(message) from error
+            raise StoreUnavailable(message, outcome_unknown=writes and error.status in _UNKNOWN_OUTCOME) from error
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def query(
+        self,
+        run_id: str,
+        name: str,
+        expected: type[T],
+        argument: msgspec.Struct | str | None = None,
+        *,
+        execution: str = "",
+        only_open: bool = False,
+        patience_s: float = PATIENT_S,
+    ) -> T:
+        """What a run answers to a query. `NotThere`, `NotOpen` if only an open one is asked, `NoAnswer`."""
+        payload = await self.query_payload(
+            run_id, name, argument, execution=execution, only_open=only_open, patience_s=patience_s
+        )
+        return value_of(payload, expected)
+
+    async def query_payload(
+        self,
+        run_id: str,
+        name: str,
+        argument: msgspec.Struct | str | None = None,
+        *,
+        execution: str = "",
+        only_open: bool = False,
+        patience_s: float = PATIENT_S,
+    ) -> Payload:
+        """The same, as it is."""
+        try:
+            answer: RawValue = await self.handle(run_id, execution).query(
+                name,
+                args=[] if argument is None else [RawValue(payload_of(argument))],
+                result_type=RawValue,
+                reject_condition=QueryRejectCondition.NOT_OPEN if only_open else None,
+                rpc_timeout=timedelta(seconds=patience_s),
+            )
+        except WorkflowQueryRejectedError as error:
+            raise NotOpen(str(error)) from error
+        except WorkflowQueryFailedError as error:
+            raise NoSuchQuery(f"Run {run_id!r} cannot answer {name!r}: {error}") from error
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise NotThere(str(error)) from error
+            if error.status in _UNANSWERED:
+                raise NoAnswer(
+                    f"No worker of task queue {self.address.task_queue!r} at {self.address.url} answers for run "
+                    f"{run_id!r}: {error}"
+                ) from error
+            raise StoreUnavailable(f"Temporal at {self.address.url} could not query {run_id!r}: {error}") from error
+        return answer.payload
+
+    async def describe(self, run_id: str) -> WorkflowExecutionDescription:
+        """What the cluster knows of a run without a worker. `NotThere`."""
+        with self.calling(f"describe {run_id!r}"):
+            return await self.handle(run_id).describe(rpc_timeout=timedelta(seconds=PATIENT_S))
+
+    async def first_event(self, run_id: str, execution: str = "") -> HistoryEvent:
+        """The event that an execution began with. `NotThere`."""
+        with self.calling(f"read the start of {run_id!r}"):
+            async for event in self.handle(run_id, execution).fetch_history_events(
+                page_size=1, rpc_timeout=timedelta(seconds=PATIENT_S)
+            ):
+                return event
+        raise NotThere(f"{run_id!r} has no history.")
+
+    async def last_event(self, run_id: str) -> HistoryEvent | None:
+        """The last event of the newest execution of a run: of a closed one, how it was closed. `NotThere`."""
+        # The server could be asked for the close event, but keeps the question open while there is none.
+        request = GetWorkflowExecutionHistoryReverseRequest(
+            namespace=self.address.namespace,
+            execution=WorkflowExecution(workflow_id=run_id),
+            maximum_page_size=1,
+        )
+        with self.calling(f"read the end of {run_id!r}"):
+            found = await self.client.workflow_service.get_workflow_execution_history_reverse(
+                request, retry=True, timeout=timedelta(seconds=PATIENT_S)
+            )
+        return found.history.events[0] if found.history.events else None
+
+    async def plain(self, payload: Payload) -> Payload:
+        """A payload of a history or a memo as it was before the client's codec."""
+        [value] = await self.client.data_converter.decode([payload], [RawValue])
+        found: Payload = value.payload
+        return found
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        workflow: str,
+        run_id: str,
+        argument: msgspec.Struct,
+        *,
+        memo: Mapping[str, msgspec.Struct] | None = None,
+        attributes: TypedSearchAttributes | None = None,
+        reuse: WorkflowIDReusePolicy = WorkflowIDReusePolicy.REJECT_DUPLICATE,
+    ) -> bool:
+        """Start a workflow; False if the id is taken. A `StoreError` if its argument is too large."""
+        payload = payload_of(argument)
+        self.check_size(payload, f"What run {run_id!r} begins with")
+        with self.calling(f"start {run_id!r}", writes=True):
+            try:
+                await self.client.start_workflow(
+                    workflow,
+                    RawValue(payload),
+                    id=run_id,
+                    task_queue=self.address.task_queue,
+                    memo={name: RawValue(payload_of(value)) for name, value in (memo or {}).items()},
+                    search_attributes=attributes,
+                    id_reuse_policy=reuse,
+                    id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                    rpc_timeout=timedelta(seconds=PATIENT_S),
+                )
+            except WorkflowAlreadyStartedError:
+                return False
+        return True
+
+    async def signal(self, run_id: str, name: str, argument: msgspec.Struct) -> None:
+        """Tell an open run something. `NotThere` if there is none, or it is closed."""
+        payload = payload_of(argument)
+        self.check_size(payload, f"What run {run_id!r} is told")
+        with self.calling(f"tell {run_id!r} something", writes=True):
+            await self.handle(run_id).signal(name, RawValue(payload), rpc_timeout=timedelta(seconds=PATIENT_S))
+
+    async def delete(self, run_id: str, execution: str) -> None:
+        """Delete an execution. `NotThere`."""
+        request = DeleteWorkflowExecutionRequest(
+            namespace=self.address.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=run_id, run_id=execution),
+        )
+        with self.calling(f"delete {run_id!r}", writes=True):
+            await self.client.workflow_service.delete_workflow_execution(
+                request, retry=True, timeout=timedelta(seconds=PATIENT_S)
+            )
+
+    def check_size(self, payload: Payload, what: str) -> None:
+        """A `StoreError` before the server refuses it without saying what it was."""
+        if len(payload.data) > MAX_PAYLOAD:
+            raise StoreError(
+                f"{what} has {len(payload.data)} bytes, and Temporal takes 2 MiB at most: send a reference to it "
+                "instead."
+            )
+
+
+def failed_tasks(description: WorkflowExecutionDescription) -> int:
+    """How often a worker has failed to take what is next for an execution."""
+    return max(0, description.raw_description.pending_workflow_task.attempt - 1)
+
+
+def is_open(description: WorkflowExecutionDescription) -> bool:
+    """Whether an execution goes on."""
+    return description.status is WorkflowExecutionStatus.RUNNING

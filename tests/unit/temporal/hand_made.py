@@ -1,0 +1,236 @@
+"""Activations made by hand, and an execution that takes them: what a worker does, without a server.
+
+The only place that builds the SDK's private argument types, so that a new version of it is met in one place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from temporalio import workflow as sdk
+from temporalio.api.common.v1 import Payload
+from temporalio.bridge.proto.workflow_activation import workflow_activation_pb2 as activations
+from temporalio.bridge.proto.workflow_commands import workflow_commands_pb2 as messages
+from temporalio.bridge.proto.workflow_completion import workflow_completion_pb2 as completions
+from temporalio.common import Priority, TypedSearchAttributes
+
+import loom
+from loom.core.ticks import TickAddEvent, TickStepResult, WorkflowTick
+from loom.runtime.durable.registered import Registered, registered
+from loom.store import codec
+from loom.temporal import names
+from loom.temporal.instance import LoomInstance
+from loom.temporal.outgoing import ActivityOptions
+from loom.temporal.payloads import Card, Letter, Opening, StepReport, StepTask, payload_of, value_of
+from loom.temporal.policy import POLICIES, Policy
+
+START = 1_800_000_000.0
+
+
+def info_of(run_id: str, workflow: str, **given: Any) -> sdk.Info:
+    """What Temporal knows of an execution, in whatever version of the SDK."""
+    moment = datetime.fromtimestamp(START, tz=UTC)
+    values: dict[str, Any] = {
+        "attempt": 1,
+        "namespace": "default",
+        "task_queue": "loom",
+        "workflow_id": run_id,
+        "workflow_type": workflow,
+        "run_id": "execution-1",
+        "first_execution_run_id": "execution-1",
+        "original_execution_run_id": "execution-1",
+        "headers": {},
+        "raw_memo": {},
+        "search_attributes": {},
+        "typed_search_attributes": TypedSearchAttributes.empty,
+        "start_time": moment,
+        "workflow_start_time": moment,
+        "task_timeout": timedelta(seconds=10),
+        "priority": Priority.default,
+        **given,
+    }
+    known = {field.name for field in dataclasses.fields(sdk.Info)}
+    return sdk.Info(**{name: values.get(name) for name in known})
+
+
+class Around:
+    """What an execution finds in its worker, and what it has told it."""
+
+    def __init__(self, policies: tuple[Policy, ...] = POLICIES) -> None:
+        self.options = ActivityOptions()
+        self.policies = policies
+        self.heard: list[str] = []
+        self.other_code: list[str] = []
+
+    def activated(self, run_id: str, ticks: int) -> None:
+        self.heard.append(run_id)
+
+    def has_other_code(self, run_id: str, workflow: str) -> None:
+        self.other_code.append(run_id)
+
+
+def code_of(workflow: loom.Workflow, name: str = "made") -> Registered:
+    """A workflow as a worker knows it."""
+    workflow._lock()
+    workflow._validate_once()
+    return registered(name, workflow)
+
+
+def opening_of(code: Registered, inputs: Any = None, *, run_id: str = "run-1", **given: Any) -> Opening:
+    """What a run of it begins with."""
+    digest, text = code.document if code.document is not None else (None, None)
+    card = Card(run_id, code.name, START, document=digest, **given.pop("card", {}))
+    given.setdefault("config", code.config)
+    start = codec.encode_start(code.start_spec(inputs)).decode()
+    return Opening(card, start=start, document=text.decode() if text is not None else None, **given)
+
+
+class HandMade:
+    """One execution under test. Each call is an activation; its commands are what it answered."""
+
+    def __init__(
+        self,
+        code: Registered,
+        opening: Opening | None = None,
+        *,
+        around: Around | None = None,
+        replaying: bool = False,
+        flags: tuple[int, ...] = (),
+        **info: Any,
+    ) -> None:
+        self.code = code
+        self.around = around or Around()
+        self.opening = opening or opening_of(code)
+        self.instance = LoomInstance(info_of(self.opening.card.run_id, code.name, **info), code, self.around)
+        self.now = START
+        self.history_length = 3
+        self.suggested = False
+        self.replaying = replaying
+        self.flags = flags
+        self.completion = completions.WorkflowActivationCompletion()
+
+    @property
+    def host(self) -> Any:
+        """The run that it hosts."""
+        return self.instance.driving.host
+
+    # -- activations --------------------------------------------------------------------------------------------------
+
+    def activate(self, *jobs: activations.WorkflowActivationJob, same_task: bool = False) -> list[Any]:
+        """Let it take jobs; its commands, or an AssertionError with the failure of the task."""
+        if not same_task:
+            self.history_length += 5
+        moment = Timestamp(seconds=int(self.now), nanos=round(self.now % 1 * 1e9))
+        act = activations.WorkflowActivation(
+            run_id="execution-1",
+            timestamp=moment,
+            is_replaying=self.replaying,
+            history_length=self.history_length,
+            jobs=jobs,
+            continue_as_new_suggested=self.suggested,
+            available_internal_flags=self.flags,
+        )
+        self.completion = self.instance.activate(act)
+        assert self.completion.HasField("successful"), self.completion.failed.failure.message
+        return list(self.completion.successful.commands)
+
+    def start(self, *more: activations.WorkflowActivationJob) -> list[Any]:
+        """The first activation."""
+        return self.activate(initialize(self.opening), *more)
+
+    def finish(self, command: messages.WorkflowCommand, *events: loom.Event, **result: Any) -> list[Any]:
+        """The activity of a command returns events."""
+        return self.activate(self.returned(command, *events, **result))
+
+    def returned(self, command: messages.WorkflowCommand, *events: loom.Event, **result: Any) -> Any:
+        """The job that says so."""
+        task = task_of(command)
+        records = tuple(self.code.convert.record(event) for event in events)
+        return self.reported(command, step_result(task, returned=records, **result))
+
+    def reported(self, command: messages.WorkflowCommand, *ticks: WorkflowTick) -> Any:
+        """The job of an activity that ends with these ticks."""
+        job = activations.WorkflowActivationJob()
+        job.resolve_activity.seq = command.schedule_activity.seq
+        job.resolve_activity.result.completed.result.CopyFrom(payload_of(StepReport(ticks)))
+        return job
+
+    def event(self, event: loom.Event, event_id: str | None = None) -> activations.WorkflowActivationJob:
+        """The job of an event from outside."""
+        record = self.code.convert.record(event)
+        return letter(TickAddEvent(at=0.0, event=record, event_id=event_id, accepted=True))
+
+    def ask(self, name: str, argument: Any = None) -> messages.QueryResult:
+        """Ask a query."""
+        job = activations.WorkflowActivationJob()
+        job.query_workflow.query_id = "q1"
+        job.query_workflow.query_type = name
+        if argument is not None:
+            job.query_workflow.arguments.append(payload_of(argument))
+        (command,) = self.activate(job, same_task=True)
+        return command.respond_to_query
+
+    def answer(self, name: str, expected: Any, argument: Any = None) -> Any:
+        """The answer to a query."""
+        found = self.ask(name, argument)
+        assert found.HasField("succeeded"), found.failed.message
+        return value_of(found.succeeded.response, expected)
+
+
+def initialize(opening: Opening) -> activations.WorkflowActivationJob:
+    """The job that begins an execution."""
+    job = activations.WorkflowActivationJob()
+    job.initialize_workflow.workflow_id = opening.card.run_id
+    job.initialize_workflow.workflow_type = opening.card.workflow
+    job.initialize_workflow.arguments.append(payload_of(opening))
+    return job
+
+
+def letter(tick: WorkflowTick, **given: Any) -> activations.WorkflowActivationJob:
+    """The job of a letter."""
+    return signal(names.SIGNAL_MAIL, Letter(tick, **given))
+
+
+def signal(name: str, argument: Any) -> activations.WorkflowActivationJob:
+    """The job of a signal with one of our structs."""
+    job = activations.WorkflowActivationJob()
+    job.signal_workflow.signal_name = name
+    job.signal_workflow.input.append(payload_of(argument))
+    return job
+
+
+def foreign_signal(name: str, *values: Any) -> activations.WorkflowActivationJob:
+    """The job of a signal that somebody else has sent."""
+    job = activations.WorkflowActivationJob()
+    job.signal_workflow.signal_name = name
+    for value in values:
+        data = json.dumps(value).encode()
+        job.signal_workflow.input.append(Payload(metadata={"encoding": b"json/plain"}, data=data))
+    return job
+
+
+def timer_fired(command: messages.WorkflowCommand) -> activations.WorkflowActivationJob:
+    """The job of a timer that a command has started."""
+    job = activations.WorkflowActivationJob()
+    job.fire_timer.seq = command.start_timer.seq
+    return job
+
+
+def task_of(command: messages.WorkflowCommand) -> StepTask:
+    """What an activity is asked to do."""
+    return value_of(command.schedule_activity.arguments[0], StepTask)
+
+
+def step_result(task: StepTask, **given: Any) -> TickStepResult:
+    """The tick with which a body ends."""
+    command = task.command
+    return TickStepResult(at=0.0, step=command.step, item=command.item.id, seq=command.seq, **given)
+
+
+def kinds(commands: list[Any]) -> list[str]:
+    """What commands there are, by the names of their kinds."""
+    return [command.WhichOneof("variant") for command in commands]
