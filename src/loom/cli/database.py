@@ -25,12 +25,17 @@ def db() -> None:
 def upgrade(as_sql: bool, store: str, as_json: bool) -> None:
     """Make the database, or bring it up to date.
 
-    Engines do so themselves when they open a store; the commands of `loom workflow` do not.
+    Engines do so themselves when they open a store; the commands of `loom workflow` do not. A Temporal cluster gets the
+    search attributes that lists of runs are filtered by; without them each run is asked.
     """
     from loom.cli.problems import NoStore
     from loom.cli.session import perform, safe_url, store_at
     from loom.cli.shown import print_json
     from loom.store.errors import StoreError
+
+    if _is_cluster(store):
+        _upgrade_cluster(store, as_sql, as_json)
+        return
 
     async def work() -> tuple[list[Migration], str]:
         try:
@@ -65,10 +70,13 @@ def verify(run_id: str | None, store: str, as_json: bool) -> None:
     Each part of a journal is bound to the one before it. If LOOM_JOURNAL_KEYS has the keys that they are signed with,
     nobody without them can have made one. `loom workflow replay` checks what a journal leads to.
     """
-    from loom.cli.problems import Problem
+    from loom.cli.problems import Problem, WrongUse
     from loom.cli.session import client, perform
     from loom.cli.shown import print_json
     from loom.store.errors import RunNotFound
+
+    if _is_cluster(store):
+        raise WrongUse("A Temporal cluster keeps the histories of runs itself: there are no journals to check.")
 
     async def work() -> list[Verified]:
         from loom.runtime.verifying import verified
@@ -94,6 +102,35 @@ def verify(run_id: str | None, store: str, as_json: bool) -> None:
         click.echo(f"Runs: {len(found)}{f' ({counts})' if counts else ''}.")
     if broken:
         raise SystemExit(Problem.exit_code)
+
+
+def _is_cluster(store: str) -> bool:
+    return store.startswith("temporal:")
+
+
+def _upgrade_cluster(url: str, as_sql: bool, as_json: bool) -> None:
+    """Give a cluster what lists of runs are filtered by."""
+    from loom.cli.problems import WrongUse
+    from loom.cli.session import opened_store, perform, safe_url, store_at
+    from loom.cli.shown import print_json
+
+    if as_sql:
+        raise WrongUse("A Temporal cluster has no tables, and takes no SQL: leave out --sql.")
+
+    async def work() -> list[str]:
+        from loom.temporal.store import TemporalStore
+
+        async with opened_store(store_at(url, upgrade=True)) as found:
+            assert isinstance(found, TemporalStore)
+            return list(await found.register_attributes())
+
+    names = perform(work())
+    if as_json:
+        print_json({"store": safe_url(url), "search_attributes": names, "applied": True})
+    elif names:
+        click.echo("\n".join(f"Added the search attribute {name}." for name in names))
+    else:
+        click.echo("The cluster is up to date.")
 
 
 def _counted(found: list[Verified]) -> dict[str, int]:

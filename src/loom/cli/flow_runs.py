@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from loom.cli.flow_views import View
     from loom.flows.program import Program
     from loom.runtime.durable.info import RunInfo
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.working import WorkingRuntime
     from loom.runtime.flow import Flow
     from loom.steps.handler import WorkflowHandler
 
@@ -47,7 +47,7 @@ class FlowRun(NamedTuple):
     """The names that this process works for beside it."""
 
 
-async def performed(runtime: DurableRuntime, stopped: asyncio.Event, wanted: FlowRun) -> tuple[str, FlowResult]:
+async def performed(runtime: WorkingRuntime, stopped: asyncio.Event, wanted: FlowRun) -> tuple[str, FlowResult]:
     """Begin the run or go on with it, show it, and wait for its end or until this process is told to stop."""
     found = await _found(runtime, wanted)
     handler = await _begun(runtime, wanted, found)
@@ -90,7 +90,7 @@ def _tell_doubts(wanted: FlowRun) -> None:
         click.echo(clean(f"Note: {wanted.name} has {count}: see `loom validate {place}`."), err=True)
 
 
-async def _found(runtime: DurableRuntime, wanted: FlowRun) -> RunInfo | None:
+async def _found(runtime: WorkingRuntime, wanted: FlowRun) -> RunInfo | None:
     """The run as it is before anything was asked of it, if it is there already."""
     if wanted.run_id is None:
         return None
@@ -103,7 +103,7 @@ async def _found(runtime: DurableRuntime, wanted: FlowRun) -> RunInfo | None:
     return info
 
 
-async def _begun(runtime: DurableRuntime, wanted: FlowRun, found: RunInfo | None) -> WorkflowHandler:
+async def _begun(runtime: WorkingRuntime, wanted: FlowRun, found: RunInfo | None) -> WorkflowHandler:
     """The run of this id if it exists, else a new one. Where a start is given, it must be that of the run."""
     if found is not None and not wanted.given:
         return await runtime.handler(found.run_id)
@@ -111,7 +111,7 @@ async def _begun(runtime: DurableRuntime, wanted: FlowRun, found: RunInfo | None
     return await runtime.start(wanted.name, event, run_id=wanted.run_id, tags=wanted.tags)
 
 
-async def _shown(runtime: DurableRuntime, handler: WorkflowHandler, after: int, wanted: FlowRun) -> FlowResult:
+async def _shown(runtime: WorkingRuntime, handler: WorkflowHandler, after: int, wanted: FlowRun) -> FlowResult:
     with _view(runtime, handler.run_id, wanted) as view:
         async for event in handler.stream_events(expose_internal=True, after=after):
             view.show(event)
@@ -123,7 +123,7 @@ async def _shown(runtime: DurableRuntime, handler: WorkflowHandler, after: int, 
     return result
 
 
-def _view(runtime: DurableRuntime, run_id: str, wanted: FlowRun) -> View:
+def _view(runtime: WorkingRuntime, run_id: str, wanted: FlowRun) -> View:
     program = wanted.flow.program
     if wanted.quiet:
         return Silence()

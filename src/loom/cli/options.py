@@ -143,7 +143,7 @@ def store_option(command: Decorated) -> Decorated:
         envvar="LOOM_STORE",
         show_default=True,
         show_envvar=True,
-        help="Where the runs are: sqlite:///path.db or postgresql://user@host/database.",
+        help="Where the runs are: sqlite:///path.db, postgresql://user@host/db or temporal://host:7233/namespace.",
     )(command)
 
 

@@ -17,12 +17,12 @@ from loom.steps.serializers import JsonSerializer
 from loom.store.errors import RunExists, RunNotFound
 
 if TYPE_CHECKING:
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.working import WorkingRuntime
     from loom.steps.handler import WorkflowHandler
 
 
 async def begun(
-    runtime: DurableRuntime, name: str, inputs: dict[str, Any] | None, run_id: str | None, tags: dict[str, str]
+    runtime: WorkingRuntime, name: str, inputs: dict[str, Any] | None, run_id: str | None, tags: dict[str, str]
 ) -> WorkflowHandler:
     """The run of this id if it exists, else a new one. Where inputs are given, they must be those of the run."""
     if run_id is not None and inputs is None:
@@ -37,7 +37,7 @@ async def begun(
     return await runtime.start(name, inputs or {}, run_id=run_id, tags=tags)
 
 
-async def result_of(runtime: DurableRuntime, handler: WorkflowHandler, stopped: asyncio.Event) -> dict[str, Any]:
+async def result_of(runtime: WorkingRuntime, handler: WorkflowHandler, stopped: asyncio.Event) -> dict[str, Any]:
     """Wait for the end of a run, or until this process is told to stop."""
     ending = asyncio.ensure_future(_ending(runtime, handler))
     stop = asyncio.ensure_future(stopped.wait())
@@ -52,7 +52,7 @@ async def result_of(runtime: DurableRuntime, handler: WorkflowHandler, stopped: 
     raise Problem(f"Stopped. Run {handler.run_id!r} is in the store: it goes on where somebody works for it.")
 
 
-async def _ending(runtime: DurableRuntime, handler: WorkflowHandler) -> dict[str, Any]:
+async def _ending(runtime: WorkingRuntime, handler: WorkflowHandler) -> dict[str, Any]:
     found: dict[str, Any] = {"run_id": handler.run_id}
     try:
         event = await handler.stop_event_result()

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from loom.flows.limits import Limits
     from loom.runtime.durable.client import StoreClient
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.working import WorkingRuntime
     from loom.store.ports import Store
 
 T = TypeVar("T")
-OpenT = TypeVar("OpenT", "DurableRuntime", "StoreClient")
+OpenT = TypeVar("OpenT", "WorkingRuntime", "StoreClient")
 
 
 def perform(work: Coroutine[Any, Any, T]) -> T:
@@ -66,7 +66,7 @@ async def opened_store(store: Store) -> AsyncIterator[Store]:
 
 
 @asynccontextmanager
-async def opened(store: Store, **settings: Any) -> AsyncIterator[DurableRuntime]:
+async def opened(store: Store, **settings: Any) -> AsyncIterator[WorkingRuntime]:
     """A runtime over a store; whatever keeps it from opening means that the store cannot be used."""
     async with _open(connect(store, **settings)) as runtime:
         yield runtime
@@ -94,7 +94,7 @@ async def client(url: str) -> AsyncIterator[StoreClient]:
 
 
 @asynccontextmanager
-async def starter(url: str, targets: Sequence[str], limits: Limits | None) -> AsyncIterator[DurableRuntime]:
+async def starter(url: str, targets: Sequence[str], limits: Limits | None) -> AsyncIterator[WorkingRuntime]:
     """The same with all that starts runs. With targets, their types are known and events are stored as they say."""
     from loom.cli.targets import named_workflows
     from loom.runtime.durable.registered import registered

@@ -22,7 +22,7 @@ from loom.steps.errors import WorkflowRuntimeError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.working import WorkingRuntime
     from loom.steps.events import StartEvent
 
 
@@ -57,7 +57,7 @@ def named_target(workflow: str, targets: Sequence[str]) -> tuple[str, Sequence[s
     return (name if given else name_of(Path(place))), (*targets, workflow)
 
 
-def begun_by(runtime: DurableRuntime, name: str, options: Mapping[str, Any]) -> Any:
+def begun_by(runtime: WorkingRuntime, name: str, options: Mapping[str, Any]) -> Any:
     """The inputs of a run, or the event that it begins with if it is a flow or may be one."""
     code = runtime.codes.get(name)
     flow = code.workflow if code is not None and isinstance(code.workflow, Flow) else None

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from loom.core.reports import Published
     from loom.flows.limits import Limits
     from loom.runtime.durable.calls import StoredRuns
-    from loom.runtime.durable.runtime import DurableRuntime
     from loom.runtime.durable.schedules import ScheduleInfo
+    from loom.runtime.durable.working import WorkingRuntime
     from loom.store.records import RunRow
 
 _CHUNKS = 64
@@ -48,12 +48,12 @@ async def store_runs(
 class StoreRuns:
     """See `Runs`. Each call returns once what was asked is in the store."""
 
-    def __init__(self, runtime: StoredRuns, starter: DurableRuntime | None = None) -> None:
+    def __init__(self, runtime: StoredRuns, starter: WorkingRuntime | None = None) -> None:
         self._runtime = runtime
         self._whole = starter
 
     @property
-    def _starter(self) -> DurableRuntime:
+    def _starter(self) -> WorkingRuntime:
         """What starts runs, of which schedules are some. A command that does so has asked for it."""
         assert self._whole is not None
         return self._whole
@@ -100,7 +100,8 @@ class StoreRuns:
             row = await self._runtime.row(run_id)
             chunks = await self._runtime.store.stream(run_id, position, _CHUNKS)
             for chunk in chunks:
-                at = codec.decode_ticks(run_id, chunk)[-1].at
+                # All that some stores keep at hand of a run that has ended is its last event.
+                at = codec.decode_ticks(run_id, chunk)[-1].at if chunk.ticks else row.head.updated_at
                 position = max(position, chunk.first_cursor)  # what lies before it may have been pruned
                 for published in codec.decode_published(run_id, chunk)[position - chunk.first_cursor :]:
                     yield position, at, published

@@ -23,7 +23,7 @@ from loom.steps.errors import WorkflowConfigurationError, WorkflowValidationErro
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
-    from loom.runtime.durable.runtime import DurableRuntime
+    from loom.runtime.durable.working import WorkingRuntime
     from loom.steps.workflow import Workflow
 
 _BODY = "loom-body"
@@ -32,7 +32,7 @@ _BODY = "loom-body"
 @asynccontextmanager
 async def engine(
     url: str, workflows: Mapping[str, Workflow], logs: Logs, **settings: Any
-) -> AsyncIterator[tuple[DurableRuntime, asyncio.Event]]:
+) -> AsyncIterator[tuple[WorkingRuntime, asyncio.Event]]:
     """A process that works for workflows, and the event that SIGTERM and SIGINT set."""
     stopped = stop_on_signals()
     with ExitStack() as at_end:
@@ -88,7 +88,7 @@ class Logs(NamedTuple):
             root.setLevel(level)
 
 
-async def work_for(runtime: DurableRuntime, workflows: Mapping[str, Workflow]) -> None:
+async def work_for(runtime: WorkingRuntime, workflows: Mapping[str, Workflow]) -> None:
     """Take up the runs of workflows; one that cannot be run is told by its name."""
     for name, workflow in workflows.items():
         try:
