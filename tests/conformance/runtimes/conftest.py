@@ -10,14 +10,25 @@ from typing import Any
 
 import pytest
 
-# What stands beside the tests here, and `postgres_server`, which all tests share.
+# What stands beside the tests here, and the servers, which all tests share.
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from runtime_deployments import KINDS, Deployment, new_deployment
 from runtime_watching import Witness
+from temporal_exceptions import why_not
 
 from loom.testing.faults import Crash
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What cannot hold on Temporal is skipped there, by name and with the reason."""
+    for item in items:
+        call = getattr(item, "callspec", None)
+        if call is not None and "temporal" in call.params.values():
+            reason = why_not(f"{item.path.stem}::{item.name}")
+            if reason is not None:
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(params=KINDS)

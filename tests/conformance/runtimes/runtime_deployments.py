@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+from temporal_wire import Wire
 
 import loom
 from loom.runtime.durable.runtime import DurableRuntime
@@ -16,7 +18,9 @@ from loom.store.memory import Lease, MemoryDatabase, MemoryStore
 from loom.store.ports import Store
 from loom.testing.faults import FaultPlan, FaultyStore
 
-KINDS = ("memory", "sqlite", "postgres")
+DATABASES = ("memory", "sqlite", "postgres")
+"""Stores whose runs this process moves, by a clock that a test can set forward."""
+KINDS = (*DATABASES, "temporal")
 
 
 class Clock:
@@ -33,6 +37,10 @@ class Deployment:
     """One database and the processes that work on it."""
 
     kind: str
+    holds_bodies = True
+    """A body that waits stays where it is, while its process holds its run. Else it runs again from the top."""
+    stride = 1
+    """Where a test goes through all ticks of a run, it may take so many at a time: a server is slower than a file."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -46,6 +54,11 @@ class Deployment:
         await runtime.__aenter__()
         self._open.append(runtime)
         return runtime
+
+    async def open_reader(self, workflows: dict[str, loom.Workflow]) -> DurableRuntime:
+        """A process that looks at runs of these workflows, and has their code only where nobody can look without."""
+        del workflows
+        return await self.open()
 
     async def close(self, runtime: DurableRuntime) -> None:
         """A process ends in good order."""
@@ -154,8 +167,64 @@ class Postgres(Deployment):
             await connection.close()
 
 
+class Temporal(Deployment):
+    """A namespace of a real server. A process that crashes is cut off from it, and silent from then on."""
+
+    kind = "temporal"
+    holds_bodies = False
+    stride = 4
+
+    # A body whose worker is silent, and a run that a dead worker had in its cache, go to another one this soon. A
+    # process that ends lets no body go on, as on the other kinds.
+    _SOON: ClassVar[dict[str, float]] = {
+        "heartbeat_timeout": 1.0,
+        "retry_interval": 0.05,
+        "sticky_timeout": 0.2,
+        "grace": 0.0,
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        from temporal_server import session_server
+
+        self._server = session_server()
+        self._namespace = self._server.fresh_namespace()
+        self._wires: dict[Any, Wire] = {}
+
+    async def open(self, workflows: dict[str, loom.Workflow] | None = None, **options: Any) -> Any:
+        wire = Wire(self._server.target)
+        await wire.open()
+        try:
+            runtime: Any = loom.connect(f"temporal://{wire.target}/{self._namespace}", **self._SOON, **options)
+        except ValueError:
+            await wire.close()
+            raise
+        self._wires[runtime] = wire
+        self._open.append(runtime)
+        for name, workflow in (workflows or {}).items():
+            runtime.register(workflow, name=name)
+        await runtime.__aenter__()
+        return runtime
+
+    async def open_reader(self, workflows: dict[str, loom.Workflow]) -> Any:
+        return await self.open(workflows)
+
+    async def close(self, runtime: Any) -> None:
+        await super().close(runtime)
+        await self._wires.pop(runtime).close()
+
+    async def crash(self, runtime: Any) -> None:
+        self._wires[runtime].cut()
+        await self.close(runtime)
+
+    async def pass_time(self, seconds: float) -> None:
+        raise NotImplementedError(f"The clock of a Temporal server cannot be set forward by {seconds} s.")
+
+
 def new_deployment(kind: str, folder: Path) -> Deployment:
     """A new and empty database."""
     if kind == "memory":
         return Memory()
+    if kind == "temporal":
+        return Temporal()
     return Sqlite(folder) if kind == "sqlite" else Postgres()

@@ -80,7 +80,7 @@ async def test_the_result_of_a_child_reaches_its_parent(deployment: Deployment, 
     info = await runtime.get(child)
     assert (info.workflow, info.status, info.parent_id) == ("child", "completed", "p")
     assert await result(await runtime.handler(child)) == 8
-    assert witness.calls == ["parent", "child"]
+    assert witness.calls == (["parent", "child"] if deployment.holds_bodies else ["parent", "child", "parent"])
 
 
 async def test_a_child_may_be_given_as_a_workflow_and_ends_with_its_own_event(deployment: Deployment) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from runtime_deployments import Deployment
-from runtime_watching import Watched, Witness, result, until_idle, until_info, until_status
+from runtime_watching import Watched, Witness, result, until, until_idle, until_info, until_status
 
 from loom import Context, Event, HumanResponseEvent, InputRequiredEvent, RunNotFound, StartEvent, StopEvent, step
 from loom.runtime.durable.runtime import DurableRuntime
@@ -158,7 +158,7 @@ async def test_idleness_is_kept_across_a_crash(deployment: Deployment) -> None:
     await first.start("approve", run_id="a")
     before = await until_idle(first, "a")
     await deployment.crash(first)
-    client = await deployment.open()
+    client = await deployment.open_reader({"approve": Approve()})
     after = await client.get("a")
     assert (after.idle_since, after.active_waiters) == (before.idle_since, before.active_waiters)
     assert await found(client, idle=True, waiting_for=Approval) == ["a"]
@@ -169,7 +169,7 @@ async def test_paused_runs_and_children_are_found(deployment: Deployment) -> Non
     handler = await runtime.start("parent", run_id="p")
     await runtime.start("approve", run_id="a")
     await until_info(runtime, "p", lambda info: info.ticks > 1)
-    [child] = await found(runtime, parent_id="p")
+    [child] = await until(lambda: found(runtime, parent_id="p"), "the child")
     assert (await runtime.get(child)).parent_id == "p"
     assert await found(runtime, parent_id="a") == []
     await runtime.pause("a")
@@ -183,13 +183,20 @@ async def test_paused_runs_and_children_are_found(deployment: Deployment) -> Non
     assert await result(handler) == "approved"
 
 
-async def test_a_long_list_comes_in_pieces(deployment: Deployment) -> None:
-    client = await deployment.open()
-    for number in range(230):
+async def test_a_long_list_comes_in_pieces(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loom.runtime.durable.calls._PAGE", 40)
+    client = await deployment.open_reader({"approve": Approve()})
+    many = 90
+    for number in range(many):
         await client.start("approve", run_id=f"{number:03}", tags={"odd": str(number % 2)})
-    assert await found(client) == [f"{number:03}" for number in reversed(range(230))]
-    assert await found(client, limit=210) == [f"{number:03}" for number in reversed(range(20, 230))]
-    assert len(await found(client, tags={"odd": "1"})) == 115
+
+    async def all_are_listed() -> bool:
+        return (await client.store.counts())["running"] == many
+
+    await until(all_are_listed)
+    assert await found(client) == [f"{number:03}" for number in reversed(range(many))]
+    assert await found(client, limit=many - 5) == [f"{number:03}" for number in reversed(range(5, many))]
+    assert len(await found(client, tags={"odd": "1"})) == many // 2
 
 
 async def test_times_are_dates(deployment: Deployment) -> None:

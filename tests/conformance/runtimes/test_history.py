@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 from runtime_deployments import Deployment
 from runtime_watching import Watched, Witness, result, stored, tick_names, until_idle, until_info, until_status
 
-from loom import Context, Event, HumanResponseEvent, RunExists, RunNotFound, StartEvent, StopEvent, step
+from loom import Context, Event, HumanResponseEvent, RunExists, RunFinished, RunNotFound, StartEvent, StopEvent, step
 from loom.core.invariants import violations
 from loom.core.replay import replay
 from loom.runtime.durable.runtime import DurableRuntime
@@ -79,7 +80,7 @@ async def test_replay_equals_live_at_every_tick(deployment: Deployment) -> None:
     runtime = await deployment.open({"story": Story()}, idle_timeout=None)
     await told(runtime, "a")
     resident = runtime.resident("a")
-    assert resident is not None
+    assert resident is not None or deployment.kind == "temporal", "a cluster holds its runs itself"
     ticks = [tick async for _, _, tick in runtime.history("a")]
     states = [await runtime.state_at("a", tick=number) for number in range(len(ticks))]
     for number, state in enumerate(states):
@@ -87,10 +88,10 @@ async def test_replay_equals_live_at_every_tick(deployment: Deployment) -> None:
         assert violations(state) == []
         replayed = replay(ticks[: number + 1], StepsPlanner())
         assert state == replayed
-    assert states[-1] == resident.state
+    assert resident is None or states[-1] == resident.state
     assert await runtime.state_at("a") == states[-1]
     await deployment.crash(runtime)
-    second = await deployment.open()
+    second = await deployment.open_reader({"story": Story()})
     assert await second.state_at("a") == states[-1]
     for number in (-1, len(ticks)):
         with pytest.raises(ValueError, match=f"there is no tick {number}"):
@@ -196,11 +197,13 @@ async def test_every_past_tick_can_be_forked(deployment: Deployment) -> None:
     await runtime.send_event("a", Word(text="upon"))
     await until_status(runtime, "a", "completed")
     ticks = (await runtime.get("a")).ticks
-    for number in range(ticks - 1):
+    numbers = [*range(0, ticks - 2, deployment.stride), ticks - 2]
+    for number in numbers:
         await runtime.fork("a", tick=number, run_id=f"f{number}")
-        await runtime.send_event(f"f{number}", Word(text="x"))
-        await runtime.send_event(f"f{number}", Word(text="y"))
-    endings = await asyncio.gather(*[_ending(runtime, f"f{number}") for number in range(ticks - 1)])
+        with contextlib.suppress(RunFinished):  # it may have heard both words already, or the first one
+            await runtime.send_event(f"f{number}", Word(text="x"))
+            await runtime.send_event(f"f{number}", Word(text="y"))
+    endings = await asyncio.gather(*[_ending(runtime, f"f{number}") for number in numbers])
     assert all(ending[2] == [0, 2, 4] for ending in endings)
     assert endings[0][:2] == ["x", "y"]
     assert endings[-1][0] == "once"

@@ -80,20 +80,23 @@ async def test_an_ended_run_is_kept_elsewhere(deployment: Deployment, elsewhere:
         await here.send_event(run_id, Word(text=text))
     await until_status(here, "good", "completed")
     await until_status(here, "bad", "failed")
-    client = await elsewhere.open()
+    client = await elsewhere.open_reader({"talk": Talk()})
     for run_id in ("good", "bad"):
         assert await client.import_run(await here.export_run(run_id)) == run_id
         assert await client.get(run_id) == await here.get(run_id)
-        assert _lasting(await client.export_run(run_id)) == _lasting(await here.export_run(run_id))
+        there, then = await client.export_run(run_id), await here.export_run(run_id)
+        assert _lasting(there, elsewhere) == _lasting(then, elsewhere)
     assert await result(await client.handler("good")) == ["x", 1, ("a", 1)]
     assert isinstance(await failure(await client.handler("bad")), LookupError)
     assert await stored(client, "good") == {"kept": ("a", 1)}
 
 
-def _lasting(exported: bytes) -> object:
+def _lasting(exported: bytes, elsewhere: Deployment) -> object:
     """What is exported, but for when, and for what a store knows of its own time."""
     entry = json.loads(exported)
     del entry["at"], entry["run"]["row"]["head"]["downtime"]
+    if elsewhere.kind == "temporal":  # it makes a snapshot of the ticks at once, and keeps what is traced by itself
+        del entry["run"]["snapshot"], entry["run"]["row"]["head"]["link"]
     return entry
 
 
@@ -150,11 +153,11 @@ async def test_ended_runs_are_purged_without_a_trace(deployment: Deployment, wit
         await runtime.send_event("a", Word(text="x"), event_id="1")
     assert await _listed(runtime) == {"b", "c"}
     # Its name is free, and nothing of it is left.
-    begun = witness.count("begin")
+    billed = witness.count("bill")
     handler = await runtime.start("talk", {"another": 1}, run_id="a")
     await runtime.send_event("a", Word(text="y"), event_id="1")
     assert (await result(handler))[0] == "y"
-    assert witness.count("begin") == begun + 1
+    assert witness.count("bill") == billed + 1
 
 
 async def test_runs_are_purged_by_their_age(deployment: Deployment) -> None:

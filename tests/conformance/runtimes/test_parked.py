@@ -59,7 +59,8 @@ async def test_a_run_without_its_step_is_parked(deployment: Deployment, witness:
         # Nothing has to be done for it until something comes.
         await second.send_event("a", Word(text="x"), event_id="1")
     info = await until_info(second, "a", lambda info: info.parked)
-    assert info.parked == "The code at hand has no step 'work', which the run has work for."
+    assert info.parked is not None
+    assert "has no step 'work'" in info.parked
     assert info.status == "running"
     assert await parked(second) == ["a"]
     # Other runs of that code go on.
@@ -81,14 +82,16 @@ async def test_a_parked_run_stays_parked_without_growing(deployment: Deployment,
     await runtime.start("both", run_id="a")
     await witness.came("work")
     await deployment.crash(runtime)
-    sizes = set()
+    sizes = []
     for _ in range(4):
         runtime = await deployment.open({"both": Without(witness)})
-        sizes.add((await until_info(runtime, "a", lambda info: info.parked)).ticks)
+        sizes.append((await until_info(runtime, "a", lambda info: info.parked)).ticks)
         # This process has looked at it: what it was told behind that has been done.
         assert await result(await runtime.start("both")) == "begun"
         await deployment.close(runtime)
-    assert len(sizes) == 1
+    if deployment.kind == "temporal":
+        sizes = sizes[1:]  # there the body finds out first, and the other code comes in behind it
+    assert len(set(sizes)) == 1
 
 
 async def test_code_that_comes_back_in_the_same_process(deployment: Deployment, witness: Witness) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from runtime_deployments import KINDS, Deployment, new_deployment
+from runtime_deployments import DATABASES, Deployment, new_deployment
 from runtime_watching import Watched, Witness, result, tick_names, until, until_released
 
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, catch_error, step
@@ -142,7 +142,7 @@ class Player:
 @pytest.mark.parametrize("how", ["at once", "released", "crashed"])
 async def test_all_stores_hold_the_same_journal(tmp_path: Path, how: str) -> None:
     played = {}
-    for kind in KINDS:
+    for kind in DATABASES:
         folder = tmp_path / kind
         folder.mkdir()
         deployment = new_deployment(kind, folder)

@@ -6,7 +6,18 @@ import pytest
 from runtime_deployments import Deployment
 from runtime_watching import Watched, Witness, result
 
-from loom import RunExists, RunNotFound, StartEvent, StopEvent, Workflow, step
+from loom import (
+    Context,
+    HumanResponseEvent,
+    RunExists,
+    RunFinished,
+    RunNotFound,
+    StartEvent,
+    StopEvent,
+    Workflow,
+    step,
+)
+from loom.steps.errors import WorkflowRuntimeError
 from loom.store.errors import StoreError
 
 
@@ -26,6 +37,21 @@ class Bakery(Workflow):
     @step
     async def bake(self, ev: Order) -> StopEvent:
         return StopEvent(result=-ev.number)
+
+
+class Word(HumanResponseEvent):
+    text: str
+
+
+class Diary(Workflow):
+    """Gathers words until the last one."""
+
+    @step
+    async def listen(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        words: list[str] = []
+        while not words or words[-1] != "end":
+            words.append((await ctx.wait_for_event(Word, timeout=None)).text)
+        return StopEvent(result=words)
 
 
 async def test_a_started_run_is_there_after_a_crash(deployment: Deployment, witness: Witness) -> None:
@@ -137,3 +163,65 @@ async def test_a_runtime_that_is_not_open_says_so(deployment: Deployment) -> Non
     await deployment.close(runtime)
     with pytest.raises(StoreError, match="The runtime is closed"):
         await runtime.start("shop", {"number": 1})
+
+
+# -- with an event ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_begins_with_an_event(deployment: Deployment) -> None:
+    runtime = await deployment.open({"diary": Diary()})
+    handler = await runtime.start_with_event("diary", Word(text="end"), run_id="a", tags={"who": "me"})
+    assert await result(handler) == ["end"]
+    assert (await runtime.get("a")).tags == {"who": "me"}
+
+
+async def test_a_run_that_is_there_gets_the_event_once(deployment: Deployment) -> None:
+    runtime = await deployment.open({"diary": Diary()})
+    for _ in range(2):
+        await runtime.start_with_event("diary", Word(text="one"), run_id="a", event_id="1")
+    for _ in range(2):  # without an id they are two
+        await runtime.start_with_event("diary", Word(text="more"), run_id="a")
+    await runtime.send_event("a", Word(text="one"), event_id="1")
+    handler = await runtime.start_with_event("diary", Word(text="end"), run_id="a", event_id="2")
+    assert await result(handler) == ["one", "more", "more", "end"]
+
+
+async def test_a_run_that_has_ended_takes_no_event_but_knows_those_it_had(deployment: Deployment) -> None:
+    runtime = await deployment.open({"diary": Diary()})
+    handler = await runtime.start_with_event("diary", Word(text="end"), run_id="a", event_id="1")
+    assert await result(handler) == ["end"]
+    again = await runtime.start_with_event("diary", Word(text="end"), run_id="a", event_id="1")
+    assert await result(again) == ["end"]
+    with pytest.raises(RunFinished, match=r"'a' has ended \(completed\)"):
+        await runtime.start_with_event("diary", Word(text="late"), run_id="a", event_id="2")
+
+
+async def test_a_refused_start_sends_no_event(deployment: Deployment) -> None:
+    runtime = await deployment.open({"diary": Diary(), "notes": Diary()})
+    handler = await runtime.start_with_event("diary", Word(text="one"), run_id="a", inputs={"page": 1})
+    with pytest.raises(RunExists, match="'a' exists already, as a run of 'diary'"):
+        await runtime.start_with_event("notes", Word(text="lost"), run_id="a", inputs={"page": 1})
+    with pytest.raises(RunExists, match="'a' exists already, with another input"):
+        await runtime.start_with_event("diary", Word(text="lost"), run_id="a", inputs={"page": 2})
+    with pytest.raises(WorkflowRuntimeError, match="Only events can be sent into a run, not str"):
+        await runtime.start_with_event("diary", "lost", run_id="b")  # type: ignore[arg-type]
+    with pytest.raises(RunNotFound, match="'b' was not found"):
+        await runtime.get("b")
+    await runtime.send_event("a", Word(text="end"))
+    assert await result(handler) == ["one", "end"]
+
+
+async def test_a_client_starts_with_an_event_what_another_process_runs(deployment: Deployment) -> None:
+    client = await deployment.open()
+    await client.start_with_event("diary", Word(text="one"), run_id="a", event_id="1", inputs={"page": 1})
+    runtime = await deployment.open({"diary": Diary()})
+    handler = await runtime.start_with_event("diary", Word(text="end"), run_id="a", event_id="2", inputs={"page": 1})
+    assert await result(handler) == ["one", "end"]
+
+
+async def test_the_event_of_a_start_is_there_after_a_crash(deployment: Deployment) -> None:
+    first = await deployment.open({"diary": Diary()})
+    await first.start_with_event("diary", Word(text="end"), run_id="a")
+    await deployment.crash(first)
+    second = await deployment.open({"diary": Diary()})
+    assert await result(await second.handler("a")) == ["end"]

@@ -63,7 +63,7 @@ async def test_every_flow_that_is_registered_has_a_number(deployment: Deployment
         await runtime.start("flow", run_id=f"{word}-{known[1]}-{len(known[0])}")
         assert await numbers(runtime) == known
         await deployment.close(runtime)
-    client = await deployment.open()
+    client = await deployment.open_reader({"flow": version("one")})
     assert [await number_of_run(client, each) for each in ("one-1-1", "two-2-2", "one-1-2")] == [1, 2, 1]
     assert await client.definitions.number_of("flow", "no such digest") is None
     assert await client.definitions.stored.get("py") is None

@@ -64,7 +64,9 @@ class Maker:
     def _start(self) -> Callable[[Side], Operation]:
         run_id, at, owned = self._draw(some_run), self._draw(some_time), self._draw(st.booleans())
         workflow, tags = self._draw(st.sampled_from(WORKFLOWS)), self._draw(TAGS)
-        asked = StartRun(run_id, workflow, b"in", at, tags=tags, document=self._draw(some_document))
+        event_id = self._draw(st.sampled_from([None, "e1", "e2"]))
+        mail = PostMail(run_id, b"first", self._clock(), event_id=event_id) if self._draw(st.booleans()) else None
+        asked = StartRun(run_id, workflow, b"in", at, tags=tags, document=self._draw(some_document), mail=mail)
         return lambda side: replace(asked, owner=side.fence if owned else None)
 
     def _post(self) -> Callable[[Side], Operation]:

@@ -241,6 +241,8 @@ async def test_news_of_ones_own_operations(database: Database) -> None:
     owner = Owner(store, "r", member.fence)
     await owner.commit(sent=(start("child"), post("child")))
     await listener.until(lambda: "child" in listener.heard)
+    await do(store, start("told", owner=member.fence, mail=post("told")))
+    await listener.until(lambda: "told" in listener.heard)
     listener.heard.clear()
     await owner.end()
     await listener.until(lambda: "r" in listener.heard)

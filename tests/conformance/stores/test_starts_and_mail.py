@@ -59,6 +59,21 @@ async def test_a_repeated_start_does_not_change_the_owner(store: Store, fence: i
     assert row.owner is None
 
 
+async def test_a_start_may_bring_the_first_mail(store: Store, fence: int) -> None:
+    assert await do(store, start("r", owner=fence, mail=post("r", b"first", event_id="1"))) == Started(True)
+    assert await mail_of(store, "r") == [b"first"]
+    assert (await do(store, post("r", event_id="1"))).outcome == "repeated"
+    assert await store.owned(fence, with_mail=True) == ["r"]
+
+
+async def test_a_repeated_start_brings_no_mail(store: Store) -> None:
+    await do(store, start("r"))
+    again = start("r", "other", mail=post("r", b"lost", event_id="1"))
+    assert await do(store, again) == Started(False, "w", b"input of r")
+    assert await mail_of(store, "r") == []
+    assert (await do(store, post("r", event_id="1"))).outcome == "posted"
+
+
 @pytest.mark.parametrize("run_id", ["", "a b/c?d", "ÄÖ-日本-🧵", "x" * 500, "'; DROP TABLE runs; --"])
 async def test_any_text_is_an_id(store: Store, run_id: str) -> None:
     await do(store, start(run_id, workflow=run_id, tags={run_id: run_id}))
