@@ -9,16 +9,18 @@ ARGS ?=
 VENV := .venv
 BENCH_VENV := .venv-bench
 LOCK_VENV := .venv-lock
+TEMPORAL_VENV := .venv-temporal
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(BENCH_VENV)/.ready
+TEMPORAL_READY := $(TEMPORAL_VENV)/.ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: $(READY) ## Run the demo
@@ -35,6 +37,10 @@ kill: $(READY) ## Kill processes at 5,000 points and check what is left
 .PHONY: kill-server
 kill-server: $(READY) ## Kill a server under load fifty times and check what it acknowledged
 	@$(BIN)/python tests/kill/server_kill.py $(ARGS)
+
+.PHONY: kill-temporal
+kill-temporal: $(READY) ## Kill the workers of a Temporal cluster and its server for five minutes and check what is left
+	@$(BIN)/python tests/kill/temporal_kill.py $(ARGS)
 
 .PHONY: many
 many: $(READY) ## Start 10,000 waiting runs over HTTP, let them be released, wake each one
@@ -60,6 +66,16 @@ sim: $(READY) ## Simulate crashes, faults and clocks for 10 million ticks
 golden: $(READY) ## Record the golden histories of this version: make golden ARGS=0.2
 	@$(BIN)/python tests/golden/golden_record.py $(ARGS)
 
+.PHONY: golden-temporal
+golden-temporal: $(READY) ## Record the histories of a policy on a Temporal server: make golden-temporal ARGS=1
+	@$(BIN)/python tests/golden/temporal_record.py $(ARGS)
+
+.PHONY: temporal-oldest
+temporal-oldest: $(TEMPORAL_READY) ## Test the Temporal adapter with the oldest SDK that it supports
+	@$(TEMPORAL_VENV)/bin/python -m pytest -n auto -W "ignore:[TMPRL1103]" tests/unit/temporal \
+	  tests/golden/test_temporal_replay.py \
+	  --deselect tests/golden/test_temporal_replay.py::test_no_history_follows_the_order_of_hashes $(ARGS)
+
 .PHONY: lint
 lint: $(READY) ## Check style, format, types and layers
 	@$(BIN)/python -m ruff check .
@@ -80,7 +96,7 @@ bench: $(BENCH_READY) ## Compare Loom with its peers (in an environment of its o
 lock: ## Pin the requirement files anew (needs the network)
 	@$(call check_python)
 	@test -x $(LOCK_VENV)/bin/pip-compile || { $(PYTHON) -m venv $(LOCK_VENV) && $(LOCK_VENV)/bin/pip install --quiet pip-tools; }
-	@cd requirements && for name in run dev deploy bench; do \
+	@cd requirements && for name in run dev deploy bench temporal-oldest; do \
 	  ../$(LOCK_VENV)/bin/pip-compile --quiet --no-config --generate-hashes --allow-unsafe --strip-extras --no-header \
 	    --no-emit-index-url --no-emit-trusted-host --no-emit-find-links $(ARGS) --output-file=$$name.txt $$name.in || exit 1; \
 	done
@@ -91,7 +107,7 @@ sbom: $(READY) ## Write the bill of materials of the image to build/sbom.json
 
 .PHONY: clean
 clean: ## Remove environments, caches and build results
-	rm -rf $(VENV) $(BENCH_VENV) $(LOCK_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(LOCK_VENV) $(TEMPORAL_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An environment is ready when its stamp is newer than the pins and the project file; a second run costs nothing.
@@ -100,6 +116,9 @@ $(READY): requirements/dev.txt pyproject.toml
 
 $(BENCH_READY): requirements/bench.txt pyproject.toml
 	@$(call install,$(BENCH_VENV),requirements/bench.txt)
+
+$(TEMPORAL_READY): requirements/temporal-oldest.txt pyproject.toml
+	@$(call install,$(TEMPORAL_VENV),requirements/temporal-oldest.txt)
 
 define check_python
 	command -v $(PYTHON) > /dev/null || { echo "Loom needs Python 3.11 or newer; '$(PYTHON)' was not found. Try: make PYTHON=/path/to/python3.11" >&2; exit 1; }; \

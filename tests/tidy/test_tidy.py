@@ -80,7 +80,7 @@ def test_unit_tests_mirror_the_source() -> None:
     assert strays == []
 
 
-@pytest.mark.parametrize("name", ["run", "dev", "deploy", "bench"])
+@pytest.mark.parametrize("name", ["run", "dev", "deploy", "bench", "temporal-oldest"])
 def test_requirements_are_pinned_by_hash_and_name_no_place(name: str) -> None:
     lines = (ROOT / "requirements" / f"{name}.txt").read_text("utf-8").splitlines()
     heads = [index for index, line in enumerate(lines) if line and not line.startswith((" ", "#"))]
@@ -96,7 +96,7 @@ def test_run_requirements_are_the_projects_dependencies() -> None:
     assert [line for line in lines if line and not line.startswith("#")] == project["dependencies"]
 
 
-@pytest.mark.parametrize("name", ["dev", "deploy", "bench"])
+@pytest.mark.parametrize("name", ["dev", "deploy", "bench", "temporal-oldest"])
 def test_other_requirements_agree_with_the_run_pins(name: str) -> None:
     run, other = (_pins(ROOT / "requirements" / f"{stem}.txt") for stem in ("run", name))
     assert {package: other.get(package) for package in run} == run
