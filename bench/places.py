@@ -1,9 +1,16 @@
-"""Databases for the durable cases, on the disk of this repository: a file system in memory has nothing to sync."""
+"""Databases for the durable cases, on the disk of this repository: a file system in memory has nothing to sync.
+
+And a server of Temporal, which has its database in memory.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -52,3 +59,32 @@ def _server() -> object:
 
 def _server_url(database: str) -> str:
     return str(_server().get_uri(database=database))  # type: ignore[attr-defined]
+
+
+@contextmanager
+def temporal_target() -> Iterator[str]:
+    """Where a development server of Temporal answers, in memory and with its usual settings; it is gone afterwards."""
+    program = Path(sys.executable).parent / "temporal"
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    where = ["--headless", "--ip", "127.0.0.1", "--port", str(port), "--log-level", "never"]
+    with subprocess.Popen([program, "server", "start-dev", *where], stdout=subprocess.DEVNULL) as server:
+        try:
+            target = f"127.0.0.1:{port}"
+            asyncio.run(_until_it_answers(target))
+            yield target
+        finally:
+            server.kill()
+
+
+async def _until_it_answers(target: str) -> None:
+    from temporalio.client import Client
+
+    while True:
+        try:
+            client = await Client.connect(target)
+            await client.count_workflows()
+            return
+        except RuntimeError:
+            await asyncio.sleep(0.05)
