@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from loom.core.commands import (
     CommandCancelChild,
     CommandCancelTimer,
+    CommandPublishEvent,
     CommandRunWorker,
     CommandStartChild,
     CommandStartTimer,
@@ -74,9 +75,19 @@ class CommandQueue:
         answers, self._answers = self._answers, []
         return answers
 
-    def drop_work(self) -> None:
-        """Forget bodies that were not started and timers that were not armed: the run is over, or goes on elsewhere."""
-        self._queue = [c for c in self._queue if not isinstance(c, CommandRunWorker | CommandStartTimer)]
+    def drop_work(self) -> list[WorkflowCommand]:
+        """Take out bodies that were not started and timers that were not armed: it is over, or goes on elsewhere."""
+        work: list[WorkflowCommand] = [c for c in self._queue if isinstance(c, CommandRunWorker | CommandStartTimer)]
+        if work:
+            self._queue = [c for c in self._queue if not isinstance(c, CommandRunWorker | CommandStartTimer)]
+        return work
+
+    def take_published(self) -> list[CommandPublishEvent]:
+        """Take out the events for the stream, for a driver that has it beside the queue: so they wait for nothing."""
+        published = [c for c in self._queue if type(c) is CommandPublishEvent]
+        if published:
+            self._queue = [c for c in self._queue if type(c) is not CommandPublishEvent]
+        return published
 
     def flush(
         self, max_bytes: int | None = None, max_in_flight: int | None = None, in_flight: int = 0, used: int = 0

@@ -57,12 +57,25 @@ class Batch(msgspec.Struct, frozen=True):
     answers: list[Any]
     held: Held = ""
     """Why commands stayed queued, if any did."""
+    published: list[int] = []
+    """After each of the ticks: how many events the run had published by then."""
 
 
 class Run:
     """A run and its queues."""
 
-    __slots__ = ("_base", "_buffer", "_closed", "_draft", "_journal", "_planner", "_queue", "_read_field", "_since")
+    __slots__ = (
+        "_base",
+        "_buffer",
+        "_closed",
+        "_draft",
+        "_journal",
+        "_marks",
+        "_planner",
+        "_queue",
+        "_read_field",
+        "_since",
+    )
 
     def __init__(
         self,
@@ -79,6 +92,8 @@ class Run:
         self._since: list[WorkflowTick] = []
         self._buffer: list[WorkflowTick] = []
         self._journal: list[WorkflowTick] = []
+        self._marks: list[int] = []
+        """How many events were published after each tick of the journal."""
         self._queue = CommandQueue(size_of)
         self._closed: Outcome | None = None
         """The outcome whose terminal command has left."""
@@ -184,6 +199,7 @@ class Run:
                 raise
             self._since.append(tick)
             self._journal.append(tick)
+            self._marks.append(draft.published)
             self._queue.add(draft.commands)
             draft.commands = []
         if self._closed is not None and draft.outcome is not self._closed:
@@ -206,9 +222,13 @@ class Run:
         """Let a reply leave with the next flush, ahead of all commands."""
         self._queue.answer(reply)
 
-    def drop_work(self) -> None:
-        """Forget the queued bodies and timers: the run goes on elsewhere, from its state."""
-        self._queue.drop_work()
+    def drop_work(self) -> list[WorkflowCommand]:
+        """Take out the queued bodies and timers: the run goes on elsewhere, from its state."""
+        return self._queue.drop_work()
+
+    def take_published(self) -> list[CommandPublishEvent]:
+        """The events for the stream, ahead of the next flush and whatever it holds back. See `CommandQueue`."""
+        return self._queue.take_published()
 
     def flush(
         self, max_bytes: int | None = None, max_in_flight: int | None = None, in_flight: int = 0, used: int = 0
@@ -222,7 +242,8 @@ class Run:
             commands.append(terminal_command(self.state))
             self._closed = self.state.outcome
         ticks, self._journal = self._journal, []
-        return Batch(ticks, commands, self._queue.take_answers(), self._queue.held)
+        marks, self._marks = self._marks, []
+        return Batch(ticks, commands, self._queue.take_answers(), self._queue.held, marks)
 
     def push_back(self, commands: list[WorkflowCommand]) -> None:
         """Return commands of the last flush that could not be sent."""

@@ -41,11 +41,17 @@ class Records:
                 return operation
 
     def _sealed_input(self, asked: StartRun | PostMail) -> StartRun | PostMail:
-        seal = self._sealer.seal
         if isinstance(asked, PostMail):
-            return replace(asked, data=seal(asked.data, "mail", asked.run_id))
-        start = seal(asked.start, "start", asked.run_id)
-        return replace(asked, start=start, document=self._sealed_document(asked.document))
+            return self._sealed_mail(asked)
+        return replace(
+            asked,
+            start=self._sealer.seal(asked.start, "start", asked.run_id),
+            document=self._sealed_document(asked.document),
+            mail=None if asked.mail is None else self._sealed_mail(asked.mail),
+        )
+
+    def _sealed_mail(self, asked: PostMail) -> PostMail:
+        return replace(asked, data=self._sealer.seal(asked.data, "mail", asked.run_id))
 
     def _sealed_document(self, document: tuple[str, bytes] | None) -> tuple[str, bytes] | None:
         return None if document is None else (document[0], self.seal_document(*document))

@@ -98,6 +98,8 @@ class Transaction:
             self._keep_document(*asked.document, asked.created_at)
         if asked.owner is None:
             self.news[asked.run_id] = None
+        if asked.mail is not None:
+            self._post(asked.mail)
         return Started(True)
 
     def _post(self, asked: PostMail) -> Posted:

@@ -25,6 +25,8 @@ class StartRun(msgspec.Struct, frozen=True):
     downtime: float = 0.0
     document: tuple[str, bytes] | None = None
     """Digest and text of the definition that it keeps for life. The first text under a digest is the one that stays."""
+    mail: PostMail | None = None
+    """What a new run has in its inbox from the first moment. A run that is there already is not sent it."""
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -33,6 +35,8 @@ class Started(msgspec.Struct, frozen=True):
     created: bool
     workflow: str = ""
     start: bytes = b""
+    mailed: bool = False
+    """Whether the mail of the start has reached it although it is not new: a cluster sends and starts in one."""
 
 
 class PostMail(msgspec.Struct, frozen=True):

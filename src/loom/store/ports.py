@@ -7,7 +7,7 @@ The contract, which the conformance suite checks on every store:
 2. Operations of one group, and groups of one process, take effect in their order.
 3. A run is written only by the member whose fence owns it. A fence is never given twice, so that a member that slept
    past its lease cannot write any more what another has taken over.
-4. News follow: after the transaction of a `PostMail`, of a `StartRun` without an owner, or of
+4. News follow: after the transaction of a `PostMail`, of a `StartRun` without an owner or with mail, or of
    a run's end is durable, the `on_news` of every open store on the same database is called with the run's id, in this
    process at once. Without ids it means: look at everything.
 5. A read sees one consistent moment.

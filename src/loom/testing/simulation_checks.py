@@ -81,6 +81,8 @@ class Checker:
         if isinstance(operation, StartRun):
             if isinstance(result, Started) and result.created:
                 self.runs[operation.run_id] = RunMirror(operation.run_id)
+                if operation.mail is not None:
+                    self._posted(operation.mail, Posted("posted"))
         elif isinstance(operation, PostMail):
             self._posted(operation, result)
         elif isinstance(operation, CommitRun):

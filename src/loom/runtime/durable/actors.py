@@ -26,8 +26,7 @@ class StoredActors:
 
     async def tell(self, run_id: str, message: ActorMessage) -> None:
         """Begin the actor's run if there is none, and send it the message, once."""
-        await self._runtime.start(ACTORS, run_id=run_id)
-        await self._runtime.send_event(run_id, message, event_id=message.key)
+        await self._runtime.start_with_event(ACTORS, message, run_id=run_id, event_id=message.key)
 
     async def reply(self, run_id: str, reply: ActorReply) -> None:
         """Send a reply to the run that waits for it, once. A run that has ended wants none."""

@@ -10,12 +10,13 @@ from weakref import WeakSet
 
 from typing_extensions import override
 
+from loom.runtime.durable.calls import check_event
 from loom.runtime.durable.definitions_stored import DefinitionNotFound
 from loom.runtime.durable.elsewhere import CodeElsewhere
 from loom.runtime.durable.handle import RunHandle
 from loom.runtime.durable.names import check_name, check_tags
 from loom.runtime.durable.schedules import ScheduledRuns
-from loom.runtime.durable.starting import check_same, flow_start, start_spec
+from loom.runtime.durable.starting import check_same, first_mail, flow_start, start_spec
 from loom.steps.context import Context
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.handler import WorkflowHandler
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
     from loom.runtime.durable.registered import Registered
     from loom.runtime.durable.resident import Resident
     from loom.runtime.durable.residents import Residents
-    from loom.steps.events import StartEvent
+    from loom.steps.events import Event, StartEvent
     from loom.steps.state_store import InMemoryStateStore
     from loom.steps.workflow import Workflow
+    from loom.store.operations import PostMail
     from loom.store.ports import Store
 
 
@@ -101,9 +103,7 @@ class StartedRuns(ScheduledRuns):
     ) -> tuple[str, bool]:
         """The same for those who need no handler: the id of the run, and whether it is new."""
         await self.ready()
-        check_name("The name of a workflow", workflow)
-        check_name("A run_id", run_id if run_id is not None else "new")
-        check_tags(tags or {})
+        _check_names(workflow, run_id if run_id is not None else "new", tags)
         code = await self._code_for(workflow, version, run_id)
         if parameters is not None or variables is not None:
             inputs = flow_start(workflow, code, inputs, parameters or {}, variables or {})
@@ -115,6 +115,36 @@ class StartedRuns(ScheduledRuns):
             if await self.definitions.number_of(workflow, row.document) != version:
                 raise RunExists(run_id, "with another version")
         return run_id, is_new
+
+    async def start_with_event(
+        self,
+        workflow: str,
+        event: Event,
+        *,
+        run_id: str,
+        inputs: Any = None,
+        event_id: str | None = None,
+        tags: dict[str, str] | None = None,
+    ) -> WorkflowHandler:
+        """Begin a run with an event that is there from its first moment, or send the event to the run of this id.
+
+        A new run is stored together with its event, so nobody finds one without the other. The same `run_id` and
+        `event_id` again change nothing. `RunExists` if the id is that of another workflow or came with another input,
+        `RunFinished` if the run has ended: the event is not sent then.
+        """
+        await self.ready()
+        _check_names(workflow, run_id, tags)
+        check_event(event, event_id)
+        code = await self._code_for(workflow, None, run_id)
+        convert = self.convert_for(workflow)
+        spec = start_spec(code, convert, inputs)
+        # Where a start and an event are one call, a run that is there already may get the event by it.
+        event_id = event_id or uuid.uuid4().hex
+        mail = first_mail(run_id, event, event_id, code, convert, self.now())
+        started = await self._store_start(workflow, run_id, spec, tags or {}, code, mail)
+        if not started.created and not started.mailed:
+            await self.send_event(run_id, event, event_id=event_id)
+        return self._handler_for(run_id, workflow, None)
 
     async def _code_for(self, name: str, version: int | None, run_id: str | None) -> Registered | None:
         """The code that a run begins with. A start that is repeated finds its run, whatever became of the flow."""
@@ -128,10 +158,19 @@ class StartedRuns(ScheduledRuns):
     async def _start(
         self, name: str, run_id: str, spec: codec.StartSpec, tags: dict[str, str], code: Registered | None = None
     ) -> bool:
-        """Store a run that begins with this, of a version whose code is given or else of the one that is at hand.
+        """Store a run that begins with this. False if the same run was there already."""
+        return (await self._store_start(name, run_id, spec, tags, code)).created
 
-        False if the same run was there already.
-        """
+    async def _store_start(
+        self,
+        name: str,
+        run_id: str,
+        spec: codec.StartSpec,
+        tags: dict[str, str],
+        code: Registered | None = None,
+        mail: PostMail | None = None,
+    ) -> Started:
+        """Store a run that begins with this, of a version whose code is given or else of the one that is at hand."""
         code = code if code is not None else self.codes.get(name)
         residents, now = self._residents, self.now()
         start = codec.encode_start(spec)
@@ -147,6 +186,7 @@ class StartedRuns(ScheduledRuns):
             owner=residents.fence if here and residents is not None else None,
             downtime=downtime,
             document=document,
+            mail=mail,
         )
         try:
             started = await self._submit_start(operation)
@@ -163,7 +203,7 @@ class StartedRuns(ScheduledRuns):
                 residents.arrived(run_id)
         if not started.created:
             check_same(run_id, started, name, start)
-        return started.created
+        return started
 
     async def _submit_start(self, operation: StartRun) -> Started:
         answer = self.committer.submit(operation)
@@ -241,3 +281,10 @@ class StartedRuns(ScheduledRuns):
 
     def track_workflow(self, workflow: Workflow) -> None:
         """A workflow was made that will use this runtime: it is registered with its first run."""
+
+
+def _check_names(workflow: str, run_id: str, tags: dict[str, str] | None) -> None:
+    """What a caller calls a run and gives it along can be kept."""
+    check_name("The name of a workflow", workflow)
+    check_name("A run_id", run_id)
+    check_tags(tags or {})

@@ -214,13 +214,8 @@ class StoredRuns:
         event_id: str | None = None,
     ) -> bool:
         """Let an event reach a run. Returns once it is stored; False if its `event_id` was there, which is no error."""
-        from loom.steps.events import Event
-
         await self.ready()
-        if not isinstance(event, Event):
-            raise WorkflowRuntimeError(f"Only events can be sent into a run, not {type(event).__name__}.")
-        if event_id is not None:
-            check_name("An event_id", event_id)
+        check_event(event, event_id)
         row = await self.row(run_id)
         code = self.codes.get(row.workflow)
         if code is not None:
@@ -368,3 +363,13 @@ class StoredRuns:
             why, advice = "so the exported one cannot take its place", "Delete that one first, or use another store"
             raise RunExists(stored.row.run_id, why, advice)
         return stored.row.run_id
+
+
+def check_event(event: object, event_id: str | None) -> None:
+    """Raise, if this cannot be sent into a run."""
+    from loom.steps.events import Event
+
+    if not isinstance(event, Event):
+        raise WorkflowRuntimeError(f"Only events can be sent into a run, not {type(event).__name__}.")
+    if event_id is not None:
+        check_name("An event_id", event_id)

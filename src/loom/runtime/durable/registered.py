@@ -17,12 +17,13 @@ from loom.effects.stored import StoredBodies
 from loom.flows.calls import START_KIND
 from loom.flows.document import digest_of
 from loom.runtime.code import ActionBodies
+from loom.runtime.durable.names import check_name
 from loom.runtime.flow import Flow, seed_of
 from loom.runtime.load import flow_of
 from loom.runtime.planners import flow_planner
 from loom.steps.planner import StepsPlanner, takes
 from loom.steps.tagged import TaggedSerializer
-from loom.store.codec import StartSpec
+from loom.store.codec import StartSpec, encode_start
 from loom.store.errors import CorruptRecord
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from loom.core.records import EventKind, EventRecord
     from loom.effects.actions.outcomes import Services
     from loom.effects.body import Body
+    from loom.effects.convert import Conversion
     from loom.steps.events import StartEvent
     from loom.steps.state_store import InMemoryStateStore
     from loom.steps.workflow import Workflow
@@ -45,6 +47,20 @@ def anybody() -> StoredBodies:
 def registered(name: str, workflow: Workflow, services: Services | None = None) -> Registered:
     """A workflow or a flow under a name."""
     return RegisteredFlow(name, workflow, services) if isinstance(workflow, Flow) else Registered(name, workflow)
+
+
+def child_start(
+    name: str, code: Registered | None, convert: Conversion, inputs: dict[str, Any], event: StartEvent | None
+) -> str:
+    """What a child run of this name begins with, as it is stored. Without its code it is made where that is."""
+    check_name("The name of a workflow", name)
+    if code is not None:
+        spec = code.start_spec(inputs, event)
+    elif event is not None:
+        spec = StartSpec(event=convert.record(event))
+    else:
+        spec = StartSpec(inputs=convert.value(inputs))
+    return encode_start(spec).decode()
 
 
 @lru_cache(maxsize=64)

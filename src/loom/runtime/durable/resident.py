@@ -11,13 +11,12 @@ from loom.core.commands import CommandHalt
 from loom.core.run import Run
 from loom.runtime.durable.adapter import DurableDecorator
 from loom.runtime.durable.limits import Outgrown
-from loom.runtime.durable.names import check_name
+from loom.runtime.durable.registered import child_start
 from loom.runtime.durable.takeup import read_mail
 from loom.runtime.live import LiveRun
 from loom.runtime.memory_adapter import MemoryAdapter
 from loom.runtime.planners import program_in
 from loom.runtime.tracing import TracedBodies
-from loom.store import codec
 
 if TYPE_CHECKING:
     import asyncio
@@ -161,12 +160,4 @@ class Resident(LiveRun):
     def start_of(self, workflow: Any, inputs: dict[str, Any], start_event: StartEvent | None) -> tuple[str, Any]:
         """What a child run begins with: it is stored, so that any process may take it up."""
         name = workflow if isinstance(workflow, str) else workflow.workflow_name
-        check_name("The name of a workflow", name)
-        code = self.names.get(name)
-        if code is not None:
-            spec = code.start_spec(inputs, start_event)
-        elif start_event is not None:
-            spec = codec.StartSpec(event=self.convert.record(start_event))
-        else:
-            spec = codec.StartSpec(inputs=self.convert.value(inputs))
-        return name, codec.encode_start(spec).decode()
+        return name, child_start(name, self.names.get(name), self.convert, inputs, start_event)

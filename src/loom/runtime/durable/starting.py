@@ -1,9 +1,13 @@
-"""What runs begin with, from what callers give. May import loom.effects, loom.flows, loom.store and loom.runtime."""
+"""What runs begin with, from what callers give.
+
+May import loom.core, loom.effects, loom.flows, loom.store and loom.runtime.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from loom.core.ticks import TickAddEvent
 from loom.effects.flow_convert import FlowStartEvent
 from loom.flows.plain import plain_value
 from loom.runtime.durable.registered import RegisteredFlow
@@ -11,10 +15,12 @@ from loom.runtime.flow import Flow
 from loom.steps.events import StartEvent
 from loom.store import codec
 from loom.store.errors import RunExists
+from loom.store.operations import PostMail
 
 if TYPE_CHECKING:
     from loom.effects.stored import StoredBodies
     from loom.runtime.durable.registered import Registered
+    from loom.steps.events import Event
     from loom.store.operations import Started
 
 
@@ -43,6 +49,16 @@ def flow_start(
     if not isinstance(code.workflow, Flow):
         raise TypeError(f"{workflow!r} is no flow: it has no parameters and no variables.")
     return code.workflow._start_event(None, given)
+
+
+def first_mail(
+    run_id: str, event: Event, event_id: str, code: Registered | None, convert: StoredBodies, at: float
+) -> PostMail:
+    """The event that a run has from its first moment: checked if the run's code is at hand."""
+    if code is not None:
+        code.workflow._check_target(event, None)
+    tick = TickAddEvent(at=at, event=convert.record(event), accepted=True)
+    return PostMail(run_id, codec.encode_tick(tick), at, event_id=event_id)
 
 
 def check_same(run_id: str, found: Started, name: str, start: bytes) -> None:

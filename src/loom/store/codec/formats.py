@@ -6,12 +6,11 @@ May import msgspec and loom.store.errors.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from loom.store.codec.structs import decode_unknown
+from loom.store.codec.structs import decode_unknown, decoder_of
 from loom.store.errors import CorruptRecord
 
 if TYPE_CHECKING:
@@ -36,16 +35,11 @@ class Format(Generic[T]):
         self._struct = struct
         self._current = b"[%d," % FORMAT_VERSION
 
-    @cached_property
-    def _decoder(self) -> msgspec.json.Decoder[T]:
-        """Made when the first payload is read: that takes milliseconds, and many a command reads none."""
-        return msgspec.json.Decoder(self._struct, dec_hook=decode_unknown)
-
     def read(self, run_id: str, data: bytes, place: Callable[[str], str]) -> T:
         """The payload; `place` tells from the words of an error what of the run could not be read."""
         try:
             if data.startswith(self._current):
-                return self._decoder.decode(data)
+                return decoder_of(self._struct).decode(data)
             return self._read_other(data)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise CorruptRecord(run_id, place(str(error)), str(error)) from error
@@ -63,4 +57,5 @@ class Format(Generic[T]):
             )
         for older in range(version, FORMAT_VERSION):
             payload = UPCASTERS[older](self.kind, payload)
+        decoder_of(self._struct)
         return msgspec.convert(payload, self._struct, str_keys=True, dec_hook=decode_unknown)

@@ -7,7 +7,8 @@ loom.flows and loom.steps.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 import msgspec
 from immutables import Map
@@ -33,11 +34,15 @@ from loom.steps.texts import well_formed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+T = TypeVar("T")
+
 _TAG = "type"
 
 _opaque_types: dict[str, type[msgspec.Struct]] = {}
 _plain_dicts: dict[Any, Any] = {}
 """The type of dict that each type of map is written as."""
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+_making = threading.Lock()
 
 
 def register_types(*structs: type[msgspec.Struct]) -> None:
@@ -81,6 +86,8 @@ _PACKING: dict[type[Any], Callable[[Any], Any]] = {
 
 def _encode_unknown(value: Any) -> Any:
     if isinstance(value, Map):
+        if not value:
+            return {}
         # A map's own order depends on hashes, which differ between processes.
         items = sorted(value.items())
         pack = _PACKING.get(type(items[0][1])) if items else None
@@ -98,15 +105,31 @@ def decode_unknown(expected: Any, value: Any) -> Any:
         plain = _plain_dicts.get(expected)
         if plain is None:
             key, item = get_args(expected)
-            plain = _plain_dicts[expected] = dict[key, item]  # type: ignore[valid-type]
+            plain = dict[key, item]  # type: ignore[valid-type]
+            decoder_of(plain)
+            _plain_dicts[expected] = plain
         return Map(_convert(value, plain))
     raise NotImplementedError(f"{expected!r} has no stored form")
+
+
+def decoder_of(expected: type[T]) -> msgspec.json.Decoder[T]:
+    """The decoder of a type, made when it is first asked for: that takes milliseconds, and many a command reads none.
+
+    With the first decoder of a struct msgspec works out what its fields are, and lets other threads use that half-made,
+    of which the process dies. So one is made at a time, also before something is converted without it.
+    """
+    found = _decoders.get(expected)
+    if found is None:
+        with _making:
+            found = _decoders[expected] = msgspec.json.Decoder(expected, dec_hook=decode_unknown)
+    return found
 
 
 def _decode_opaque(value: dict[str, Any]) -> Any:
     struct = _opaque_types.get(value.get(_TAG, ""))
     if struct is None:
         raise ValueError(f"Unknown tag {value.get(_TAG)!r}")
+    decoder_of(struct)
     return _convert(value, struct)
 
 

@@ -92,6 +92,8 @@ class Plan:
             self._keep_document(run, asked.document, asked.created_at)
         if asked.owner is None:
             self.news[asked.run_id] = None
+        if asked.mail is not None:
+            self._post(asked.mail)
         return Started(True)
 
     def _keep_document(self, run: LockedRun, document: tuple[str, bytes], at: float) -> None:

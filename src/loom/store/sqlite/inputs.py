@@ -61,6 +61,8 @@ def start(session: Session, asked: StartRun) -> Started:
     if _insert_run(session, row, asked.start):
         if asked.document is not None:
             documents.keep(session.connection, *asked.document, asked.created_at)
+        if asked.mail is not None:
+            post(session, asked.mail)
         return Started(True)
     [(workflow, data)] = session.connection.query(_STARTED, (asked.run_id,))
     return Started(False, workflow, data)
