@@ -27,10 +27,11 @@ from loom.temporal.bodies import ActivityRun
 from loom.temporal.effects_out import ActivitySettings
 from loom.temporal.hosted import code_for
 from loom.temporal.link import ClientLink, RunGone, RunLink
-from loom.temporal.names import ACTIVITY_CODE, QUERY_EXECUTION, QUERY_ORIGIN
+from loom.temporal.names import ACTIVITY_CODE, QUERY_EXECUTION, QUERY_ORIGIN, SIGNAL_EFFECTS
 from loom.temporal.payloads import (
     CodeRequest,
     CodeView,
+    Effects,
     ExecutionQuery,
     ExecutionView,
     Opening,
@@ -180,11 +181,12 @@ class StepActivity:
 
 def _whole_start(code: Registered, start: str) -> str:
     """A start with the event that the code makes of its inputs: so it is a fact, whatever the code is later."""
-    spec = codec.decode_start(code.name, start.encode())
     try:
+        spec = codec.decode_start(code.name, start.encode())
         event = code.first_tick("", spec, 0.0).event
-    except WorkflowRuntimeError as error:
-        raise ApplicationError(str(error), type="BadStart", non_retryable=True) from error
+    except Exception as error:  # the author's class may raise anything, and would do so for ever
+        why = str(error) if isinstance(error, WorkflowRuntimeError) else f"{type(error).__name__}: {error}"
+        raise ApplicationError(why, type="BadStart", non_retryable=True) from error
     return codec.encode_start(replace(spec, event=event, inputs=None)).decode()
 
 
@@ -214,6 +216,9 @@ async def _taken_up(task: StepTask, link: RunLink) -> StepTask:
             f"Step '{command.step}' of run {task.run_id} (number {command.seq}) is not wanted any more: "
             "the run has gone on without it."
         )
+    if view.wants_store:
+        # Who asked is dead. If its place were kept, writers behind it could hold up the body that it is kept for.
+        await link.signal(SIGNAL_EFFECTS, Effects((), unlocks=command.seq))
     item = replace(command.item, execution=execution.id, effects=execution.effects)
     records = {key.removeprefix(ONCE): a.value for key, a in view.answers.items() if key.startswith(ONCE)}
     return replace(task, command=replace(command, item=item, records=Map(records)), answers=view.answers)

@@ -94,6 +94,12 @@ class ActivityRun(RunInside):
 
     async def perform(self) -> StepReport:
         """Run the body until it has a result or leaves. Whoever cancels this cancels the body."""
+        try:
+            return await self._perform()
+        finally:
+            self.stop_renewing()
+
+    async def _perform(self) -> StepReport:
         body = self.execution.task = self.loop.create_task(self.execution.work())
         try:
             await asyncio.wait({body, self._turned}, return_when=asyncio.FIRST_COMPLETED)

@@ -12,10 +12,12 @@ from msgspec.structs import replace
 from temporalio.bridge.proto.workflow_commands import workflow_commands_pb2 as messages
 
 from loom.core.commands import CommandCompleteRun, CommandFailWorkflow, CommandHalt
+from loom.core.records import Failure
+from loom.core.ticks import TickChildEnded
 from loom.runtime.durable.heads import child_ended
 from loom.store import codec
 from loom.temporal.names import MEMO_RUN
-from loom.temporal.payloads import Carried, Ending, Opening, payload_of
+from loom.temporal.payloads import MAX_PAYLOAD, Carried, Ending, Opening, payload_of
 
 if TYPE_CHECKING:
     from temporalio.api.common.v1 import Payload
@@ -25,23 +27,39 @@ if TYPE_CHECKING:
     from loom.temporal.hosted import HostedRun
     from loom.temporal.outgoing import Outgoing
 
-MAX_PAYLOAD = 1_900_000
-"""The largest result, in bytes before any codec: the server takes two MiB."""
 
-
-def last_words(host: HostedRun, out: Outgoing) -> list[messages.WorkflowCommand]:
-    """What a run that is over tells its parent, once."""
-    if host.card.parent is None or host.has_told_parent:
+def last_words(host: HostedRun, out: Outgoing, failure: Failure | None) -> list[messages.WorkflowCommand]:
+    """What a run that is over tells its parent, once: how it ended, or the failure that it is ended with."""
+    parent, number = host.card.parent, host.card.parent_ref
+    if parent is None or host.has_told_parent:
         return []
     host.has_told_parent = True
-    return [out.letter(host.card.parent, child_ended(host.core.look, host.card.parent_ref))]
+    now = host.core.look
+    if failure is None:
+        return [out.letter(parent, child_ended(now, number))]
+    return [out.letter(parent, TickChildEnded(at=now.at, child=number, status="failed", failure=failure))]
 
 
-def closing(command: TerminalCommand, host: HostedRun) -> list[messages.WorkflowCommand]:
+def ending_of(host: HostedRun) -> Payload:
+    """What can be read of a run that is over."""
+    return payload_of(Ending(host.row(), host.journal.last_event()))
+
+
+def too_large(host: HostedRun, ending: Payload) -> Failure | None:
+    """Why a run fails whose end the server would refuse for ever; None if it takes it."""
+    size = ending.ByteSize()
+    if size <= MAX_PAYLOAD:
+        return None
+    row = host.row()
+    message = (
+        f"Run {row.run_id!r} has ended ({row.head.status}) with a result of {size} bytes, and Temporal takes 2 MiB at "
+        "most: let it return a reference to what it made, or use Temporal's external storage."
+    )
+    return Failure("loom.ResultTooLarge", message)
+
+
+def closing(command: TerminalCommand, host: HostedRun, ending: Payload) -> list[messages.WorkflowCommand]:
     """The commands that end the execution."""
-    ending = payload_of(_ending(host))
-    if ending.ByteSize() > MAX_PAYLOAD:
-        return [_too_large(host, ending.ByteSize())]
     match command:
         case CommandCompleteRun() if host.row().head.status == "completed":
             built = messages.WorkflowCommand()
@@ -53,10 +71,6 @@ def closing(command: TerminalCommand, host: HostedRun) -> list[messages.Workflow
             return [failing(host.row().head.error or "The run failed.", command.failure.type, ending)]
         case _:
             return [failing(host.row().head.error or "The run failed.", "loom.RunFailed", ending)]
-
-
-def _ending(host: HostedRun) -> Ending:
-    return Ending(host.row(), host.journal.last_event())
 
 
 def _cancelled(ending: Payload) -> list[messages.WorkflowCommand]:
@@ -81,21 +95,25 @@ def failing(message: str, kind: str, details: Payload | None = None) -> messages
     return built
 
 
-def _too_large(host: HostedRun, size: int) -> messages.WorkflowCommand:
-    """A run whose result the server would refuse for ever fails, and says why."""
+def broken_off(host: HostedRun, failure: Failure) -> messages.WorkflowCommand:
+    """The command that fails a run which cannot end as it would: what can be told of it is its row."""
     row = host.row()
-    message = (
-        f"Run {row.run_id!r} has ended ({row.head.status}) with a result of {size} bytes, and Temporal takes 2 MiB at "
-        "most: let it return a reference to what it made, or use Temporal's external storage."
+    head = replace(
+        row.head,
+        status="failed",
+        error=failure.message,
+        idle_since=None,
+        needs_worker=False,
+        waiters=b"[]",
+        waiting_for=(),
     )
-    head = replace(row.head, status="failed", error=message)
     nothing = codec.encode_chunk([], [], host.journal.ticks, host.journal.events)
-    details = payload_of(Ending(replace(row, head=head), nothing))
-    return failing(message, "loom.ResultTooLarge", details)
+    ending = Ending(replace(row, head=head, ended_at=head.updated_at), nothing)
+    return failing(failure.message, failure.type, payload_of(ending))
 
 
 def carried_over(host: HostedRun, opening: Opening, config: BrokerConfig | None) -> Payload:
-    """What the next execution begins with."""
+    """What the next execution begins with. The code at hand has no part in it: a replay may have other code."""
     state = codec.encode_state(host.core.state).decode()
     ids = tuple(sorted(host.event_ids))
     carried = Carried(state, host.core.pending, host.executions + 1, host.code_since, ids)

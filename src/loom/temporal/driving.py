@@ -1,17 +1,13 @@
 """Drives a run by Temporal's activations: every job is a tick, then the run is drained, then what may leave, leaves.
 
-The order of ticks is that of Temporal's core. The time is the activation's. On a replay nothing but the history counts:
-no clock, no configuration, and no code but what the run was told. May import loom.core, loom.runtime, temporalio's
-messages and the modules beside it.
+The order of ticks is that of Temporal's core. The time is the activation's. How a run begins is in
+`loom.temporal.beginning`. May import loom.core, loom.runtime, temporalio's messages and the modules beside it.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
-
-from msgspec.structs import replace
-from temporalio.bridge.proto.workflow_commands import workflow_commands_pb2 as messages
+from typing import TYPE_CHECKING, Any
 
 from loom.core.records import Failure
 from loom.core.ticks import (
@@ -19,33 +15,20 @@ from loom.core.ticks import (
     TickCancelRun,
     TickChildEnded,
     TickContinueRun,
+    TickEditStore,
     TickStepResult,
     TickTimeout,
     TickTimerFired,
 )
 from loom.temporal import names, queries
 from loom.temporal.attributes import Attributes
-from loom.temporal.closing import carried_over, failing
-from loom.temporal.flushing import Flushing
-from loom.temporal.foreign import foreign_tick
-from loom.temporal.hosted import HostedRun, code_for
-from loom.temporal.outgoing import Outgoing, Place
-from loom.temporal.payloads import (
-    CodeRequest,
-    CodeView,
-    Effects,
-    Letter,
-    LockRequest,
-    NewCode,
-    Opening,
-    StepReport,
-    payload_of,
-    value_of,
-)
-from loom.temporal.policy import flag_of, recorded_row
+from loom.temporal.beginning import UNREADABLE, Beginning, cause_of
+from loom.temporal.closing import carried_over
+from loom.temporal.payloads import Effects, Letter, LockRequest, NewCode, StepReport, value_of
+from loom.temporal.updates import Updates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from temporalio.api.common.v1 import Payload
     from temporalio.bridge.proto.workflow_activation import workflow_activation_pb2 as activations
@@ -55,51 +38,29 @@ if TYPE_CHECKING:
     from loom.core.config import BrokerConfig
     from loom.core.ticks import WorkflowTick
     from loom.runtime.durable.registered import Registered
-    from loom.temporal.outgoing import ActivityOptions
-    from loom.temporal.policy import Policy
+    from loom.temporal.beginning import Surroundings
+    from loom.temporal.hosted import HostedRun
 
 _log = logging.getLogger("loom.temporal")
 
 
-class Surroundings(Protocol):
-    """What an execution finds in its worker."""
-
-    options: ActivityOptions
-    policies: Sequence[Policy]
-    """The table: a new run takes the last row, and every run keeps the row that it began with."""
-
-    def activated(self, run_id: str, ticks: int) -> None:
-        """A run has more to show, and has had so many ticks. Called in any thread."""
-        ...
-
-    def has_other_code(self, run_id: str, workflow: str) -> None:
-        """A run was begun with other code than is at hand. Called in any thread."""
-        ...
-
-
-class Driving:
+class Driving(Beginning):
     """One execution of a run."""
 
     def __init__(self, info: Info, code: Registered, around: Surroundings) -> None:
-        self._info = info
-        self._code = code
-        self._around = around
-        self.out = Outgoing(Place(info.namespace, info.task_queue), around.options, info.headers)
-        self._flushing = Flushing(self.out)
+        super().__init__(info, code, around)
         self._attributes = Attributes(is_new=info.continued_run_id is None)
-        self.opening: Opening
-        self.host: HostedRun | None = None
-        """None until the code is known that the run begins with."""
-        self._early: list[WorkflowTick] = []
-        """What came before that."""
-        self._asked_for_code = 0
-        self._now = 0.0
-        self._row: int | None = None
-        self._updates: list[str] = []
+        self._updates = Updates()
         self._takes_up = False
         self._config: BrokerConfig | None = None
         """Other code that was sent, until no body is at work."""
         self._compared = False
+        self._signals: dict[str, tuple[type[Any], Callable[[Any], None]]] = {
+            names.SIGNAL_MAIL: (Letter, self._post),
+            names.SIGNAL_EFFECTS: (Effects, self._take_effects),
+            names.SIGNAL_LOCK: (LockRequest, self._ask_for_lock),
+            names.SIGNAL_CODE: (NewCode, self._learn),
+        }
         self._jobs: dict[str, Callable[[Any, completions.Success], None]] = {
             "initialize_workflow": self._initialize,
             "signal_workflow": self._signal,
@@ -132,22 +93,13 @@ class Driving:
             take = self._jobs.get(variant or "")
             if take is not None:
                 take(getattr(job, variant or ""), success)
-        if self.host is None:
-            self._ask_for_code(success)
-        else:
+        if self.host is not None:
             self._settle(self.host, act, success)
-        if not act.is_replaying:
-            self._tell(self.host)
-
-    def _choose_policy(self, act: activations.WorkflowActivation, success: completions.Success) -> None:
-        """A new run takes the newest row and records it; any other has the row of its history."""
-        policies = self._around.policies
-        row = recorded_row(act.available_internal_flags, len(policies))
-        if row is None:
-            row = 0 if act.is_replaying else len(policies) - 1
-        if not act.is_replaying:
-            success.used_internal_flags.append(flag_of(row))
-        self._row, self._flushing.policy = row, policies[row]
+        elif self._no_code is not None:
+            self._give_up(self._no_code, success)
+        else:
+            self._ask_for_code(success)
+        self._tell(self.host, is_replaying=act.is_replaying)
 
     def _settle(self, host: HostedRun, act: activations.WorkflowActivation, success: completions.Success) -> None:
         host.core.drain()
@@ -160,24 +112,25 @@ class Driving:
         sent = self._flushing.flush(host, act, self._now, self._next_opening)
         if host.card.attributes:
             sent = [*self._attributes.changed(host), *sent]
-        if self._updates and (host.is_at_rest or _closes(sent)):
-            row = payload_of(host.row())
-            answers = [_answered(update, row) for update in self._updates]
-            self._updates = []
-            sent = [*answers, *sent]
+        success.commands.extend(self._updates.answers(host, sent))
         success.commands.extend(sent)
 
     def _next_opening(self, host: HostedRun) -> Payload:
-        """What another execution would begin with: the state, and the code at hand if it has changed."""
-        return carried_over(host, self.opening, self._code.changed_since(host.core.look.config))
+        """What another execution would begin with, with the code that was sent and has not come in."""
+        return carried_over(host, self.opening, self._config)
 
-    def _tell(self, host: HostedRun | None) -> None:
+    def _tell(self, host: HostedRun | None, *, is_replaying: bool) -> None:
         """A live activation is heard of: readers of the stream, the log, and whoever looks after the code."""
+        notes, self._notes = self._notes, []
+        if host is not None:
+            notes += host.warnings
+            host.warnings.clear()
+        if is_replaying:
+            return
+        for message in notes:
+            _log.warning("Run %s: %s", self.opening.card.run_id, message)
         if host is None:
             return
-        for message in host.warnings:
-            _log.warning("Run %s: %s", host.card.run_id, message)
-        host.warnings.clear()
         if self._flushing.has_grown:
             self._around.activated(host.card.run_id, self._flushing.ticks)
         if not self._compared:
@@ -185,81 +138,36 @@ class Driving:
             if self._code.changed_since(host.core.look.config) is not None:
                 self._around.has_other_code(host.card.run_id, host.card.workflow)
 
-    def _feed(self, ticks: Sequence[WorkflowTick]) -> None:
-        """Let the run have ticks, as of now."""
-        now = self._now
-        timed = [replace(tick, at=now) for tick in ticks]
-        if self.host is None:
-            self._early += timed
-        else:
-            self.host.core.feed(*timed)
-
-    # -- beginning ----------------------------------------------------------------------------------------------------
-
-    def _initialize(self, job: activations.InitializeWorkflow, success: completions.Success) -> None:
-        del success
-        if len(job.arguments) != 1:
-            raise ValueError(
-                f"A Loom workflow takes one argument, which loom.connect() makes; {self._info.workflow_type!r} was "
-                f"started with {len(job.arguments)}."
-            )
-        self.opening = value_of(job.arguments[0], Opening)
-        if self.opening.config is not None or self.opening.start is None:
-            self._begin(self.opening)
-
-    def _begin(self, opening: Opening) -> None:
-        code = code_for(opening, self._code)
-        self._code = code
-        self.host = HostedRun(opening, code, self._now, self._flushing.measure)
-        if self._early:
-            self.host.core.feed(*self._early)
-            self._early = []
-
-    def _ask_for_code(self, success: completions.Success) -> None:
-        """Whoever started the run had no code at hand: the code that it begins with is a fact of its history."""
-        if self._asked_for_code:
-            return
-        request = CodeRequest(self.opening.card.workflow, self.opening.start or "")
-        built = self.out.activity_message(names.ACTIVITY_CODE, names.ACTIVITY_CODE, request)
-        self._asked_for_code = self.out.activity_number(built)
-        success.commands.append(built)
-
-    def _code_told(self, result: Any, success: completions.Success) -> None:
-        if result.WhichOneof("status") != "completed":
-            failed = result.failed.failure
-            why = Failure("loom.NoCode", f"It could not begin: {failed.cause.message or failed.message}")
-            if self.opening.card.parent is not None:
-                child = self.opening.card.parent_ref
-                ended = TickChildEnded(at=self._now, child=child, status="failed", failure=why)
-                success.commands.append(self.out.letter(self.opening.card.parent, ended))
-            success.commands.append(failing(why.message, why.type))
-            return
-        view = value_of(result.completed.result, CodeView)
-        card = replace(self.opening.card, document=view.digest)
-        start = view.start or self.opening.start
-        self.opening = replace(self.opening, card=card, config=view.config, document=view.text, start=start)
-        self._begin(self.opening)
-
     # -- jobs ---------------------------------------------------------------------------------------------------------
 
     def _signal(self, job: activations.SignalWorkflow, success: completions.Success) -> None:
         del success
+        self._flushing.signals += 1
         name, arguments = job.signal_name, job.input
-        if name == names.SIGNAL_MAIL:
-            self._post(value_of(arguments[0], Letter))
-        elif name == names.SIGNAL_EFFECTS:
-            effects = value_of(arguments[0], Effects)
-            self._feed(effects.ticks)
-            if effects.unlocks and self.host is not None:
-                self.host.lock.give_back(effects.unlocks)
-        elif name == names.SIGNAL_LOCK:
-            seq = value_of(arguments[0], LockRequest).seq
-            if self.host is not None and any(sent.seq == seq for sent in self.out.activities.values()):
-                self.host.lock.ask(seq)
-        elif name == names.SIGNAL_CODE:
-            self._learn(value_of(arguments[0], NewCode))
+        if name not in self._signals:
+            self._take_foreign(name, list(arguments))
+            return
+        expected, take = self._signals[name]
+        try:
+            value = value_of(arguments[0], expected)
+        except UNREADABLE as error:
+            self._leave_out(name, error)
         else:
-            self._feed([foreign_tick(name, arguments, self._code, self._now)])
+            take(value)
+
+    def _ask_for_lock(self, request: LockRequest) -> None:
+        seq = request.seq
+        if self.host is not None and any(sent.seq == seq for sent in self.out.activities.values()):
+            self.host.lock.ask(seq, self._now)
+
+    def _take_effects(self, effects: Effects) -> None:
+        """What a body did. An edit by one who has lost its turn does not count: others have written since."""
+        ticks, writer = effects.ticks, effects.unlocks
+        if writer and self.host is not None:
+            if self.host.lock.holder != writer:
+                ticks = tuple(tick for tick in ticks if not isinstance(tick, TickEditStore))
+            self.host.lock.give_back(writer, self._now)
+        self._feed(ticks)
 
     def _learn(self, code: NewCode) -> None:
         """Other code comes in when no body is at work."""
@@ -269,8 +177,11 @@ class Driving:
 
     def _post(self, letter: Letter) -> None:
         """Something from outside. What continues a paused run takes up one that is parked."""
+        card = self.opening.card
+        if letter.began is not None and letter.began != (card.workflow, card.start):
+            return  # it came with the start of another run, which was refused
         if isinstance(letter.tick, TickContinueRun) and self.host is not None and self.host.is_parked:
-            self._takes_up, self._config = True, letter.config
+            self._takes_up, self._config = True, letter.config or self._config
         elif not self._is_repeated(letter.tick):
             self._feed([letter.tick])
 
@@ -280,20 +191,9 @@ class Driving:
         return isinstance(tick, TickAddEvent) and host is not None and tick.event_id in host.event_ids
 
     def _update(self, job: activations.DoUpdate, success: completions.Success) -> None:
-        update = job.protocol_instance_id
-        try:
-            if job.name != names.UPDATE_TELL:
-                raise LookupError(f"A Loom run has no update {job.name!r}; it knows {names.UPDATE_TELL}.")
-            letter = value_of(job.input[0], Letter)
-        except (LookupError, ValueError) as error:
-            success.commands.append(_rejected(update, str(error)))
-            return
-        accepted = messages.WorkflowCommand()
-        accepted.update_response.protocol_instance_id = update
-        accepted.update_response.accepted.SetInParent()
-        success.commands.append(accepted)
-        self._updates.append(update)
-        self._post(letter)
+        letter = self._updates.take(job, success)
+        if letter is not None:
+            self._post(letter)
 
     def _activity_resolved(self, job: activations.ResolveActivity, success: completions.Success) -> None:
         if job.seq == self._asked_for_code:
@@ -301,14 +201,13 @@ class Driving:
             return
         sent = self.out.activities.pop(job.seq)
         if self.host is not None:
-            self.host.lock.give_back(sent.seq)
+            self.host.lock.give_back(sent.seq, self._now)
         result = job.result
         if result.WhichOneof("status") == "completed":
             self._feed(value_of(result.completed.result, StepReport).ticks)
             return
-        failed = result.failed.failure if result.HasField("failed") else result.cancelled.failure
-        kind = failed.application_failure_info.type or "ActivityFailed"
-        failure = Failure(f"temporal.{kind}", failed.cause.message or failed.message)
+        cause = cause_of(result)
+        failure = Failure(f"temporal.{cause.application_failure_info.type or 'ActivityFailed'}", cause.message)
         self._feed([TickStepResult(at=0.0, step=sent.step, item=sent.item, seq=sent.seq, failure=failure)])
 
     def _timer_fired(self, job: activations.FireTimer, success: completions.Success) -> None:
@@ -341,13 +240,15 @@ class Driving:
         if job.result.WhichOneof("status") != "failed":
             return
         cause = job.result.failed.failure.cause
-        if cause.HasField("terminated_failure_info") or cause.HasField("timeout_failure_info"):
-            failure = Failure("loom.RunTerminated", f"The child run {child.run_id!r} was ended from outside.")
-            self._feed([TickChildEnded(at=self._now, child=child.seq, status="failed", failure=failure)])
+        if cause.application_failure_info.details.payloads:
+            return  # its own words
+        message = f"The child run {child.run_id!r} was ended from outside: {cause.message or 'nobody says why'}"
+        failure = Failure("loom.RunTerminated", message)
+        self._feed([TickChildEnded(at=self._now, child=child.seq, status="failed", failure=failure)])
 
     def _external_resolved(self, job: Any, success: completions.Success) -> None:
         del success
-        self.out.externals.discard(job.seq)
+        self.out.externals.pop(job.seq, None)
 
     def _answer(self, job: activations.QueryWorkflow, success: completions.Success) -> None:
         command = success.commands.add()
@@ -359,22 +260,3 @@ class Driving:
         except Exception as error:  # noqa: BLE001 - whoever asks is told, and the run is unharmed
             command.respond_to_query.failed.message = str(error)
             command.respond_to_query.failed.application_failure_info.type = type(error).__name__
-
-
-def _closes(commands: Sequence[messages.WorkflowCommand]) -> bool:
-    return bool(commands) and commands[-1].HasField("continue_as_new_workflow_execution")
-
-
-def _answered(update: str, row: Payload) -> messages.WorkflowCommand:
-    built = messages.WorkflowCommand()
-    built.update_response.protocol_instance_id = update
-    built.update_response.completed.CopyFrom(row)
-    return built
-
-
-def _rejected(update: str, message: str) -> messages.WorkflowCommand:
-    built = messages.WorkflowCommand()
-    built.update_response.protocol_instance_id = update
-    built.update_response.rejected.message = message
-    built.update_response.rejected.application_failure_info.type = "loom.Refused"
-    return built

@@ -13,7 +13,7 @@ import msgspec
 
 from loom.store.codec.structs import encode
 from loom.temporal.names import SIGNAL_EFFECTS
-from loom.temporal.payloads import Effects
+from loom.temporal.payloads import MAX_PAYLOAD, Effects
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,11 +41,13 @@ class ActivitySettings(msgspec.Struct, frozen=True):
     """How long a body may take to end when it is cancelled or leaves."""
     signal_bytes: int = 1_000_000
     """What one signal carries at most, if it carries several effects."""
-    result_bytes: int = 1_900_000
+    result_bytes: int = MAX_PAYLOAD
     """What one effect or result may have; Temporal refuses two MiB."""
     lock_poll_s: float = 0.01
     """How soon a writer asks again for its turn, at first; then twice as long each time."""
     lock_poll_max_s: float = 0.2
+    lock_renew_s: float = 10.0
+    """How often a writer, or who waits to be one, says that it is there. The run gives up on it after 30 seconds."""
 
 
 def size_of(tick: WorkflowTick) -> int:

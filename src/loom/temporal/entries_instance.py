@@ -6,14 +6,10 @@ and payloads beside it.
 
 from __future__ import annotations
 
-import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from temporalio.bridge.proto.workflow_commands import workflow_commands_pb2 as messages
-from temporalio.bridge.proto.workflow_completion import workflow_completion_pb2 as completions
-from temporalio.converter import WorkflowSerializationContext
-from temporalio.worker import WorkflowInstance
 from typing_extensions import override
 
 from loom.store.entries import ABSENT
@@ -31,15 +27,19 @@ from loom.temporal.entries_payloads import (
     Written,
 )
 from loom.temporal.payloads import payload_of, value_of
+from loom.temporal.seam import Seam
 
 if TYPE_CHECKING:
     from temporalio.api.common.v1 import Payload
     from temporalio.bridge.proto.workflow_activation import workflow_activation_pb2 as activations
+    from temporalio.bridge.proto.workflow_completion import workflow_completion_pb2 as completions
     from temporalio.workflow import Info
 
 MAX_KEPT = 1_500_000
 """All entries of one kind go into one payload when the workflow goes on in a new execution. In bytes, as JSON."""
 _MAX_ANSWER = 1_000_000
+_UNREADABLE = (ValueError, IndexError, RecursionError)
+"""What an argument that is none of ours leads to: whoever has sent it is told."""
 
 
 class EntriesRefused(Exception):
@@ -130,29 +130,16 @@ def _size(entry: Entry) -> int:
     return len(msgspec.json.encode(entry))
 
 
-class EntriesInstance(WorkflowInstance):
+class EntriesInstance(Seam):
     """The workflow of one kind of entries in the cache of a worker."""
 
     def __init__(self, info: Info) -> None:
-        self._info = info
-        self._thread: int | None = None
+        super().__init__(info)
         self._table: EntryTable
 
     @override
-    def activate(self, act: activations.WorkflowActivation) -> completions.WorkflowActivationCompletion:
-        """Take an activation. Whatever goes wrong fails the task, which is tried again."""
-        completion = completions.WorkflowActivationCompletion(run_id=act.run_id)
-        completion.successful.SetInParent()
-        self._thread = threading.get_ident()
-        try:
-            self._take(act, completion.successful)
-        except Exception as error:  # noqa: BLE001 - the server keeps it and shows it
-            completion.failed.failure.message = f"{type(error).__name__}: {error}"
-        finally:
-            self._thread = None
-        return completion
-
-    def _take(self, act: activations.WorkflowActivation, done: completions.Success) -> None:
+    def take(self, act: activations.WorkflowActivation, success: completions.Success) -> None:
+        """Take an activation: updates and queries."""
         now = act.timestamp.ToMicroseconds() / 1_000_000
         asked = False
         for job in act.jobs:
@@ -160,16 +147,16 @@ class EntriesInstance(WorkflowInstance):
                 case "initialize_workflow":
                     self._table = EntryTable(value_of(job.initialize_workflow.arguments[0], EntriesOpening))
                 case "do_update":
-                    done.commands.extend(self._update(job.do_update, now))
+                    success.commands.extend(self._update(job.do_update, now))
                 case "query_workflow":
                     asked = True
-                    done.commands.append(self._answer(job.query_workflow))
+                    success.commands.append(self._answer(job.query_workflow))
                 case "remove_from_cache":
                     return
                 case _:
                     pass  # nothing else is for it; a request to cancel it changes nothing
         if act.continue_as_new_suggested and not asked:
-            done.commands.append(self._continued())
+            success.commands.append(self._continued())
 
     def _update(self, update: activations.DoUpdate, now: float) -> list[messages.WorkflowCommand]:
         accepted, answer = messages.WorkflowCommand(), messages.WorkflowCommand()
@@ -177,7 +164,7 @@ class EntriesInstance(WorkflowInstance):
             built.update_response.protocol_instance_id = update.protocol_instance_id
         try:
             written = self._written(update, now)
-        except (EntriesRefused, ValueError) as error:
+        except (EntriesRefused, *_UNREADABLE) as error:
             failure = answer.update_response.rejected
             failure.message = str(error)
             failure.application_failure_info.type = type(error).__name__
@@ -201,7 +188,7 @@ class EntriesInstance(WorkflowInstance):
         built.respond_to_query.query_id = query.query_id
         try:
             built.respond_to_query.succeeded.response.CopyFrom(self._found(query))
-        except ValueError as error:
+        except _UNREADABLE as error:
             built.respond_to_query.failed.message = str(error)
         return built
 
@@ -219,31 +206,3 @@ class EntriesInstance(WorkflowInstance):
         continued.task_queue = self._info.task_queue
         continued.arguments.append(payload_of(self._table.opening()))
         return built
-
-    @override
-    def get_serialization_context(self, command_info: Any) -> Any:
-        """Whom a payload belongs to, for codecs that want to know."""
-        del command_info
-        return WorkflowSerializationContext(namespace=self._info.namespace, workflow_id=self._info.workflow_id)
-
-    @override
-    def get_external_store_context(self, command_info: Any) -> Any:
-        """Where large payloads are kept, if they are kept elsewhere: with the workflow."""
-        del command_info
-        from temporalio.converter import StorageDriverStoreContext, StorageDriverWorkflowInfo
-
-        info = self._info
-        target = StorageDriverWorkflowInfo(
-            id=info.workflow_id, run_id=info.run_id, type=info.workflow_type, namespace=info.namespace
-        )
-        return StorageDriverStoreContext(target=target)
-
-    @override
-    def get_info(self) -> Info:
-        """What Temporal knows of the execution."""
-        return self._info
-
-    @override
-    def get_thread_id(self) -> int | None:
-        """The thread that an activation is in."""
-        return self._thread

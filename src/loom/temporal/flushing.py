@@ -10,8 +10,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from loom.core.commands import CommandCompleteRun, CommandFailWorkflow, CommandHalt, CommandWarn
-from loom.temporal.closing import closing, continuing, failing, last_words
+from loom.core.commands import (
+    CommandCompleteRun,
+    CommandFailWorkflow,
+    CommandHalt,
+    CommandPublishEvent,
+    CommandWarn,
+)
+from loom.core.records import Failure
+from loom.temporal.closing import broken_off, closing, continuing, ending_of, last_words, too_large
+from loom.temporal.refusing import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +30,7 @@ if TYPE_CHECKING:
 
     from loom.core.commands import TerminalCommand, WorkflowCommand
     from loom.core.run import Batch
+    from loom.core.ticks import WorkflowTick
     from loom.temporal.hosted import HostedRun
     from loom.temporal.outgoing import Outgoing
     from loom.temporal.policy import Policy
@@ -43,7 +52,11 @@ class Flushing:
         self._host: HostedRun | None = None
         self._task = self._used = 0
         """The workflow task, known by the length of its history, and the bytes of commands that it has."""
+        self.signals = 0
+        """How many signals the execution has had."""
         self._fence: int | None = None
+        self._refused: list[WorkflowTick] = []
+        """What the run is told instead of commands that cannot leave."""
         self._built: dict[int, messages.WorkflowCommand | None] = {}
         self._continues = False
         self._weigh_at = 0
@@ -54,6 +67,8 @@ class Flushing:
 
     def measure(self, command: WorkflowCommand) -> int:
         """The bytes of a command in the history, before any codec."""
+        if type(command) is CommandPublishEvent:  # most are, and they weigh nothing
+            return 0
         assert self._host is not None
         built = self._built[id(command)] = self._out.build(command, self._host, self._now)
         return self._out.weight(built) if built is not None else 0
@@ -76,12 +91,24 @@ class Flushing:
         self._host, self._now, self.has_grown, self.ticks = host, now, False, 0
         if act.history_length != self._task:
             self._task, self._used = act.history_length, 0
+        sent = self._flush(host, act, next_opening)
+        while self._refused:
+            host.core.feed(*self._refused)
+            self._refused = []
+            host.core.drain()
+            sent += self._flush(host, act, next_opening)
+        return sent
+
+    def _flush(
+        self, host: HostedRun, act: activations.WorkflowActivation, next_opening: Callable[[HostedRun], Payload]
+    ) -> list[messages.WorkflowCommand]:
         if self._fence is not None:
             return []
         policy, length = self.policy, act.history_length
-        self._continues = self._continues or act.continue_as_new_suggested or length >= policy.drain_events
+        is_full = length >= policy.force_events or self.signals >= policy.force_signals
+        self._continues = self._continues or is_full or act.continue_as_new_suggested or length >= policy.drain_events
         goes_on = self._continues and (host.is_parked or not host.core.is_over)
-        if goes_on and (self._out.is_quiet or length >= policy.force_events):
+        if goes_on and (is_full or not self._out.activities):
             argument = self._carried(host, length, next_opening)
             if argument is not None:
                 return self._go_on_elsewhere(host, length, argument)
@@ -89,8 +116,9 @@ class Flushing:
         return self._leave(host, 1 if draining else policy.window)
 
     def _leave(self, host: HostedRun, window: int) -> list[messages.WorkflowCommand]:
+        published = host.core.take_published()
         batch = host.core.flush(self.policy.budget, window, self._out.in_flight, self._used)
-        self.has_grown = host.journal.add(batch) or self.has_grown
+        self.has_grown = host.journal.add(batch, published) or self.has_grown
         self.ticks += len(batch.ticks)
         sent = self._carry_out(host, batch)
         self._built.clear()
@@ -104,13 +132,20 @@ class Flushing:
         for command in batch.commands:
             built = self._built.get(id(command))
             if built is not None:
-                self._used += self._out.weight(built)
-                sent += self._out.send(command, built)
+                sent += self._send(command, built)
             elif isinstance(command, CommandCompleteRun | CommandFailWorkflow | CommandHalt):
                 sent += self._close(host, command)
             elif isinstance(command, CommandWarn):
                 host.warnings.append(command.notice.message)
         return sent
+
+    def _send(self, command: WorkflowCommand, built: messages.WorkflowCommand) -> list[messages.WorkflowCommand]:
+        instead = refused(command, built, self._now)
+        if instead is not None:
+            self._refused.append(instead)
+            return []
+        self._used += self._out.weight(built)
+        return self._out.send(command, built)
 
     def _close(self, host: HostedRun, command: TerminalCommand) -> list[messages.WorkflowCommand]:
         """End the execution. The server forgets what a closed one had to tell others, so that must have arrived before;
@@ -118,11 +153,13 @@ class Flushing:
         """
         if host.is_parked:
             return []
-        told = last_words(host, self._out)
+        ending = ending_of(host)
+        failure = too_large(host, ending)
+        told = last_words(host, self._out, failure)
         if self._out.externals:
             host.core.push_back([command])
             return told
-        return closing(command, host)
+        return closing(command, host, ending) if failure is None else [broken_off(host, failure)]
 
     # -- going on in a new execution ----------------------------------------------------------------------------------
 
@@ -144,19 +181,23 @@ class Flushing:
 
     def _go_on_elsewhere(self, host: HostedRun, length: int, argument: Payload) -> list[messages.WorkflowCommand]:
         """Let everything leave that is not in the state, and then the run itself."""
-        if argument.ByteSize() > self.policy.carried:
-            return [_outgrown(host, length, argument.ByteSize(), self.policy)]
-        host.core.drop_work()
+        work = host.core.drop_work()
         sent = self._leave(host, self.policy.window)
-        if self._fence is not None or (not self._out.is_quiet and length < self.policy.force_events):
-            return sent  # a child run begins, or is told something: its answer comes first
-        return [*sent, continuing(host, self._out, argument)]
+        if self._fence is not None or self._refused or not self._out.is_heard:
+            # A child run begins, or is told something: its answer comes first. By then the state may be too large.
+            host.core.push_back(work)
+            return sent
+        if argument.ByteSize() <= self.policy.carried:
+            return [*sent, continuing(host, self._out, argument)]
+        failure = _outgrown(host, length, argument.ByteSize(), self.policy)
+        told = last_words(host, self._out, failure)
+        return [*sent, *(told or [broken_off(host, failure)])]
 
 
-def _outgrown(host: HostedRun, length: int, size: int, policy: Policy) -> messages.WorkflowCommand:
+def _outgrown(host: HostedRun, length: int, size: int, policy: Policy) -> Failure:
     message = (
         f"Run {host.card.run_id!r} has a state of {size} bytes and a history of {length} events: the state is too "
         f"large to be carried into a new execution ({policy.carried} bytes), and the history cannot grow any more. "
         "Keep large values outside of the run and pass references."
     )
-    return failing(message, "loom.StateTooLarge")
+    return Failure("loom.StateTooLarge", message)

@@ -1,7 +1,7 @@
 """A run as one execution on Temporal hosts it: the sans-IO run, its journal, its row, and who may write its store.
 
-Nothing here knows Temporal's protocol or a clock: time comes with each call. May import loom.core, loom.runtime and
-loom.store.
+Nothing here knows Temporal's protocol or a clock: time comes with each call. May import loom.core, loom.runtime,
+loom.store and the journal beside it.
 """
 
 from __future__ import annotations
@@ -11,94 +11,64 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from loom.core.commands import CommandPublishEvent
 from loom.core.run import Run
-from loom.core.ticks import TickResume, TickRetryRun
+from loom.core.ticks import TickResume, TickRetryRun, TickStartRun
 from loom.runtime.durable.heads import HeadWriter
 from loom.runtime.durable.takeup import parked_again, restored, taken_up
-from loom.runtime.masking import shown_published
 from loom.runtime.planners import program_in
 from loom.store import codec
 from loom.store.records import Chunk, RunHead, RunRow, StoredRun
+from loom.temporal.journal import Journal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from loom.core.commands import WorkflowCommand
     from loom.core.config import BrokerConfig
-    from loom.core.reports import Published
-    from loom.core.run import Batch
+    from loom.core.state import BrokerState
     from loom.core.ticks import WorkflowTick
-    from loom.flows.program import Program
     from loom.runtime.durable.registered import Registered
     from loom.temporal.payloads import Card, Opening
 
-
-class Journal:
-    """The ticks and published events of one execution. They are encoded only when somebody asks."""
-
-    def __init__(self, first_tick: int, first_cursor: int, earlier: tuple[Chunk, ...], program: Program | None) -> None:
-        self.first_tick = earlier[0].first_tick if earlier else first_tick
-        self.first_cursor = earlier[0].first_cursor if earlier else first_cursor
-        self.ticks = first_tick
-        """How many ticks and events there are so far, those of earlier executions too."""
-        self.events = first_cursor
-        self._program = program
-        self._parts: list[Chunk | tuple[int, list[WorkflowTick], int, list[Published]]] = list(earlier)
-
-    def add(self, batch: Batch) -> bool:
-        """Keep what a flush has brought; whether there was anything."""
-        published = [command.event for command in batch.commands if type(command) is CommandPublishEvent]
-        if not batch.ticks and not published:
-            return False
-        self._parts.append((self.ticks, batch.ticks, self.events, published))
-        self.ticks += len(batch.ticks)
-        self.events += len(published)
-        return True
-
-    def chunks(self, is_before: Callable[[int, int], bool]) -> Iterator[Chunk]:
-        """The chunks in order, without those that end before what is wanted by their last tick and cursor."""
-        for part in self._parts:
-            if isinstance(part, Chunk):
-                if not is_before(part.first_tick + part.ticks, part.first_cursor + part.events):
-                    yield part
-                continue
-            first_tick, ticks, first_cursor, published = part
-            if not is_before(first_tick + len(ticks), first_cursor + len(published)):
-                shown = [shown_published(self._program, event) for event in published]
-                yield codec.encode_chunk(ticks, shown, first_tick, first_cursor)
-
-    def last_event(self) -> Chunk:
-        """The last event of the stream, as a chunk without ticks."""
-        for part in reversed(self._parts):
-            if isinstance(part, Chunk):
-                if part.events:
-                    return part
-            elif part[3]:
-                shown = shown_published(self._program, part[3][-1])
-                return codec.encode_chunk([], [shown], self.ticks, self.events - 1)
-        return codec.encode_chunk([], [], self.ticks, self.events)
+_SILENT_S = 30.0
+"""A writer that is silent for so long loses its turn if another one asks. Histories depend on it: it never changes."""
 
 
 class StoreLock:
-    """Which execution may write the run's store; the others wait in line."""
+    """Which execution may write the run's store; the others wait in line.
+
+    Nobody tells a run that a worker is dead. Its writers begin again elsewhere, but perhaps only after those that wait
+    for them have made room there. So whoever writes for long says so now and then.
+    """
 
     def __init__(self) -> None:
         self._line: deque[int] = deque()
+        self._heard = 0.0
+        """When there was a sign of the one who may write, or when it became its turn."""
 
     @property
     def holder(self) -> int | None:
         """The number of the execution that may write now."""
         return self._line[0] if self._line else None
 
-    def ask(self, seq: int) -> None:
-        """An execution wants to write. Asking twice is asking once."""
+    def __contains__(self, seq: int) -> bool:
+        """Whether an execution may write, or waits for that."""
+        return seq in self._line
+
+    def ask(self, seq: int, now: float) -> None:
+        """An execution wants to write, or still does. Asking twice is asking once."""
+        if self._line and self._line[0] != seq and now > self._heard + _SILENT_S:
+            self.give_back(self._line[0], now)
         if seq not in self._line:
             self._line.append(seq)
+        if self._line[0] == seq:
+            self._heard = now
 
-    def give_back(self, seq: int) -> None:
+    def give_back(self, seq: int, now: float) -> None:
         """An execution has written, or is over."""
         if seq in self._line:
+            if self._line[0] == seq:
+                self._heard = now
             self._line.remove(seq)
 
 
@@ -121,14 +91,13 @@ class HostedRun:
             earlier = stored.chunks
             if opening.retry or stored.row.head.status != "running":
                 state = restored(card.run_id, stored.snapshot, stored.chunks, code.planner, code.convert.field)
-                ticks = [TickRetryRun(at=now)] if opening.retry else []
+                ticks = [_again(state, now)] if opening.retry else []
             else:
                 state, ticks = taken_up(stored, code, now, stored.row.head.downtime)
+                ticks[0] = _as_recorded(ticks[0], opening, state)
         else:
-            bare = _bare(card, opening)
-            state, ticks = taken_up(bare, code, now, 0.0)
-            if opening.config is not None:
-                ticks[0] = replace(ticks[0], config=opening.config)
+            state, ticks = taken_up(_bare(card, opening), code, now, 0.0)
+            ticks[0] = _as_recorded(ticks[0], opening, state)
         self.core = Run(code.planner, state, code.convert.field, size_of)
         self.journal = Journal(state.ticks, state.published, earlier, program)
         self.lock = StoreLock()
@@ -196,6 +165,24 @@ class HostedRun:
 def code_for(opening: Opening, code: Registered) -> Registered:
     """The version of the code that a run goes on with: a flow keeps the one that it began with."""
     return code.for_run(opening.stored if opening.stored is not None else _bare(opening.card, opening))
+
+
+def _again(state: BrokerState, now: float) -> WorkflowTick:
+    """The tick that lets a failed run go on. One that was ended from outside is where it was: it is taken up."""
+    return TickRetryRun(at=now) if state.outcome is not None else TickResume(at=max(now, state.at))
+
+
+def _as_recorded(tick: WorkflowTick, opening: Opening, state: BrokerState) -> WorkflowTick:
+    """The tick that a run is taken up with, by the code that its opening names: a replay may have other code at hand.
+
+    A run that was brought without code is soon told of what is at hand. A flow keeps what was decided when it began.
+    """
+    config = opening.config
+    if isinstance(tick, TickStartRun):
+        return replace(tick, config=config) if config is not None else tick
+    if opening.card.document is not None or config == state.config:
+        config = None
+    return replace(tick, config=config)
 
 
 def _bare(card: Card, opening: Opening) -> StoredRun:

@@ -29,12 +29,14 @@ _PASSING = frozenset(
         RPCStatusCode.UNAVAILABLE,
         RPCStatusCode.DEADLINE_EXCEEDED,
         RPCStatusCode.RESOURCE_EXHAUSTED,
+        RPCStatusCode.FAILED_PRECONDITION,
         RPCStatusCode.ABORTED,
         RPCStatusCode.INTERNAL,
         RPCStatusCode.UNKNOWN,
     }
 )
-"""What may be over in a moment: the call is made again."""
+"""What may be over in a moment: the call is made again. A precondition is that a task of the run, which was lost with
+its worker, is done."""
 
 
 class RunGone(Exception):

@@ -84,8 +84,8 @@ class Outgoing:
         self.children: dict[int, CommandStartChild] = {}
         self.starting: set[int] = set()
         """Children that are not known to have started."""
-        self.externals: set[int] = set()
-        """Signals and requests to other runs that are not known to have arrived."""
+        self.externals: dict[int, str] = {}
+        """Signals and requests to other runs that are not known to have arrived, and to whom."""
 
     @property
     def in_flight(self) -> int:
@@ -93,9 +93,12 @@ class Outgoing:
         return len(self.activities) + len(self.children)
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether nothing is under way that would be lost with this execution."""
-        return not (self.activities or self.starting or self.externals)
+    def is_heard(self) -> bool:
+        """Whether other runs have begun that were asked for, and have heard what they were told.
+
+        The server forgets what an execution had to tell others when it closes.
+        """
+        return not (self.starting or self.externals)
 
     def _next(self, kind: str) -> int:
         self._numbers[kind] = number = self._numbers[kind] + 1
@@ -194,7 +197,7 @@ class Outgoing:
         built = messages.WorkflowCommand()
         signal = built.signal_external_workflow_execution
         signal.seq = self._next("external")
-        self.externals.add(signal.seq)
+        self.externals[signal.seq] = run_id
         signal.workflow_execution.namespace = self.place.namespace
         signal.workflow_execution.workflow_id = run_id
         signal.signal_name = SIGNAL_MAIL
@@ -219,7 +222,7 @@ class Outgoing:
                 self.starting.add(number)
             case CommandCancelChild():
                 number = built.request_cancel_external_workflow_execution.seq = self._next("external")
-                self.externals.add(number)
+                self.externals[number] = command.run_id
             case _:
                 raise TypeError(f"{type(command).__name__} is no command for Temporal.")
         return [built]

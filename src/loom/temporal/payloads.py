@@ -16,14 +16,16 @@ from loom.core.commands import CommandRunWorker
 from loom.core.config import BrokerConfig
 from loom.core.state import Answer, Execution
 from loom.core.ticks import WorkflowTick
-from loom.store.codec.structs import decode_unknown, encode
+from loom.store.codec.structs import decoder_of, encode
 from loom.store.records import Chunk, RunRow, StoredRun
 
 T = TypeVar("T")
 
+MAX_PAYLOAD = 1_900_000
+"""The largest payload, in bytes before any codec: the server takes two MiB."""
+
 _EMPTY = Payload(metadata={"encoding": b"json/plain"})
 """Copied for every payload: making its map each time would cost more than all the rest."""
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 # -- beginnings -------------------------------------------------------------------------------------------------------
@@ -134,6 +136,9 @@ class Letter(msgspec.Struct, frozen=True, omit_defaults=True):
 
     tick: WorkflowTick
     config: BrokerConfig | None = None
+    began: tuple[str, str] | None = None
+    """If it was sent along with a start: the workflow, and the digest of what that starts with. A run that began
+    otherwise leaves it out; its sender hears that the id is taken."""
 
 
 class Effects(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -199,6 +204,8 @@ class ExecutionView(msgspec.Struct, frozen=True, omit_defaults=True):
 
     execution: Execution | None = None
     answers: dict[str, Answer] = {}
+    wants_store: bool = False
+    """Whether it has asked for the run's store, and has neither written nor given up."""
 
 
 class StoreQuery(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -214,6 +221,8 @@ class StoreView(msgspec.Struct, frozen=True, omit_defaults=True):
     values: dict[str, Any] = {}
     store_type: str = ""
     version: int = 0
+    too_large: int = 0
+    """The bytes of values that no answer can hold, which are not there then."""
 
 
 class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -234,8 +243,4 @@ def payload_of(value: Any) -> Payload:
 
 def value_of(payload: Payload, expected: type[T]) -> T:
     """The struct in a payload; `ValueError` if it is none of this kind."""
-    decoder = _decoders.get(expected)
-    if decoder is None:
-        decoder = _decoders[expected] = msgspec.json.Decoder(expected, dec_hook=decode_unknown)
-    value: T = decoder.decode(payload.data)
-    return value
+    return decoder_of(expected).decode(payload.data)

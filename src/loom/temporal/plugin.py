@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from loom.runtime.durable.registered import registered
 from loom.temporal.activity import make_activity
+from loom.temporal.code_news import CodeNews
 from loom.temporal.runner import LoomHost, LoomRunner
 
 if TYPE_CHECKING:
@@ -49,8 +50,13 @@ class LoomPlugin(Plugin):
 
     @override
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
-        """Nothing is added to the running of a worker."""
-        await next(worker)
+        """While a worker runs, runs that were begun with other code are told of the code here."""
+        news = CodeNews(self._codes, lambda: worker.client)
+        news.listen(self._runner)
+        try:
+            await next(worker)
+        finally:
+            await news.close()
 
     @override
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:

@@ -28,6 +28,8 @@ class Policy(msgspec.Struct, frozen=True):
     """From a history of this length on nothing new is begun, until it can go on in a new one."""
     force_events: int
     """From this length on it goes on in a new one even if bodies are at work: they begin again there."""
+    force_signals: int = 9_000
+    """The same by the number of signals: the server takes 10,000 and refuses the rest."""
     carried: int = 1_500_000
     """The largest state that is carried over, in bytes before any codec."""
 

@@ -14,6 +14,7 @@ from loom.core.persistent import EMPTY_MAP
 from loom.store import codec
 from loom.temporal import names
 from loom.temporal.payloads import (
+    MAX_PAYLOAD,
     ChunkQuery,
     Chunks,
     ExecutionQuery,
@@ -87,10 +88,12 @@ def _execution(host: HostedRun, arguments: Sequence[Payload]) -> Payload:
     now = host.core.look
     worker = now.workers.get(query.step)
     execution = worker.execution(query.item) if worker is not None else None
-    if execution is None or execution.seq != query.seq or not execution.live:
+    # A cancelled or parked run keeps its work in its state, but nobody wants it done.
+    if execution is None or host.core.is_over or execution.seq != query.seq or not execution.live:
         return payload_of(ExecutionView())
     answers = now.waiting.answers.get(query.item, EMPTY_MAP)
-    return payload_of(ExecutionView(execution, {key: answers[key] for key in sorted(answers)}))
+    found = {key: answers[key] for key in sorted(answers)}
+    return payload_of(ExecutionView(execution, found, query.seq in host.lock))
 
 
 def _store(host: HostedRun, arguments: Sequence[Payload]) -> Payload:
@@ -99,7 +102,9 @@ def _store(host: HostedRun, arguments: Sequence[Payload]) -> Payload:
         return payload_of(StoreView(granted=False))
     now = host.core.look
     values = {key: now.store[key] for key in sorted(now.store)}
-    return payload_of(StoreView(True, values, now.store_type, now.store_version))
+    answer = payload_of(StoreView(True, values, now.store_type, now.store_version))
+    size = answer.ByteSize()
+    return answer if size <= MAX_PAYLOAD else payload_of(StoreView(too_large=size))
 
 
 def _seen(host: HostedRun, arguments: Sequence[Payload]) -> Payload:

@@ -7,7 +7,7 @@ the modules beside it.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from temporalio.worker import Replayer
 from typing_extensions import override
@@ -84,10 +84,14 @@ async def _history(cluster: Cluster, run_id: str, execution: str) -> WorkflowHis
         return await cluster.handle(run_id, execution).fetch_history(rpc_timeout=timedelta(seconds=PATIENT_S))
 
 
+def make_replayer(runner: LoomRunner, **options: Any) -> Replayer:
+    """A replayer of Loom runs. Their activations need no thread of their own: no code of an author runs in them."""
+    return Replayer(workflows=[LoomHost], unsandboxed_workflow_runner=runner, debug_mode=True, **options)
+
+
 async def _problem(cluster: Cluster, history: WorkflowHistory, workflow: str) -> str | None:
-    replayer = Replayer(
-        workflows=[LoomHost],
-        unsandboxed_workflow_runner=LoomRunner({workflow: _AnyCode(workflow)}),
+    replayer = make_replayer(
+        LoomRunner({workflow: _AnyCode(workflow)}),
         namespace=cluster.address.namespace,
         data_converter=cluster.client.data_converter,
     )

@@ -29,12 +29,12 @@ MEMO_ENDING = f"{MEMO_RUN}.end"
 _CLOSED_OTHERWISE = {
     "workflow_execution_terminated_event_attributes": "It was terminated on Temporal",
     "workflow_execution_timed_out_event_attributes": "It was timed out by Temporal",
+    "workflow_execution_failed_event_attributes": "It has failed on Temporal",
 }
 _CLOSING = frozenset(
     [
         *_CLOSED_OTHERWISE,
         "workflow_execution_completed_event_attributes",
-        "workflow_execution_failed_event_attributes",
         "workflow_execution_canceled_event_attributes",
     ]
 )
@@ -116,7 +116,8 @@ def row_unanswered(card: Card, why: str) -> RunRow:
 def row_closed_otherwise(card: Card, event: HistoryEvent) -> RunRow:
     """A run whose execution did not end by itself."""
     kind = event.WhichOneof("attributes") or ""
-    reason = getattr(getattr(event, kind), "reason", "") if kind else ""
+    failure = event.workflow_execution_failed_event_attributes.failure
+    reason = failure.message or (getattr(getattr(event, kind), "reason", "") if kind else "")
     words = _CLOSED_OTHERWISE.get(kind, "Its execution on Temporal was closed, and does not say how the run ended")
     error = f"{words}: {reason}" if reason else f"{words}."
     at = event.event_time.ToMicroseconds() / 1_000_000

@@ -12,11 +12,10 @@ from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from loom.core.ticks import TickEditStore
-from loom.runtime.durable.names import check_name
+from loom.runtime.durable.registered import child_start
 from loom.steps.context import Context
 from loom.steps.errors import ContextStateError, WorkflowRuntimeError
 from loom.steps.events import Event
-from loom.store import codec
 from loom.temporal.effects_out import Outbox
 from loom.temporal.link import RunGone, RunUnreachable
 from loom.temporal.names import QUERY_STORE, SIGNAL_LOCK
@@ -80,6 +79,8 @@ class RunInside(ABC):
         self._around = around
         self._link = link
         self._store: RemoteStore | None = None
+        self._renewing: asyncio.TimerHandle | None = None
+        self._asking: asyncio.Task[None] | None = None
 
     @abstractmethod
     def report(self, tick: WorkflowTick) -> None:
@@ -104,15 +105,7 @@ class RunInside(ABC):
     def start_of(self, workflow: Any, inputs: dict[str, Any], start_event: StartEvent | None) -> tuple[str, Any]:
         """The name of a child's workflow, and what the child begins with; any worker may take it up."""
         name = workflow if isinstance(workflow, str) else workflow.workflow_name
-        check_name("The name of a workflow", name)
-        code = self._around.codes.get(name)
-        if code is not None:
-            spec = code.start_spec(inputs, start_event)
-        elif start_event is not None:
-            spec = codec.StartSpec(event=self.convert.record(start_event))
-        else:
-            spec = codec.StartSpec(inputs=self.convert.value(inputs))
-        return name, codec.encode_start(spec).decode()
+        return name, child_start(name, self._around.codes.get(name), self.convert, inputs, start_event)
 
     def send(self, event: Event, step: str | None = None, waiter_id: str | None = None) -> None:
         """Let an event reach the run, as an effect of the body."""
@@ -138,11 +131,14 @@ class RunInside(ABC):
 
     async def lock_store(self) -> InMemoryStateStore[Any]:
         """The store as it is, once the execution is its only writer."""
-        return self._read(await self.at_home(self._lock()))
+        view = await self.at_home(self._lock())
+        if view.too_large:
+            await self.unlock_store()
+        return self._read(view)
 
     async def unlock_store(self) -> None:
         """Give the turn back, with all that was edited."""
-        await self.at_home(self.outbox.flush(unlocks=self.task.command.seq))
+        await self.at_home(self._unlock())
 
     def edited(self, edit: StoreEdit) -> bool:
         """Tell the run about an edit. False if an interrupted run of the same execution had made it already."""
@@ -175,11 +171,17 @@ class RunInside(ABC):
         return True
 
     def _read(self, view: StoreView) -> InMemoryStateStore[Any]:
+        if view.too_large:
+            raise ValueError(
+                f"The store of run {self.run_id} has {view.too_large} bytes, and Temporal's limit is 2 MiB: keep large "
+                "values elsewhere, and references to them in the store."
+            )
         return self.convert.store_from(view.values, view.store_type, view.version)
 
     async def _lock(self) -> StoreView:
         seq, delay = self.task.command.seq, self.settings.lock_poll_s
         await self._link.signal(SIGNAL_LOCK, LockRequest(seq))
+        self._renew_later()
         try:
             while True:
                 view = await self._link.query(QUERY_STORE, StoreQuery(seq), StoreView)
@@ -188,8 +190,29 @@ class RunInside(ABC):
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, self.settings.lock_poll_max_s)
         except asyncio.CancelledError:
+            self.stop_renewing()
             self.outbox.send_later(unlocks=seq)  # the body may go on, and others must not wait for it
             raise
+
+    def _renew_later(self) -> None:
+        self._renewing = self.loop.call_later(self.settings.lock_renew_s, self._renew)
+
+    def _renew(self) -> None:
+        """Say that the store is still wanted, now and then."""
+        asking = self._guarded(self._link.signal(SIGNAL_LOCK, LockRequest(self.task.command.seq)))
+        self._asking = self.loop.create_task(asking)
+        self._asking.add_done_callback(_retrieve)
+        self._renew_later()
+
+    def stop_renewing(self) -> None:
+        """The store is not wanted any more."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            self._renewing = None
+
+    async def _unlock(self) -> None:
+        self.stop_renewing()
+        await self.outbox.flush(unlocks=self.task.command.seq)
 
     # -- where things happen ------------------------------------------------------------------------------------------
 
@@ -250,3 +273,9 @@ class RunInside(ABC):
 
 def _refuse(what: str) -> NoReturn:
     raise ContextStateError(f"{what} is only available from handler code, not from within steps.")
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """Nobody waits for it, and its trouble was told."""
+    if not task.cancelled():
+        task.exception()

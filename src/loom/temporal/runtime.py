@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import TYPE_CHECKING
 
 import msgspec
-from temporalio.common import RawValue
-from temporalio.service import RPCError
 from typing_extensions import override
 
 from loom.core.ticks import TickContinueRun
@@ -22,15 +19,13 @@ from loom.store.codec import encode_tick
 from loom.store.errors import StoreError, StoreUnavailable
 from loom.store.operations import PostMail
 from loom.store.records import RunQuery
+from loom.temporal.code_news import CodeNews, on_loop
 from loom.temporal.ends import Endings
-from loom.temporal.names import SIGNAL_CODE
-from loom.temporal.payloads import NewCode, payload_of
 from loom.temporal.polling import CountingRunner, make_worker
 from loom.temporal.settings import TemporalSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
-    from typing import Any
+    from collections.abc import Callable, Sequence
 
     from temporalio.client import Client
     from temporalio.worker import Worker
@@ -41,8 +36,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("loom.temporal")
 
-_TOLD = 10_000
-"""So many runs are remembered that were told of new code."""
 _STARTING_S = 0.002
 _LOOK_S = 30.0
 """An end is told by the server; it is looked for now and then all the same."""
@@ -71,11 +64,8 @@ class TemporalRuntime(WorkingRuntime):
         self._runner = CountingRunner(self.codes, self._settings.activities)
         self._worker: Worker | None = None
         self._polling: asyncio.Task[None] | None = None
-        self._since = time.time()
-        """How new the code of this process is."""
-        self._told: dict[str, BrokerConfig] = {}
-        """The code that runs were told of last."""
-        self._telling: set[asyncio.Task[None]] = set()
+        self._news = CodeNews(self.codes, lambda: store.client)
+        self._retrying: set[asyncio.Task[None]] = set()
 
     @property
     def client(self) -> Client:
@@ -95,8 +85,8 @@ class TemporalRuntime(WorkingRuntime):
             return
         loop = asyncio.get_running_loop()
         runner = self._runner
-        runner.on_activated = lambda run_id, ticks: _on(loop, self._has_grown, run_id, ticks)
-        runner.on_other_code = lambda run_id, name: _on(loop, self._has_other_code, run_id, name)
+        runner.on_activated = lambda run_id, ticks: on_loop(loop, self._has_grown, run_id, ticks)
+        self._news.listen(runner)
         queue = self.store.address.task_queue
         self._worker = worker = make_worker(self.store.client, queue, self.codes, self._settings, runner)
         self._polling = polling = loop.create_task(worker.run(), name="loom worker")
@@ -115,9 +105,10 @@ class TemporalRuntime(WorkingRuntime):
             await self._worker.shutdown()
             await asyncio.wait([polling])
         self._worker = None
-        for each in self._telling:
+        for each in self._retrying:
             each.cancel()
-        await asyncio.gather(*self._telling, return_exceptions=True)
+        await asyncio.gather(*self._retrying, return_exceptions=True)
+        await self._news.close()
         await self._ends.close()
 
     def _stopped(self, polling: asyncio.Task[None]) -> None:
@@ -132,7 +123,9 @@ class TemporalRuntime(WorkingRuntime):
     async def _take_up(self, names: Sequence[str]) -> None:
         """The worker finds their code in `codes`, and the cluster gives it their runs. Parked ones are tried again."""
         if names and self.store.has_attributes:  # else every run would have to be asked
-            self._soon(self._retry_parked(tuple(names)))
+            retrying = asyncio.get_running_loop().create_task(self._retry_parked(tuple(names)))
+            self._retrying.add(retrying)
+            retrying.add_done_callback(self._retrying.discard)
 
     async def _retry_parked(self, names: tuple[str, ...]) -> None:
         """The code of workflows has come: see whether runs that are parked can go on with it."""
@@ -162,29 +155,6 @@ class TemporalRuntime(WorkingRuntime):
         self.measured.ticks += ticks
         self.watchers.wake(run_id)
 
-    def _has_other_code(self, run_id: str, name: str) -> None:
-        """A run goes on with code that is not what is registered here: it is told, once."""
-        config = self.config_of(name)
-        if config is None or self._told.get(run_id) == config:
-            return
-        self._told[run_id] = config
-        if len(self._told) > _TOLD:
-            del self._told[next(iter(self._told))]
-        self._soon(self._tell_code(run_id, config))
-
-    async def _tell_code(self, run_id: str, config: BrokerConfig) -> None:
-        try:
-            handle = self.client.get_workflow_handle(run_id)
-            await handle.signal(SIGNAL_CODE, RawValue(payload_of(NewCode(config, self._since))))
-        except RPCError as error:
-            self._told.pop(run_id, None)  # its next task tries again
-            _log.debug("Run %s was not told of new code: %s", run_id, error)
-
-    def _soon(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
-
     # -- looking ------------------------------------------------------------------------------------------------------
 
     @override
@@ -210,9 +180,3 @@ class TemporalRuntime(WorkingRuntime):
     def figures(self) -> dict[str, int]:
         counted = self.measured
         return {"in_memory": self._runner.in_memory, "released": counted.released, "resumed": counted.resumed}
-
-
-def _on(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *arguments: Any) -> None:
-    """Call it on the event loop. A worker that is being shut down may still work when the loop is closed."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(call, *arguments)

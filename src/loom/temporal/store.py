@@ -185,7 +185,7 @@ class TemporalStore:
         match operation:
             case StartRun():
                 started = await self._starting.start(operation)
-                self._announce(operation.run_id, started.created)
+                self._announce(operation.run_id, started.created or started.mailed)
                 return started
             case PostMail():
                 if operation.reopens:

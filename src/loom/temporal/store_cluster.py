@@ -27,7 +27,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from loom.store.errors import StoreError, StoreUnavailable
 from loom.temporal.exiting import settle_at_exit
-from loom.temporal.payloads import payload_of, value_of
+from loom.temporal.names import SIGNAL_MAIL
+from loom.temporal.payloads import MAX_PAYLOAD, payload_of, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAX_PAYLOAD = 1_900_000
-"""In bytes before any codec: the server takes two MiB."""
 PATIENT_S = 10.0
 """How long a call, or a query that must be answered, may take."""
 
@@ -50,6 +49,7 @@ _UNKNOWN_OUTCOME = {RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, 
 _UNANSWERED = {*_UNKNOWN_OUTCOME, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.RESOURCE_EXHAUSTED}
 _REFUSED = {RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.FAILED_PRECONDITION}
 _CONNECT_S = 10.0
+_USE = WorkflowIDConflictPolicy.USE_EXISTING
 
 
 class NotThere(StoreError):
@@ -171,9 +171,12 @@ class Cluster:
             raise StoreUnavailable(f"Temporal at {self.address.url} could not query {run_id!r}: {error}") from error
         return answer.payload
 
-    async def describe(self, run_id: str) -> WorkflowExecutionDescription:
-        """What the cluster knows of a run without a worker. `NotThere`."""
-        with self.calling(f"describe {run_id!r}"):
+    async def describe(self, run_id: str, *, wrote: bool = False) -> WorkflowExecutionDescription:
+        """What the cluster knows of a run without a worker. `NotThere`.
+
+        If this tells what became of something that was written, nobody knows that when it fails.
+        """
+        with self.calling(f"describe {run_id!r}", writes=wrote):
             return await self.handle(run_id).describe(rpc_timeout=timedelta(seconds=PATIENT_S))
 
     async def first_event(self, run_id: str, execution: str = "") -> HistoryEvent:
@@ -216,10 +219,18 @@ class Cluster:
         memo: Mapping[str, msgspec.Struct] | None = None,
         attributes: TypedSearchAttributes | None = None,
         reuse: WorkflowIDReusePolicy = WorkflowIDReusePolicy.REJECT_DUPLICATE,
+        letter: msgspec.Struct | None = None,
     ) -> bool:
-        """Start a workflow; False if the id is taken. A `StoreError` if its argument is too large."""
+        """Start a workflow; False if the id is taken. A `StoreError` if its argument is too large.
+
+        With a letter it is a signal-with-start: an open workflow of the id gets the letter, and only a closed one
+        makes it False.
+        """
         payload = payload_of(argument)
         self.check_size(payload, f"What run {run_id!r} begins with")
+        told = [] if letter is None else [payload_of(letter)]
+        for each in told:
+            self.check_size(each, f"What run {run_id!r} is told")
         with self.calling(f"start {run_id!r}", writes=True):
             try:
                 await self.client.start_workflow(
@@ -230,7 +241,9 @@ class Cluster:
                     memo={name: RawValue(payload_of(value)) for name, value in (memo or {}).items()},
                     search_attributes=attributes,
                     id_reuse_policy=reuse,
-                    id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                    id_conflict_policy=_USE if told else WorkflowIDConflictPolicy.FAIL,
+                    start_signal=SIGNAL_MAIL if told else None,
+                    start_signal_args=[RawValue(each) for each in told],
                     rpc_timeout=timedelta(seconds=PATIENT_S),
                 )
             except WorkflowAlreadyStartedError:

@@ -22,9 +22,10 @@ from loom.store.operations import Posted, Started
 from loom.store.records import Snapshot, StoredRun
 from loom.temporal.keywords import tag_keywords
 from loom.temporal.names import ATTRIBUTE_TAGS, MEMO_RUN
-from loom.temporal.payloads import Opening
+from loom.temporal.payloads import Letter, Opening
 from loom.temporal.rows import card_in_memo, card_of_row, card_of_start, row_of_card, start_digest
 from loom.temporal.store_cluster import NotThere
+from loom.temporal.store_telling import tick_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,18 +68,30 @@ class Starting:
             await self._documents.save(*asked.document)
             text = asked.document[1].decode()
         config = self._config(asked.workflow, asked.document[1] if asked.document is not None else None)
-        if await self._open(Opening(card, start=asked.start.decode(), config=config, document=text)):
+        opening = Opening(card, start=asked.start.decode(), config=config, document=text)
+        letter = Letter(tick_of(asked.mail), began=(card.workflow, card.start)) if asked.mail is not None else None
+        opened = await self._open(opening, letter=letter)
+        if opened and letter is None:
+            started = Started(True)
+        else:
+            started = await self._found(asked, card if opened else None)
+        if started.created:
             self._reading.began(row_of_card(card))
-            return Started(True)
-        return await self._found(asked)
+        return started
 
-    async def _found(self, asked: StartRun) -> Started:
-        """The run that has the id. Its card tells whether its start was the same, its history what it was."""
+    async def _found(self, asked: StartRun, sent: Card | None) -> Started:
+        """The run that has the id. Its card tells whether its start was the same, its history what it was.
+
+        With `sent` the mail of the start has reached it, and if that is its card, it is the run that was started.
+        """
         try:
-            description = await self._cluster.describe(asked.run_id)
+            description = await self._cluster.describe(asked.run_id, wrote=sent is not None)
             card = await card_in_memo(description)
+            if card is not None and card == sent:
+                return Started(True)
             if card is not None and card.start == start_digest(asked.start):
-                return Started(False, description.workflow_type or "", asked.start)
+                workflow = description.workflow_type or ""
+                return Started(False, workflow, asked.start, mailed=sent is not None and workflow == asked.workflow)
             origin = await self._whole.origin(asked.run_id)
         except NotThere:
             return await self.start(asked)  # it was deleted in this moment
@@ -129,14 +142,23 @@ class Starting:
         return flow_config(flow_planner(document).program)
 
     async def _open(
-        self, opening: Opening, reuse: WorkflowIDReusePolicy = WorkflowIDReusePolicy.REJECT_DUPLICATE
+        self,
+        opening: Opening,
+        reuse: WorkflowIDReusePolicy = WorkflowIDReusePolicy.REJECT_DUPLICATE,
+        letter: Letter | None = None,
     ) -> bool:
         card = opening.card
         with suppress(NotThere):
             if await self._reading.is_deleted(card.run_id):
                 reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE
         return await self._cluster.start(
-            card.workflow, card.run_id, opening, memo={MEMO_RUN: card}, attributes=_attributes(card), reuse=reuse
+            card.workflow,
+            card.run_id,
+            opening,
+            memo={MEMO_RUN: card},
+            attributes=_attributes(card),
+            reuse=reuse,
+            letter=letter,
         )
 
 

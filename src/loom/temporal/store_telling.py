@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 _SEEN_PATIENCE_S = 2.0
 
 
+def tick_of(mail: PostMail) -> WorkflowTick:
+    """What mail tells, with the id by which the run knows it if it comes again."""
+    tick = codec.decode_tick(mail.data, mail.run_id)
+    if mail.event_id is not None and isinstance(tick, TickAddEvent):
+        return replace(tick, event_id=mail.event_id)
+    return tick
+
+
 class Telling:
     """Sends letters, and knows what became of them."""
 
@@ -48,11 +56,8 @@ class Telling:
             return Posted("repeated")
         if mail.limit is not None and row.head.kept >= mail.limit:
             return Posted("full", kept=row.head.kept)
-        tick = codec.decode_tick(mail.data, run_id)
-        if mail.event_id is not None and isinstance(tick, TickAddEvent):
-            tick = replace(tick, event_id=mail.event_id)
         try:
-            await self._cluster.signal(run_id, SIGNAL_MAIL, self._letter(tick, row))
+            await self._cluster.signal(run_id, SIGNAL_MAIL, self._letter(tick_of(mail), row))
         except NotThere:
             return await self._refused(mail)
         return Posted("posted")

@@ -145,6 +145,9 @@ async def test_with_the_code_comes_the_event_that_it_makes_of_the_inputs() -> No
     with pytest.raises(ApplicationError, match="'Order'") as caught:
         await env.run(world.activity.perform, [RawValue(payload_of(CodeRequest("made", bad)))])
     assert caught.value.non_retryable
+    with pytest.raises(ApplicationError, match="CorruptRecord") as caught:
+        await env.run(world.activity.perform, [RawValue(payload_of(CodeRequest("made", "nonsense")))])
+    assert caught.value.non_retryable
 
 
 def test_the_activity_is_dynamic_and_serves_every_step() -> None:

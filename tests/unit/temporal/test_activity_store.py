@@ -10,13 +10,16 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from activity_world import World
+from activity_world import QUICK, World
+from msgspec.structs import replace
 from pydantic import BaseModel
 from temporalio.testing import ActivityEnvironment
 
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
 from loom.core.ticks import TickEditStore
+from loom.temporal.hosted import StoreLock
 from loom.temporal.names import SIGNAL_LOCK
+from loom.temporal.payloads import LockRequest
 
 
 class Part(Event):
@@ -196,3 +199,110 @@ async def test_a_writer_that_is_cancelled_does_not_keep_the_others_out() -> None
     await world.perform(first, attempt=2)
     await world.settle()
     assert world.result == ["by0", "by1"]
+
+
+async def test_writers_whose_worker_died_do_not_hold_each_other_up() -> None:
+    world = World(Counting())
+    world.start()
+    await world.perform()
+    first, second, *others = world.scheduled
+    world.scheduled = []
+    for asked in (first, second):  # by a worker that is killed before it writes
+        await world.signal(SIGNAL_LOCK, LockRequest(int(asked.schedule_activity.activity_id)))
+    async with asyncio.timeout(5):
+        # The new worker begins with the one that stood behind the other.
+        await asyncio.gather(world.perform(second, attempt=2), world.perform(first, attempt=2))
+        await asyncio.gather(*[world.perform(other) for other in others])
+        await world.settle()
+    assert world.result == 6
+    assert world.made.host.lock.holder is None
+
+
+async def test_a_writer_that_is_dead_and_finds_no_room_to_begin_again_does_not_hold_up_the_others() -> None:
+    world = World(Counting(), settings=replace(QUICK, lock_renew_s=0.01))
+    world.start()
+    await world.perform()
+    dead, *others = world.scheduled
+    world.scheduled = []
+    await world.signal(SIGNAL_LOCK, LockRequest(int(dead.schedule_activity.activity_id)))
+    asked = asyncio.Event()
+    world.on_signal = lambda name, value: asked.set() if name == SIGNAL_LOCK else None
+    async with asyncio.timeout(5):
+        waiting = asyncio.gather(*[world.perform(other) for other in others])
+        await asked.wait()
+        world.made.now += 31
+        await waiting
+        await world.perform(dead, attempt=2)
+        await world.settle()
+    assert world.result == 6
+
+
+def test_a_writer_keeps_its_turn_as_long_as_it_is_heard_of() -> None:
+    lock = StoreLock()
+    lock.ask(1, 0.0)
+    for now in (20.0, 40.0, 60.0):
+        lock.ask(1, now)
+        lock.ask(2, now + 5)
+        assert lock.holder == 1
+    lock.ask(3, 91.0)
+    assert lock.holder == 2, "it was silent for more than 30 seconds, and is passed over by who stood behind it"
+    lock.ask(3, 110.0)
+    assert lock.holder == 2, "its time begins with its turn"
+    assert 1 not in lock
+
+
+async def test_an_edit_by_a_writer_that_has_lost_its_turn_does_not_undo_what_others_wrote() -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(Workflow):
+        @step
+        async def begin(self, ev: StartEvent) -> list[Part]:
+            return [Part(number=0), Part(number=1)]
+
+        @step(num_workers=2)
+        async def write(self, ev: Part, ctx: Context) -> Done:
+            async with ctx.store.edit_state() as state:
+                before = state.get("writers", [])
+                if ev.number == 0 and not go_on.is_set():
+                    begun.set()
+                    await go_on.wait()
+                state["writers"] = [*before, ev.number]
+            return Done(number=ev.number)
+
+        @step
+        async def end(self, ev: list[Done], ctx: Context) -> StopEvent:
+            return StopEvent(result=await ctx.store.get("writers"))
+
+    world = World(Slow())
+    world.start()
+    await world.perform()
+    first, second = world.scheduled
+    world.scheduled = []
+    async with asyncio.timeout(5):
+        cut_off = asyncio.create_task(world.result_of(first))
+        await begun.wait()
+        world.made.now += 31
+        await world.perform(second, worker=world.worker())
+        go_on.set()
+        await cut_off  # the cluster does not take its result: it has given the step to another worker
+        await world.perform(first, attempt=2, worker=world.worker())
+        await world.settle()
+    assert world.result == [1, 0]
+
+
+@pytest.mark.parametrize("writes", [True, False])
+async def test_a_store_that_has_grown_too_large_is_an_error_in_the_body(writes: bool) -> None:
+    class Hoarding(Workflow):
+        @step
+        async def only(self, ev: StartEvent, ctx: Context) -> StopEvent:
+            for number in range(3):
+                await ctx.store.set(f"k{number}", "x" * 800_000)
+            if writes:
+                await ctx.store.set("one", "more")
+            return StopEvent(result=await ctx.store.get("k0"))
+
+    world = World(Hoarding())
+    world.start()
+    await world.settle()
+    assert "2 MiB" in world.outcome.failure.message
+    assert world.made.host.lock.holder is None

@@ -489,10 +489,11 @@ def test_a_run_that_its_code_refuses_fails_and_tells_its_parent(code):
     job.resolve_activity.seq = ask.schedule_activity.seq
     job.resolve_activity.result.failed.failure.message = "Activity task failed"
     job.resolve_activity.result.failed.failure.cause.message = "no colour"
-    told, end = run.activate(job)
+    (told,) = run.activate(job)
     assert told.signal_external_workflow_execution.workflow_execution.workflow_id == "above"
     tick = value_of(told.signal_external_workflow_execution.args[0], Letter).tick
     assert (tick.child, tick.status, tick.failure.message) == (7, "failed", "It could not begin: no colour")
+    (end,) = run.activate(arrived(told.signal_external_workflow_execution.seq))
     assert end.fail_workflow_execution.failure.message == "It could not begin: no colour"
 
 
@@ -546,6 +547,35 @@ def test_a_signal_of_any_client_is_an_event_by_its_name(code):
     assert code.convert.event(task_of(approve).command.item.event).by == "a Go program"
 
 
+def test_a_signal_reaches_who_waits_for_its_type(code):
+    run = HandMade(code)
+    (dye,) = run.start()
+    run.activate(run.reported(dye, *waiting(run, dye)))
+    commands = run.activate(foreign_signal("Approval", {"by": "a Java program"}))
+    again = next(c for c in commands if c.schedule_activity.activity_type == "dye")
+    assert code.convert.event(task_of(again).answers["wait:0:w"].event).by == "a Java program"
+
+
+@pytest.mark.parametrize("has_code", [True, False])
+def test_a_signal_of_the_first_activation_is_understood_too(code, has_code):
+    run = HandMade(code, opening_of(code) if has_code else opening_of(code, config=None))
+    commands = run.start(foreign_signal("Approval", {"by": "early"}))
+    if not has_code:
+        job = activations.WorkflowActivationJob()
+        job.resolve_activity.seq = commands[0].schedule_activity.seq
+        job.resolve_activity.result.completed.result.CopyFrom(payload_of(CodeView(code.config)))
+        commands = run.activate(job)
+    assert [c.schedule_activity.activity_type for c in commands] == ["dye", "approve"]
+
+
+def test_a_full_name_is_a_type_that_somebody_may_wait_for_later(code):
+    run = HandMade(code)
+    run.start()
+    name = code.convert.record(Dyed()).kind.name.replace("Dyed", "Unknown")
+    run.activate(foreign_signal(name, {"by": "early"}))
+    assert name in run.host.core.state.waiting.kept
+
+
 @pytest.mark.parametrize("values", [(), ({"by": ["not", "a", "name"]},), ("text",), (1, 2)])
 def test_a_signal_that_fits_nothing_is_kept(code, values):
     run = HandMade(code)
@@ -556,9 +586,9 @@ def test_a_signal_that_fits_nothing_is_kept(code, values):
 
 def test_what_cannot_be_understood_fails_the_task_and_not_the_run(code):
     run = HandMade(code)
-    run.start()
-    broken = activations.WorkflowActivationJob()
-    broken.signal_workflow.signal_name = names.SIGNAL_MAIL
+    (dye,) = run.start()
+    broken = run.reported(dye)
+    broken.resolve_activity.result.completed.result.data = b'{"ticks":[{"type":"TickOfTomorrow"}]}'
     with pytest.raises(AssertionError):
         run.activate(broken)
     assert run.completion.failed.failure.stack_trace

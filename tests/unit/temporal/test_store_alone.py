@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from temporal_server import fresh_temporal_url, session_server
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
@@ -76,6 +77,30 @@ async def test_a_repeated_start_tells_what_the_run_was_started_with(one: Tempora
     assert first == Started(True)
     assert again == Started(False, "greet", START)
     assert other == Started(False, "greet", START)
+
+
+async def test_a_start_with_an_event_is_one_signal_with_start(one: TemporalStore) -> None:
+    word = TickAddEvent(at=1.0, event=EventRecord(EventKind("Word"), "{}"), accepted=True)
+
+    async def start(event_id: str, workflow: str = "greet", at: float = 5.0) -> Started:
+        mail = PostMail("a", codec.encode_tick(word), at, event_id=event_id)
+        [started] = await one.apply([StartRun("a", workflow, START, at, mail=mail)])
+        assert isinstance(started, Started)
+        return started
+
+    assert await start("1") == Started(True)
+    events = [event async for event in one.client.get_workflow_handle("a").fetch_history_events()]
+    first, second, third = (event.WhichOneof("attributes") for event in events)
+    assert first == "workflow_execution_started_event_attributes"
+    assert second == "workflow_execution_signaled_event_attributes"
+    assert third == "workflow_task_scheduled_event_attributes"
+    signal = events[1].workflow_execution_signaled_event_attributes
+    letter = value_of(signal.input.payloads[0], Letter)
+    assert (signal.signal_name, letter.tick) == (SIGNAL_MAIL, replace(word, event_id="1"))
+    assert await start("2", at=6.0) == Started(False, "greet", START, mailed=True)
+    assert await start("3", "other") == Started(False, "greet", START)
+    await one.client.get_workflow_handle("a").terminate()
+    assert await start("4", at=7.0) == Started(False, "greet", START)
 
 
 async def test_one_of_many_starts_at_once_makes_the_run(one: TemporalStore) -> None:

@@ -147,6 +147,19 @@ def test_what_cannot_be_read_fails_the_task_only() -> None:
     assert "AttributeError" in completion.failed.failure.message
 
 
+def test_what_somebody_else_sends_is_refused_and_holds_nobody_up() -> None:
+    instance, first = opened()
+    instance.activate(activation(first))
+    nothing = put("a", b"1")
+    del nothing.do_update.input[:]
+    asked = activations.WorkflowActivationJob()
+    asked.query_workflow.query_type = "get"
+    (refused,) = instance.activate(activation(nothing)).successful.commands
+    assert refused.update_response.HasField("rejected")
+    (answer,) = instance.activate(activation(asked)).successful.commands
+    assert answer.respond_to_query.HasField("failed")
+
+
 # -- on a real server -------------------------------------------------------------------------------------------------
 
 

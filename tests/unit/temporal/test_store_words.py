@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from temporalio.api.history.v1 import HistoryEvent
 
 from loom.store.records import RunQuery
 from loom.temporal.keywords import MANY, PRESENT, keyword, keywords, tag_keywords
+from loom.temporal.payloads import Card
+from loom.temporal.rows import row_closed_otherwise
 from loom.temporal.visibility import condition
 
 
@@ -51,3 +54,10 @@ def test_only_what_can_rule_out_is_in_a_condition() -> None:
 def test_names_with_quotes_are_told_apart_by_the_cards() -> None:
     assert "WorkflowType IN" not in condition(RunQuery(workflow='say "hi"'), "loom", has_attributes=False)
     assert 'WorkflowType IN ("a", "b")' in condition(RunQuery(workflow=("a", "b")), "loom", has_attributes=False)
+
+
+def test_a_run_that_has_failed_without_an_ending_says_why() -> None:
+    event = HistoryEvent()
+    event.workflow_execution_failed_event_attributes.failure.message = "It could not begin: no colour"
+    row = row_closed_otherwise(Card("a", "dye", 5.0), event)
+    assert (row.head.status, row.head.error) == ("failed", "It has failed on Temporal: It could not begin: no colour")

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -32,6 +33,8 @@ from loom.core.ticks import (
     TickAddEvent,
     TickAwaitEvent,
     TickCancelRun,
+    TickLeaveStep,
+    TickPauseRun,
     TickPublishEvent,
     TickResume,
     TickSleep,
@@ -326,6 +329,25 @@ def test_a_loaded_run_can_be_written_again_before_anybody_takes_it_up(choices: l
     assert much_later.at - much_later.alive_since == once.at - once.alive_since
     expected = {**pending(resumed(once, now)), "time": None}
     assert {**pending(resumed(replace(much_later, at=now), now)), "time": None} == expected
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_body_that_has_left_with_several_waits_runs_again_after_a_round_trip_and_finds_them(answered: bool) -> None:
+    driver = Driver(config(1, None, None))
+    for action, number in (("wait", 4), ("sleep", 4)):
+        driver.in_body(action, 0, number)
+    open_before = driver.state.waiting.open[1]
+    driver.feed(TickLeaveStep(at=driver.at, step="begin", item=1, seq=1, pending=tuple(open_before)))
+    assert driver.state.workers["begin"].suspended[1].waits_on == "*"
+    if answered:
+        driver.feed(TickPauseRun(at=driver.at))
+        driver.feed(TickAddEvent(at=driver.at, event=record(Answered(text="0"))))
+        assert list(driver.state.workers["begin"].ready) == [1]
+    after = resumed(through_json(driver.state, driver.at), driver.at)
+    assert violations(after) == []
+    execution = after.workers["begin"].in_progress[1]
+    assert (execution.id, set(execution.effects.values())) == (1, set(open_before))
+    assert set(after.waiting.open[1]) == (set(open_before) - {"wait:1:w0"} if answered else set(open_before))
 
 
 def test_every_part_of_the_state_has_been_thought_of() -> None:

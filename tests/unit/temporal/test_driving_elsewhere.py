@@ -1,0 +1,171 @@
+"""How a run goes on in another execution, and what has no part in a replay: hand-made activations."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from hand_made import Around, HandMade, code_of, kinds, letter, opening_of, signal, step_result, task_of
+from msgspec.structs import replace
+from sewing import FORCED, Piece, Pressing, Sewing, child_of, child_started, effects, resolved, source_of
+
+from loom.core.ticks import TickAddEvent, TickContinueRun, TickParkRun, TickPublishEvent
+from loom.store import codec
+from loom.store.records import RunRow, Snapshot, StoredRun
+from loom.temporal import names
+from loom.temporal.payloads import ChunkQuery, Chunks, CodeView, NewCode, Opening, payload_of, value_of
+
+
+@pytest.fixture
+def code():
+    return code_of(Sewing(timeout=None))
+
+
+# -- going on in another execution ------------------------------------------------------------------------------------
+
+
+def test_even_a_full_history_waits_for_what_other_runs_are_told(code):
+    run = HandMade(code, around=Around((FORCED,)))
+    (cut,) = run.start()
+    run.history_length = 500
+    (start,) = run.activate(run.reported(cut, *child_of(cut)))
+    assert start.HasField("start_child_workflow_execution")
+    assert kinds(run.activate(child_started(start))) == ["continue_as_new_workflow_execution"]
+
+
+def test_what_was_held_back_to_go_on_elsewhere_begins_here_if_the_state_has_grown_too_large(code):
+    run = HandMade(code, around=Around((replace(FORCED, drain_events=1_000, force_events=2_000, carried=9_000),)))
+    (cut,) = run.start()
+    run.suggested = True
+    piece = TickAddEvent(at=0.0, event=code.convert.record(Piece(text="small")), source=source_of(cut, 1))
+    child, leave = child_of(cut)
+    (start,) = run.activate(run.reported(cut, child, piece, leave))
+    assert start.HasField("start_child_workflow_execution"), "the step is held back: it would begin elsewhere"
+    large = TickAddEvent(at=0.0, event=code.convert.record(Piece(text="x" * 10_000)))
+    begun = run.activate(letter(large))
+    assert [c.schedule_activity.activity_type for c in begun] == ["sew", "sew"]
+
+
+def test_before_the_server_takes_no_more_signals_the_run_goes_on_elsewhere(code):
+    run = HandMade(code, around=Around((replace(FORCED, drain_events=5_000, force_events=9_000, force_signals=20),)))
+    (cut,) = run.start()
+    commands = []
+    for n in range(20):
+        assert not commands
+        tick = TickPublishEvent(at=0.0, event=code.convert.record(Piece()), source=source_of(cut, n))
+        commands = run.activate(effects(tick))
+    assert kinds(commands) == ["continue_as_new_workflow_execution"]
+    argument = commands[0].continue_as_new_workflow_execution.arguments[0]
+    (again,) = HandMade(code, value_of(argument, Opening), continued_run_id="execution-1").start()
+    assert task_of(again).command.execution == task_of(cut).command.execution
+    assert len(task_of(again).command.item.effects) == 20
+
+
+def test_the_code_at_hand_has_no_part_in_what_goes_on_elsewhere(code):
+    def last(at_hand):
+        run = HandMade(at_hand, opening_of(code))
+        (cut,) = run.start()
+        run.suggested = True
+        (end,) = run.activate(run.reported(cut, step_result(task_of(cut))))
+        return end.continue_as_new_workflow_execution.arguments[0]
+
+    assert last(code) == last(code_of(Pressing(timeout=None)))
+
+
+def test_the_code_at_hand_has_no_part_in_how_a_stored_run_is_taken_up(code):
+    run = HandMade(code)
+    (cut,) = run.start()
+    run.finish(cut, Piece())
+    chunks = run.answer(names.QUERY_CHUNKS, Chunks, ChunkQuery()).chunks
+    stored = StoredRun(run.answer(names.QUERY_ROW, RunRow), b"", None, chunks)
+    for config in (None, code.config):
+        opening = Opening(run.opening.card, stored=stored, config=config)
+        states = []
+        for at_hand in (code, code_of(Pressing(timeout=None))):
+            after = HandMade(at_hand, opening)
+            after.start()
+            states.append(codec.encode_state(after.host.core.state))
+        assert states[0] == states[1]
+
+
+def test_code_that_has_not_come_in_goes_along(code):
+    new = code_of(Pressing(timeout=None)).config
+    run = HandMade(code, around=Around((FORCED,)))
+    run.start()
+    assert run.activate(signal(names.SIGNAL_CODE, NewCode(new, 1.0))) == [], "a body is at work"
+    run.history_length = 500
+    (end,) = run.activate(letter(TickContinueRun(at=0.0)))
+    argument = end.continue_as_new_workflow_execution.arguments[0]
+    after = HandMade(code, value_of(argument, Opening), continued_run_id="execution-1")
+    after.start()
+    assert after.host.core.state.config == new
+
+
+def test_whoever_continues_a_parked_run_without_code_does_not_keep_out_what_was_sent(code):
+    new = code_of(Pressing(timeout=None)).config
+    run = HandMade(code)
+    (cut,) = run.start()
+    (sew,) = run.activate(letter(TickAddEvent(at=0.0, event=code.convert.record(Piece()))))
+    run.activate(signal(names.SIGNAL_CODE, NewCode(new, 1.0)))
+    run.activate(run.reported(cut, TickParkRun(at=0.0, reason="no type")))
+    run.activate(letter(TickContinueRun(at=0.0)))
+    run.finish(sew)
+    assert run.host.core.state.config == new
+
+
+def test_a_run_that_was_ended_from_outside_is_taken_up_where_it_was(code):
+    run = HandMade(code)
+    (cut,) = run.start()
+    state = codec.encode_state(run.host.core.state)
+    row = run.answer(names.QUERY_ROW, RunRow)
+    stored = StoredRun(replace(row, head=replace(row.head, status="failed")), b"", Snapshot(row.head.ticks, state), ())
+    (again,) = HandMade(code, Opening(run.opening.card, config=code.config, stored=stored, retry=True)).start()
+    assert task_of(again).command.execution == task_of(cut).command.execution
+
+
+# -- replay -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_said_on_a_replay_is_not_said_again_afterwards(code, caplog):
+    run = HandMade(code, around=Around((replace(FORCED, carried=10, drain_events=10_000, force_events=20_000),)))
+    run.replaying = True
+    (cut,) = run.start()
+    run.suggested = True
+    run.finish(cut, Piece())
+    (again,) = run.activate(letter(TickAddEvent(at=0.0, event=code.convert.record(Piece()))))
+    run.replaying = False
+    caplog.clear()
+    run.activate(run.returned(again))
+    assert "bytes" not in caplog.text
+
+
+def test_what_came_before_the_code_is_of_the_time_of_the_beginning(code):
+    run = HandMade(code, opening_of(code, config=None))
+    (ask,) = run.start(letter(TickAddEvent(at=0.0, event=code.convert.record(Piece()))))
+    run.now += 10
+    job = resolved("resolve_activity", ask.schedule_activity.seq)
+    job.resolve_activity.result.completed.result.CopyFrom(payload_of(CodeView(code.config)))
+    run.activate(job)
+    times = [
+        tick.at
+        for chunk in run.answer(names.QUERY_CHUNKS, Chunks, ChunkQuery()).chunks
+        for tick in codec.decode_ticks("r", chunk)
+    ]
+    assert times == sorted(times)
+
+
+def test_the_kind_of_an_activitys_failure_is_that_of_its_cause(code):
+    run = HandMade(code)
+    (cut,) = run.start()
+    job = resolved("resolve_activity", cut.schedule_activity.seq)
+    failure = job.resolve_activity.result.failed.failure
+    failure.message = "Activity task failed"
+    failure.activity_failure_info.SetInParent()
+    failure.cause.message = "too much"
+    failure.cause.application_failure_info.type = "PayloadsTooLarge"
+    (end,) = run.activate(job)
+    assert end.fail_workflow_execution.failure.application_failure_info.type == "temporal.PayloadsTooLarge"

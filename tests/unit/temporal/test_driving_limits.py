@@ -1,0 +1,240 @@
+"""What an execution does at the server's limits, and with what it was not made for: hand-made activations."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from hand_made import Around, HandMade, code_of, foreign_signal, kinds, letter, opening_of, step_result, task_of
+from msgspec.structs import replace
+from sewing import FORCED, LIMIT, Piece, Sewing, child_of, child_started, effects, resolved, source_of
+from temporalio.api.enums.v1 import CommandType
+
+from loom import StopEvent
+from loom.core.ticks import TickAddEvent, TickCancelRun, TickEditStore, TickPublishEvent
+from loom.store import codec
+from loom.store.records import RunRow
+from loom.temporal import names
+from loom.temporal.payloads import (
+    ChunkQuery,
+    Chunks,
+    CodeView,
+    Ending,
+    Letter,
+    Opening,
+    StoreView,
+    payload_of,
+    value_of,
+)
+
+
+@pytest.fixture
+def code():
+    return code_of(Sewing(timeout=None))
+
+
+# -- what is too large for one command --------------------------------------------------------------------------------
+
+
+def test_a_step_whose_input_the_server_would_refuse_fails_and_is_not_sent(code):
+    run = HandMade(code)
+    (cut,) = run.start()
+    (end,) = run.finish(cut, Piece(text="x" * LIMIT))
+    ending = value_of(end.fail_workflow_execution.failure.application_failure_info.details.payloads[0], Ending)
+    assert "sew" in ending.row.head.error
+    assert "2 MiB" in ending.row.head.error
+
+
+def test_a_child_whose_start_the_server_would_refuse_has_failed(code):
+    run = HandMade(code)
+    (cut,) = run.start()
+    (again,) = run.activate(run.reported(cut, *child_of(cut, start='"' * (LIMIT // 2 + 1))))
+    end = task_of(again).answers["child:0"].child
+    assert end.status == "failed"
+    assert "2 MiB" in end.failure.message
+
+
+def test_a_refused_child_is_in_the_state_that_goes_on_elsewhere(code):
+    run = HandMade(code)
+    (cut,) = run.start()
+    run.suggested = True
+    commands = run.activate(run.reported(cut, *child_of(cut, start="x" * LIMIT)))
+    assert kinds(commands) == ["continue_as_new_workflow_execution"]
+    argument = commands[0].continue_as_new_workflow_execution.arguments[0]
+    (again,) = HandMade(code, value_of(argument, Opening), continued_run_id="execution-1").start()
+    assert task_of(again).answers["child:0"].child.status == "failed"
+
+
+def test_a_child_whose_result_is_too_large_tells_its_parent_that_it_failed(code):
+    opening = opening_of(code, card={"parent": "above", "parent_ref": 7})
+    run = HandMade(code, opening)
+    (cut,) = run.start()
+    (told,) = run.finish(cut, StopEvent(result="x" * LIMIT))
+    (payload,) = told.signal_external_workflow_execution.args
+    tick = value_of(payload, Letter).tick
+    assert (tick.status, tick.failure.type) == ("failed", "loom.ResultTooLarge")
+    (end,) = run.activate(resolved("resolve_signal_external_workflow", 1))
+    assert "2 MiB" in end.fail_workflow_execution.failure.message
+
+
+def read_all(run, query):
+    """The journal as a reader gets it, by tick or by cursor, each answer within the limit."""
+    position, found = 0, []
+    while True:
+        asked = replace(query, first_tick=position) if query.cursor is None else replace(query, cursor=position)
+        answer = run.ask(names.QUERY_CHUNKS, asked).succeeded.response
+        assert answer.ByteSize() < LIMIT
+        part = value_of(answer, Chunks)
+        found += part.chunks
+        last = part.chunks[-1]
+        position = last.first_tick + last.ticks if query.cursor is None else last.first_cursor + last.events
+        if position >= (part.ticks if query.cursor is None else part.events):
+            return found
+
+
+@pytest.mark.parametrize("query", [ChunkQuery(), ChunkQuery(cursor=0)])
+def test_a_part_of_the_journal_that_is_too_large_for_an_answer_is_told_in_pieces(code, query):
+    run = HandMade(code)
+    (cut,) = run.start()
+    record = code.convert.record
+    run.activate(
+        *(
+            effects(TickPublishEvent(at=0.0, event=record(Piece(text=f"{n}" * 700_000)), source=source_of(cut, n)))
+            for n in range(6)
+        )
+    )
+    chunks = read_all(run, query)
+    bodies = [event for chunk in chunks for event in codec.decode_published("run-1", chunk)]
+    pieces = [event for event in bodies if getattr(event, "kind", None) == record(Piece()).kind]
+    assert [code.convert.event(piece).text[0] for piece in pieces] == list("012345")
+    for chunk in chunks[1:]:
+        assert [tick.event for tick in codec.decode_ticks("run-1", chunk)] == codec.decode_published("run-1", chunk)
+
+
+def test_events_are_in_the_chunk_of_their_tick_even_if_commands_have_to_wait(code):
+    run = HandMade(code, around=Around((replace(FORCED, drain_events=1_000, force_events=2_000, window=2),)))
+    (cut,) = run.start()
+    sent = [
+        TickAddEvent(at=0.0, event=code.convert.record(Piece()), source=source_of(cut, n), more=True) for n in range(5)
+    ]
+    assert len(run.activate(run.reported(cut, *sent, step_result(task_of(cut))))) == 2
+    row = run.answer(names.QUERY_ROW, RunRow)
+    assert sum(chunk.events for chunk in read_all(run, ChunkQuery())) == row.head.events
+
+
+def test_a_store_that_is_too_large_to_be_told_says_so(code):
+    run = HandMade(code)
+    (cut,) = run.start()
+    edits = [
+        TickEditStore(at=0.0, base_version=n, changed={f"k{n}": '"' + "x" * 700_000 + '"'}, source=source_of(cut, n))
+        for n in range(4)
+    ]
+    run.activate(*(effects(tick) for tick in edits))
+    view = run.answer(names.QUERY_STORE, StoreView)
+    assert view.too_large > LIMIT
+    assert view.values == {}
+
+
+# -- what nobody can read ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [names.SIGNAL_MAIL, names.SIGNAL_EFFECTS, names.SIGNAL_LOCK, names.SIGNAL_CODE])
+@pytest.mark.parametrize("values", [(), ("text",), ({"tick": {"type": "TickNonsense"}},), ({"seq": "one"},)])
+def test_a_signal_of_our_own_that_cannot_be_read_is_noted_and_the_run_goes_on(code, name, values, caplog):
+    run = HandMade(code)
+    (cut,) = run.start()
+    assert run.activate(foreign_signal(name, *values)) == []
+    assert name in caplog.text
+    assert kinds(run.finish(cut, Piece())) == ["schedule_activity"]
+
+
+def test_a_signal_that_is_nested_without_end_is_noted_too(code, caplog):
+    run = HandMade(code)
+    (cut,) = run.start()
+    for name in ("Unheard", names.SIGNAL_MAIL):
+        job = foreign_signal(name, None)
+        job.signal_workflow.input[0].data = b"[" * 100_000 + b"]" * 100_000
+        run.activate(job)
+        assert name in caplog.text
+    assert kinds(run.finish(cut, Piece())) == ["schedule_activity"]
+
+
+# -- ends that are no result ------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_has_outgrown_its_history_can_be_read_and_its_parent_is_told(code):
+    around = Around((replace(FORCED, carried=500),))
+    run = HandMade(code, opening_of(code, card={"parent": "above", "parent_ref": 7}), around=around)
+    (cut,) = run.start()
+    run.finish(cut, Piece(text="x" * 600))
+    run.history_length = 900
+    (told,) = run.activate(letter(TickAddEvent(at=0.0, event=code.convert.record(Piece()))))
+    tick = value_of(told.signal_external_workflow_execution.args[0], Letter).tick
+    assert (tick.child, tick.failure.type) == (7, "loom.StateTooLarge")
+    (end,) = run.activate(resolved("resolve_signal_external_workflow", 1))
+    ending = value_of(end.fail_workflow_execution.failure.application_failure_info.details.payloads[0], Ending)
+    assert ending.row.head.status == "failed"
+    assert "too large" in ending.row.head.error
+    assert ending.row.ended_at is not None
+    assert ending.row.head.ticks == run.host.core.state.ticks == run.host.journal.ticks
+
+
+def test_a_run_that_could_not_begin_ends_after_its_parent_has_heard_of_it(code):
+    opening = opening_of(code, config=None, card={"parent": "above", "parent_ref": 7})
+    run = HandMade(code, opening)
+    (ask,) = run.start()
+    job = resolved("resolve_activity", ask.schedule_activity.seq)
+    job.resolve_activity.result.failed.failure.message = "no colour"
+    assert kinds(run.activate(job)) == ["signal_external_workflow_execution"]
+    assert run.activate(letter(TickCancelRun(at=0.0))) == []
+    (end,) = run.activate(resolved("resolve_signal_external_workflow", 1))
+    assert end.fail_workflow_execution.failure.message == "It could not begin: no colour"
+
+
+def test_a_child_that_ended_without_a_word_has_failed(code):
+    run = HandMade(code)
+    (cut,) = run.start()
+    (start,) = run.activate(run.reported(cut, *child_of(cut)))
+    run.activate(child_started(start))
+    job = resolved("resolve_child_workflow_execution", start.start_child_workflow_execution.seq)
+    job.resolve_child_workflow_execution.result.failed.failure.cause.message = "It does not say how it ended."
+    (again,) = run.activate(job)
+    assert "does not say" in task_of(again).answers["child:0"].child.failure.message
+
+
+# -- codecs -----------------------------------------------------------------------------------------------------------
+
+
+class CommandInfo(NamedTuple):
+    """As the SDK says what a payload belongs to."""
+
+    command_type: int
+    command_seq: int
+
+
+def test_a_payload_belongs_to_whoever_reads_it(code):
+    run = HandMade(code, opening_of(code, config=None, card={"parent": "above", "parent_ref": 7}))
+    (ask,) = run.start()
+    activity = CommandType.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK
+    asked = run.instance.get_serialization_context(CommandInfo(activity, ask.schedule_activity.seq))
+    assert asked.activity_type == ask.schedule_activity.activity_type
+    job = resolved("resolve_activity", ask.schedule_activity.seq)
+    job.resolve_activity.result.completed.result.CopyFrom(payload_of(CodeView(code.config)))
+    (cut,) = run.activate(job)
+    sent = run.instance.get_serialization_context(CommandInfo(activity, cut.schedule_activity.seq))
+    assert (sent.activity_type, sent.activity_id) == ("cut", cut.schedule_activity.activity_id)
+    (start,) = run.activate(run.reported(cut, *child_of(cut)))
+    begun = start.start_child_workflow_execution
+    child = CommandInfo(CommandType.COMMAND_TYPE_START_CHILD_WORKFLOW_EXECUTION, begun.seq)
+    assert run.instance.get_serialization_context(child).workflow_id == begun.workflow_id
+    run.activate(child_started(start))
+    told, *_ = run.activate(letter(TickCancelRun(at=0.0)))[-1:]
+    number = told.signal_external_workflow_execution.seq
+    letters = CommandInfo(CommandType.COMMAND_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION, number)
+    assert run.instance.get_serialization_context(letters).workflow_id == "above"
+    assert run.instance.get_serialization_context(None).workflow_id == "run-1"
