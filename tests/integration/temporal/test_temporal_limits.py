@@ -1,0 +1,83 @@
+"""Limits, on a real server: what is too large or cannot be read fails where it belongs, and holds nobody up."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from temporal_samples import BIG, WIDE, Talk, Text, Wide, Word
+from temporal_server import fresh_temporal_url
+
+import loom
+from loom import Context, StartEvent, StopEvent, Workflow, step
+from loom.runtime.replaying import replay_view
+
+
+class Heavy(Workflow):
+    """More comes together for one step than the server takes for it."""
+
+    @step
+    async def begin(self, ev: StartEvent) -> list[Text]:
+        return [Text(text="x" * 700_000) for _ in range(4)]
+
+    @step
+    async def join(self, ev: list[Text]) -> StopEvent:
+        return StopEvent(result=len(ev))
+
+
+class Above(Workflow):
+    """Wants to know how its child ended."""
+
+    @step
+    async def ask(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        try:
+            return StopEvent(result=await ctx.run_child(ev.child))
+        except Exception as error:  # noqa: BLE001 - whatever it is, its words are the result
+            return StopEvent(result=str(error))
+
+
+class Bulky(Workflow):
+    """Its result is too large, but each of its parts is not."""
+
+    @step
+    async def begin(self, ev: StartEvent) -> StopEvent:
+        return StopEvent(result="x" * 1_850_000)
+
+
+async def test_a_join_of_more_than_the_server_takes_fails_in_words() -> None:
+    async with loom.connect(fresh_temporal_url()) as runtime:
+        runtime.register(Heavy(timeout=None), name="heavy")
+        handler = await runtime.start("heavy", run_id="a")
+        async with asyncio.timeout(30):
+            with pytest.raises(Exception, match="2 MiB"):
+                await handler
+        events = [event async for event in handler.stream_events(expose_internal=True, after=-1)]
+        assert len(events) == (await runtime.get("a")).events
+        assert (await replay_view(runtime, "a"))["replay"] == "same"
+
+
+async def test_a_parent_hears_of_a_child_that_could_not_tell_its_result() -> None:
+    async with loom.connect(fresh_temporal_url()) as runtime:
+        runtime.register(Above(timeout=None), name="above")
+        runtime.register(Bulky(timeout=None), name="bulky")
+        async with asyncio.timeout(30):
+            assert "2 MiB" in await (await runtime.start("above", {"child": "bulky"}))
+
+
+async def test_a_signal_that_nobody_can_read_holds_nobody_up() -> None:
+    async with loom.connect(fresh_temporal_url()) as runtime:
+        runtime.register(Talk(timeout=None), name="talk")
+        handler = await runtime.start("talk", {"words": 1}, run_id="a")
+        for name in ("loom.mail", "loom.effects", "loom.lock", "loom.code"):
+            await runtime.client.get_workflow_handle("a").signal(name, {"non": "sense"})
+        await runtime.send_event("a", Word(n=7))
+        async with asyncio.timeout(30):
+            assert await handler == [7]
+
+
+async def test_a_run_that_left_in_parts_replays() -> None:
+    async with loom.connect(fresh_temporal_url()) as runtime:
+        runtime.register(Wide(timeout=None), name="wide")
+        async with asyncio.timeout(60):
+            assert await (await runtime.start("wide", run_id="a")) == WIDE * BIG
+        assert (await replay_view(runtime, "a"))["differences"] == []
