@@ -1,7 +1,8 @@
 """A run that outlives its process: the first start asks for an approval, the second one finds it and goes on.
 
-`python examples/durable.py` does both in a temporary file. With a file of your own, each start does its part:
-`python examples/durable.py orders.db`, then again with `--approve`.
+`python examples/durable.py` does both in a temporary file. With a store of your own, each start does its part:
+`python examples/durable.py orders.db`, then again with `--approve`. A store is a file, or the URL of any other, such as
+`temporal://localhost:7233`.
 """
 
 from __future__ import annotations
@@ -69,12 +70,14 @@ async def approve(url: str) -> None:
 def main() -> None:
     """Do the part that was asked for, or both."""
     parser = argparse.ArgumentParser(description="A run that outlives its process.")
-    parser.add_argument("database", nargs="?", type=Path, help="a SQLite file; without it, a temporary one")
+    parser.add_argument("store", nargs="?", help="a SQLite file or the URL of a store; without it, a temporary file")
     parser.add_argument("--approve", action="store_true", help="answer the question of an earlier start")
     arguments = parser.parse_args()
-    if arguments.database is not None:
+    if arguments.store is not None:
         part = approve if arguments.approve else ask
-        asyncio.run(part(f"sqlite:///{arguments.database.resolve()}"))
+        asyncio.run(
+            part(arguments.store if "://" in arguments.store else f"sqlite:///{Path(arguments.store).resolve()}")
+        )
         return
     with tempfile.TemporaryDirectory(prefix="loom-") as folder:
         for part in (ask, approve):

@@ -1,7 +1,8 @@
 """Runs the ```python blocks of one Markdown file, in order, in one namespace: `python run_examples.py FILE`.
 
 A block may use `await` at its top level. A ```text block right behind one is what it prints, to the letter; with
-`--rewrite` the file gets what was really printed. A block after the line `<!-- no-run -->` is compiled, not run.
+`--rewrite` the file gets what was really printed. A block after the line `<!-- no-run -->` is compiled, not run. Where
+blocks name Temporal's usual address they get a server of their own there.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import io
 import re
 import sys
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 _FENCE = re.compile(r"^```python\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 _NO_RUN = re.compile(r"<!-- no-run -->\s*\Z")
+_TEMPORAL = "localhost:7233"
 
 
 class WrongOutputError(AssertionError):
@@ -36,13 +39,14 @@ class Block:
     shown_at: tuple[int, int]
 
 
-def blocks(path: Path) -> list[Block]:
+def blocks(path: Path, temporal: str = _TEMPORAL) -> list[Block]:
     """Compile every python block of a file; a syntax error names the file and the line."""
     text = path.read_text("utf-8")
     found = []
     for match in _FENCE.finditer(text):
         line = text.count("\n", 0, match.start(1))
-        code = compile("\n" * line + match[1], str(path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        source = "\n" * line + match[1].replace(_TEMPORAL, temporal)
+        code = compile(source, str(path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         runs = not _NO_RUN.search(text, 0, match.start())
         found.append(Block(code, runs, line, match[2] if runs else None, match.span(2)))
     return found
@@ -54,8 +58,8 @@ def run(path: Path) -> list[tuple[Block, str]]:
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
     done = []
-    with asyncio.Runner() as runner:
-        for block in blocks(path):
+    with _temporal(path) as temporal, asyncio.Runner() as runner:
+        for block in blocks(path, temporal):
             if not block.runs:
                 continue
             printed = io.StringIO()
@@ -63,8 +67,21 @@ def run(path: Path) -> list[tuple[Block, str]]:
                 outcome = eval(block.code, module.__dict__)
                 if inspect.iscoroutine(outcome):
                     runner.run(outcome)
-            done.append((block, printed.getvalue()))
+            done.append((block, printed.getvalue().replace(temporal, _TEMPORAL)))
     return done
+
+
+@contextlib.contextmanager
+def _temporal(path: Path) -> Iterator[str]:
+    """Where Temporal's server is while a page runs: one in memory, if a block of the page needs it."""
+    if not any(_TEMPORAL in match[1] for match in _FENCE.finditer(path.read_text("utf-8"))):
+        yield _TEMPORAL
+        return
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    from temporal_server import own_server
+
+    with own_server() as server:
+        yield server.target
 
 
 def check(path: Path, done: list[tuple[Block, str]]) -> None:

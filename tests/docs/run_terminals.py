@@ -1,9 +1,9 @@
-"""Runs the ```sh blocks of one Markdown file as in two terminals: `python run_terminals.py FILE`.
+"""Runs the ```sh blocks of one Markdown file as in a few terminals: `python run_terminals.py FILE`.
 
-A block that begins with `loom serve` is the first terminal: it runs in the background, on a free port, until the end.
-All others are the second one, in order. A ```text block right behind one is what it prints, but for times and ids; with
-`--rewrite` the file gets what was really printed. Files that it, or the README, shows under their names (`shop.py`:)
-are there.
+A block that begins with `loom serve` is a terminal of its own: it runs in the background, on a free port, until the
+next one of its kind or the end. So are `loom worker` and `temporal server`. All others are the last terminal, in order.
+A ```text block right behind one is what it prints, but for times and ids; with `--rewrite` the file gets what was
+really printed. The folder has `examples`, and files that the page, or the README, shows under their names (`shop.py`:).
 `--own-curl` uses the small one beside this file, as on a machine that has none.
 A block after the line `<!-- no-run -->` is not run.
 """
@@ -24,10 +24,13 @@ from pathlib import Path
 _FILE = re.compile(r"`([\w-]+\.(?:json|py))`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"^```sh\n(.*?)^```$(?:\n\n^```(?:text|json)\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 _NO_RUN = re.compile(r"<!-- no-run -->\s*\Z")
-_PORT = 8080
-_README = Path(__file__).resolve().parents[2] / "README.md"
+_PORTS = {"loom serve": 8080, "temporal server": 7233}
+_BACKGROUND = (*_PORTS, "loom worker")
+_ROOT = Path(__file__).resolve().parents[2]
+_README = _ROOT / "README.md"
 _TIMES = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"), "<time>"),
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+"), "<time>"),
     (re.compile(r"\bin \d+[mhd]( \d+[smh])?\b"), "<age>"),  # until a time of the day
     (re.compile(r"\b\d+(\.\d+)? ?m?s( ago)?\b"), "<age>"),
     (re.compile(r"\b(just now|now)\b"), "<age>"),
@@ -38,17 +41,16 @@ _TIMES = (
 
 
 class Terminals:
-    """A server, and a shell beside it, in a folder of their own."""
+    """Servers and workers, and a shell beside them, in a folder of their own."""
 
     def __init__(self, folder: Path, *, own_curl: bool) -> None:
         self.folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
-        self._server: subprocess.Popen[bytes] | None = None
+        self._ports = {usual: _free_port() for usual in _PORTS.values()}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
         binaries = folder / ".bin"
         binaries.mkdir()
         self._program(binaries / "loom", f'exec "{sys.executable}" -W error -m loom "$@"')
+        self._program(binaries / "temporal", f'exec "{Path(sys.executable).with_name("temporal")}" "$@"')
         if (
             own_curl or shutil.which("curl") is None
         ):  # a machine need not have it: this one knows the options that the docs use
@@ -61,10 +63,12 @@ class Terminals:
         path.chmod(0o755)
 
     def run(self, commands: str) -> str:
-        """What a block prints; a server's block prints nothing that is compared."""
-        commands = commands.replace(str(_PORT), str(self._port))
-        if commands.startswith("loom serve"):
-            self._serve(commands)
+        """What a block prints; one that goes on in the background prints nothing that is compared."""
+        for usual, port in self._ports.items():
+            commands = commands.replace(str(usual), str(port))
+        kind = background(commands)
+        if kind is not None:
+            self._begin(kind, commands)
             return ""
         done = subprocess.run(
             ["bash", "-c", commands],
@@ -77,33 +81,66 @@ class Terminals:
             timeout=60,
             check=False,
         )
-        return done.stdout.replace(str(self._port), str(_PORT))
+        printed = done.stdout
+        for usual, port in self._ports.items():
+            printed = printed.replace(str(port), str(usual))
+        return printed
 
-    def _serve(self, command: str) -> None:
-        self.stop()
-        options = "" if "--port" in command else f" --port {self._port}"
-        log = (self.folder / ".server.log").open("ab")
-        self._server = subprocess.Popen(
-            ["bash", "-c", f"exec {command.strip()}{options}"], cwd=self.folder, env=self._env, stdout=log, stderr=log
-        )
+    def _begin(self, kind: str, command: str) -> None:
+        """Run it in the background, in the place of what is there of its kind, and wait until it is ready."""
+        self._end(kind)
+        port = self._ports[_PORTS[kind]] if kind in _PORTS else None
+        options = "" if port is None or "--port" in command else f" --port {port}"
+        log = self._log(kind)
+        with log.open("wb") as output:
+            server = subprocess.Popen(
+                ["bash", "-c", f"exec {command.strip()}{options}"],
+                cwd=self.folder,
+                env=self._env,
+                stdout=output,
+                stderr=output,
+            )
+        self._running[kind] = server
         due = time.monotonic() + 30
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
-            except OSError:
-                if self._server.poll() is not None or time.monotonic() > due:
-                    raise AssertionError((self.folder / ".server.log").read_text()) from None
-                time.sleep(0.05)
-            else:
-                return
+        while not (log.read_text() and (port is None or _answers(port))):
+            if server.poll() is not None or time.monotonic() > due:
+                raise AssertionError(log.read_text())
+            time.sleep(0.05)
+
+    def _log(self, kind: str) -> Path:
+        return self.folder / f".{kind.replace(' ', '-')}.log"
+
+    def _end(self, kind: str) -> None:
+        """End what is there of a kind; it must end well."""
+        server = self._running.pop(kind, None)
+        if server is not None:
+            server.send_signal(signal.SIGTERM)
+            code = server.wait(30)
+            assert code == 0, self._log(kind).read_text()
 
     def stop(self) -> None:
-        """End the server, which must end well."""
-        if self._server is not None:
-            self._server.send_signal(signal.SIGTERM)
-            code = self._server.wait(30)
-            assert code == 0, (self.folder / ".server.log").read_text()
-            self._server = None
+        """End everything, the last first: what uses a server ends before it."""
+        for kind in reversed(list(self._running)):
+            self._end(kind)
+
+
+def background(commands: str) -> str | None:
+    """What kind of terminal a block is that runs in the background; None if it is the one that is typed into."""
+    return next((kind for kind in _BACKGROUND if commands.startswith(kind)), None)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def same(shown: str, printed: str) -> bool:
@@ -120,13 +157,14 @@ def main(page: Path, *, rewrite: bool, own_curl: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, content in _FILE.findall(_README.read_text("utf-8") + text):
             (Path(folder) / name).write_text(content)
+        (Path(folder) / "examples").symlink_to(_ROOT / "examples")
         terminals = Terminals(Path(folder), own_curl=own_curl)
         try:
             for match in _FENCE.finditer(text):
                 if _NO_RUN.search(text, 0, match.start()):
                     continue
                 printed = terminals.run(match[1])
-                if match[2] is None or match[1].startswith("loom serve"):
+                if match[2] is None or background(match[1]) is not None:
                     continue
                 if rewrite:
                     found.append((*match.span(2), printed))

@@ -1,7 +1,8 @@
-"""The pages that serve workflows: their commands, in two terminals, print what is shown."""
+"""The pages that serve workflows: their commands, in a few terminals, print what is shown."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ RUNNER = Path(__file__).with_name("run_terminals.py")
 PAGES = [
     page
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-    if "\n```sh\nloom serve" in page.read_text("utf-8")
+    if re.search(r"^```sh\n(loom serve|temporal server)", page.read_text("utf-8"), re.MULTILINE)
 ]
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="the examples are for a shell")
