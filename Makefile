@@ -42,6 +42,10 @@ kill-server: $(READY) ## Kill a server under load fifty times and check what it 
 kill-temporal: $(READY) ## Kill the workers of a Temporal cluster and its server for five minutes and check what is left
 	@$(BIN)/python tests/kill/temporal_kill.py $(ARGS)
 
+.PHONY: loop-temporal
+loop-temporal: $(READY) ## Let a flow loop 10,000 times over an activity on Temporal
+	@$(BIN)/python tests/integration/temporal/temporal_loop.py $(ARGS)
+
 .PHONY: many
 many: $(READY) ## Start 10,000 waiting runs over HTTP, let them be released, wake each one
 	@$(BIN)/python tests/integration/many_waiting.py $(ARGS)

@@ -48,7 +48,7 @@ async def test_nothing_is_lost_that_arrives_while_a_run_goes_on_in_a_new_executi
                 await asyncio.gather(*sent)
             async with asyncio.timeout(60):
                 assert sorted(await handler) == list(range(30))
-            assert len(await executions_of(runtime.client, "a")) >= 3
+            assert len(await executions_of(runtime.client, "a")) >= 2
             published = [event async for event in handler.stream_events(expose_internal=True, after=-1)]
             assert len(published) == (await runtime.get("a")).events, "the stream goes through all executions"
 

@@ -132,8 +132,15 @@ def test_cancel_of_a_timer_that_left_goes_out() -> None:
 
 def test_end_of_a_run_drops_what_was_not_begun() -> None:
     queue = queue_of(work(1), note(0), timer(2))
-    queue.drop_work()
+    assert queue.drop_work() == [work(1), timer(2)]
     assert queue.flush() == [note(0)]
+
+
+def test_events_for_the_stream_can_be_had_ahead_of_what_waits() -> None:
+    queue = queue_of(work(1), note(0), work(2), note(1))
+    assert queue.take_published() == [note(0), note(1)]
+    assert queue.take_published() == []
+    assert queue.flush() == [work(1), work(2)]
 
 
 def test_answers_have_their_own_lane() -> None:

@@ -187,6 +187,15 @@ def test_dropped_work_does_not_leave_and_the_state_has_it_still() -> None:
     assert len(run.state.timers) == 1
 
 
+def test_a_batch_says_how_many_events_there_were_after_each_tick() -> None:
+    run = started()
+    run.feed(TickPublishEvent(at=2.0, event=ev(START)), TickPublishEvent(at=2.0, event=ev(START)))
+    before = run.state.published
+    run.drain()
+    assert run.flush().published[-2:] == [before + 1, before + 2]
+    assert run.flush().published == []
+
+
 def test_run_goes_on_from_a_state() -> None:
     run = new_run(started().state)
     run.feed(TickResume(at=5.0))
