@@ -5,6 +5,8 @@
 
 PYTHON ?= python3
 ARGS ?=
+# Many tests wait for other processes, so that one more than the cores have room.
+JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
 VENV := .venv
 BENCH_VENV := .venv-bench
@@ -28,7 +30,7 @@ demo: $(READY) ## Run the demo
 
 .PHONY: test
 test: $(READY) ## Run all tests
-	@$(BIN)/python -m pytest -n auto $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 .PHONY: kill
 kill: $(READY) ## Kill processes at 5,000 points and check what is left

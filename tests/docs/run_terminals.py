@@ -25,6 +25,7 @@ _FILE = re.compile(r"`([\w-]+\.(?:json|py))`:\n\n```\w+\n(.*?)^```$", re.MULTILI
 _FENCE = re.compile(r"^```sh\n(.*?)^```$(?:\n\n^```(?:text|json)\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 _NO_RUN = re.compile(r"<!-- no-run -->\s*\Z")
 _PORTS = {"loom serve": 8080, "temporal server": 7233}
+_ATTEMPTS = 5
 _BACKGROUND = (*_PORTS, "loom worker")
 _ROOT = Path(__file__).resolve().parents[2]
 _README = _ROOT / "README.md"
@@ -89,10 +90,21 @@ class Terminals:
     def _begin(self, kind: str, command: str) -> None:
         """Run it in the background, in the place of what is there of its kind, and wait until it is ready."""
         self._end(kind)
+        for attempt in range(_ATTEMPTS):
+            server = self._start(kind, command)
+            if self._is_ready(kind, server):
+                return
+            del self._running[kind]
+            log = self._log(kind).read_text()
+            if server.poll() is None or kind != "temporal server" or attempt == _ATTEMPTS - 1:
+                raise AssertionError(log)
+            # Somebody else has taken one of its ports since they were found to be free.
+            self._ports[_PORTS[kind]] = _free_port()
+
+    def _start(self, kind: str, command: str) -> subprocess.Popen[bytes]:
         port = self._ports[_PORTS[kind]] if kind in _PORTS else None
         options = "" if port is None or "--port" in command else f" --port {port}"
-        log = self._log(kind)
-        with log.open("wb") as output:
+        with self._log(kind).open("wb") as output:
             server = subprocess.Popen(
                 ["bash", "-c", f"exec {command.strip()}{options}"],
                 cwd=self.folder,
@@ -101,11 +113,16 @@ class Terminals:
                 stderr=output,
             )
         self._running[kind] = server
+        return server
+
+    def _is_ready(self, kind: str, server: subprocess.Popen[bytes]) -> bool:
+        port = self._ports[_PORTS[kind]] if kind in _PORTS else None
         due = time.monotonic() + 30
-        while not (log.read_text() and (port is None or _answers(port))):
+        while not (self._log(kind).read_text() and (port is None or _answers(port))):
             if server.poll() is not None or time.monotonic() > due:
-                raise AssertionError(log.read_text())
+                return False
             time.sleep(0.05)
+        return True
 
     def _log(self, kind: str) -> Path:
         return self.folder / f".{kind.replace(' ', '-')}.log"

@@ -95,7 +95,7 @@ asyncio.run(main())
 """
     url = fresh_temporal_url()
     environment = {**os.environ, "PYTHONPATH": str(HERE)}
-    for _ in range(5):
+    for _ in range(2):
         command = [sys.executable, "-c", program, url]
         ended = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=60)
         assert ended.returncode == 0, ended.stderr

@@ -39,15 +39,15 @@ def use_policies(monkeypatch: pytest.MonkeyPatch, *policies: Policy) -> None:
 
 @pytest.mark.parametrize("cached", [1000, 0], ids=["cached", "replayed"])
 async def test_nothing_is_lost_that_arrives_while_a_run_goes_on_in_a_new_execution(cached: int) -> None:
-    with own_server(settings={"limit.historyCount.suggestContinueAsNew": 40}) as server:
+    with own_server(settings={"limit.historyCount.suggestContinueAsNew": 30}) as server:
         async with loom.connect(server.fresh_url(), max_cached_workflows=cached) as runtime:
             runtime.register(Counting(timeout=None), name="counting")
-            handler = await runtime.start("counting", {"words": 30}, run_id="a")
-            for first in range(0, 30, 6):
+            handler = await runtime.start("counting", {"words": 18}, run_id="a")
+            for first in range(0, 18, 6):
                 sent = (runtime.send_event("a", Word(n=n), event_id=f"w{n}") for n in range(first, first + 6))
                 await asyncio.gather(*sent)
             async with asyncio.timeout(60):
-                assert sorted(await handler) == list(range(30))
+                assert sorted(await handler) == list(range(18))
             assert len(await executions_of(runtime.client, "a")) >= 2
             published = [event async for event in handler.stream_events(expose_internal=True, after=-1)]
             assert len(published) == (await runtime.get("a")).events, "the stream goes through all executions"
