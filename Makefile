@@ -44,6 +44,10 @@ kill-server: $(READY) ## Kill a server under load fifty times and check what it 
 kill-temporal: $(READY) ## Kill the workers of a Temporal cluster and its server for five minutes and check what is left
 	@$(BIN)/python tests/kill/temporal_kill.py $(ARGS)
 
+.PHONY: conformance-temporal
+conformance-temporal: $(READY) ## Run the whole conformance suite on Temporal
+	@LOOM_FULL=1 $(BIN)/python -m pytest -n $(JOBS) tests/conformance/runtimes -k temporal $(ARGS)
+
 .PHONY: loop-temporal
 loop-temporal: $(READY) ## Let a flow loop 10,000 times over an activity on Temporal
 	@$(BIN)/python tests/integration/temporal/temporal_loop.py $(ARGS)

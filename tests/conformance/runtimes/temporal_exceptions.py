@@ -5,6 +5,8 @@ A name is `module::test`, with its parameters in brackets where only that one of
 
 from __future__ import annotations
 
+import os
+
 CLOCK = "The server's clock cannot be set forward: what comes after an hour is shown by the reducer's own tests."
 AGAIN = "A body that waits leaves its worker, and runs again from the top once there is an answer; nothing holds it."
 MEMORY = "The cluster holds the runs and not a process: none is in memory, released or brought back here."
@@ -69,9 +71,32 @@ EXCEPTIONS: dict[str, str] = {
     "test_values::test_a_large_event": LIMIT,
 }
 
+LONG = "It takes long there: `make conformance-temporal` runs it too."
+
+IN_THE_LONG_FORM = frozenset(
+    {
+        "test_crashes::test_a_crash_at_any_place_leaves_one_stream_and_one_store",
+        "test_events::test_events_may_come_before_anybody_works",
+        "test_finding::test_a_long_list_comes_in_pieces",
+        "test_flow_children::test_a_crash_in_each_of_the_children",
+        "test_flow_children::test_an_actor_remembers_across_crashes",
+        "test_flow_children::test_an_actor_takes_one_message_at_a_time",
+        "test_flow_crashes::test_a_parallel_foreach_repeats_only_what_had_not_ended",
+        "test_history::test_every_past_tick_can_be_forked",
+        "test_history::test_the_past_of_an_ended_run_can_be_looked_at",
+        "test_release::test_no_more_runs_in_memory_than_allowed",
+        "test_timers::test_many_sleeping_runs_wake_each_at_its_time",
+        "test_values::test_names_of_any_kind",
+        "test_values::test_values_come_back_as_they_were",
+    }
+)
+
 
 def why_not(test: str) -> str | None:
     """The reason why a test does not run on Temporal; None if it does."""
     if test.endswith("-released]"):
         return MEMORY  # it is the same test as the one beside it
-    return EXCEPTIONS.get(test, EXCEPTIONS.get(test.partition("[")[0]))
+    name = test.partition("[")[0]
+    if name in IN_THE_LONG_FORM and "LOOM_FULL" not in os.environ:
+        return LONG
+    return EXCEPTIONS.get(test, EXCEPTIONS.get(name))

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from temporal_exceptions import EXCEPTIONS, why_not
+from temporal_exceptions import EXCEPTIONS, IN_THE_LONG_FORM, why_not
 
 
 def _tests_of(module: str) -> set[str]:
@@ -14,7 +14,7 @@ def _tests_of(module: str) -> set[str]:
     return {each.name for each in source.body if isinstance(each, ast.AsyncFunctionDef | ast.FunctionDef)}
 
 
-@pytest.mark.parametrize("name", EXCEPTIONS)
+@pytest.mark.parametrize("name", [*EXCEPTIONS, *sorted(IN_THE_LONG_FORM)])
 def test_an_exception_is_one_from_something(name: str) -> None:
     module, _, test = name.partition("::")
     assert test.partition("[")[0] in _tests_of(module)
