@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from temporalio.client import WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
 
 from loom.store.entries import check_names
 from loom.store.errors import StoreError, StoreUnavailable
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 5
 """The server lets ten updates of one workflow be under way; other processes write too."""
+_SENDS, _PAUSE_S = 6, 0.02
+_UNPROCESSED = "UnprocessedUpdate"
+"""What the server calls an update that no task has taken."""
 _STARTS = 3
 
 
@@ -96,13 +100,22 @@ class Entries:
         async with self._doors.setdefault(kind, asyncio.Semaphore(_AT_ONCE)):
             for _ in range(_STARTS):
                 try:
-                    return await self._send(kind, name, RawValue(payload))
+                    return await self._send_until_taken(kind, name, RawValue(payload))
                 except NotThere:
                     await self._cluster.start(ENTRIES, self._id(kind), EntriesOpening(kind))
         raise StoreUnavailable(
             f"The entries of kind {kind!r} have no place at {self._cluster.address.url}: the workflow "
             f"{self._id(kind)!r} was closed, delete it there."
         )
+
+    async def _send_until_taken(self, kind: str, name: str, argument: RawValue) -> Written:
+        """Send an update again that a task has ended without: nothing was written then."""
+        for attempt in range(_SENDS):
+            try:
+                return await self._send(kind, name, argument)
+            except _NotTaken:
+                await asyncio.sleep(_PAUSE_S * 2**attempt)
+        raise StoreUnavailable(f"The workflow {self._id(kind)!r} takes no updates at {self._cluster.address.url}.")
 
     async def _send(self, kind: str, name: str, argument: RawValue) -> Written:
         with self._cluster.calling(f"write an entry of kind {kind!r}", writes=True):
@@ -111,6 +124,8 @@ class Entries:
                     name, argument, result_type=RawValue, rpc_timeout=timedelta(seconds=PATIENT_S)
                 )
             except WorkflowUpdateFailedError as error:
+                if isinstance(error.cause, ApplicationError) and error.cause.type == _UNPROCESSED:
+                    raise _NotTaken from error
                 raise StoreError(str(error.cause)) from error
             except WorkflowUpdateRPCTimeoutOrCancelledError as error:
                 raise StoreUnavailable(
@@ -119,6 +134,10 @@ class Entries:
                     outcome_unknown=True,
                 ) from error
         return value_of(answer.payload, Written)
+
+
+class _NotTaken(Exception):
+    """A task of the workflow has ended without an update that the server had given it."""
 
 
 class Documents:
