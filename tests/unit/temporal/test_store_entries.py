@@ -11,18 +11,23 @@ import pytest
 from hand_made import info_of
 from temporal_server import fresh_temporal_url
 from temporalio.bridge.proto.workflow_activation import workflow_activation_pb2 as activations
+from temporalio.client import WorkflowUpdateFailedError
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from loom.store.entries import ABSENT
-from loom.store.errors import StoreError
+from loom.store.errors import StoreError, StoreUnavailable
 from loom.store.records import Entry
 from loom.temporal.address import parse_address
+from loom.temporal.entries import Entries
 from loom.temporal.entries_instance import MAX_KEPT, EntriesInstance, EntriesRefused, EntryTable
 from loom.temporal.entries_payloads import DropEntry, EntriesOpening, EntryQuery, Found, PutEntry, Written
 from loom.temporal.names import ENTRIES
 from loom.temporal.payloads import payload_of, value_of
 from loom.temporal.runner import LoomHost, LoomRunner
 from loom.temporal.store import TemporalStore
+from loom.temporal.store_cluster import Cluster
 
 
 @pytest.fixture
@@ -197,3 +202,31 @@ async def test_what_is_too_large_is_refused_in_words(store: TemporalStore) -> No
     with pytest.raises(ValueError, match="1 to 200 characters"):
         await store.put_entry("keys", "k" * 201, b"")
     assert await store.put_entry("keys", "a", b"small") is not None
+
+
+class _Handle:
+    """A workflow whose tasks end without an update so many times."""
+
+    def __init__(self, untaken: int) -> None:
+        self.untaken = untaken
+        self.asked = 0
+
+    async def execute_update(self, *_arguments: object, **_options: object) -> RawValue:
+        self.asked += 1
+        if self.asked <= self.untaken:
+            raise WorkflowUpdateFailedError(ApplicationError("not processed", type="UnprocessedUpdate"))
+        return RawValue(payload_of(Written(version=7)))
+
+
+async def test_an_update_that_no_task_has_taken_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, handle = Cluster(parse_address("temporal://localhost:7233")), _Handle(untaken=2)
+    monkeypatch.setattr(cluster, "handle", lambda _run_id: handle)
+    assert await Entries(cluster).put("kind", PutEntry("key", b"data")) == 7
+    assert handle.asked == 3
+
+
+async def test_a_workflow_that_takes_no_updates_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, handle = Cluster(parse_address("temporal://localhost:7233")), _Handle(untaken=100)
+    monkeypatch.setattr(cluster, "handle", lambda _run_id: handle)
+    with pytest.raises(StoreUnavailable, match="takes no updates"):
+        await Entries(cluster).put("kind", PutEntry("key", b"data"))
