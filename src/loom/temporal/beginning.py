@@ -49,8 +49,8 @@ class Surroundings(Protocol):
         """A run has more to show, and has had so many ticks. Called in any thread."""
         ...
 
-    def has_other_code(self, run_id: str, workflow: str) -> None:
-        """A run was begun with other code than is at hand. Called in any thread."""
+    def has_other_code(self, run_id: str, workflow: str, *, is_parked: bool) -> None:
+        """A run was begun with other code than is at hand, or parked by other code. Called in any thread."""
         ...
 
 

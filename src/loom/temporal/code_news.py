@@ -26,20 +26,20 @@ _REMEMBERED = 10_000
 
 
 class CodeNews:
-    """Tells each run once. What is older than the code that a run was told of last, it does not take."""
+    """Tells each run once, and once more if it is parked. What is older than what a run was told, it does not take."""
 
     def __init__(self, codes: Mapping[str, Registered], client: Callable[[], Client]) -> None:
         self._codes = codes
         self._client = client
         self._since = time.time()
         """How new the code of this process is."""
-        self._told: dict[str, BrokerConfig] = {}
+        self._told: dict[str, tuple[BrokerConfig, bool]] = {}
         self._telling: set[asyncio.Task[None]] = set()
 
     def listen(self, runner: LoomRunner) -> None:
         """Hear of runs with other code, from whichever thread; on the event loop that runs now."""
         loop = asyncio.get_running_loop()
-        runner.on_other_code = lambda run_id, name: on_loop(loop, self._has_other_code, run_id, name)
+        runner.on_other_code = lambda *run: on_loop(loop, self._has_other_code, *run)
 
     async def close(self) -> None:
         """Tell nobody any more."""
@@ -47,11 +47,15 @@ class CodeNews:
             each.cancel()
         await asyncio.gather(*self._telling, return_exceptions=True)
 
-    def _has_other_code(self, run_id: str, name: str) -> None:
+    def _has_other_code(self, run_id: str, name: str, is_parked: bool) -> None:
         code = self._codes.get(name)
-        if code is None or self._told.get(run_id) == code.config:
+        if code is None:
             return
-        self._told[run_id] = code.config
+        told = self._told.get(run_id)
+        # Whatever parks a run again and again, it is not tried again and again.
+        if told is not None and told[0] == code.config and (told[1] or not is_parked):
+            return
+        self._told[run_id] = (code.config, is_parked)
         if len(self._told) > _REMEMBERED:
             del self._told[next(iter(self._told))]
         task = asyncio.get_running_loop().create_task(self._tell(run_id, code.config))

@@ -84,10 +84,12 @@ class Driving(Beginning):
         if first == "query_workflow":
             for job in act.jobs:
                 self._answer(job.query_workflow, success)
+            self._compare(was_parked=True)
             return
         self._now = act.timestamp.seconds + act.timestamp.nanos / 1_000_000_000
         if self._row is None:
             self._choose_policy(act, success)
+        was_parked = self._is_parked
         for job in act.jobs:
             variant = job.WhichOneof("variant")
             take = self._jobs.get(variant or "")
@@ -99,6 +101,8 @@ class Driving(Beginning):
             self._give_up(self._no_code, success)
         else:
             self._ask_for_code(success)
+        if not act.is_replaying:
+            self._compare(was_parked=was_parked)
         self._tell(self.host, is_replaying=act.is_replaying)
 
     def _settle(self, host: HostedRun, act: activations.WorkflowActivation, success: completions.Success) -> None:
@@ -120,7 +124,7 @@ class Driving(Beginning):
         return carried_over(host, self.opening, self._config)
 
     def _tell(self, host: HostedRun | None, *, is_replaying: bool) -> None:
-        """A live activation is heard of: readers of the stream, the log, and whoever looks after the code."""
+        """A live activation is heard of, by readers of the stream and in the log."""
         notes, self._notes = self._notes, []
         if host is not None:
             notes += host.warnings
@@ -133,10 +137,25 @@ class Driving(Beginning):
             return
         if self._flushing.has_grown:
             self._around.activated(host.card.run_id, self._flushing.ticks)
-        if not self._compared:
-            self._compared = True
-            if self._code.changed_since(host.core.look.config) is not None:
-                self._around.has_other_code(host.card.run_id, host.card.workflow)
+
+    @property
+    def _is_parked(self) -> bool:
+        return self.host is not None and self.host.is_parked
+
+    def _compare(self, *, was_parked: bool) -> None:
+        """Say once if the code at hand is other than the run's, or would let a run go on that was found parked.
+
+        A run that is parked here and now is not tried again with the code that it was parked by.
+        """
+        host = self.host
+        if host is None or self._compared:
+            return
+        if was_parked and not host.is_parked:
+            return  # it goes on, and is compared the next time
+        self._compared = True
+        config = host.core.look.config
+        if host.could_go_on(self._now, self._code.config) if was_parked else self._code.changed_since(config):
+            self._around.has_other_code(host.card.run_id, host.card.workflow, is_parked=was_parked)
 
     # -- jobs ---------------------------------------------------------------------------------------------------------
 

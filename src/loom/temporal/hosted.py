@@ -132,10 +132,18 @@ class HostedRun:
 
         One that would only be parked for the same reason again stays as it is.
         """
-        tick = TickResume(at=now, config=config if config != self.core.look.config else None)
-        if not parked_again(self.core.state, [tick], self.code):
+        if self.could_go_on(now, config):
             self.core.drop_work()
-            self.core.feed(tick)
+            self.core.feed(self._taking_up(now, config))
+
+    def could_go_on(self, now: float, config: BrokerConfig | None) -> bool:
+        """Whether it would not only be parked for the same reason again with this code."""
+        return not parked_again(self.core.state, [self._taking_up(now, config)], self.code)
+
+    def _taking_up(self, now: float, config: BrokerConfig | None) -> TickResume:
+        # A flow keeps what was decided when it began.
+        is_same = config == self.core.look.config or self.card.document is not None
+        return TickResume(at=now, config=None if is_same else config)
 
     def head(self) -> RunHead:
         """How far the run is, and what it waits for."""

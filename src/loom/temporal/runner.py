@@ -55,8 +55,8 @@ class LoomRunner(WorkflowRunner):
         self.policies = policies
         self.on_activated: Callable[[str, int], None] | None = None
         """Told of every run that has more to show, and how many ticks it has had, in any thread."""
-        self.on_other_code: Callable[[str, str], None] | None = None
-        """Told of a run, and its workflow, that was begun with other code than is at hand."""
+        self.on_other_code: Callable[[str, str, bool], None] | None = None
+        """Told of a run, and its workflow, that was begun with other code than is at hand; or is parked."""
         self._ordinary = UnsandboxedWorkflowRunner()
 
     @override
@@ -84,7 +84,7 @@ class LoomRunner(WorkflowRunner):
         if self.on_activated is not None:
             self.on_activated(run_id, ticks)
 
-    def has_other_code(self, run_id: str, workflow: str) -> None:
+    def has_other_code(self, run_id: str, workflow: str, *, is_parked: bool) -> None:
         """See `Surroundings`."""
         if self.on_other_code is not None:
-            self.on_other_code(run_id, workflow)
+            self.on_other_code(run_id, workflow, is_parked)

@@ -39,6 +39,8 @@ _log = logging.getLogger("loom.temporal")
 _STARTING_S = 0.002
 _LOOK_S = 30.0
 """An end is told by the server; it is looked for now and then all the same."""
+_PARKED_LOOKS_S = (0.0, 5.0, 60.0)
+"""Parked runs are looked for with these pauses: the cluster's visibility has what was parked a little later."""
 
 
 class TemporalRuntime(WorkingRuntime):
@@ -128,16 +130,23 @@ class TemporalRuntime(WorkingRuntime):
             retrying.add_done_callback(self._retrying.discard)
 
     async def _retry_parked(self, names: tuple[str, ...]) -> None:
-        """The code of workflows has come: see whether runs that are parked can go on with it."""
-        query = RunQuery(status="running", workflow=names, parked=True)
-        try:
-            while rows := await self.store.find(query):
-                for row in rows:
+        """The code of workflows has come: see whether runs that are parked can go on with it. Each is tried once."""
+        tried: set[str] = set()
+        for pause in _PARKED_LOOKS_S:
+            await asyncio.sleep(pause)
+            try:
+                await self._try_parked(RunQuery(status="running", workflow=names, parked=True), tried)
+            except StoreError as error:
+                _log.error("Parked runs of %s were not tried again: %s", ", ".join(names), error)
+
+    async def _try_parked(self, query: RunQuery, tried: set[str]) -> None:
+        while rows := await self.store.find(query):
+            for row in rows:
+                if row.run_id not in tried:
                     at = self.now()
                     await self.committer.submit(PostMail(row.run_id, encode_tick(TickContinueRun(at=at)), at))
-                query = msgspec.structs.replace(query, after=(rows[-1].created_at, rows[-1].run_id))
-        except StoreError as error:
-            _log.error("Parked runs of %s were not tried again: %s", ", ".join(names), error)
+                    tried.add(row.run_id)
+            query = msgspec.structs.replace(query, after=(rows[-1].created_at, rows[-1].run_id))
 
     # -- what the worker tells, from its threads ----------------------------------------------------------------------
 

@@ -69,8 +69,8 @@ class Around:
     def activated(self, run_id: str, ticks: int) -> None:
         self.heard.append(run_id)
 
-    def has_other_code(self, run_id: str, workflow: str) -> None:
-        self.other_code.append(run_id)
+    def has_other_code(self, run_id: str, workflow: str, *, is_parked: bool) -> None:
+        self.other_code.append(f"{run_id}, parked" if is_parked else run_id)
 
 
 def code_of(workflow: loom.Workflow, name: str = "made") -> Registered:

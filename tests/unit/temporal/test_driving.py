@@ -537,6 +537,40 @@ def test_a_parked_run_stays_open_and_goes_on_when_it_is_continued(code):
     assert [c.schedule_activity.activity_type for c in commands] == ["dye", "approve"]
 
 
+def test_whoever_has_parked_a_run_does_not_try_it_again(code):
+    lacking = code_of(Later(timeout=None))
+    around = Around()
+    run = HandMade(lacking, opening_of(code), around=around)
+    (dye,) = run.start()
+    run.activate(run.reported(dye, TickParkRun(at=0.0, reason="no such type")))
+    run.activate(run.event(Approval()))
+    run.ask(names.QUERY_ROW)
+    assert around.other_code == ["run-1"], "whoever has parked it does not try it again"
+
+
+@pytest.mark.parametrize("by", ["a query", "an event"])
+def test_a_run_that_is_found_parked_is_tried_by_who_finds_it(code, by):
+    run = HandMade(code, replaying=True)
+    (dye,) = run.start()
+    run.activate(run.reported(dye, TickParkRun(at=0.0, reason="no such type")))
+    assert run.around.other_code == []
+    if by == "an event":
+        run.replaying = False
+        run.activate(run.event(Approval()))
+    for _ in range(3):
+        run.ask(names.QUERY_ROW)
+    assert run.around.other_code == ["run-1, parked"]
+    commands = run.activate(signal(names.SIGNAL_CODE, NewCode(code.config)))
+    assert "dye" in [c.schedule_activity.activity_type for c in commands]
+
+
+def test_a_query_of_a_run_that_is_not_parked_says_nothing_of_its_code(code):
+    run = HandMade(code_of(Later(timeout=None)), opening_of(code), replaying=True)
+    run.start()
+    run.ask(names.QUERY_ROW)
+    assert run.around.other_code == []
+
+
 # -- signals of others, and what goes wrong ---------------------------------------------------------------------------
 
 

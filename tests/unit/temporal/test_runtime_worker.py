@@ -13,8 +13,14 @@ from temporal_server import fresh_temporal_url, session_server
 import loom
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
 from loom.core.config import specs_of
+from loom.core.ticks import TickParkRun
 from loom.runtime.durable.working import WorkingRuntime
+from loom.store.codec import encode_tick
 from loom.store.errors import StoreError, StoreUnavailable
+from loom.store.operations import PostMail
+from loom.store.records import RunQuery, RunRow
+from loom.temporal.runtime import TemporalRuntime
+from loom.temporal.store import TemporalStore
 
 
 class Greeting(Workflow):
@@ -167,6 +173,35 @@ async def test_a_run_is_told_of_the_code_that_is_at_hand(url: str) -> None:
                 await asyncio.sleep(0.01)
             await client.send_event("one", Said())
             assert await handler == "new"
+
+
+async def test_a_parked_run_that_is_not_to_be_found_at_first_is_tried_a_little_later(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with at_work(url, {"waiting": Waiting()}) as runtime:
+        await runtime.start("waiting", run_id="one")
+        await until_idle(runtime, "one")
+        tick = encode_tick(TickParkRun(at=runtime.now(), reason="its code was lost"))
+        await runtime.committer.submit(PostMail("one", tick, runtime.now()))
+        while not [run async for run in runtime.list(parked=True)]:  # noqa: ASYNC110 - the cluster tells nobody
+            await asyncio.sleep(0.02)
+    looks, tried, found_by, asked = 0, asyncio.Event(), TemporalStore.find, TemporalRuntime._has_grown
+
+    async def find(store: TemporalStore, query: RunQuery) -> list[RunRow]:
+        nonlocal looks
+        looks += 1
+        return await found_by(store, query) if looks > 1 else []
+
+    def has_grown(runtime: TemporalRuntime, run_id: str, ticks: int) -> None:
+        asked(runtime, run_id, ticks)
+        tried.set()
+
+    monkeypatch.setattr(TemporalStore, "find", find)
+    monkeypatch.setattr(TemporalRuntime, "_has_grown", has_grown)
+    monkeypatch.setattr("loom.temporal.runtime._PARKED_LOOKS_S", (0.0, 0.01))
+    async with at_work(url, {"waiting": Waiting()}):
+        await asyncio.wait_for(tried.wait(), 30)
+    assert looks > 1
 
 
 async def test_a_server_that_is_not_there_is_named() -> None:
