@@ -206,17 +206,17 @@ async def test_the_end_of_a_wait_outlives_the_process(deployment: Deployment) ->
 
 
 async def test_a_runs_timeout_outlives_the_process(deployment: Deployment, witness: Witness) -> None:
-    first = await deployment.open({"endless": Endless(witness, timeout=0.5)})
+    first = await deployment.open({"endless": Endless(witness, timeout=1.0)})
     await first.start("endless", run_id="a")
     await witness.came("work")
     await deployment.crash(first)
-    second = await deployment.open({"endless": Endless(witness, timeout=0.5)})
+    second = await deployment.open({"endless": Endless(witness, timeout=1.0)})
     assert isinstance(await failure(await second.handler("a")), WorkflowTimeoutError)
     assert len(await fired(second, "a")) == 1
 
 
 async def test_a_runs_timeout_ends_a_released_run(deployment: Deployment) -> None:
-    runtime = await deployment.open({"asker": Asker(timeout=0.5)}, idle_timeout=0)
+    runtime = await deployment.open({"asker": Asker(timeout=1.0)}, idle_timeout=0)
     handler = await runtime.start("asker", {"seconds": None}, run_id="a")
     await until_released(runtime, "a")
     assert isinstance(await failure(handler), WorkflowTimeoutError)

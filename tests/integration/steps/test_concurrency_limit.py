@@ -74,7 +74,7 @@ async def test_failed_run_gives_its_turn_away():
 
 
 async def test_clock_of_a_run_that_is_held_back_starts_when_it_does():
-    workflow = limited(1, timeout=0.2)
+    workflow = limited(1, timeout=0.5)
     first, second = workflow.run(n=1), workflow.run(n=2)
     assert isinstance(await outcome_of(first), WorkflowTimeoutError)
     workflow.gate.set()

@@ -149,7 +149,7 @@ async def test_timeout_of_a_waiter_is_armed_after_a_restore():
         @step
         async def ask(self, ctx: Context, ev: StartEvent) -> StopEvent:
             try:
-                await ctx.wait_for_event(Reply, timeout=0.15)
+                await ctx.wait_for_event(Reply, timeout=0.5)
             except TimeoutError:
                 return StopEvent(result="gave up")
             return StopEvent(result="answered")

@@ -150,7 +150,7 @@ async def test_the_end_of_a_run_is_read_without_a_worker() -> None:
             await (await alone.handler("bad"))
         assert (await alone.get("bad")).error == "ask: ValueError: thirteen"
         assert (await alone.get("stopped")).status == "cancelled"
-        assert time.monotonic() - began < 1.5, "nobody was waited for"
+        assert time.monotonic() - began < 8, "a worker was waited for, which takes 10 s where there is none"
 
 
 async def _has_ended(runtime: Any, run_id: str) -> bool:
