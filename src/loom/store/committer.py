@@ -12,10 +12,10 @@ import asyncio
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from loom.store.errors import StoreUnavailable
+from loom.store.errors import PartlyApplied, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from loom.store.operations import Operation, Result
     from loom.store.ports import Store
@@ -48,7 +48,8 @@ class Committer:
     """Writes what is submitted, in its order. While one group is being written, the next one gathers.
 
     If a group fails, its operations are tried again one by one, so that only those fail that cannot be written. If it
-    is not known whether it was written, all of them fail. It belongs to the event loop on which it was made.
+    is not known whether it was written, all of them fail. A store without transactions says what became of each. The
+    committer belongs to the event loop on which it was made.
     """
 
     def __init__(self, store: Store, *, max_group: int = MAX_GROUP, watch: CommitWatch | None = None) -> None:
@@ -105,8 +106,11 @@ class Committer:
             _fail((*group, *self._waiting), error)
 
     async def _write(self, group: list[_Entry]) -> None:
+        results: Sequence[Result | BaseException]
         try:
             results = await self._apply(group)
+        except PartlyApplied as error:
+            results = error.outcomes
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait for it get it
             unknown = isinstance(error, StoreUnavailable) and error.outcome_unknown
             if len(group) == 1 or unknown:
@@ -116,7 +120,9 @@ class Committer:
                 await self._write_singly(group)
             return
         for entry, result in zip(group, results, strict=True):
-            if not entry.answer.done():
+            if isinstance(result, BaseException):
+                _fail([entry], result)
+            elif not entry.answer.done():
                 entry.answer.set_result(result)
 
     async def _apply(self, group: list[_Entry]) -> list[Result]:

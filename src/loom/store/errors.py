@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 class StoreError(Exception):
     """The base of everything that the store, or a runtime over it, refuses."""
@@ -55,6 +60,16 @@ class StoreUnavailable(StoreError):
         super().__init__(message)
         self.outcome_unknown = outcome_unknown
         """Whether what was asked may have happened nevertheless: the connection was lost during the commit."""
+
+
+class PartlyApplied(StoreUnavailable):
+    """Some operations of a group have failed in a store that has no transactions, and the others are durable."""
+
+    def __init__(self, outcomes: Sequence[Any]) -> None:
+        self.outcomes = outcomes
+        """What became of each operation: its result, or its error."""
+        failed = sum(isinstance(outcome, BaseException) for outcome in outcomes)
+        super().__init__(f"{failed} of {len(outcomes)} operations failed.")
 
 
 class StoreLocked(StoreUnavailable):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence  # noqa: TC003 - temporalio reads the activity's annotations
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from immutables import Map
@@ -25,6 +26,7 @@ from loom.store import codec
 from loom.store.errors import CorruptRecord
 from loom.temporal.bodies import ActivityRun
 from loom.temporal.effects_out import ActivitySettings
+from loom.temporal.heartbeats import Heartbeats
 from loom.temporal.hosted import code_for
 from loom.temporal.link import ClientLink, RunGone, RunLink
 from loom.temporal.names import ACTIVITY_CODE, QUERY_EXECUTION, QUERY_ORIGIN, SIGNAL_EFFECTS
@@ -41,7 +43,7 @@ from loom.temporal.payloads import (
     value_of,
 )
 from loom.temporal.remote_store import Turns
-from loom.temporal.run_inside import Around
+from loom.temporal.run_inside import Around, Attempt
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
@@ -53,8 +55,8 @@ if TYPE_CHECKING:
     from loom.runtime.durable.settings import Settings
     from loom.runtime.tracing import Tracing
 
-_BEATS = 3
-"""How many heartbeats fit into the time after which the cluster takes a silent worker for dead."""
+_BEATING = timedelta(seconds=3)
+"""How long a heartbeat may take. After that it is of no use."""
 _STEP_ATTEMPTS = 3
 """How many workers may say that they lack a step before the run is parked."""
 _VERSIONS = 64
@@ -70,8 +72,11 @@ def make_activity(
         assert info.workflow_id is not None
         return ClientLink(client, info.workflow_id, info.workflow_run_id)
 
+    def beat(token: bytes) -> Awaitable[None]:
+        return client.get_async_activity_handle(task_token=token).heartbeat(rpc_timeout=_BEATING)
+
     tracing = find_tracing() if settings is None or settings.tracing else None
-    return StepActivity(codes, link_to, tracing=tracing).definition()
+    return StepActivity(codes, link_to, tracing=tracing, beat=beat).definition()
 
 
 class StepActivity:
@@ -83,10 +88,12 @@ class StepActivity:
         link_to: Callable[[activity.Info], RunLink],
         settings: ActivitySettings | None = None,
         tracing: Tracing | None = None,
+        beat: Callable[[bytes], Awaitable[None]] | None = None,
     ) -> None:
         self._around = Around(codes, settings if settings is not None else ActivitySettings(), Turns())
         self._link_to = link_to
         self._tracing = tracing
+        self._heartbeats = Heartbeats(beat)
         self._versions: OrderedDict[tuple[str, str], Registered] = OrderedDict()
 
     def definition(self) -> Callable[[Sequence[RawValue]], Awaitable[RawValue]]:
@@ -104,7 +111,7 @@ class StepActivity:
         if info.activity_type == ACTIVITY_CODE:
             return RawValue(payload_of(self._view(value_of(arguments[0].payload, CodeRequest))))
         task = value_of(arguments[0].payload, StepTask)
-        heart = _Heart(info)
+        heart = self._heartbeats.begin()
         try:
             report = await self._step(task, info, self._link_to(info))
         except RunGone as error:
@@ -115,7 +122,7 @@ class StepActivity:
                 raise _unwanted(f"Run {task.run_id} has closed, or has given the step to another worker.") from None
             raise
         finally:
-            heart.stop()
+            self._heartbeats.end(heart)
         return RawValue(payload_of(report))
 
     async def _step(self, task: StepTask, info: activity.Info, link: RunLink) -> StepReport:
@@ -126,11 +133,12 @@ class StepActivity:
             reason = f"Step '{task.command.step}': {error}"
             return StepReport((TickParkRun(at=task.command.started_at, reason=reason),))
         if info.attempt > 1:
-            task = await _taken_up(task, link)
+            task = await _taken_up(task, link, info.attempt)
         body = self._body(task, code)
         if body is None:
             return _without_step(task, info.attempt)
-        return await ActivityRun(task, code, body, self._around, link).perform()
+        attempt = Attempt(info.attempt, info.started_time.timestamp())
+        return await ActivityRun(task, code, body, self._around, link, attempt).perform()
 
     def _code(self, workflow: str) -> Registered:
         codes = self._around.codes
@@ -206,7 +214,7 @@ def _unwanted(message: str) -> ApplicationError:
     return ApplicationError(message, type="RunGone", non_retryable=True, category=ApplicationErrorCategory.BENIGN)
 
 
-async def _taken_up(task: StepTask, link: RunLink) -> StepTask:
+async def _taken_up(task: StepTask, link: RunLink, attempt: int) -> StepTask:
     """The task of an activity that was begun before: with what was done then, and answered since."""
     command = task.command
     view = await link.query(QUERY_EXECUTION, ExecutionQuery(command.step, command.item.id, command.seq), ExecutionView)
@@ -218,27 +226,7 @@ async def _taken_up(task: StepTask, link: RunLink) -> StepTask:
         )
     if view.wants_store:
         # Who asked is dead. If its place were kept, writers behind it could hold up the body that it is kept for.
-        await link.signal(SIGNAL_EFFECTS, Effects((), unlocks=command.seq))
+        await link.signal(SIGNAL_EFFECTS, Effects((), command.seq, attempt))
     item = replace(command.item, execution=execution.id, effects=execution.effects)
     records = {key.removeprefix(ONCE): a.value for key, a in view.answers.items() if key.startswith(ONCE)}
     return replace(task, command=replace(command, item=item, records=Map(records)), answers=view.answers)
-
-
-class _Heart:
-    """Beats for an activity, whatever its body does: a sync body has a thread of its own."""
-
-    def __init__(self, info: activity.Info) -> None:
-        self._due: asyncio.TimerHandle | None = None
-        if info.heartbeat_timeout is not None:
-            self._interval = info.heartbeat_timeout.total_seconds() / _BEATS
-            self._loop = asyncio.get_running_loop()
-            self._due = self._loop.call_later(self._interval, self._beat)
-
-    def _beat(self) -> None:
-        activity.heartbeat()
-        self._due = self._loop.call_later(self._interval, self._beat)
-
-    def stop(self) -> None:
-        """The activity is over."""
-        if self._due is not None:
-            self._due.cancel()

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from loom.runtime.durable.registered import Registered
     from loom.temporal.link import RunLink
     from loom.temporal.payloads import StepTask
-    from loom.temporal.run_inside import Around
+    from loom.temporal.run_inside import Around, Attempt
 
 _Wait = TickAwaitEvent | TickSleep | TickStartChild
 
@@ -77,8 +77,9 @@ class ActivityRun(RunInside):
         binding: Body,
         around: Around,
         link: RunLink,
+        attempt: Attempt,
     ) -> None:
-        super().__init__(task, code, around, link)
+        super().__init__(task, code, around, link, attempt)
         self.execution = _Execution(self, binding, task.command)
         self.execution.making = set()
         self._pending: dict[str, asyncio.Task[Any] | None] = {}

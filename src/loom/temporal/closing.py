@@ -113,7 +113,11 @@ def broken_off(host: HostedRun, failure: Failure) -> messages.WorkflowCommand:
 
 
 def carried_over(host: HostedRun, opening: Opening, config: BrokerConfig | None) -> Payload:
-    """What the next execution begins with. The code at hand has no part in it: a replay may have other code."""
+    """What the next execution begins with. The code at hand has no part in it: a replay may have other code.
+
+    A flow keeps what was decided when it began, whatever code it was told of.
+    """
+    config = config if host.card.document is None else None
     state = codec.encode_state(host.core.state).decode()
     ids = tuple(sorted(host.event_ids))
     carried = Carried(state, host.core.pending, host.executions + 1, host.code_since, ids)

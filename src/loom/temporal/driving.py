@@ -71,7 +71,7 @@ class Driving(Beginning):
             "resolve_child_workflow_execution_start": self._child_started,
             "resolve_child_workflow_execution": self._child_resolved,
             "resolve_signal_external_workflow": self._external_resolved,
-            "resolve_request_cancel_external_workflow": self._external_resolved,
+            "resolve_request_cancel_external_workflow": self._cancel_resolved,
         }
 
     # -- one activation -----------------------------------------------------------------------------------------------
@@ -175,23 +175,29 @@ class Driving(Beginning):
             take(value)
 
     def _ask_for_lock(self, request: LockRequest) -> None:
-        seq = request.seq
-        if self.host is not None and any(sent.seq == seq for sent in self.out.activities.values()):
-            self.host.lock.ask(seq, self._now)
+        host, seq = self.host, request.seq
+        if host is None or not any(sent.seq == seq for sent in self.out.activities.values()):
+            return
+        if not host.lock.is_outrun(seq, request.attempt):
+            host.lock.ask(seq, self._now)
 
     def _take_effects(self, effects: Effects) -> None:
         """What a body did. An edit by one who has lost its turn does not count: others have written since."""
         ticks, writer = effects.ticks, effects.unlocks
         if writer and self.host is not None:
-            if self.host.lock.holder != writer:
+            lock = self.host.lock
+            is_outrun = lock.is_outrun(writer, effects.attempt)
+            if is_outrun or lock.holder != writer:
                 ticks = tuple(tick for tick in ticks if not isinstance(tick, TickEditStore))
-            self.host.lock.give_back(writer, self._now)
+            if not is_outrun:
+                lock.give_back(writer, self._now)
         self._feed(ticks)
 
     def _learn(self, code: NewCode) -> None:
         """Other code comes in when no body is at work."""
         if self.host is not None and code.since >= self.host.code_since:
-            self.host.code_since = code.since
+            # A worker whose clock is ahead shall not keep all that begin later from telling theirs.
+            self.host.code_since = min(code.since, self._now)
             self._takes_up, self._config = True, code.config
 
     def _post(self, letter: Letter) -> None:
@@ -220,7 +226,7 @@ class Driving(Beginning):
             return
         sent = self.out.activities.pop(job.seq)
         if self.host is not None:
-            self.host.lock.give_back(sent.seq, self._now)
+            self.host.lock.forget(sent.seq, self._now)
         result = job.result
         if result.WhichOneof("status") == "completed":
             self._feed(value_of(result.completed.result, StepReport).ticks)
@@ -243,11 +249,12 @@ class Driving(Beginning):
         self._feed([TickCancelRun(at=self._now, reason=job.reason)])
 
     def _child_started(self, job: activations.ResolveChildWorkflowExecutionStart, success: completions.Success) -> None:
-        del success
         self.out.starting.discard(job.seq)
         if job.WhichOneof("status") == "succeeded":
+            success.commands.extend(self.out.cancel_again(self.out.children[job.seq].run_id))
             return
         child = self.out.children.pop(job.seq)
+        self.out.unwanted.discard(child.run_id)
         message = f"The child run {child.run_id!r} could not be started: there is a run of this id already."
         failure = Failure("loom.RunExists", message)
         self._feed([TickChildEnded(at=self._now, child=child.seq, status="failed", failure=failure)])
@@ -268,6 +275,15 @@ class Driving(Beginning):
     def _external_resolved(self, job: Any, success: completions.Success) -> None:
         del success
         self.out.externals.pop(job.seq, None)
+
+    def _cancel_resolved(
+        self, job: activations.ResolveRequestCancelExternalWorkflow, success: completions.Success
+    ) -> None:
+        """A child was asked to end. If it had not begun by then, it is asked again when it has."""
+        run_id = self.out.externals.pop(job.seq, "")
+        if not job.HasField("failure"):
+            self.out.unwanted.discard(run_id)
+        success.commands.extend(self.out.cancel_again(run_id))
 
     def _answer(self, job: activations.QueryWorkflow, success: completions.Success) -> None:
         command = success.commands.add()

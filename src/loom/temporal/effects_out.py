@@ -58,8 +58,11 @@ def size_of(tick: WorkflowTick) -> int:
 class Outbox:
     """The effects of one execution that have not left yet."""
 
-    def __init__(self, link: RunLink, settings: ActivitySettings, on_trouble: Callable[[Exception], None]) -> None:
+    def __init__(
+        self, link: RunLink, settings: ActivitySettings, on_trouble: Callable[[Exception], None], attempt: int = 1
+    ) -> None:
         self._link = link
+        self._attempt = attempt
         self._settings = settings
         self._on_trouble = on_trouble
         self._loop = asyncio.get_running_loop()
@@ -134,7 +137,7 @@ class Outbox:
                 count = self._fitting(left)
                 part = tuple(tick for tick, _ in self._ticks[:count])
                 unlocked = unlocks if count == left else 0
-                await self._link.signal(SIGNAL_EFFECTS, Effects(part, unlocked))
+                await self._link.signal(SIGNAL_EFFECTS, Effects(part, unlocked, self._attempt if unlocked else 1))
                 self._signals += 1
                 del self._ticks[:count]
                 unlocks -= unlocked

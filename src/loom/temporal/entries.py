@@ -130,7 +130,7 @@ class Entries:
             except WorkflowUpdateRPCTimeoutOrCancelledError as error:
                 raise StoreUnavailable(
                     f"No worker of task queue {self._cluster.address.task_queue!r} at {self._cluster.address.url} has "
-                    f"written an entry of kind {kind!r} within {PATIENT_S:g} s.",
+                    f"written an entry of kind {kind!r} within {PATIENT_S:g} s. The next one that is there will.",
                     outcome_unknown=True,
                 ) from error
         return value_of(answer.payload, Written)

@@ -156,7 +156,7 @@ class Flushing:
         ending = ending_of(host)
         failure = too_large(host, ending)
         told = last_words(host, self._out, failure)
-        if self._out.externals:
+        if self._out.externals or self._out.unwanted:
             host.core.push_back([command])
             return told
         return closing(command, host, ending) if failure is None else [broken_off(host, failure)]

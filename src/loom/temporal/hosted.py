@@ -45,6 +45,8 @@ class StoreLock:
         self._line: deque[int] = deque()
         self._heard = 0.0
         """When there was a sign of the one who may write, or when it became its turn."""
+        self._attempts: dict[int, int] = {}
+        """The newest attempts of those who were heard of."""
 
     @property
     def holder(self) -> int | None:
@@ -54,6 +56,16 @@ class StoreLock:
     def __contains__(self, seq: int) -> bool:
         """Whether an execution may write, or waits for that."""
         return seq in self._line
+
+    def is_outrun(self, seq: int, attempt: int) -> bool:
+        """Whether a newer attempt at an execution was heard of: this one was taken for dead, and does not count."""
+        newest = self._attempts[seq] = max(attempt, self._attempts.get(seq, 0))
+        return attempt < newest
+
+    def forget(self, seq: int, now: float) -> None:
+        """An execution is over."""
+        self._attempts.pop(seq, None)
+        self.give_back(seq, now)
 
     def ask(self, seq: int, now: float) -> None:
         """An execution wants to write, or still does. Asking twice is asking once."""
@@ -65,7 +77,7 @@ class StoreLock:
             self._heard = now
 
     def give_back(self, seq: int, now: float) -> None:
-        """An execution has written, or is over."""
+        """An execution has written, or does not want to any more."""
         if seq in self._line:
             if self._line[0] == seq:
                 self._heard = now
@@ -93,7 +105,8 @@ class HostedRun:
                 state = restored(card.run_id, stored.snapshot, stored.chunks, code.planner, code.convert.field)
                 ticks = [_again(state, now)] if opening.retry else []
             else:
-                state, ticks = taken_up(stored, code, now, stored.row.head.downtime)
+                # A cluster has no downtime of its own: below zero is the time in which the run was nowhere.
+                state, ticks = taken_up(stored, code, now, 0.0)
                 ticks[0] = _as_recorded(ticks[0], opening, state)
         else:
             state, ticks = taken_up(_bare(card, opening), code, now, 0.0)

@@ -86,6 +86,8 @@ class Outgoing:
         """Children that are not known to have started."""
         self.externals: dict[int, str] = {}
         """Signals and requests to other runs that are not known to have arrived, and to whom."""
+        self.unwanted: set[str] = set()
+        """Children that were asked to end when they were not known to have begun. They may not have heard it."""
 
     @property
     def in_flight(self) -> int:
@@ -221,10 +223,23 @@ class Outgoing:
                 self.children[number] = command
                 self.starting.add(number)
             case CommandCancelChild():
+                if any(self.children[number].run_id == command.run_id for number in self.starting):
+                    self.unwanted.add(command.run_id)
                 number = built.request_cancel_external_workflow_execution.seq = self._next("external")
                 self.externals[number] = command.run_id
             case _:
                 raise TypeError(f"{type(command).__name__} is no command for Temporal.")
+        return [built]
+
+    def cancel_again(self, run_id: str) -> list[messages.WorkflowCommand]:
+        """Ask a child to end that had not begun when it was asked first. Later, if either is still to be heard of."""
+        is_starting = any(self.children[number].run_id == run_id for number in self.starting)
+        if run_id not in self.unwanted or is_starting or run_id in self.externals.values():
+            return []
+        self.unwanted.discard(run_id)
+        built = self._cancel_external(run_id)
+        number = built.request_cancel_external_workflow_execution.seq = self._next("external")
+        self.externals[number] = run_id
         return [built]
 
     def activity_number(self, built: messages.WorkflowCommand) -> int:

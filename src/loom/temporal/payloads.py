@@ -146,12 +146,16 @@ class Effects(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ticks: tuple[WorkflowTick, ...]
     unlocks: int = 0
+    attempt: int = 1
+    """Which attempt of the activity gives it back."""
 
 
-class LockRequest(msgspec.Struct, frozen=True):
+class LockRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """An execution wants to be the only writer of the run's store. Requests are served in their order."""
 
     seq: int
+    attempt: int = 1
+    """Which attempt of its activity asks: one that was taken for dead has no say any more when the next one has."""
 
 
 class NewCode(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from time import time
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from loom.core.ticks import TickEditStore
@@ -18,8 +18,8 @@ from loom.steps.errors import ContextStateError, WorkflowRuntimeError
 from loom.steps.events import Event
 from loom.temporal.effects_out import Outbox
 from loom.temporal.link import RunGone, RunUnreachable
-from loom.temporal.names import QUERY_STORE, SIGNAL_LOCK
-from loom.temporal.payloads import LockRequest, StoreQuery, StoreView
+from loom.temporal.names import QUERY_EXECUTION, QUERY_STORE, SIGNAL_LOCK
+from loom.temporal.payloads import ExecutionQuery, ExecutionView, LockRequest, StoreQuery, StoreView
 from loom.temporal.remote_store import RemoteStore
 
 if TYPE_CHECKING:
@@ -50,6 +50,13 @@ class Around(NamedTuple):
     turns: Turns
 
 
+class Attempt(NamedTuple):
+    """Which attempt at an activity it is, and when it was begun by the cluster's clock."""
+
+    number: int
+    started_at: float
+
+
 class RunInside(ABC):
     """What contexts and executions ask of a run, as far as it can be had from an activity."""
 
@@ -65,22 +72,31 @@ class RunInside(ABC):
         code: Registered,
         around: Around,
         link: RunLink,
+        attempt: Attempt,
     ) -> None:
         self.task = task
         self.run_id = task.run_id
         self.workflow = code.workflow
         self.workflow_name = task.workflow
         self.convert = code.convert
-        self.now: Callable[[], float] = time
+        # All times of a run are the cluster's: a worker's own clock may be off, and how long retries take counts.
+        ahead = monotonic() - attempt.started_at
+        self.now: Callable[[], float] = lambda: monotonic() - ahead
         self.loop = asyncio.get_running_loop()
         self.settings = around.settings
-        self.outbox = Outbox(link, around.settings, self.give_up)
+        self.outbox = Outbox(link, around.settings, self.give_up, attempt.number)
         self._thread = threading.get_ident()
         self._around = around
         self._link = link
+        self._request = LockRequest(task.command.seq, attempt.number)
         self._store: RemoteStore | None = None
         self._renewing: asyncio.TimerHandle | None = None
         self._asking: asyncio.Task[None] | None = None
+        self._heard_at = 0.0
+        """When the run was told last that the store is wanted."""
+        self._holds_store = False
+        self._edits: list[int] = []
+        """The numbers of the edits in this turn."""
 
     @abstractmethod
     def report(self, tick: WorkflowTick) -> None:
@@ -131,6 +147,10 @@ class RunInside(ABC):
 
     async def lock_store(self) -> InMemoryStateStore[Any]:
         """The store as it is, once the execution is its only writer."""
+        if self.execution.abandoned:  # it would ask for its turn for ever
+            raise ContextStateError(
+                f"Step '{self.task.command.step}' was stopped: nothing that it does counts any more."
+            )
         view = await self.at_home(self._lock())
         if view.too_large:
             await self.unlock_store()
@@ -146,6 +166,8 @@ class RunInside(ABC):
         if source is not None and self.task.command.item.effects.get(source.ordinal) == _STORE:
             return False
         changed, removed, state_type = self.convert.store_edit(edit)
+        if source is not None:
+            self._edits.append(source.ordinal)
         self.report(
             TickEditStore(
                 at=self.now(),
@@ -180,12 +202,14 @@ class RunInside(ABC):
 
     async def _lock(self) -> StoreView:
         seq, delay = self.task.command.seq, self.settings.lock_poll_s
-        await self._link.signal(SIGNAL_LOCK, LockRequest(seq))
+        self._heard_at, self._holds_store, self._edits = self.loop.time(), False, []
+        await self._link.signal(SIGNAL_LOCK, self._request)
         self._renew_later()
         try:
             while True:
                 view = await self._link.query(QUERY_STORE, StoreQuery(seq), StoreView)
                 if view.granted:
+                    self._holds_store = True
                     return view
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, self.settings.lock_poll_max_s)
@@ -199,7 +223,10 @@ class RunInside(ABC):
 
     def _renew(self) -> None:
         """Say that the store is still wanted, now and then."""
-        asking = self._guarded(self._link.signal(SIGNAL_LOCK, LockRequest(self.task.command.seq)))
+        if self._holds_store and self._was_silent():
+            return  # if another one has written meanwhile, another turn would not make up for it
+        self._heard_at = self.loop.time()
+        asking = self._guarded(self._link.signal(SIGNAL_LOCK, self._request))
         self._asking = self.loop.create_task(asking)
         self._asking.add_done_callback(_retrieve)
         self._renew_later()
@@ -210,9 +237,27 @@ class RunInside(ABC):
             self._renewing.cancel()
             self._renewing = None
 
+    def _was_silent(self) -> bool:
+        """Whether the event loop was blocked for so long that the run may have given the turn to another writer."""
+        return self.loop.time() > self._heard_at + 2 * self.settings.lock_renew_s
+
     async def _unlock(self) -> None:
         self.stop_renewing()
+        was_silent = self._was_silent()
         await self.outbox.flush(unlocks=self.task.command.seq)
+        if was_silent and self._edits:
+            await self._check_edits()
+
+    async def _check_edits(self) -> None:
+        """See whether the run has taken the edits. One that has not lets the body begin again, with what is there."""
+        command = self.task.command
+        asked = ExecutionQuery(command.step, command.item.id, command.seq)
+        execution = (await self._link.query(QUERY_EXECUTION, asked, ExecutionView)).execution
+        if execution is not None and any(edit not in execution.effects for edit in self._edits):
+            raise RunUnreachable(
+                f"Step '{command.step}' of run {self.run_id} has held the store and was silent for too long: "
+                "another one has written, and it begins again."
+            )
 
     # -- where things happen ------------------------------------------------------------------------------------------
 

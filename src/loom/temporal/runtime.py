@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from typing_extensions import override
@@ -25,7 +25,7 @@ from loom.temporal.polling import CountingRunner, make_worker
 from loom.temporal.settings import TemporalSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from temporalio.client import Client
     from temporalio.worker import Worker
@@ -41,6 +41,8 @@ _LOOK_S = 30.0
 """An end is told by the server; it is looked for now and then all the same."""
 _PARKED_LOOKS_S = (0.0, 5.0, 60.0)
 """Parked runs are looked for with these pauses: the cluster's visibility has what was parked a little later."""
+_PARKED_AGAIN_S = 300.0
+"""And then again and again: an old worker of a rolling deployment may park a run at any time."""
 
 
 class TemporalRuntime(WorkingRuntime):
@@ -68,6 +70,7 @@ class TemporalRuntime(WorkingRuntime):
         self._polling: asyncio.Task[None] | None = None
         self._news = CodeNews(self.codes, lambda: store.client)
         self._retrying: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
 
     @property
     def client(self) -> Client:
@@ -99,6 +102,8 @@ class TemporalRuntime(WorkingRuntime):
             error = polling.exception()
             raise StoreUnavailable(f"No worker can be at {self.store.address.url}: {error}") from error
         polling.add_done_callback(self._stopped)
+        if self._looking is None and self.store.has_attributes:
+            self._looking = self._in_background(self._look_for_parked())
 
     @override
     async def _leave(self) -> None:
@@ -110,6 +115,7 @@ class TemporalRuntime(WorkingRuntime):
         for each in self._retrying:
             each.cancel()
         await asyncio.gather(*self._retrying, return_exceptions=True)
+        self._looking = None
         await self._news.close()
         await self._ends.close()
 
@@ -125,21 +131,35 @@ class TemporalRuntime(WorkingRuntime):
     async def _take_up(self, names: Sequence[str]) -> None:
         """The worker finds their code in `codes`, and the cluster gives it their runs. Parked ones are tried again."""
         if names and self.store.has_attributes:  # else every run would have to be asked
-            retrying = asyncio.get_running_loop().create_task(self._retry_parked(tuple(names)))
-            self._retrying.add(retrying)
-            retrying.add_done_callback(self._retrying.discard)
+            self._in_background(self._retry_parked(tuple(names)))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        retrying = asyncio.get_running_loop().create_task(work)
+        self._retrying.add(retrying)
+        retrying.add_done_callback(self._retrying.discard)
+        return retrying
 
     async def _retry_parked(self, names: tuple[str, ...]) -> None:
         """The code of workflows has come: see whether runs that are parked can go on with it. Each is tried once."""
         tried: set[str] = set()
         for pause in _PARKED_LOOKS_S:
             await asyncio.sleep(pause)
-            try:
-                await self._try_parked(RunQuery(status="running", workflow=names, parked=True), tried)
-            except StoreError as error:
-                _log.error("Parked runs of %s were not tried again: %s", ", ".join(names), error)
+            await self._try_parked(names, tried)
 
-    async def _try_parked(self, query: RunQuery, tried: set[str]) -> None:
+    async def _look_for_parked(self) -> None:
+        """See now and then whether runs were parked for which the code is here. Each is tried once."""
+        tried: set[str] = set()
+        while True:
+            await asyncio.sleep(_PARKED_AGAIN_S)
+            await self._try_parked(tuple(self.codes), tried)
+
+    async def _try_parked(self, names: tuple[str, ...], tried: set[str]) -> None:
+        try:
+            await self._try_all(RunQuery(status="running", workflow=names, parked=True), tried)
+        except StoreError as error:
+            _log.error("Parked runs of %s were not tried again: %s", ", ".join(names), error)
+
+    async def _try_all(self, query: RunQuery, tried: set[str]) -> None:
         while rows := await self.store.find(query):
             for row in rows:
                 if row.run_id not in tried:

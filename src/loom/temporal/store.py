@@ -15,7 +15,7 @@ from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.service import RPCError, RPCStatusCode
 
-from loom.store.errors import StoreUnavailable
+from loom.store.errors import PartlyApplied, StoreUnavailable
 from loom.store.operations import ImportRun, PostMail, PurgeRuns, StartRun
 from loom.temporal.address import parse_address
 from loom.temporal.entries import Documents, Entries
@@ -80,8 +80,6 @@ class TemporalStore:
         self._telling = Telling(self._cluster, self._reading, self._config)
         self._purging = Purging(self._cluster, self._reading)
         self._visibility = Visibility(self._cluster, self._reading)
-        self._outcomes: dict[int, tuple[Operation, Result | BaseException]] = {}
-        """What became of the operations of a group of which one has failed, until they are asked for one by one."""
 
     @classmethod
     def at(cls, url: str) -> TemporalStore:
@@ -157,11 +155,8 @@ class TemporalStore:
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
         """Each operation by itself, at the same time if they are of different runs: the cluster has no transactions.
 
-        If one of them fails, so does the group; applied again one by one, as the committer does it, each has the result
-        that it had, and nothing is done twice.
+        If one of several fails, `PartlyApplied` has what became of each.
         """
-        if len(group) == 1 and (known := self._outcomes.pop(id(group[0]), None)) is not None:
-            return [_told(known[1])]
         by_run: defaultdict[str | None, list[int]] = defaultdict(list)
         for number, operation in enumerate(group):
             by_run[_run_of(operation)].append(number)
@@ -175,10 +170,8 @@ class TemporalStore:
                     outcomes[number] = error
 
         await asyncio.gather(*(in_order(numbers) for numbers in by_run.values()))
-        failed = sum(isinstance(outcome, BaseException) for outcome in outcomes.values())
-        if failed and len(group) > 1:
-            self._outcomes = {id(operation): (operation, outcomes[n]) for n, operation in enumerate(group)}
-            raise StoreUnavailable(f"{failed} of {len(group)} operations failed.")
+        if len(group) > 1 and any(isinstance(outcome, BaseException) for outcome in outcomes.values()):
+            raise PartlyApplied([outcomes[number] for number in range(len(group))])
         return [_told(outcomes[number]) for number in range(len(group))]
 
     async def _do(self, operation: Operation) -> Result:

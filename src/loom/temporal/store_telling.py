@@ -13,7 +13,7 @@ from loom.store.operations import Posted
 from loom.temporal.names import QUERY_SEEN, SIGNAL_MAIL
 from loom.temporal.payloads import Letter
 from loom.temporal.rows import origin_of
-from loom.temporal.store_cluster import NoAnswer, NoSuchQuery, NotOpen, NotThere
+from loom.temporal.store_cluster import NoAnswer, NoSuchQuery, NotOpen, NotThere, is_open
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +103,12 @@ class Purging:
             return False
         if ended_before is not None and looked.row.ended_at >= ended_before:
             return False
-        executions = await self._executions(run_id)
+        try:
+            executions = await self._executions(run_id)
+        except NotThere:
+            return False  # somebody else has deleted it in this moment
+        if not executions:
+            return False
         for execution in executions:
             with suppress(NotThere):  # somebody else has deleted it, or the server by its retention
                 await self._cluster.delete(run_id, execution)
@@ -111,8 +116,11 @@ class Purging:
         return True
 
     async def _executions(self, run_id: str) -> list[str]:
-        """The Temporal run ids of a run, the newest first, as far back as they are kept."""
-        found = [(await self._cluster.describe(run_id)).run_id or ""]
+        """The Temporal run ids of a run, the newest first, as far back as they are kept. None if it goes on."""
+        newest = await self._cluster.describe(run_id)
+        if is_open(newest):
+            return []  # somebody has let it go on, or has begun another one, since it was looked at
+        found = [newest.run_id or ""]
         while True:
             try:
                 previous = (await origin_of(self._cluster, run_id, found[-1])).previous

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
@@ -32,6 +33,19 @@ class Counting(Workflow):
         async with ctx.store.edit_state() as state:
             heard = state["heard"] = [*state.get("heard", []), ev.n]
             return StopEvent(result=heard) if len(heard) == state["words"] else None
+
+
+class Blocking(Workflow):
+    """Does not let anything else happen in its process for a while, the first time."""
+
+    begun = 0
+
+    @step
+    async def begin(self, ev: StartEvent) -> StopEvent:
+        Blocking.begun += 1
+        if Blocking.begun == 1:
+            time.sleep(ev.seconds)  # noqa: ASYNC251 - that is what it is for
+        return StopEvent(result="done")
 
 
 class Text(Event):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from temporal_samples import BIG, WIDE, Counting, Many, Talk, Wide, Word
+from temporal_samples import BIG, WIDE, Blocking, Counting, Many, Talk, Wide, Word
 from temporal_server import fresh_temporal_url, own_server
 from temporalio.client import Client, WorkflowQueryFailedError
 
@@ -131,3 +131,23 @@ async def test_an_unknown_type_waits_for_a_worker_that_knows_it() -> None:
             await runtime.send_event("a", Word(n=1))
             async with asyncio.timeout(30):
                 assert await (await runtime.handler("a")) == [1]
+
+
+async def test_a_body_that_blocks_the_event_loop_is_not_taken_for_dead(caplog: pytest.LogCaptureFixture) -> None:
+    Blocking.begun = 0
+    async with loom.connect(fresh_temporal_url(), heartbeat_timeout=2.0) as runtime:
+        runtime.register(Blocking(timeout=None), name="blocking")
+        async with asyncio.timeout(30):
+            assert await (await runtime.start("blocking", {"seconds": 4.5})) == "done"
+    assert Blocking.begun == 1
+    assert "The event loop of this worker is blocked." in caplog.text
+
+
+async def test_an_event_loop_that_is_blocked_for_ever_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loom.temporal.heartbeats._PATIENCE_S", 0.0)
+    Blocking.begun = 0
+    async with loom.connect(fresh_temporal_url(), heartbeat_timeout=0.4, retry_interval=0.1) as runtime:
+        runtime.register(Blocking(timeout=None), name="blocking")
+        async with asyncio.timeout(30):
+            assert await (await runtime.start("blocking", {"seconds": 3.0})) == "done"
+    assert Blocking.begun > 1

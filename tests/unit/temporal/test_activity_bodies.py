@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import sys
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from activity_world import QUICK, World
+from hand_made import START
 from msgspec.structs import replace
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
@@ -162,6 +165,26 @@ async def test_a_failing_body_is_data_with_the_verdict_of_its_policy() -> None:
     world.fire()
     await world.settle()
     assert world.outcome.status == "failed"
+
+
+async def test_how_long_retries_have_taken_is_told_by_the_clock_of_the_cluster() -> None:
+    elapsed: list[float] = []
+
+    class Asked:
+        def next(self, elapsed_time: float, attempts: int, error: Exception) -> None:
+            elapsed.append(elapsed_time)
+
+    class Failing(Workflow):
+        @step(retry_policy=Asked())
+        async def only(self, ev: StartEvent) -> StopEvent:
+            raise KeyError("lost")
+
+    world = World(Failing(timeout=None))
+    world.start()
+    env = ActivityEnvironment()
+    env.info = dataclasses.replace(env.info, started_time=datetime.fromtimestamp(START + 20, tz=UTC))
+    await world.perform(env=env)
+    assert elapsed == [pytest.approx(20, abs=5)]
 
 
 # -- waiting --------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,15 +12,18 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from activity_world import QUICK, World
+from hand_made import signal
 from msgspec.structs import replace
 from pydantic import BaseModel
 from temporalio.testing import ActivityEnvironment
 
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
 from loom.core.ticks import TickEditStore
+from loom.steps.errors import ContextStateError
 from loom.temporal.hosted import StoreLock
-from loom.temporal.names import SIGNAL_LOCK
-from loom.temporal.payloads import LockRequest
+from loom.temporal.link import RunUnreachable
+from loom.temporal.names import SIGNAL_EFFECTS, SIGNAL_LOCK
+from loom.temporal.payloads import Effects, LockRequest
 
 
 class Part(Event):
@@ -286,6 +290,116 @@ async def test_an_edit_by_a_writer_that_has_lost_its_turn_does_not_undo_what_oth
         go_on.set()
         await cut_off  # the cluster does not take its result: it has given the step to another worker
         await world.perform(first, attempt=2, worker=world.worker())
+        await world.settle()
+    assert world.result == [1, 0]
+
+
+@pytest.mark.parametrize("awaits", [False, True])
+async def test_a_writer_whose_event_loop_was_blocked_begins_again_if_another_one_had_its_turn(awaits: bool) -> None:
+    blocked = 0
+
+    class Blocked(Workflow):
+        @step
+        async def begin(self, ev: StartEvent) -> list[Part]:
+            return [Part(number=0), Part(number=1)]
+
+        @step(num_workers=2)
+        async def write(self, ev: Part, ctx: Context) -> Done:
+            nonlocal blocked
+            async with ctx.store.edit_state() as state:
+                state["writers"] = [*state.get("writers", []), ev.number]
+                if not blocked:
+                    blocked += 1
+                    time.sleep(0.05)  # noqa: ASYNC251 - that is the trouble
+                    world.made.now += 31
+                    number = int(second.schedule_activity.activity_id)
+                    world.made.activate(signal(SIGNAL_LOCK, LockRequest(number)))
+                    world.made.activate(signal(SIGNAL_EFFECTS, Effects((), unlocks=number)))
+                    if awaits:  # so that it can say that it still wants the store
+                        await asyncio.sleep(0.03)
+            return Done(number=ev.number)
+
+        @step
+        async def end(self, ev: list[Done], ctx: Context) -> StopEvent:
+            return StopEvent(result=await ctx.store.get("writers"))
+
+    world = World(Blocked(), settings=replace(QUICK, lock_renew_s=0.02))
+    world.start()
+    await world.perform()
+    first, second = world.scheduled
+    world.scheduled = []
+    async with asyncio.timeout(5):
+        with pytest.raises(RunUnreachable, match="begins again"):
+            await world.result_of(first)
+        await world.perform(second, worker=world.worker())
+        await world.perform(first, attempt=2, worker=world.worker())
+        await world.settle()
+    assert world.result == [1, 0]
+
+
+async def test_a_body_that_goes_on_after_it_was_stopped_does_not_ask_for_the_store() -> None:
+    refused: list[str] = []
+
+    class Stubborn(Workflow):
+        @step
+        async def only(self, ev: StartEvent, ctx: Context) -> StopEvent:
+            try:
+                await ctx.wait_for_event(HumanResponseEvent)
+            except asyncio.CancelledError:
+                with pytest.raises(ContextStateError) as error:
+                    await ctx.store.set("late", True)
+                refused.append(str(error.value))
+            return StopEvent()
+
+    world = World(Stubborn())
+    world.start()
+    await world.settle()
+    assert refused == ["Step 'only' was stopped: nothing that it does counts any more."]
+    assert SIGNAL_LOCK not in [name for name, _ in world.signals]
+
+
+async def test_a_writer_that_was_taken_for_dead_does_not_write_in_the_turn_of_its_next_attempt() -> None:
+    begun, go_on, again, over = (asyncio.Event() for _ in range(4))
+
+    class Stalled(Workflow):
+        @step
+        async def begin(self, ev: StartEvent) -> list[Part]:
+            return [Part(number=0), Part(number=1)]
+
+        @step(num_workers=2)
+        async def write(self, ev: Part, ctx: Context) -> Done:
+            async with ctx.store.edit_state() as state:
+                if ev.number == 0 and not begun.is_set():
+                    begun.set()
+                    await go_on.wait()
+                elif ev.number == 0:
+                    again.set()
+                    await over.wait()
+                state["writers"] = [*state.get("writers", []), ev.number]
+            return Done(number=ev.number)
+
+        @step
+        async def end(self, ev: list[Done], ctx: Context) -> StopEvent:
+            return StopEvent(result=await ctx.store.get("writers"))
+
+    world = World(Stalled())
+    world.start()
+    await world.perform()
+    first, second = world.scheduled
+    world.scheduled = []
+    async with asyncio.timeout(5):
+        stalled = asyncio.create_task(world.result_of(first))
+        await begun.wait()
+        other = asyncio.create_task(world.perform(second, worker=world.worker()))
+        while len(world.made.host.lock._line) < 2:  # noqa: ASYNC110 - it stands in line
+            await asyncio.sleep(0.001)
+        repeated = asyncio.create_task(world.perform(first, attempt=2, worker=world.worker()))
+        await again.wait()
+        await other
+        go_on.set()
+        await stalled  # the cluster does not take its result
+        over.set()
+        await repeated
         await world.settle()
     assert world.result == [1, 0]
 

@@ -352,6 +352,40 @@ def test_a_cancelled_parent_cancels_its_children(code):
     assert run.activate(job)[-1].HasField("cancel_workflow_execution")
 
 
+def cancel_heard(request, *, fails=False):
+    job = activations.WorkflowActivationJob()
+    job.resolve_request_cancel_external_workflow.seq = request.request_cancel_external_workflow_execution.seq
+    if fails:
+        job.resolve_request_cancel_external_workflow.failure.message = "there is no such run"
+    return job
+
+
+@pytest.mark.parametrize("first", ["the child begins", "the request fails"])
+def test_a_child_that_was_cancelled_before_it_had_begun_is_cancelled_once_it_has(code, first):
+    run = HandMade(code)
+    (dye,) = run.start()
+    start = child_of(run, dye)
+    (request,) = run.activate(letter(TickCancelRun(at=0.0)))
+    news = [started(start), cancel_heard(request, fails=True)]
+    if first == "the request fails":
+        news.reverse()
+    assert run.activate(news[0]) == [], "it does not end before the child has heard of it"
+    (again,) = run.activate(news[1])
+    asked = again.request_cancel_external_workflow_execution.workflow_execution.workflow_id
+    assert asked == start.start_child_workflow_execution.workflow_id
+    assert run.activate(cancel_heard(again, fails=True))[-1].HasField("cancel_workflow_execution"), "once is enough"
+
+
+@pytest.mark.parametrize("how", ["succeeded", "failed"])
+def test_a_child_that_has_heard_it_or_never_began_is_not_cancelled_again(code, how):
+    run = HandMade(code)
+    (dye,) = run.start()
+    start = child_of(run, dye)
+    (request,) = run.activate(letter(TickCancelRun(at=0.0)))
+    jobs = [started(start, how), cancel_heard(request, fails=how == "failed")]
+    assert kinds(run.activate(*jobs)) == ["modify_workflow_properties", "cancel_workflow_execution"]
+
+
 # -- queries and updates ----------------------------------------------------------------------------------------------
 
 
@@ -525,6 +559,16 @@ def test_older_code_does_not_come_back(code):
     run.activate(signal(names.SIGNAL_CODE, NewCode(run.code.config, since=2.0)))
     run.activate(signal(names.SIGNAL_CODE, NewCode(code.config, since=1.0)))
     assert run.host.core.state.config == run.code.config
+
+
+def test_a_worker_whose_clock_is_ahead_does_not_keep_out_the_code_of_later_ones(code):
+    run = HandMade(code_of(Later(timeout=None)), opening_of(code))
+    (dye,) = run.start()
+    run.activate(signal(names.SIGNAL_CODE, NewCode(run.code.config, since=run.now + 3600)))
+    run.now += 60
+    run.activate(signal(names.SIGNAL_CODE, NewCode(code.config, since=run.now - 30)))
+    run.finish(dye, Dyed())
+    assert run.host.core.state.config == code.config
 
 
 def test_a_parked_run_stays_open_and_goes_on_when_it_is_continued(code):

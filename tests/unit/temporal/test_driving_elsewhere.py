@@ -13,7 +13,9 @@ from hand_made import Around, HandMade, code_of, kinds, letter, opening_of, sign
 from msgspec.structs import replace
 from sewing import FORCED, Piece, Pressing, Sewing, child_of, child_started, effects, resolved, source_of
 
+import loom
 from loom.core.ticks import TickAddEvent, TickContinueRun, TickParkRun, TickPublishEvent
+from loom.runtime.durable.registered import registered
 from loom.store import codec
 from loom.store.records import RunRow, Snapshot, StoredRun
 from loom.temporal import names
@@ -92,6 +94,21 @@ def test_the_code_at_hand_has_no_part_in_how_a_stored_run_is_taken_up(code):
         assert states[0] == states[1]
 
 
+def test_a_run_that_was_nowhere_for_a_while_has_the_time_that_it_had_left():
+    """A fork of an old run, or one from another store: what has passed since is not its time."""
+    code = code_of(Sewing(timeout=60))
+    run = HandMade(code)
+    timer, _ = run.start()
+    assert timer.start_timer.start_to_fire_timeout.seconds == 60
+    chunks = run.answer(names.QUERY_CHUNKS, Chunks, ChunkQuery()).chunks
+    row = run.answer(names.QUERY_ROW, RunRow)
+    stored = StoredRun(replace(row, head=replace(row.head, downtime=-3600.0)), b"", None, chunks)
+    fork = HandMade(code, Opening(run.opening.card, stored=stored))
+    fork.now += 3610.0
+    timers = [each.start_timer.start_to_fire_timeout for each in fork.start() if each.HasField("start_timer")]
+    assert [timer.seconds for timer in timers] == [50]
+
+
 def test_code_that_has_not_come_in_goes_along(code):
     new = code_of(Pressing(timeout=None)).config
     run = HandMade(code, around=Around((FORCED,)))
@@ -103,6 +120,23 @@ def test_code_that_has_not_come_in_goes_along(code):
     after = HandMade(code, value_of(argument, Opening), continued_run_id="execution-1")
     after.start()
     assert after.host.core.state.config == new
+
+
+def test_a_flow_keeps_what_it_began_with_in_the_next_execution_too():
+    shouts = {"type": "Activity", "inputs": {"activityType": "shout"}, "runAfter": {}}
+    flow, other = (
+        registered("made", loom.load({"definition": {"actions": {name: shouts}}}, name="made")) for name in "AB"
+    )
+    run = HandMade(flow, around=Around((FORCED,)))
+    run.start()
+    run.activate(signal(names.SIGNAL_CODE, NewCode(other.config, 1.0)))
+    run.history_length = 500
+    (end,) = run.activate(letter(TickContinueRun(at=0.0)))
+    argument = end.continue_as_new_workflow_execution.arguments[0]
+    after = HandMade(flow, value_of(argument, Opening), continued_run_id="execution-1")
+    after.start()
+    assert not after.host.is_parked
+    assert after.host.core.state.config == flow.config
 
 
 def test_whoever_continues_a_parked_run_without_code_does_not_keep_out_what_was_sent(code):

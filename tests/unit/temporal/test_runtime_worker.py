@@ -14,6 +14,7 @@ import loom
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
 from loom.core.config import specs_of
 from loom.core.ticks import TickParkRun
+from loom.runtime.durable.schedules import ScheduleNotFound
 from loom.runtime.durable.working import WorkingRuntime
 from loom.store.codec import encode_tick
 from loom.store.errors import StoreError, StoreUnavailable
@@ -21,6 +22,7 @@ from loom.store.operations import PostMail
 from loom.store.records import RunQuery, RunRow
 from loom.temporal.runtime import TemporalRuntime
 from loom.temporal.store import TemporalStore
+from loom.temporal.visibility import Candidate, Visibility
 
 
 class Greeting(Workflow):
@@ -202,6 +204,34 @@ async def test_a_parked_run_that_is_not_to_be_found_at_first_is_tried_a_little_l
     async with at_work(url, {"waiting": Waiting()}):
         await asyncio.wait_for(tried.wait(), 30)
     assert looks > 1
+
+
+async def test_a_run_that_another_worker_parks_later_is_tried_too(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loom.temporal.runtime._PARKED_LOOKS_S", ())
+    monkeypatch.setattr("loom.temporal.runtime._PARKED_AGAIN_S", 0.05)
+    async with at_work(url, {"waiting": Waiting()}) as runtime:
+        await runtime.start("waiting", run_id="one")
+        await until_idle(runtime, "one")
+        tick = encode_tick(TickParkRun(at=runtime.now(), reason="an old worker has no such step"))
+        await runtime.committer.submit(PostMail("one", tick, runtime.now()))
+        await until_idle(runtime, "one")
+
+
+async def test_what_another_process_has_scheduled_just_now_is_known_before_it_is_listed(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing_yet(_visibility: Visibility, _where: str) -> AsyncIterator[Candidate]:
+        for never in ():
+            yield never
+
+    async with at_work(url, {"greeting": Greeting()}) as one, loom.connect(url) as other:
+        monkeypatch.setattr(Visibility, "listed", nothing_yet)
+        await one.schedule("a", "greeting", every=3600)
+        assert (await other.schedule("a", "greeting", every=1800)).recurrence["interval"] == 1800
+        async with loom.connect(url) as third:
+            await third.unschedule("a")
+            with pytest.raises(ScheduleNotFound):
+                await third.unschedule("a")
 
 
 async def test_a_server_that_is_not_there_is_named() -> None:

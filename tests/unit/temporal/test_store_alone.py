@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 from temporal_server import fresh_temporal_url, session_server
 from temporalio.api.common.v1 import Payload
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.converter import DataConverter, PayloadCodec
 
 from loom.core.records import EventKind, EventRecord
@@ -141,6 +141,26 @@ async def test_nothing_is_done_twice_when_one_of_a_group_fails(one: TemporalStor
     assert len(await letters(one, "a")) == 1
 
 
+async def test_what_was_done_is_not_told_to_have_failed_with_others_of_its_group(
+    one: TemporalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = one._starting.start
+
+    async def overloaded(asked: StartRun) -> Started:
+        if asked.run_id in ("a", "b"):
+            raise StoreUnavailable("The cluster has too much to do.")
+        return await start(asked)
+
+    monkeypatch.setattr(one._starting, "start", overloaded)
+    committer = Committer(one)
+    told = {name: committer.submit(StartRun(name, "greet", START, 5.0)) for name in ("a", "b", "c", "d")}
+    await committer.close()
+    assert [told[name].result() for name in ("c", "d")] == [Started(True)] * 2
+    for name in ("a", "b"):
+        with pytest.raises(StoreUnavailable, match="too much"):
+            told[name].result()
+
+
 async def letters(store: TemporalStore, run_id: str) -> list[Letter]:
     history = await store.client.get_workflow_handle(run_id).fetch_history()
     signals = [
@@ -251,6 +271,23 @@ async def test_a_deleted_run_is_gone_and_its_id_is_free(one: TemporalStore) -> N
     row = await one.get("a")
     assert row is not None
     assert row.created_at == 6.0
+
+
+async def test_a_run_that_is_let_go_on_while_it_is_deleted_stays(
+    one: TemporalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await one.apply([StartRun("a", "greet", START, 5.0)])
+    await one.client.get_workflow_handle("a").terminate()
+    look = one._reading.look
+
+    async def looked_at(run_id: str, **how: Any) -> Any:
+        found = await look(run_id, **how)
+        await one.client.start_workflow("greet", id="a", task_queue="loom")
+        return found
+
+    monkeypatch.setattr(one._reading, "look", looked_at)
+    assert await one.apply([PurgeRuns(run_id="a")]) == [0]
+    assert (await one.client.get_workflow_handle("a").describe()).status is WorkflowExecutionStatus.RUNNING
 
 
 async def test_runs_are_deleted_by_the_time_of_their_end(one: TemporalStore) -> None:

@@ -193,8 +193,7 @@ class ScheduledRuns(StoredRuns):
 
     async def is_replaced(self, name: str, generation: int) -> bool:
         """Whether there is a newer generation of a schedule."""
-        row = await self.store.get(schedule_run_id(name, generation + 1))
-        return row is not None and row.workflow == SCHEDULES
+        return await self._generation(name, generation + 1) is not None
 
     # -- runs of schedules --------------------------------------------------------------------------------------------
 
@@ -213,7 +212,16 @@ class ScheduledRuns(StoredRuns):
     async def _generations(self, name: str) -> list[_Generation]:
         """All generations of a schedule that are stored, newest first."""
         rows = {_identity(row)[1]: row for row in await self._rows({SCHEDULE_TAG: name})}
+        # Not every store lists at once what another process has stored just now; by its id it is there.
+        number = max(rows, default=0) + 1
+        while (row := await self._generation(name, number)) is not None:
+            rows[number] = row
+            number += 1
         return [await self._seen(number, rows[number]) for number in sorted(rows, reverse=True)]
+
+    async def _generation(self, name: str, number: int) -> RunRow | None:
+        row = await self.store.get(schedule_run_id(name, number))
+        return row if row is not None and row.workflow == SCHEDULES else None
 
     async def _seen(self, number: int, row: RunRow) -> _Generation:
         """A generation as it is now. What it was asked for counts, whether somebody has done it yet or not."""
