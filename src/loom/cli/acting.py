@@ -115,8 +115,13 @@ def send(
 
     async def work(runs: Runs) -> tuple[Mapping[str, Any], str]:
         run = await runs.get(run_id)
-        sent = await runs.send(run_id, event_type, fields if data is None else data, aim)
-        return sent, _awaited_instead(run, event_type)
+        value = fields if data is None else data
+        sent = await runs.send(run_id, event_type, value, aim)
+        if run["kind"] == "flow":
+            return sent, _awaited_instead(run, event_type)
+        # With code at hand, or on a server, an event has fields that were not given: only the server knows then.
+        is_kept = sent["delivered"] == "kept" or (sent["delivered"] == "inbox" and source.url is None and not targets)
+        return sent, _required(run, event_type, value or {}) if is_kept else ""
 
     sent, other = perform(source, work, targets)
     note = f" Now it waits for {other}." if other else ""
@@ -126,10 +131,24 @@ def send(
 
 def _awaited_instead(run: Mapping[str, Any], event_type: str) -> str:
     """What a flow waits for at present, if that is something else: it keeps the event, whose name may be misspelt."""
-    if run["kind"] != "flow":
-        return ""
     waited = {waiter["event_type"].rpartition(".")[2] for waiter in run["active_waiters"] or ()} - {"child run"}
     return "" if event_type.rpartition(".")[2] in waited else ", ".join(sorted(waited))
+
+
+def _required(run: Mapping[str, Any], event_type: str, fields: Mapping[str, Any]) -> str:
+    """What the waiters for such an event ask of it, if that is more than any of them gets: the run keeps the event."""
+    short = event_type.rpartition(".")[2]
+    asked = [
+        waiter["requirements"]
+        for waiter in run["active_waiters"] or ()
+        if waiter["event_type"].rpartition(".")[2] == short
+    ]
+    if run["paused"] or any(all(fields.get(name) == wanted for name, wanted in one.items()) for one in asked):
+        return ""
+    from loom.cli.describe import json_words
+
+    words = (", ".join(f"{name}={json_words(wanted)}" for name, wanted in one.items()) for one in asked)
+    return " or ".join(f"one with {each}" for each in dict.fromkeys(words))
 
 
 def _ask(run_id: str, source: Source, as_json: bool, what: str) -> None:

@@ -98,7 +98,7 @@ def worker(
             logs.tell(f"Working for {', '.join(named)} on {safe_url(store)}. Stop with Ctrl-C.")
             await stopped.wait()
         logs.tell("Stopped. Unfinished runs are in the store.")
-        bodies.end()
+        await bodies.end()
 
     perform(work())
 

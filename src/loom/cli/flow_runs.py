@@ -12,6 +12,7 @@ import msgspec
 
 from loom.cli.flow_views import Lines, Live, Silence
 from loom.cli.options import DEFAULT_STORE
+from loom.cli.outcomes import GONE
 from loom.cli.problems import Problem
 from loom.cli.session import safe_url
 from loom.cli.shown import clean, print_json, print_line
@@ -141,7 +142,7 @@ def _view(runtime: WorkingRuntime, run_id: str, wanted: FlowRun) -> View:
 
 def _how_to_go_on(wanted: FlowRun, run_id: str) -> str:
     if wanted.store.startswith("memory:"):
-        return "Stopped. The run was in memory and is gone; with --store sqlite:///runs.db it could go on."
+        return GONE
     store = "" if wanted.store == DEFAULT_STORE else f" --store {shlex.quote(safe_url(wanted.store))}"
     command = f"loom run {shlex.quote(wanted.target)}{store} --run-id {shlex.quote(run_id)}"
     return f"Stopped. Run {run_id!r} is in the store: it goes on with `{command}`."

@@ -48,7 +48,16 @@ def _lines(found: Data) -> list[str]:
         lines.append(f"Duration: {span(_duration(found))}")
     if found["error"]:
         lines.append(f"Error: {found['error']['message']}")
-    return lines
+    return lines + _result_lines(found["result"] or {})
+
+
+def _result_lines(result: Data) -> list[str]:
+    """What a flow has given, in short."""
+    lines = []
+    if result.get("response") is not None:
+        answer = result["response"]
+        lines.append(f"Response: {answer.get('statusCode', 200)} {result_words(answer.get('body'))}")
+    return lines + [f"Output {name}: {result_words(value)}" for name, value in (result.get("outputs") or {}).items()]
 
 
 def _past_lines(found: Data, now: float) -> list[str]:

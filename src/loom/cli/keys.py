@@ -6,6 +6,7 @@ A server on the same store knows a new key, or that one is gone, within a second
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -13,7 +14,7 @@ import click
 from loom.cli.options import duration, json_option, store_option
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from loom.server.auth import Keys, StoredKey
 
@@ -105,8 +106,9 @@ def create(
     )
 
     async def work(found: Keys, note: Note) -> None:
-        await found.add(stored)
-        await note("key.create", stored.id)
+        with _lost_if_unknown(stored.id):
+            await found.add(stored)
+            await note("key.create", stored.id)
 
     _performed(store, work, upgrade=True)
     _tell_key(key, stored, f"Key {stored.id} ({name}) is good for {_rights(stored)}.", given)
@@ -213,6 +215,21 @@ def _performed(store: str, work: Callable[[Keys, Note], Awaitable[T]], *, upgrad
             return await work(Keys(found), note)
 
     return perform(beside())
+
+
+@contextmanager
+def _lost_if_unknown(key_id: str) -> Iterator[None]:
+    """Say what to do about a key that may be stored, though nobody has it: from then on servers ask for a key."""
+    from loom.cli.problems import NoStore
+    from loom.store.errors import StoreUnavailable
+
+    try:
+        yield
+    except StoreUnavailable as error:
+        if not error.outcome_unknown:
+            raise
+        advice = f"The key {key_id} may be stored nevertheless, and is lost: end it with `loom keys revoke {key_id}`"
+        raise NoStore(f"{error} {advice} when `loom keys list` shows it, and make another one.") from error
 
 
 def _tell_key(key: str, stored: StoredKey, words: str, given: dict[str, Any]) -> None:

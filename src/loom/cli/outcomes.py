@@ -1,6 +1,6 @@
 """A run from its beginning to its end, for `loom run`: its result on stdout, or what it failed with on stderr.
 
-May import loom.runtime and loom.steps.
+May import loom.runtime, loom.steps and loom.store.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from loom.steps.errors import WorkflowCancelledByUser
 from loom.steps.jsonable import NotSerialisableError
 from loom.steps.serializers import JsonSerializer
 from loom.store.errors import RunExists, RunNotFound
+from loom.store.memory import MemoryStore
 
 if TYPE_CHECKING:
     from loom.runtime.durable.working import WorkingRuntime
     from loom.steps.handler import WorkflowHandler
+
+GONE = "Stopped. The run was in memory and is gone; with --store sqlite:///runs.db it could go on."
 
 
 async def begun(
@@ -49,6 +52,8 @@ async def result_of(runtime: WorkingRuntime, handler: WorkflowHandler, stopped: 
                 task.cancel()
     if ending.done() and not ending.cancelled():
         return ending.result()
+    if isinstance(runtime.store, MemoryStore):
+        raise Problem(GONE)
     raise Problem(f"Stopped. Run {handler.run_id!r} is in the store: it goes on where somebody works for it.")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError, model_serializer
 
-from loom.cli.problems import Problem, WrongUse
+from loom.cli.problems import NoStore, Problem, WrongUse
 from loom.core.state import CHILD_RUN
 from loom.core.ticks import TickStartRun
 from loom.effects.flow_events import FlowEvent
@@ -88,7 +88,12 @@ def _known(name: str) -> type[Event] | None:
 
 async def _asked_for(runtime: StoredRuns, run_id: str, name: str) -> str:
     """The wire name of a type that the run waits for or that one of its steps takes."""
-    if not (await runtime.get(run_id)).ticks:
+    run = await runtime.get(run_id)
+    if not run.ticks:
+        if run.error is not None:
+            raise NoStore(
+                f"What run {run_id!r} waits for is not known. {run.error} Name the code of {name} with --target."
+            )
         raise Problem(f"Run {run_id!r} has not begun, so {name} is not known yet: name its code with --target.")
     state = await runtime.state_at(run_id)
     waited = [report.event_type for report in state.waiter_reports() if report.event_type != CHILD_RUN]

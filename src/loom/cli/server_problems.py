@@ -41,9 +41,11 @@ def _words(error: ClientError) -> str:
     problem = error.problem
     words = problem.detail or problem.title or problem.code
     places = [f"{place.path.lstrip('/')}: {place.message}" for place in problem.errors if place.message != words]
+    if places:
+        words += f" {'; '.join(places).rstrip('.')}."
     if problem.code == "internal" and problem.request_id:
-        places.append(f"The server's log has it as request {problem.request_id}.")
-    return " ".join([words, *places]) + _ADVICE.get(problem.code, "")
+        words += f" The server's log has it as request {problem.request_id}."
+    return words + _ADVICE.get(problem.code, "")
 
 
 _ADVICE = {

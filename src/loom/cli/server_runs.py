@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from loom.cli.given import given_to_flow
-from loom.cli.problems import WrongUse
+from loom.cli.problems import NoServer, WrongUse
 from loom.cli.server_problems import told_as_problem
 from loom.cli.shown import seconds_of
 from loom.client.connection import Client
@@ -63,12 +63,12 @@ class ServerRuns:
 
     async def get(self, run_id: str) -> dict[str, Any]:
         """See `Runs`."""
-        return await self._read(_run(run_id))
+        return await self._read(_run(run_id), "run_id")
 
     async def state(self, run_id: str, tick: int | None) -> dict[str, Any]:
         """See `Runs`."""
         with told_as_problem():
-            return await self._read(f"{_run(run_id)}/state", tick=tick)
+            return await self._read(f"{_run(run_id)}/state", "run_id", tick=tick)
 
     async def events(self, run_id: str, after: int, *, internal: bool, follow: bool) -> AsyncIterator[Data]:
         """See `Runs`. To know when the last event of now has come, internal ones are read too, and left out here."""
@@ -90,7 +90,7 @@ class ServerRuns:
 
     async def replay(self, run_id: str) -> dict[str, Any]:
         """See `Runs`."""
-        return await self._read(f"{_run(run_id)}/replay")
+        return await self._read(f"{_run(run_id)}/replay", "replay")
 
     # -- acting -------------------------------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class ServerRuns:
         """See `Runs`."""
         body = {"type": event, "value": value, **{name: given for name, given in aim.items() if given is not None}}
         with told_as_problem("/type"):
-            sent = await self._client.request("POST", f"{_run(run_id)}/events", body)
+            sent = await self._post(f"{_run(run_id)}/events", "delivered", body)
         return {"delivered": sent["delivered"], "duplicate": sent["duplicate"]}
 
     async def ask(self, run_id: str, what: str) -> None:
@@ -124,7 +124,7 @@ class ServerRuns:
         """See `Runs`."""
         with told_as_problem("/tick"):
             body = {"tick": tick, "run_id": fork_id}
-            return str((await self._client.request("POST", f"{_run(run_id)}/fork", body))["run_id"])
+            return str((await self._post(f"{_run(run_id)}/fork", "run_id", body))["run_id"])
 
     async def purge(self, run_id: str | None, ended_before: float | None) -> int:
         """See `Runs`. The server deletes child runs with their parents, so some may be gone when their turn comes."""
@@ -161,8 +161,7 @@ class ServerRuns:
     async def schedule(self, name: str, workflow: str, given: Data) -> dict[str, Any]:
         """See `Runs`."""
         body = {"name": name, "workflow": workflow, **{key: value for key, value in given.items() if value is not None}}
-        found: dict[str, Any] = await self._client.request("POST", "/v1/schedules", body)
-        return found
+        return await self._post("/v1/schedules", "name", body)
 
     async def schedules(self) -> Sequence[Data]:
         """See `Runs`."""
@@ -170,7 +169,7 @@ class ServerRuns:
 
     async def get_schedule(self, name: str) -> dict[str, Any]:
         """See `Runs`."""
-        return await self._read(_schedule(name))
+        return await self._read(_schedule(name), "name")
 
     async def unschedule(self, name: str) -> None:
         """See `Runs`."""
@@ -178,23 +177,31 @@ class ServerRuns:
 
     async def ask_schedule(self, name: str, what: str) -> str:
         """See `Runs`."""
-        found = await self._client.request("POST", f"{_schedule(name)}/{what}")
-        return str(found["run_id"])
+        return str((await self._post(f"{_schedule(name)}/{what}", "run_id"))["run_id"])
 
     # -- shared -------------------------------------------------------------------------------------------------------
 
-    async def _read(self, path: str, **params: Any) -> dict[str, Any]:
-        found: dict[str, Any] = await self._client.request("GET", path, params=params)
-        return found
+    async def _read(self, path: str, field: str, **params: Any) -> dict[str, Any]:
+        return _of_loom(await self._client.request("GET", path, params=params), f"GET {path}", field)
+
+    async def _post(self, path: str, field: str, body: Any = None) -> dict[str, Any]:
+        return _of_loom(await self._client.request("POST", path, body), f"POST {path}", field)
 
     async def _pages(self, path: str, params: Data) -> AsyncIterator[Data]:
         cursor: str | None = None
         while True:
-            page = await self._read(path, **params, cursor=cursor)
+            page = await self._read(path, "items", **params, cursor=cursor)
             for item in page["items"]:
                 yield item
             if (cursor := page["next_cursor"]) is None:
                 return
+
+
+def _of_loom(answer: Any, request: str, field: str) -> dict[str, Any]:
+    """An answer, if it has a field that such an answer always has: some other server may have given it."""
+    if not isinstance(answer, dict) or field not in answer:
+        raise NoServer(f"{request} gave an unexpected answer, without {field!r}. Is it a server of Loom?")
+    return answer
 
 
 def _run(run_id: str) -> str:

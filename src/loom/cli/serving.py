@@ -163,7 +163,7 @@ async def _serve(named: dict[str, Workflow], settings: ServerSettings, given: Ma
                 _end_at_next_signal()
                 logs.tell("Stopping. Once more to stop at once.")
     logs.tell("Stopped. Unfinished runs are in the store.")
-    bodies.end()
+    await bodies.end()
 
 
 def _collect_seldom() -> None:

@@ -7,6 +7,7 @@ May import every room; commands import this module when they run.
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from loom.runtime.durable.working import WorkingRuntime
     from loom.store.ports import Store
 
+_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&#]+", re.IGNORECASE)
+
 T = TypeVar("T")
 OpenT = TypeVar("OpenT", "WorkingRuntime", "StoreClient")
 
@@ -37,11 +40,16 @@ def perform(work: Coroutine[Any, Any, T]) -> T:
 def store_at(url: str, *, upgrade: bool) -> Store:
     """The store of a URL, not opened yet; a URL that names none is told."""
     try:
-        return open_store(url, upgrade=upgrade)
+        store = open_store(url, upgrade=upgrade)
     except ValueError as error:
         raise WrongUse(str(error)) from error
     except ImportError as error:
         raise NoStore(str(error)) from error
+    if url.startswith("temporal:"):
+        from loom.temporal.core_logs import log_with_the_rest
+
+        log_with_the_rest()
+    return store
 
 
 def store_beside(url: str) -> Store:
@@ -68,7 +76,13 @@ async def opened_store(store: Store) -> AsyncIterator[Store]:
 @asynccontextmanager
 async def opened(store: Store, **settings: Any) -> AsyncIterator[WorkingRuntime]:
     """A runtime over a store; whatever keeps it from opening means that the store cannot be used."""
-    async with _open(connect(store, **settings)) as runtime:
+    try:
+        made = connect(store, **settings)
+    except StoreError:
+        raise
+    except ValueError as error:
+        raise WrongUse(str(error)) from error
+    async with _open(made) as runtime:
         yield runtime
 
 
@@ -110,6 +124,6 @@ async def starter(url: str, targets: Sequence[str], limits: Limits | None) -> As
 
 
 def safe_url(url: str) -> str:
-    """The URL of a store without the password in it."""
+    """The URL of a store without the password in it, which may be among its options too."""
     password = urlsplit(url).password
-    return url.replace(f":{password}@", ":***@") if password else url
+    return _PASSWORD.sub(r"\1***", url.replace(f":{password}@", ":***@") if password else url)

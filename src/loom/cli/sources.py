@@ -143,7 +143,10 @@ def _chosen(store: str, url: str | None, api_key: str | None) -> Source:
     said = {name for name in ("store", "url") if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     if said == {"store", "url"}:
         raise click.UsageError("--store and --url exclude each other: the runs are in a store, or on a server.")
-    return Source(store, None if "store" in said else url or None, api_key or None)
+    if "url" not in said:
+        # A variable that is empty says nothing; an option that is, for want of a variable, must not mean the store.
+        url = None if "store" in said else url or None
+    return Source(store, url, api_key or None)
 
 
 def perform(

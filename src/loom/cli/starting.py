@@ -60,6 +60,9 @@ def named_target(workflow: str, targets: Sequence[str]) -> tuple[str, Sequence[s
 def begun_by(runtime: WorkingRuntime, name: str, options: Mapping[str, Any]) -> Any:
     """The inputs of a run, or the event that it begins with if it is a flow or may be one."""
     code = runtime.codes.get(name)
+    if code is None and runtime.codes:
+        # Somebody wants the input to be checked, and it would not be.
+        raise WrongUse(f"No --target is named {name!r}, but {', '.join(runtime.codes)}: use --target {name}=TARGET.")
     flow = code.workflow if code is not None and isinstance(code.workflow, Flow) else None
     given = given_to_flow(options, flow)
     if flow is not None:

@@ -58,7 +58,8 @@ def status_page(found: Run, now: float, *, past: bool = False, with_actions: boo
         if value:
             page.line(f"{name + ':':<12} {value}")
     busy = [step for step in found["steps"] if any(step[key] for key in ("executing", "waiting", "queued", "delayed"))]
-    _table(page, "Steps under way", busy, now)
+    # One that was cancelled has them yet, for the record; nothing is under way any more.
+    _table(page, "Steps under way", busy if past or found["status"] == "running" else [], now)
     _table(page, "Waits for", found["active_waiters"] or [], now)
     _table(page, "Child runs", found["children"], now)
     _table(page, "Timers", found["timers"], now)
@@ -127,7 +128,8 @@ def state_words(run: Run) -> str:
     marks = [
         word
         for word, holds in (
-            ("not taken up yet", run["tick"] < 0),
+            ("no worker answers", run["error"] is not None),
+            ("not taken up yet", run["tick"] < 0 and run["error"] is None),
             ("paused", run["paused"]),
             ("parked", run["parked"] is not None),
             ("idle", run["idle_since"] is not None),

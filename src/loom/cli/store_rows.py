@@ -69,6 +69,7 @@ def _shown(row: RunRow) -> dict[str, Any]:
         "tick": head.ticks - 1,
         "paused": head.paused,
         "parked": head.parked,
+        "error": head.error,
         "idle_since": head.idle_since if head.status == "running" else None,
         "active_waiters": json.loads(head.waiters) if head.status == "running" else None,
         "created_at": row.created_at,

@@ -60,18 +60,19 @@ def is_flow_target(target: str) -> bool:
 def named_workflows(targets: Iterable[str], limits: Limits | None = None) -> dict[str, Workflow]:
     """The workflows of targets by the names of their runs. Loops of flows may ask for what the limits say."""
     found: dict[str, Workflow] = {}
+    places: dict[str, str] = {}
     for target in targets:
-        for name, workflow in _all_of(target, limits):
+        for place, name, workflow in _all_of(target, limits):
             if name in found:
-                message = f"Two targets are named {name}: give one of them another name with NAME=TARGET."
-                raise TargetError(message)
-            found[name] = workflow
+                message = f"Two targets are named {name}, {places[name]} and {place}: give one another name"
+                raise TargetError(f"{message} with NAME=TARGET.")
+            found[name], places[name] = workflow, place
     return found
 
 
-def _all_of(target: str, limits: Limits | None) -> list[tuple[str, Workflow]]:
+def _all_of(target: str, limits: Limits | None) -> list[tuple[str, str, Workflow]]:
     if not is_flow_target(target) or not Path(_place(target)).is_dir():
-        return [named_workflow(target, limits)]
+        return [(target, *named_workflow(target, limits))]
     from loom.cli.flow_files import BrokenFlow, BrokenFlows, files_of
 
     if target != _place(target):
@@ -79,11 +80,11 @@ def _all_of(target: str, limits: Limits | None) -> list[tuple[str, Workflow]]:
     files = files_of(Path(target))
     if not files:
         raise TargetError(f"{target} has no flows: it has no .json or .yaml files.")
-    found: list[tuple[str, Workflow]] = []
+    found: list[tuple[str, str, Workflow]] = []
     broken: list[BrokenFlow] = []
     for file in files:
         try:
-            found.append(named_workflow(str(file), limits))
+            found.append((str(file), *named_workflow(str(file), limits)))
         except BrokenFlow as error:
             broken.append(error)
     if broken:
@@ -99,9 +100,12 @@ def _place(target: str) -> str:
 
 def named_workflow(target: str, limits: Limits | None = None) -> tuple[str, Workflow]:
     """The workflow of a target, and the name of its runs: that in the target, or NAME of NAME=TARGET."""
+    name, given, place = target.partition("=")
+    if given and place == _place(target) and (not name or name.startswith("loom.")):
+        why = "names that begin with 'loom.' are Loom's own" if name else "there is no name before the '='"
+        raise TargetError(f"{target!r} is not a target: {why}.")
     if is_flow_target(target):
         return _named_flow(target, limits)
-    name, given, place = target.partition("=")
     if not given:
         name, place = target.rpartition(":")[2], target
     found = load_workflow(place)

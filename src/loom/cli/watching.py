@@ -1,11 +1,16 @@
-"""What `--watch` does: look at runs again and again, and draw what is found in the same place. May import rich."""
+"""What `--watch` does: look at runs again and again, and draw what is found in the same place.
+
+May import rich, and the errors of stores.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 from loom.cli.shown import console
+from loom.store.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -17,6 +22,8 @@ if TYPE_CHECKING:
     """What there is to see, and whether that is the end of it."""
 
 INTERVAL_S = 1.0
+PATIENCE_S = 30.0
+"""A server may be started anew meanwhile, or a database."""
 
 
 async def watched(runs: Runs, look: Look) -> None:
@@ -26,8 +33,16 @@ async def watched(runs: Runs, look: Look) -> None:
     screen = console()
     # What does not fit is cut, so that it can be drawn over; the last one is shown whole.
     with Live(console=screen, auto_refresh=False, vertical_overflow="ellipsis") as region:
+        seen_at: float | None = None
         while True:
-            page, is_last = await look(runs)
+            try:
+                page, is_last = await look(runs)
+            except StoreUnavailable:
+                if seen_at is None or time.monotonic() > seen_at + PATIENCE_S:
+                    raise
+                await asyncio.sleep(INTERVAL_S)
+                continue
+            seen_at = time.monotonic()
             if screen.is_terminal:
                 region.update(page.drawn(screen.width), refresh=True)
             else:

@@ -43,20 +43,27 @@ async def engine(
 
 
 class Bodies:
-    """The threads of bodies that are not async. They cannot be stopped, and would keep a process that is done."""
+    """The bodies of this process. One in a thread cannot be stopped, and one that is async may refuse to be: it would
+    keep a process that is done.
+    """
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(thread_name_prefix=_BODY)
         asyncio.get_running_loop().set_default_executor(self._threads)
 
-    def end(self, grace: float = 1.0) -> None:
+    async def end(self, grace: float = 1.0) -> None:
         """Let the process end. If bodies are left after a moment, it ends under them: they run again with the next."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         deadline = time.monotonic() + grace
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=grace)
         bodies = [thread for thread in threading.enumerate() if thread.name.startswith(_BODY)]
         for thread in bodies:
             thread.join(max(0.0, deadline - time.monotonic()))
-        if any(thread.is_alive() for thread in bodies):
+        if any(thread.is_alive() for thread in bodies) or not all(task.done() for task in tasks):
             logging.shutdown()
             sys.stdout.flush()
             sys.stderr.flush()

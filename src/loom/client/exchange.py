@@ -31,6 +31,7 @@ _NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 _NOTHING_HAPPENED = frozenset({"store-unavailable", "draining", "limited"})
 _OF_GATEWAYS = frozenset({502, 503, 504})
 _REDIRECT = 300
+_LAST_PORT = 65_535
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,15 +98,12 @@ class Exchange:
         retries: Retries,
         transport: httpx2.AsyncBaseTransport | None,
     ) -> None:
-        address = httpx2.URL(url)
-        if address.scheme not in ("http", "https") or not address.host:
-            raise ValueError(f"{url!r} is no address of a server: it is like http://127.0.0.1:8080.")
-        if address.userinfo or address.query:
-            raise ValueError("The address of a server holds no credentials and no query: a key goes into api_key.")
+        address = _address(url)
         self.url = str(address).rstrip("/")
         self.retries = retries
         self._timeout = timeout
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        key = _key(api_key)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
         # Redirects are not followed: the key is for this server alone. Each open stream holds a connection of its own,
         # so their number is not limited here.
         self._http = httpx2.AsyncClient(
@@ -185,6 +183,26 @@ class Exchange:
         return self._http.build_request(
             call.method, call.path, params=params or None, content=content, headers=headers, timeout=timeout
         )
+
+
+def _address(url: str) -> httpx2.URL:
+    try:
+        address = httpx2.URL(url)
+    except httpx2.InvalidURL as error:
+        raise ValueError(f"{url!r} is no address of a server: {error}.") from error
+    if address.scheme not in ("http", "https") or not address.host or (address.port or 0) > _LAST_PORT:
+        raise ValueError(f"{url!r} is no address of a server: it is like http://127.0.0.1:8080.")
+    if address.userinfo or address.query:
+        raise ValueError("The address of a server holds no credentials and no query: a key goes into api_key.")
+    return address
+
+
+def _key(api_key: str | None) -> str:
+    """A key as it is sent. One that was read from a file may end with the line. No error repeats a key."""
+    key = (api_key or "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise ValueError("The api_key is no key of a server: it has characters that none has.")
+    return key
 
 
 def decoded(response: httpx2.Response, kind: type[T]) -> T:

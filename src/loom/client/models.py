@@ -30,7 +30,7 @@ class RunError(msgspec.Struct, frozen=True, kw_only=True):
     """What a run failed with."""
 
     code: str | None = None
-    """`timeout` if the run has taken too long."""
+    """`timeout` if the run has taken too long; `unanswered` if it goes on, but nobody is there to say how it is."""
     type: str | None = None
     message: str = ""
     step: str | None = None
@@ -115,7 +115,10 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
     tick: int | None = None
     delivered: str | None = None
-    """`waiter`, `step`, `kept`, or `inbox` if another process works on the run; None of a duplicate."""
+    """`waiter`, `step`, `kept`, or `inbox` if another process works on the run.
+
+    None of a duplicate, and of an event that nobody takes and that is not kept.
+    """
     duplicate: bool = False
 
 

@@ -34,7 +34,10 @@ class Waiter(TypedDict):
 
 
 class RunError(TypedDict):
-    """What a run failed with; the code of one that took too long is `timeout`."""
+    """What a run failed with; the code of one that took too long is `timeout`.
+
+    On a Temporal cluster a run that goes on has one with the code `unanswered`, if no worker is there to say how it is.
+    """
 
     code: str
     type: str

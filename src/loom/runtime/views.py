@@ -151,9 +151,9 @@ async def _next_timer(runtime: StoredRuns, row: RunRow, whole: bool) -> float | 
 
 
 async def _outcome(runtime: StoredRuns, row: RunRow) -> tuple[RunResult | None, RunError | None]:
-    """The result and the error of a run that has ended."""
+    """The result and the error of a run that has ended; of one that goes on, why nobody can say how it is."""
     if row.head.status == "running":
-        return None, None
+        return None, _error("unanswered", "", row.head.error) if row.head.error else None
     try:
         last = await last_published(runtime, row)
     except CorruptRecord as error:

@@ -34,6 +34,10 @@ class BadEvent(ValueError):
     """What a client sent is no event that the workflow takes; the text says why."""
 
 
+class BadValue(BadEvent):
+    """The type of the event is known, and this is no value of it."""
+
+
 def envelope(event: Event, *, qualified_name: bool = True) -> Envelope:
     """An event for clients. `ValueError` if its values have no JSON form."""
     cls = type(event)
@@ -137,14 +141,14 @@ def _find(name: str, known: Iterable[type[Event]], others: Iterable[str]) -> typ
 
 def _made(cls: type[_E], value: Any) -> _E:
     if not isinstance(value, dict):
-        raise BadEvent(f"The value of {cls.__name__} is an object, not {_json_kind(value)}.")
+        raise BadValue(f"The value of {cls.__name__} is an object, not {_json_kind(value)}.")
     try:
         return cls.model_validate(value)
     except ValidationError as error:
         found = "; ".join(f"{'.'.join(map(str, part['loc'])) or 'it'}: {part['msg']}" for part in error.errors())
-        raise BadEvent(f"This is no {cls.__name__}: {found}.") from error
+        raise BadValue(f"This is no {cls.__name__}: {found}.") from error
     except (ValueError, TypeError) as error:
-        raise BadEvent(f"This is no {cls.__name__}: {error}") from error
+        raise BadValue(f"This is no {cls.__name__}: {error}") from error
 
 
 def _short(name: str) -> str:

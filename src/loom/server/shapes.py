@@ -28,7 +28,8 @@ Delivered = Literal["waiter", "step", "kept", "inbox"]
 class Delivery(TypedDict):
     """What became of an event that was sent. It is stored, whatever is said here.
 
-    Of a duplicate only that is known: who took the first one is in the history.
+    Of a duplicate only that is known: who took the first one is in the history. An event that only ends a run, or asks
+    somebody something, is kept for nobody: `delivered` is null too if no step takes it.
     """
 
     tick: int | None

@@ -20,6 +20,13 @@ def test_starts_a_run_that_an_engine_takes_up() -> None:
     assert result_of("d") == 42
 
 
+def test_code_of_another_name_is_not_left_out_silently() -> None:
+    good("db", "upgrade")
+    message = failure(2, "workflow", "start", "order", "--target", "shop.py:Order")
+    assert message == "No --target is named 'order', but Order, shop.Order: use --target order=TARGET."
+    good("workflow", "start", "order", "--target", "order=shop.py:Order")
+
+
 def test_the_same_start_again_is_the_same_run_and_another_one_is_refused() -> None:
     good("db", "upgrade")
     first = ["workflow", "start", "Double", '{"number": 21}', "--run-id", "d"]
@@ -74,6 +81,33 @@ def test_an_event_that_nobody_asked_for_is_refused_with_what_is_asked_for() -> N
     message = failure(1, "workflow", "send", "order-1", "Aproval", "{}")
     assert "neither waits for Aproval nor has a step that takes it. It waits for shop.Approval." in message
     assert "--target" in message
+
+
+LEVELS = """
+from loom import Context, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
+
+class Signed(HumanResponseEvent):
+    by: str
+    level: int = 1
+
+class Levels(Workflow):
+    @step
+    async def sign(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        return StopEvent(result=(await ctx.wait_for_event(Signed, requirements={"level": 1}, timeout=None)).by)
+"""
+
+
+def test_what_a_waiter_requires_and_does_not_get_is_told(shop: Path) -> None:
+    (shop / "levels.py").write_text(LEVELS)
+    good("db", "upgrade")
+    with working(shop, "levels.py:Levels"):
+        good("workflow", "start", "Levels", "--run-id", "one")
+        wait_for("Signed")
+        sent = good("workflow", "send", "one", "Signed", '{"by": "Ada"}')
+        assert sent == "Signed is stored for run one. Now it waits for one with level=1.\n"
+        sent = good("workflow", "send", "one", "Signed", '{"by": "Bob", "level": 1}')
+        assert sent == "Signed is stored for run one.\n"
+        assert "Bob" in good("workflow", "events", "one", "--follow")
 
 
 def test_fields_are_checked_where_the_code_is_at_hand() -> None:

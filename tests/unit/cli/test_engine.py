@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from cli_rig import DOUBLE, ORDER, data, failure, good, loom, started, until_end, wait_for, working
+
+from loom.cli.outcomes import result_of
+from loom.cli.problems import Problem
+from loom.cli.targets import named_workflow
+from loom.runtime.connect import connect
 
 SHOP_TARGETS = (ORDER, DOUBLE)
 
@@ -47,6 +54,34 @@ def test_a_worker_that_stops_leaves_its_runs_to_the_next(shop: Path) -> None:
     assert data("workflow", "status", "order-1")["status"] == "completed"
 
 
+def test_a_body_that_will_not_be_cancelled_does_not_keep_a_worker_from_ending(shop: Path) -> None:
+    (shop / "stubborn.py").write_text(
+        "import asyncio, pathlib\n"
+        "from loom import StartEvent, StopEvent, Workflow, step\n"
+        "class Stubborn(Workflow):\n"
+        "    @step\n"
+        "    async def begin(self, ev: StartEvent) -> StopEvent:\n"
+        "        pathlib.Path('begun').touch()\n"
+        "        while True:\n"
+        "            try:\n"
+        "                await asyncio.sleep(3600)\n"
+        "            except asyncio.CancelledError:\n"
+        "                pass\n"
+    )
+    with working(shop, "stubborn.py:Stubborn") as process:
+        good("workflow", "start", "Stubborn", "{}", "--run-id", "s")
+        deadline = time.monotonic() + 20
+        while not (shop / "begun").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        try:
+            assert process.wait(15) == 0
+        finally:
+            process.kill()
+    assert data("workflow", "status", "s")["status"] == "running"
+
+
 @pytest.mark.usefixtures("shop")
 def test_runs_a_workflow_to_its_end() -> None:
     assert good("run", DOUBLE, "--input", '{"number": 21}', "--run-id", "d", "--tag", "size=big") == "42\n"
@@ -73,6 +108,19 @@ def test_a_run_that_fails_is_told_with_its_step() -> None:
     order = ["run", "shop.py:Order", "--run-id", "order-1"]
     assert failure(1, *order) == "Run 'order-1' has failed: place: ValueError: -1 is negative"
     assert loom(*order, "--json").exit_code == 1
+
+
+@pytest.mark.usefixtures("shop")
+def test_an_interrupted_run_in_memory_is_gone() -> None:
+    async def stopped() -> None:
+        async with connect("memory://") as runtime:
+            runtime.register(named_workflow(ORDER)[1], name="Order")
+            stop = asyncio.Event()
+            stop.set()
+            await result_of(runtime, await runtime.start("Order", {}), stop)
+
+    with pytest.raises(Problem, match="was in memory and is gone"):
+        asyncio.run(stopped())
 
 
 def test_an_interrupted_run_stays_in_the_store(shop: Path) -> None:

@@ -60,6 +60,18 @@ def test_nested_loops_are_shown_one_in_the_other() -> None:
     assert outer["start_time"].endswith("Z")
 
 
+def test_what_a_flow_has_given_is_shown(flows: Path) -> None:
+    body = {"state": "done", "long": "x" * 5_000}
+    answer = {"type": "response", "inputs": {"statusCode": 201, "body": body}}
+    outputs = {"n": {"type": "int", "value": "@add(1, 1)"}, "who": {"type": "string", "value": "Ada"}}
+    (flows / "gives.json").write_text(json.dumps({"actions": {"answer": answer}, "outputs": outputs}))
+    good("run", "gives.json", "--run-id", "g")
+    *_, response, first, second = good("workflow", "status", "g").splitlines()
+    assert response.startswith('Response: 201 {"state": "done"')
+    assert len(response) < 300
+    assert (first, second) == ("Output n: 2", "Output who: Ada")
+
+
 def test_an_outer_loop_goes_on_with_a_last_result_and_the_past_can_be_looked_at() -> None:
     start("n", "nested")
     for number in range(3):

@@ -11,6 +11,7 @@ from cli_rig import STORE, data, failure, good, loom
 
 from loom.runtime.connect import connect
 from loom.server.auth import Keys, Principal
+from loom.store.errors import StoreUnavailable
 
 pytestmark = pytest.mark.usefixtures("shop")
 
@@ -38,6 +39,16 @@ def test_a_key_is_printed_once_and_never_stored(shop: Path) -> None:
     for file in shop.glob("loom.db*"):
         assert secret not in file.read_bytes()
     assert key[18:] not in good("keys", "list") + good("keys", "list", "--json")
+
+
+@pytest.mark.parametrize("step", ["loom.server.auth.Keys.add", "loom.server.audit.record"])
+def test_a_key_that_may_be_stored_though_nobody_has_it_is_named(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(*_: Any) -> None:
+        raise StoreUnavailable("The connection was lost.", outcome_unknown=True)
+
+    monkeypatch.setattr(step, fails)
+    message = failure(3, "keys", "create", "ops", "--scope", "read")
+    assert re.match(r"The connection was lost\. .*`loom keys revoke [0-9a-f]{12}`", message)
 
 
 def test_quiet_prints_the_key_alone() -> None:

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from cli_rig import data, failure, good, loom, started, until_end, until_idle
 
+from loom.store.records import RunHead, RunQuery, RunRow
+from loom.store.sqlite.store import SqliteStore
+
 pytestmark = pytest.mark.usefixtures("shop")
 
 
@@ -20,6 +23,27 @@ def test_lists_runs_newest_first_with_what_they_wait_for() -> None:
     assert "(idle)" in lines[3]
     assert lines[3].rstrip().endswith("Approval")
     assert " ago " in lines[3]
+
+
+def test_a_run_that_nobody_answers_for_is_not_said_to_be_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a Temporal cluster without a worker, where nobody but the run itself knows how it is."""
+    good("db", "upgrade")
+    good("workflow", "start", "Order", "{}", "--run-id", "order-1")
+    head = RunHead("running", 0, 0, 0.0, error="No worker answers: it is night.")
+
+    async def unanswered(self: SqliteStore, run_id: str) -> RunRow:
+        return RunRow(run_id, "Order", 0.0, head)
+
+    async def all_unanswered(self: SqliteStore, query: RunQuery) -> list[RunRow]:
+        return [await unanswered(self, "order-1")]
+
+    monkeypatch.setattr(SqliteStore, "get", unanswered)
+    monkeypatch.setattr(SqliteStore, "find", all_unanswered)
+    assert " running (no worker answers) " in good("workflow", "list")
+    assert data("workflow", "list")[0]["error"]["code"] == "unanswered"
+    shown = good("workflow", "status", "order-1")
+    assert "status:      running (no worker answers)\nerror:       No worker answers: it is night.\n" in shown
+    assert "is not known. No worker answers: it is night." in failure(3, "workflow", "send", "order-1", "Approval")
 
 
 def test_lists_runs_for_programs() -> None:
@@ -114,6 +138,16 @@ def test_status_shows_what_holds_a_run_and_the_events_it_keeps() -> None:
     text = good("workflow", "status", "order-1")
     assert "running (paused" in text
     assert "Kept events" in text
+
+
+def test_nothing_is_under_way_in_a_run_that_was_cancelled() -> None:
+    started("order-1")
+    good("workflow", "cancel", "order-1")
+    assert "Steps under way" in good("workflow", "status", "order-1"), "nobody has done it yet"
+    until_end("order-1")
+    shown = good("workflow", "status", "order-1")
+    assert "cancelled" in shown
+    assert "Steps under way" not in shown
 
 
 def test_status_of_a_failed_run_names_its_error() -> None:

@@ -7,6 +7,7 @@ import click
 import pytest
 
 from loom.cli.options import duration, json_object, moment, tag
+from loom.cli.session import safe_url
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,19 @@ def test_durations(text: str, seconds: float) -> None:
 def test_what_is_no_duration_is_named(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is not a length of time"):
         duration(text)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:s3cret@h/shop?x=1", "postgresql://me:***@h/shop?x=1"),
+        ("postgresql://me@h/shop?password=s3cret&x=1", "postgresql://me@h/shop?password=***&x=1"),
+        ("postgresql://h/shop?x=1&sslpassword=s3cret", "postgresql://h/shop?x=1&sslpassword=***"),
+        ("sqlite:///shop.db", "sqlite:///shop.db"),
+    ],
+)
+def test_passwords_of_stores_are_not_shown(url: str, shown: str) -> None:
+    assert safe_url(url) == shown
 
 
 def test_moments() -> None:

@@ -8,13 +8,19 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_rig import STORE, data, failure, good, loom
 from server_rig import Serving
+
+from loom.cli.problems import WrongUse
+from loom.cli.server_problems import told_by_server
+from loom.client.errors import ClientError, FieldProblem, Problem
 
 APPROVED = ("Approval", '{"amount": 5}')
 
@@ -194,6 +200,17 @@ def test_refusals_have_the_exit_codes_that_they_have_over_a_store(server: Servin
     assert "it takes no event any more" in refused(1, "send", "o", *APPROVED)
 
 
+def test_every_place_of_a_refusal_is_told() -> None:
+    places = [
+        FieldProblem(path="/input/item", message="missing"),
+        FieldProblem(path="/input/size", message="No number."),
+    ]
+    told = Problem(code="invalid-request", status=400, detail="The input is wrong.", errors=places)
+    with pytest.raises(WrongUse) as caught, told_by_server():
+        raise ClientError(told)
+    assert caught.value.message == "The input is wrong. input/item: missing; input/size: No number."
+
+
 def test_what_needs_the_store_or_code_at_hand_says_so(server: Serving, flows: Path) -> None:
     (flows / "run.json").write_text("{}")
     for command in (["export", "o"], ["import", "run.json"]):
@@ -237,10 +254,37 @@ def test_a_server_that_cannot_be_used(flows: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     assert f"{url} gave no answer" in failure(3, "workflow", "list", "--url", url)
-    assert "is no address of a server" in failure(2, "workflow", "list", "--url", "shop.db")
+    for wrong in ("shop.db", "", "http://127.0.0.1:99999", "http://[::1"):
+        assert "is no address of a server" in failure(2, "workflow", "list", "--url", wrong)
     for run_id in (".", "..", "\udc80"):
         for command in ("status", "events", "purge", "cancel"):
             assert failure(2, "workflow", command, run_id, "--url", url)
+
+
+class OtherServer(BaseHTTPRequestHandler):
+    """Answers everything, and with JSON."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"fine": true}')
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+def test_some_other_server_is_recognised() -> None:
+    with HTTPServer(("127.0.0.1", 0), OtherServer) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        at = ("--url", f"http://127.0.0.1:{other.server_port}")
+        assert "without 'items'. Is it a server of Loom?" in failure(3, "workflow", "list", *at)
+        for command in (("status", "r"), ("events", "r"), ("replay", "r"), ("fork", "r", "--tick", "1")):
+            assert "an unexpected answer" in failure(3, "workflow", *command, *at)
+        assert "an unexpected answer" in failure(3, "schedule", "show", "s", *at)
+        other.shutdown()
 
 
 def test_watching_a_run_until_its_end(server: Serving) -> None:

@@ -32,7 +32,10 @@ def test_without_a_key_others_cannot_be_served() -> None:
     ("arguments", "message"),
     [
         (["shop.py:Nobody"], "has no 'Nobody'"),
-        ([DOUBLE, DOUBLE], "Two targets are named Double"),
+        ([DOUBLE, "Double=shop.py:order"], f"Two targets are named Double, {DOUBLE} and Double=shop.py:order: give"),
+        ([f"={DOUBLE}"], "there is no name before the '='"),
+        ([f"loom.mine={DOUBLE}"], "are Loom's own"),
+        (["--callback-url", "nowhere"], "'nowhere' is no address for callbacks"),
         (["--origin", "*"], "'*' is not an origin"),
         (["--max-body", "lots"], "'lots' is not a size"),
         (["--max-body", "0"], "'0' is not a size"),

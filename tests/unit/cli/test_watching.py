@@ -9,6 +9,7 @@ from rich.console import Console
 
 from loom.cli import watching
 from loom.cli.shown import Page
+from loom.store.errors import StoreUnavailable
 
 
 def page(*lines: str) -> Page:
@@ -40,3 +41,35 @@ async def test_each_look_is_drawn_over_the_last_one(monkeypatch: pytest.MonkeyPa
     assert "\\x1b[2J" in last
     assert "[b]order-1" in last
     assert drawn.rstrip().endswith("\x1b[?25h"), "the cursor is back"
+
+
+async def test_who_is_gone_for_a_moment_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(watching, "INTERVAL_S", 0.0)
+    looks = iter([(page("first"), False), None, None, (page("second"), True)])
+
+    async def look(_: Any) -> tuple[Page, bool]:
+        found = next(looks)
+        if found is None:
+            raise StoreUnavailable("gone")
+        return found
+
+    await watching.watched("the runs", look)  # type: ignore[arg-type]
+    shown = capsys.readouterr().out
+    assert shown.index("first") < shown.index("second")
+
+
+@pytest.mark.parametrize("patience", [30.0, 0.0])
+async def test_who_was_never_there_or_stays_away_is_told(patience: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(watching, "PATIENCE_S", patience)
+    looks = iter([(page("first"), False)] if patience == 0 else [])
+
+    async def look(_: Any) -> tuple[Page, bool]:
+        for found in looks:
+            return found
+        raise StoreUnavailable("gone")
+
+    with pytest.raises(StoreUnavailable):
+        await watching.watched("the runs", look)  # type: ignore[arg-type]

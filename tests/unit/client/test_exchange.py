@@ -144,7 +144,27 @@ async def test_the_key_goes_to_this_server_only() -> None:
     assert request.headers["authorization"] == "Bearer secret-key"
 
 
-@pytest.mark.parametrize("url", ["server.test", "ftp://server.test", "http://me:pw@server.test", "http://s.test?key=1"])
+async def test_a_key_that_was_read_from_a_file_may_end_with_the_line() -> None:
+    script = Script(ok(run()))
+    async with script.client(api_key="secret-key\n") as client:
+        await client.get("r")
+    assert script.requests[0].headers["authorization"] == "Bearer secret-key"
+
+
+@pytest.mark.parametrize("key", ["secret-key\nof two lines", "secret-ké"])
+def test_what_cannot_be_a_key_is_refused_and_not_repeated(key: str) -> None:
+    with pytest.raises(ValueError, match="is no key") as caught:
+        Client("http://server.test", api_key=key)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("server.test", "ftp://server.test", "http://me:pw@server.test", "http://s.test?key=1"),
+        *("http://s.test:99999", "http://s.test:http", "http://[::1", ""),
+    ],
+)
 def test_addresses_are_checked(url: str) -> None:
     with pytest.raises(ValueError, match="address of a server"):
         Client(url)

@@ -46,6 +46,20 @@ class Talks(Workflow):
         return StopEvent(result="ok")
 
 
+class CountStart(StartEvent):
+    """What `Counts` begins with."""
+
+    upto: int
+
+
+class Counts(Workflow):
+    """Takes a number."""
+
+    @step
+    async def count(self, ev: CountStart) -> StopEvent:
+        return StopEvent(result=ev.upto)
+
+
 @pytest.fixture
 def written() -> Iterator[io.StringIO]:
     """What the program logs as JSON. Afterwards it logs as before."""
@@ -118,6 +132,19 @@ async def test_lines_of_the_engine_name_the_run_that_they_are_about(written: io.
     line = next(line for line in lines(written, "loom") if "parked" in line["message"])
     assert (line["run_id"], line["level"]) == ("c", "ERROR")
     assert "is a flow in the store" in line["exception"]
+
+
+async def test_an_input_that_does_not_fit_is_told_in_one_line(written: io.StringIO) -> None:
+    database = MemoryDatabase()
+    async with loom.connect(MemoryStore(database)) as client, loom.connect(MemoryStore(database)) as worker:
+        worker.register(Counts(), name="counts")
+        await client.start("counts", {"upto": "many"}, run_id="c")
+        async with asyncio.timeout(10):
+            while not worker.measured.parked:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.001)
+    line = next(line for line in lines(written, "loom") if "parked" in line["message"])
+    assert (line["run_id"], "valid integer" in line["message"]) == ("c", True)
+    assert "exception" not in line
 
 
 def test_a_request_is_named_until_it_is_answered(written: io.StringIO) -> None:

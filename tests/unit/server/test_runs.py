@@ -81,6 +81,15 @@ async def test_an_event_ends_the_wait(served: Served, client: httpx2.AsyncClient
     assert run["run_id"] == "w"
 
 
+async def test_who_takes_an_event_is_told_as_it_is(served: Served, client: httpx2.AsyncClient) -> None:
+    await started(client, run_id="w")
+    await served.until_waiting("w")
+    for kind, expected in (("HumanResponseEvent", "kept"), ("StopEvent", None), ("InputRequiredEvent", None)):
+        sent = (await client.post("/v1/runs/w/events", json={"type": kind, "value": {}})).json()
+        assert (sent["delivered"], sent["duplicate"]) == (expected, False), kind
+    assert (await client.get("/v1/runs/w")).json()["kept_events"] == 1
+
+
 async def test_an_event_that_nobody_knows_or_that_is_wrong_is_refused(
     served: Served, client: httpx2.AsyncClient
 ) -> None:
@@ -89,6 +98,7 @@ async def test_an_event_that_nobody_knows_or_that_is_wrong_is_refused(
     for body, path in (
         ({"type": "os.system", "value": {}}, "/type"),
         ({"type": "Approval", "value": {}}, "/value/by"),
+        ({"type": "Approval", "value": "yes"}, "/value"),
         ({"type": "Approval", "value": {"by": "x"}, "step": "nowhere"}, "/step"),
         ({"type": "Approval", "value": {"by": "x"}, "event_id": "a b"}, "/event_id"),
         ({"type": 7}, "/type"),

@@ -1,7 +1,8 @@
 """The http client behind the guard: every connection goes to an address that the policy has seen and allowed.
 
 A name is resolved once per connection and the connection goes to the very address that was judged, so a second answer
-of the name server cannot lead elsewhere; certificate and Host header still are those of the name. May import `ssrf`.
+of the name server cannot lead elsewhere; certificate and Host header still are those of the name. May import `ssrf`
+and `discreet`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import httpcore2
 import httpx2
 from typing_extensions import override
+
+from loom.effects.actions.discreet import be_discreet
 
 if TYPE_CHECKING:
     import ssl
@@ -103,6 +106,7 @@ def make_client(
     policy: HttpPolicy, tls: ssl.SSLContext | None = None, resolver: Resolver = resolve
 ) -> httpx2.AsyncClient:
     """A client that verifies certificates, follows nothing by itself, and takes no hint from the environment."""
+    be_discreet()
     context = tls if tls is not None else _default_tls()
     return httpx2.AsyncClient(
         transport=GuardedTransport(policy, context, resolver),

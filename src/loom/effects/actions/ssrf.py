@@ -100,10 +100,10 @@ class HttpPolicy:
         if found:
             return found
         text, reason = next(iter(objections.items()))
-        shown = f"{host} ({text})" if host != text else host
+        shown, entry = f"{host} ({text})" if host != text else host, _entry(host, port)
         raise HostRefused(
-            f"Requests to {shown} are refused: it is {reason}. To allow it, add '{_entry(host, port)}' to "
-            f"{ENVIRONMENT_VARIABLE} or give loom.connect() http_allow=['{_entry(host, port)}']."
+            f"Requests to {shown} are refused: it is {reason}. To allow it, add '{entry}' to "
+            f"{ENVIRONMENT_VARIABLE}, or give loom.connect() http_allow=['{entry}'] or a command --allow-host {entry}."
         )
 
 

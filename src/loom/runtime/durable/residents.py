@@ -10,6 +10,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from loom.runtime.durable.adapter import Fenced
 from loom.runtime.durable.background import Background
 from loom.runtime.durable.held_back import HeldBack
@@ -182,7 +184,9 @@ class Residents:
             _log.error("Run %s is parked: %s", run_id, error, extra=about(run_id))
             await self._park(run_id, str(error))
         except Exception as error:  # noqa: BLE001 - what is stored and the code at hand do not fit; other runs go on
-            _log.error("Run %s is parked: it could not be taken up.", run_id, exc_info=error, extra=about(run_id))
+            # What is wrong with an input, the message tells.
+            seen = None if isinstance(error.__cause__, ValidationError) else error
+            _log.error("Run %s is parked, not taken up: %s", run_id, error, exc_info=seen, extra=about(run_id))
             await self._park(run_id, f"It could not be taken up: {type(error).__name__}: {error}")
 
     async def _claimed(self, run_id: str) -> Registered | None:

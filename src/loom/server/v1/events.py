@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from loom.core.records import INPUT_REQUIRED_EVENT, STOP_EVENT
 from loom.flows.records import MASK
 from loom.server.answers import JsonAnswer
-from loom.server.compat_events import BadEvent, event_from
+from loom.server.compat_events import BadEvent, BadValue, event_from
 from loom.server.problems import invalid
 from loom.server.routing import Route, check_id, pointer
 from loom.server.v1.runs import refused
@@ -62,11 +63,11 @@ def _event(call: Call, row: RunRow, body: dict[str, Any]) -> Event:
     except BadEvent as error:
         if isinstance(error.__cause__, ValidationError):
             raise refused("The value is not what the event takes.", error.__cause__, "value") from error
-        raise invalid(str(error), "/type") from error
+        raise invalid(str(error), "/value" if isinstance(error, BadValue) else "/type") from error
 
 
-def _delivered(call: Call, row: RunRow, event: Event, step: str | None, waiter_id: str | None) -> Delivered:
-    """Who takes the event, by what was stored when it came.
+def _delivered(call: Call, row: RunRow, event: Event, step: str | None, waiter_id: str | None) -> Delivered | None:
+    """Who takes the event, by what was stored when it came; None if nobody does, and it is not of a kind that is kept.
 
     A run that another process owns may be further already: nothing but its inbox is sure. So for runs that nobody here
     has code for, and for secure waiters: what they require is not to be found out by trying.
@@ -88,7 +89,9 @@ def _delivered(call: Call, row: RunRow, event: Event, step: str | None, waiter_i
             return "inbox"
         if all(convert.field(record, name) == wanted for name, wanted in waiter["requirements"].items()):
             return "waiter"
-    return "step" if code.accepts(record.kind, step) else "kept"
+    if code.accepts(record.kind, step):
+        return "step"
+    return None if record.kind.is_a(STOP_EVENT) or record.kind.is_a(INPUT_REQUIRED_EVENT) else "kept"
 
 
 ROUTES = (Route("POST", "/v1/runs/{run_id}/events", send, "event"),)

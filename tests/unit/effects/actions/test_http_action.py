@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import logging
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -338,6 +339,17 @@ async def test_secure_messages_are_hidden(server: ActionServer) -> None:
     assert outcome.code == "HostRefused"
     assert "127.0.0.1" not in outcome.message
     assert "hidden" in outcome.message
+
+
+async def test_addresses_of_secure_requests_are_not_logged(
+    server: ActionServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    server.replies["/s3cret"] = Reply(200, b"{}", headers={"X-Token": "s3cret"})
+    assert (await ActionHost().run(call_of("http", {"uri": f"{server.url}/s3cret"}, secure=True))).status == "Succeeded"
+    assert "s3cret" not in caplog.text
+    await send(server, "/ok")
+    assert f"{server.url}/ok" in caplog.text, "what is not secure is logged as ever"
 
 
 # -- polling ----------------------------------------------------------------------------------------------------------
