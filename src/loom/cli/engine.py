@@ -179,7 +179,7 @@ def _run_workflow(name: str, workflow: Workflow, given: dict[str, Any]) -> None:
     from loom.cli.outcomes import begun, result_of, tell_outcome
     from loom.cli.problems import WrongUse
     from loom.cli.session import perform
-    from loom.cli.working import Logs, engine
+    from loom.cli.working import Logs, engine, until_stopped
 
     of_flows = [key for key in ("parameters", "parameter_file", "variables", "headers") if given[key]]
     if given["body"] is not None or of_flows:
@@ -190,7 +190,7 @@ def _run_workflow(name: str, workflow: Workflow, given: dict[str, Any]) -> None:
             handler = await begun(runtime, name, given["inputs"], given["run_id"], dict(given["tags"]))
             return await result_of(runtime, handler, stopped)
 
-    tell_outcome(perform(work()), given["as_json"])
+    tell_outcome(perform(until_stopped(work())), given["as_json"])
 
 
 def _run_flow(name: str, flow: Any, target: str, allowed: dict[str, Any], given: dict[str, Any]) -> None:
@@ -198,7 +198,7 @@ def _run_flow(name: str, flow: Any, target: str, allowed: dict[str, Any], given:
     from loom.cli.given import given_to_flow
     from loom.cli.problems import WrongUse
     from loom.cli.session import perform
-    from loom.cli.working import Logs, engine
+    from loom.cli.working import Logs, engine, until_stopped
 
     if given["inputs"] is not None:
         raise WrongUse(f"{name} is a flow: it begins with --body, not with --input.")
@@ -221,5 +221,5 @@ def _run_flow(name: str, flow: Any, target: str, allowed: dict[str, Any], given:
         async with engine(wanted.store, named, Logs(), **settings) as (runtime, stopped):
             return await performed(runtime, stopped, wanted)
 
-    run_id, result = perform(work())
+    run_id, result = perform(until_stopped(work()))
     tell_result(wanted, run_id, result)

@@ -13,7 +13,7 @@ import msgspec
 from loom.cli.flow_views import Lines, Live, Silence
 from loom.cli.options import DEFAULT_STORE
 from loom.cli.outcomes import GONE
-from loom.cli.problems import Problem
+from loom.cli.problems import Problem, Stopped
 from loom.cli.session import safe_url
 from loom.cli.shown import clean, print_json, print_line
 from loom.cli.starting import called_by, start_event
@@ -70,7 +70,7 @@ async def performed(runtime: WorkingRuntime, stopped: asyncio.Event, wanted: Flo
             await asyncio.gather(ending, return_exceptions=True)
     if not ending.cancelled():
         return handler.run_id, ending.result()
-    raise Problem(_how_to_go_on(wanted, handler.run_id))
+    raise Stopped(_how_to_go_on(wanted, handler.run_id))
 
 
 def _tell_doubts(wanted: FlowRun) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-from loom.cli.problems import Problem
+from loom.cli.problems import Problem, Stopped
 from loom.cli.shown import clean, print_json, print_line
 from loom.steps.errors import WorkflowCancelledByUser
 from loom.steps.jsonable import NotSerialisableError
@@ -53,8 +53,8 @@ async def result_of(runtime: WorkingRuntime, handler: WorkflowHandler, stopped: 
     if ending.done() and not ending.cancelled():
         return ending.result()
     if isinstance(runtime.store, MemoryStore):
-        raise Problem(GONE)
-    raise Problem(f"Stopped. Run {handler.run_id!r} is in the store: it goes on where somebody works for it.")
+        raise Stopped(GONE)
+    raise Stopped(f"Stopped. Run {handler.run_id!r} is in the store: it goes on where somebody works for it.")
 
 
 async def _ending(runtime: WorkingRuntime, handler: WorkflowHandler) -> dict[str, Any]:

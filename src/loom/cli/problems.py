@@ -27,6 +27,10 @@ class Problem(click.ClickException):
         super().__init__(clean(in_one_line(message)))
 
 
+class Stopped(Problem):
+    """The process was told to stop before it was done."""
+
+
 class WrongUse(Problem):
     """The command was given wrongly."""
 

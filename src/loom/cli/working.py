@@ -11,20 +11,22 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import click
 
-from loom.cli.problems import WrongUse
+from loom.cli.problems import Stopped, WrongUse
 from loom.cli.session import opened, store_at
 from loom.runtime.logs import JsonLines, configure_logs
 from loom.steps.errors import WorkflowConfigurationError, WorkflowValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 
     from loom.runtime.durable.working import WorkingRuntime
     from loom.steps.workflow import Workflow
+
+T = TypeVar("T")
 
 _BODY = "loom-body"
 
@@ -51,7 +53,7 @@ class Bodies:
         self._threads = ThreadPoolExecutor(thread_name_prefix=_BODY)
         asyncio.get_running_loop().set_default_executor(self._threads)
 
-    async def end(self, grace: float = 1.0) -> None:
+    async def end(self, problem: Stopped | None = None, grace: float = 1.0) -> None:
         """Let the process end. If bodies are left after a moment, it ends under them: they run again with the next."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         deadline = time.monotonic() + grace
@@ -64,10 +66,22 @@ class Bodies:
         for thread in bodies:
             thread.join(max(0.0, deadline - time.monotonic()))
         if any(thread.is_alive() for thread in bodies) or not all(task.done() for task in tasks):
+            if problem is not None:
+                problem.show()
             logging.shutdown()
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(0)
+            os._exit(problem.exit_code if problem is not None else 0)
+
+
+async def until_stopped(work: Coroutine[Any, Any, T]) -> T:
+    """Do work in which bodies run. If the process is told to stop meanwhile, it ends, whatever they do."""
+    bodies = Bodies()
+    try:
+        return await work
+    except Stopped as problem:
+        await bodies.end(problem)
+        raise
 
 
 class Logs(NamedTuple):

@@ -5,6 +5,7 @@ May import loom.runtime, loom.steps and loom.store.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import TYPE_CHECKING, NamedTuple, overload
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from loom.store.records import RunRow
 
 _LONG_S = 3600.0
+_MAX_STEM = 180
+"""The id of a run is no longer than 200 characters, whatever its number."""
 
 
 class Result(NamedTuple):
@@ -55,7 +58,32 @@ async def latest_run(runtime: WorkingRuntime, handler_id: str) -> RunRow | None:
     if not can_be_kept(handler_id):
         return None
     rows = await runtime.store.find(RunQuery(tags={HANDLER: handler_id}, limit=1))
-    return rows[0] if rows else await runtime.store.get(handler_id)
+    last = rows[0] if rows else await runtime.store.get(handler_id)
+    # Not every store lists at once what another process has stored just now; by its id it is there.
+    while last is not None and last.head.status != "running" and handler_of(last) == handler_id:
+        later = (await run_after(runtime, last)).row
+        if later is None:
+            break
+        last = later
+    return last
+
+
+class RunAfter(NamedTuple):
+    """The run of a handler after another one."""
+
+    number: int
+    run_id: str
+    row: RunRow | None
+    """None: there is none yet."""
+
+
+async def run_after(runtime: WorkingRuntime, last: RunRow) -> RunAfter:
+    """The run of a handler after this one. Ids that look like it but belong to others are passed over."""
+    handler_id, number = handler_of(last), number_of(last) + 1
+    stem = handler_id if len(handler_id) <= _MAX_STEM else hashlib.sha256(handler_id.encode()).hexdigest()
+    while (row := await runtime.store.get(f"{stem}~{number}")) is not None and handler_of(row) != handler_id:
+        number += 1
+    return RunAfter(number, f"{stem}~{number}", row)
 
 
 async def until_ended(runtime: WorkingRuntime, run_id: str) -> RunRow:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from msgspec.structs import replace
 from loom.runtime.durable.names import HANDLER_AGAIN, HANDLER_REQUEST
 from loom.runtime.durable.starting import start_spec
 from loom.runtime.flow import Flow
-from loom.server.compat_handlers import handler_of, latest_run, number_of
+from loom.server.compat_handlers import handler_of, latest_run, run_after
 from loom.server.views import HANDLER
 from loom.steps.context import Context
 from loom.store.errors import RunNotFound
@@ -21,10 +20,6 @@ if TYPE_CHECKING:
     from loom.runtime.durable.working import WorkingRuntime
     from loom.store.codec import StartSpec
     from loom.store.records import RunRow
-
-
-_MAX_STEM = 180
-"""The id of a run is no longer than 200 characters, whatever its number."""
 
 
 class HandlerBusy(Exception):
@@ -74,8 +69,8 @@ async def begin(runtime: WorkingRuntime, beginning: Beginning, handler_id: str |
         except RunNotFound:  # the handler was deleted meanwhile, so that this is its first run again
             return await begin(runtime, beginning, handler_id, nonce)
         spec = replace(spec, store=dict(state.store), store_type=state.store_type)
-    number, run_id = await _next_id(runtime, last, handler_id)
-    return await _started(runtime, beginning, run_id, spec, {**tags, HANDLER_AGAIN: str(number)})
+    after = await run_after(runtime, last)
+    return await _started(runtime, beginning, after.run_id, spec, {**tags, HANDLER_AGAIN: str(after.number)})
 
 
 async def _started(
@@ -88,15 +83,6 @@ async def _started(
         if request is None or found.tags.get(HANDLER_REQUEST) != request:
             raise HandlerBusy(f"The handler {tags[HANDLER]!r} is running.")
     return run_id
-
-
-async def _next_id(runtime: WorkingRuntime, last: RunRow, handler_id: str) -> tuple[int, str]:
-    """The number and the id of a handler's next run. Ids that look like it but belong to others are passed over."""
-    stem = handler_id if len(handler_id) <= _MAX_STEM else hashlib.sha256(handler_id.encode()).hexdigest()
-    number = number_of(last) + 1
-    while (found := await runtime.store.get(f"{stem}~{number}")) is not None and handler_of(found) != handler_id:
-        number += 1
-    return number, f"{stem}~{number}"
 
 
 def _check_free(last: RunRow, handler_id: str, workflow: str) -> None:

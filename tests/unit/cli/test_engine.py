@@ -54,9 +54,11 @@ def test_a_worker_that_stops_leaves_its_runs_to_the_next(shop: Path) -> None:
     assert data("workflow", "status", "order-1")["status"] == "completed"
 
 
-def test_a_body_that_will_not_be_cancelled_does_not_keep_a_worker_from_ending(shop: Path) -> None:
+@pytest.fixture
+def stubborn(shop: Path) -> Path:
+    """A file of workflows with bodies that do not end; each leaves a file when it has begun."""
     (shop / "stubborn.py").write_text(
-        "import asyncio, pathlib\n"
+        "import asyncio, pathlib, time\n"
         "from loom import StartEvent, StopEvent, Workflow, step\n"
         "class Stubborn(Workflow):\n"
         "    @step\n"
@@ -67,18 +69,42 @@ def test_a_body_that_will_not_be_cancelled_does_not_keep_a_worker_from_ending(sh
         "                await asyncio.sleep(3600)\n"
         "            except asyncio.CancelledError:\n"
         "                pass\n"
+        "class InThread(Workflow):\n"
+        "    @step\n"
+        "    def begin(self, ev: StartEvent) -> StopEvent:\n"
+        "        pathlib.Path('begun').touch()\n"
+        "        time.sleep(3600)\n"
     )
-    with working(shop, "stubborn.py:Stubborn") as process:
+    return shop
+
+
+def stopped_when_begun(process: subprocess.Popen[str], shop: Path) -> int:
+    """Tell a process to stop once its body has begun; its exit code."""
+    deadline = time.monotonic() + 20
+    while not (shop / "begun").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    try:
+        return process.wait(15)
+    finally:
+        process.kill()
+
+
+def test_a_body_that_will_not_be_cancelled_does_not_keep_a_worker_from_ending(stubborn: Path) -> None:
+    with working(stubborn, "stubborn.py:Stubborn") as process:
         good("workflow", "start", "Stubborn", "{}", "--run-id", "s")
-        deadline = time.monotonic() + 20
-        while not (shop / "begun").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        process.send_signal(signal.SIGTERM)
-        try:
-            assert process.wait(15) == 0
-        finally:
-            process.kill()
+        assert stopped_when_begun(process, stubborn) == 0
+    assert data("workflow", "status", "s")["status"] == "running"
+
+
+@pytest.mark.parametrize("name", ["Stubborn", "InThread"])
+def test_a_body_that_cannot_be_ended_does_not_keep_a_run_from_stopping(stubborn: Path, name: str) -> None:
+    command = [sys.executable, "-m", "loom", "run", f"stubborn.py:{name}", "--run-id", "s"]
+    with subprocess.Popen(command, cwd=stubborn, stderr=subprocess.PIPE, text=True) as process:
+        assert stopped_when_begun(process, stubborn) == 1
+        assert process.stderr is not None
+        assert process.stderr.read().startswith("Error: Stopped. Run 's' is in the store")
     assert data("workflow", "status", "s")["status"] == "running"
 
 

@@ -13,6 +13,8 @@ from server_serving import Approval, Served, serving
 
 import loom
 from loom import Context, StartEvent, StopEvent, Workflow, step
+from loom.server.views import HANDLER
+from loom.store.records import RunQuery, RunRow
 
 NOW = {"start_event": {"topic": "now"}}
 FAIL = {"start_event": {"topic": "fail"}}
@@ -46,6 +48,24 @@ async def test_a_name_that_looks_like_a_second_run_is_in_nobodys_way(client: htt
     assert (again.status_code, again.json()["run_id"], again.json()["handler_id"]) == (200, "h~4", "h")
     assert (await run(client, "h")).json()["run_id"] == "h~5"
     assert (await client.get("/handlers/h~2")).json()["handler_id"] == "h~2"
+
+
+async def test_the_latest_run_is_found_where_lists_are_late(
+    served: Served, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = served.runtime.store
+    find = store.find
+    await run(client, "h")
+    late = await find(RunQuery(tags={HANDLER: "h"}))
+    for _ in range(2):
+        await run(client, "h")
+
+    async def found_late(query: RunQuery) -> list[RunRow]:
+        return late if query.tags else await find(query)
+
+    monkeypatch.setattr(store, "find", found_late)
+    assert (await client.get("/handlers/h")).json()["run_id"] == "h~3"
+    assert (await run(client, "h")).json()["run_id"] == "h~4"
 
 
 async def test_a_long_name_can_be_used_again(client: httpx2.AsyncClient) -> None:
