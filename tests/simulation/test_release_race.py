@@ -17,8 +17,8 @@ from loom.store.operations import ReleaseRun
 from loom.testing import Ended, FaultPlan, Faults
 from loom.testing.simulation_world import ShuffledLoop, World, listening
 
-PARTS, RUNS, LETTERS = 10, 100, 20
-"""20,000 letters in all, sent into more than 10,000 releases."""
+PARTS, RUNS, LETTERS = 8, 100, 20
+"""16,000 letters in all, sent into more than 10,000 releases."""
 
 
 class Letter(HumanResponseEvent):
