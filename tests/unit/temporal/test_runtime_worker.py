@@ -180,6 +180,7 @@ async def test_a_run_is_told_of_the_code_that_is_at_hand(url: str) -> None:
 async def test_a_parked_run_that_is_not_to_be_found_at_first_is_tried_a_little_later(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("loom.temporal.runtime._PARKED_LOOKS_S", ())  # the first one shall not find it
     async with at_work(url, {"waiting": Waiting()}) as runtime:
         await runtime.start("waiting", run_id="one")
         await until_idle(runtime, "one")
@@ -200,7 +201,7 @@ async def test_a_parked_run_that_is_not_to_be_found_at_first_is_tried_a_little_l
 
     monkeypatch.setattr(TemporalStore, "find", find)
     monkeypatch.setattr(TemporalRuntime, "_has_grown", has_grown)
-    monkeypatch.setattr("loom.temporal.runtime._PARKED_LOOKS_S", (0.0, 0.01))
+    monkeypatch.setattr("loom.temporal.runtime._PARKED_LOOKS_S", (0.0, *[0.1] * 300))
     async with at_work(url, {"waiting": Waiting()}):
         await asyncio.wait_for(tried.wait(), 30)
     assert looks > 1
