@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -255,14 +256,30 @@ def test_a_writer_keeps_its_turn_as_long_as_it_is_heard_of() -> None:
     assert 1 not in lock
 
 
+class TwoWriters(Workflow):
+    """Two bodies of one step want to write what shows who did, in their order."""
+
+    @step
+    async def begin(self, ev: StartEvent) -> list[Part]:
+        return [Part(number=0), Part(number=1)]
+
+    @step
+    async def end(self, ev: list[Done], ctx: Context) -> StopEvent:
+        return StopEvent(result=await ctx.store.get("writers"))
+
+
+async def both_writers(world: World) -> list[Any]:
+    """Begin the run; the commands of the two, which nobody has taken yet."""
+    world.start()
+    await world.perform()
+    writers, world.scheduled = world.scheduled, []
+    return writers
+
+
 async def test_an_edit_by_a_writer_that_has_lost_its_turn_does_not_undo_what_others_wrote() -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
-    class Slow(Workflow):
-        @step
-        async def begin(self, ev: StartEvent) -> list[Part]:
-            return [Part(number=0), Part(number=1)]
-
+    class Slow(TwoWriters):
         @step(num_workers=2)
         async def write(self, ev: Part, ctx: Context) -> Done:
             async with ctx.store.edit_state() as state:
@@ -273,15 +290,8 @@ async def test_an_edit_by_a_writer_that_has_lost_its_turn_does_not_undo_what_oth
                 state["writers"] = [*before, ev.number]
             return Done(number=ev.number)
 
-        @step
-        async def end(self, ev: list[Done], ctx: Context) -> StopEvent:
-            return StopEvent(result=await ctx.store.get("writers"))
-
     world = World(Slow())
-    world.start()
-    await world.perform()
-    first, second = world.scheduled
-    world.scheduled = []
+    first, second = await both_writers(world)
     async with asyncio.timeout(5):
         cut_off = asyncio.create_task(world.result_of(first))
         await begun.wait()
@@ -298,11 +308,7 @@ async def test_an_edit_by_a_writer_that_has_lost_its_turn_does_not_undo_what_oth
 async def test_a_writer_whose_event_loop_was_blocked_begins_again_if_another_one_had_its_turn(awaits: bool) -> None:
     blocked = 0
 
-    class Blocked(Workflow):
-        @step
-        async def begin(self, ev: StartEvent) -> list[Part]:
-            return [Part(number=0), Part(number=1)]
-
+    class Blocked(TwoWriters):
         @step(num_workers=2)
         async def write(self, ev: Part, ctx: Context) -> Done:
             nonlocal blocked
@@ -319,15 +325,8 @@ async def test_a_writer_whose_event_loop_was_blocked_begins_again_if_another_one
                         await asyncio.sleep(0.03)
             return Done(number=ev.number)
 
-        @step
-        async def end(self, ev: list[Done], ctx: Context) -> StopEvent:
-            return StopEvent(result=await ctx.store.get("writers"))
-
     world = World(Blocked(), settings=replace(QUICK, lock_renew_s=0.02))
-    world.start()
-    await world.perform()
-    first, second = world.scheduled
-    world.scheduled = []
+    first, second = await both_writers(world)
     async with asyncio.timeout(5):
         with pytest.raises(RunUnreachable, match="begins again"):
             await world.result_of(first)
@@ -361,11 +360,7 @@ async def test_a_body_that_goes_on_after_it_was_stopped_does_not_ask_for_the_sto
 async def test_a_writer_that_was_taken_for_dead_does_not_write_in_the_turn_of_its_next_attempt() -> None:
     begun, go_on, again, over = (asyncio.Event() for _ in range(4))
 
-    class Stalled(Workflow):
-        @step
-        async def begin(self, ev: StartEvent) -> list[Part]:
-            return [Part(number=0), Part(number=1)]
-
+    class Stalled(TwoWriters):
         @step(num_workers=2)
         async def write(self, ev: Part, ctx: Context) -> Done:
             async with ctx.store.edit_state() as state:
@@ -378,15 +373,8 @@ async def test_a_writer_that_was_taken_for_dead_does_not_write_in_the_turn_of_it
                 state["writers"] = [*state.get("writers", []), ev.number]
             return Done(number=ev.number)
 
-        @step
-        async def end(self, ev: list[Done], ctx: Context) -> StopEvent:
-            return StopEvent(result=await ctx.store.get("writers"))
-
     world = World(Stalled())
-    world.start()
-    await world.perform()
-    first, second = world.scheduled
-    world.scheduled = []
+    first, second = await both_writers(world)
     async with asyncio.timeout(5):
         stalled = asyncio.create_task(world.result_of(first))
         await begun.wait()

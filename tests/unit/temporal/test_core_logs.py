@@ -8,7 +8,7 @@ import sys
 from temporal_server import session_server
 
 _WARNED = """
-import asyncio, os, sys, time
+import asyncio, logging, os, sys, threading
 from temporalio.client import Client
 from temporalio.worker import Worker
 from temporalio import activity
@@ -18,14 +18,21 @@ from loom.cli.session import store_at
 @activity.defn
 async def nothing() -> None: ...
 
+told = threading.Event()
+
+class Told(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        told.set()
+
 async def main() -> None:
     client = await Client.connect(sys.argv[1], namespace="there-is-none")
     try:
         await Worker(client, task_queue="q", activities=[nothing]).run()
     except RuntimeError:
-        time.sleep(0.1)  # a few milliseconds pass before what is logged is handed over
+        await asyncio.to_thread(told.wait, 30)  # what is logged is handed over a little later
 
 configure_logs("json")
+logging.getLogger("temporalio.core").addHandler(Told())
 store_at(f"temporal://{sys.argv[1]}", upgrade=False)
 asyncio.run(main())
 os._exit(0)
