@@ -289,11 +289,11 @@ async def sweep(
     return swept.report
 
 
-def kills_for(seconds: float, chance: random.Random) -> Iterator[str]:
+def kills_for(seconds: float, chance: random.Random, servers: float = SERVER_KILLS) -> Iterator[str]:
     """Kills for so long: a server now and then, else a worker."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        yield "server" if chance.random() < SERVER_KILLS else "worker"
+        yield "server" if chance.random() < servers else "worker"
 
 
 def main() -> None:
@@ -303,6 +303,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--servers", type=float, default=SERVER_KILLS, help="how many of the kills are of the server")
     parser.add_argument("--keep", type=Path, help="a folder for the files of the sweep, which stay there")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as fresh:
@@ -310,7 +311,8 @@ def main() -> None:
         folder.mkdir(exist_ok=True)
         sizes = (chosen.workers, chosen.clients)
         chance = random.Random(chosen.seed)
-        report = asyncio.run(sweep(folder, kills_for(chosen.seconds, chance), chance=chance, sizes=sizes))
+        kills = kills_for(chosen.seconds, chance, chosen.servers)
+        report = asyncio.run(sweep(folder, kills, chance=chance, sizes=sizes))
     print(report)  # noqa: T201
     for failure in report.failures:
         print(failure)  # noqa: T201
