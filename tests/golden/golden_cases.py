@@ -11,6 +11,7 @@ from golden_workflows import Answer
 import loom
 from loom import Workflow
 from loom.runtime.durable.runtime import DurableRuntime
+from loom.steps.stand_ins import stand_in
 from loom.store.memory import MemoryDatabase, MemoryStore
 
 
@@ -181,4 +182,65 @@ async def timed_out(stage: Stage, run_id: str) -> None:
     async with stage.process(flows.Patient(timeout=60)) as runtime:
         await runtime.start("Patient", run_id=run_id)
         await asyncio.sleep(100)
+        assert (await runtime.get(run_id)).status == "failed"
+
+
+async def _told_twice(stage: Stage, run_id: str, *tokens: int) -> None:
+    flows.Telling.tokens = list(tokens)
+    async with stage.process(flows.Telling(timeout=None)) as runtime:
+        await runtime.start("Telling", run_id=run_id)
+        await asyncio.sleep(10)
+        assert runtime.figures["released"] == 1
+        await runtime.send_event(run_id, Answer(text="yes"))
+        await asyncio.sleep(10)
+        assert flows.Telling.tokens == []
+
+
+@case
+async def repeated_stream(stage: Stage, run_id: str) -> None:
+    await _told_twice(stage, run_id, 3, 3)
+
+
+@case
+async def repeated_stream_of_other_length(stage: Stage, run_id: str) -> None:
+    await _told_twice(stage, run_id, 3, 5)
+
+
+@case
+async def unfinished_stream(stage: Stage, run_id: str) -> None:
+    flows.Telling.tokens = [3]
+    async with stage.process(flows.Telling(timeout=None)) as runtime:
+        await runtime.start("Telling", run_id=run_id)
+        await asyncio.sleep(10)
+    async with stage.process() as client:
+        await client.send_event(run_id, Answer(text="yes"))
+
+
+@case
+async def wrong_answer(stage: Stage, run_id: str) -> None:
+    """Recorded where an answer that does not fit its class failed the run, and a retry repeated that."""
+    wrong = stand_in("golden_workflows.Answer")(about="b")
+    async with stage.process(flows.Patient(timeout=None)) as runtime, stage.process() as client:
+        await runtime.start("Patient", run_id=run_id)
+        await asyncio.sleep(10)
+        await client.send_event(run_id, wrong)
+        await asyncio.sleep(10)
+        assert (await runtime.get(run_id)).status == "failed"
+        await runtime.retry(run_id)
+        await asyncio.sleep(10)
+        assert (await runtime.get(run_id)).status == "failed"
+
+
+@case
+async def wrong_answer_to_a_step(stage: Stage, run_id: str) -> None:
+    """The same, where a step takes such events."""
+    wrong = stand_in("golden_workflows.Answer")(about="b")
+    async with stage.process(flows.Whole(timeout=None)) as runtime, stage.process() as client:
+        await runtime.start("Whole", run_id=run_id)
+        await asyncio.sleep(10)
+        await client.send_event(run_id, wrong)
+        await asyncio.sleep(10)
+        assert (await runtime.get(run_id)).status == "failed"
+        await runtime.retry(run_id)
+        await asyncio.sleep(10)
         assert (await runtime.get(run_id)).status == "failed"

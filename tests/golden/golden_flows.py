@@ -23,6 +23,24 @@ def counter(message: Any, state: dict[str, Any]) -> int:
     return int(state["total"])
 
 
+_mended: set[str] = set()
+"""What `golden-mend` no longer fails for."""
+
+
+@loom.activity("golden-mend")
+def mend(place: str) -> str:
+    if place.endswith("!") and place not in _mended:
+        raise ValueError(f"{place} is broken")
+    return place
+
+
+@loom.activity("golden-spin")
+async def spin(_: Any, context: loom.ActionContext) -> int:
+    if context.attempt < 12:
+        raise ConnectionError("not yet")
+    return context.attempt
+
+
 LOOPS: dict[str, Any] = {
     "actions": {
         "init": {
@@ -103,6 +121,69 @@ ASKING: dict[str, Any] = {
     }
 }
 
+RETRIED: dict[str, Any] = {
+    "actions": {
+        "init": {"type": "initializeVariable", "inputs": {"variables": [{"name": "log", "type": "array"}]}},
+        "rounds": {
+            "type": "until",
+            "condition": "@greaterOrEquals(variables('loopIndex'), 4)",
+            "delay": {"interval": {"count": 3, "unit": "minute"}},
+            "actions": {
+                "note": {
+                    "type": "appendToArrayVariable",
+                    "inputs": {"name": "log", "value": "@variables('loopIndex')"},
+                },
+                "try": {
+                    "type": "scope",
+                    "actions": {
+                        "before": {"type": "compose", "inputs": "@variables('loopResult')"},
+                        "round": {
+                            "type": "activity",
+                            "inputs": {
+                                "activityType": "golden-mend",
+                                "input": "@{variables('loopIndex')}@{if(equals(variables('loopIndex'), 2), '!', '')}",
+                            },
+                        },
+                    },
+                },
+            },
+        },
+        "each": {
+            "type": "foreach",
+            "items": ["a", "b!", "c", "d!", "e"],
+            "runtimeConfiguration": {"concurrency": {"repetitions": 2}},
+            "actions": {
+                "inner": {
+                    "type": "doUntil",
+                    "condition": "@equals(variables('loopIndex'), 1)",
+                    "actions": {
+                        "one": {"type": "activity", "inputs": {"activityType": "golden-mend", "input": "@item()"}}
+                    },
+                }
+            },
+        },
+        "never": {
+            "type": "doUntil",
+            "condition": "@false",
+            "limit": {"count": 2},
+            "actions": {
+                "more": {"type": "appendToArrayVariable", "inputs": {"name": "log", "value": "@variables('loopCount')"}}
+            },
+        },
+    }
+}
+
+SPINNING: dict[str, Any] = {
+    "actions": {
+        "spin": {
+            "type": "retry",
+            "action": {"type": "activity", "inputs": {"activityType": "golden-spin"}},
+            "retryPolicy": {"type": "fixed", "count": 900, "interval": "PT0S"},
+        },
+        "said": {"type": "compose", "inputs": "@outputs('spin')"},
+    }
+}
+
 
 async def _run(stage: Stage, run_id: str, document: dict[str, Any], body: Any = None) -> loom.FlowResult:
     async with stage.process(loom.load(document, name=run_id), name=run_id) as runtime:
@@ -136,3 +217,24 @@ async def flow_asking(stage: Stage, run_id: str) -> None:
         await runtime.send_event(run_id, loom.FlowEvent(name="Approval", data={"ok": "yes"}))
         handler = await runtime.handler(run_id)
         assert (await handler).actions["said"].outputs == "yes"
+
+
+@case
+async def flow_retried_loop(stage: Stage, run_id: str) -> None:
+    _mended.clear()
+    async with stage.process(loom.load(RETRIED, name=run_id), name=run_id) as runtime:
+        result = await (await runtime.start(run_id, None, run_id=run_id))
+        for broken in ("2!", "b!", "d!"):
+            assert result.error["message"].endswith(f"{broken} is broken")
+            _mended.add(broken)
+            await runtime.retry(run_id)
+            result = await (await runtime.handler(run_id))
+        assert result.error["code"] == "LoopLimitReached"
+        await runtime.retry(run_id)
+        assert (await (await runtime.handler(run_id))).status == "Failed"
+
+
+@case
+async def flow_spinning_retry(stage: Stage, run_id: str) -> None:
+    result = await _run(stage, run_id, SPINNING)
+    assert (result.status, result.actions["said"].outputs) == ("Succeeded", 12)

@@ -253,3 +253,19 @@ class Late(Workflow):
         first = await ctx.wait_for_event(Answer, waiter_id="first", timeout=None)
         second = await ctx.wait_for_event(Answer, waiter_id="second", timeout=None)
         return StopEvent(result=[first.text, second.text])
+
+
+class Telling(Workflow):
+    """Streams tokens and asks. How many tokens a repeated body streams is up to the case."""
+
+    tokens: ClassVar[list[int]] = []
+    """The number of tokens of each repetition."""
+
+    @step
+    async def tell(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        for number in range(Telling.tokens.pop(0)):
+            ctx.write_event_to_stream(Note(text=f"token {number}"))
+        answer = await ctx.wait_for_event(Answer, waiter_event=Question(text="more?"), timeout=None)
+        await ctx.store.set("answer", answer.text)
+        ctx.write_event_to_stream(Note(text=f"heard {answer.text}"))
+        return StopEvent(result=answer.text)

@@ -15,6 +15,7 @@ import loom
 from loom import Workflow
 from loom.core.ticks import TickAddEvent
 from loom.runtime.durable.registered import Registered, registered
+from loom.steps.stand_ins import stand_in
 from loom.temporal.names import UPDATE_TELL
 from loom.temporal.payloads import Letter, payload_of
 from loom.temporal.runtime import TemporalRuntime
@@ -49,6 +50,9 @@ def case(function: Case) -> Case:
     return function
 
 
+_FLOWS = {"Loop": flows.LOOP, "Retried": flows.RETRIED, "Spinning": flows.SPINNING}
+
+
 def codes() -> dict[str, Registered]:
     """The code of all workflows that the histories name, as a worker has it at hand."""
     kinds = (
@@ -61,9 +65,10 @@ def codes() -> dict[str, Registered]:
         flows.Parent,
         flows.Counting,
         flows.Whole,
+        flows.Telling,
     )
     known = {kind.__name__: _code(kind.__name__, kind(timeout=None)) for kind in kinds}
-    return {**known, "Loop": _code("Loop", loom.load(flows.LOOP))}
+    return {**known, **{name: _code(name, loom.load(document)) for name, document in _FLOWS.items()}}
 
 
 def _code(name: str, workflow: Workflow) -> Registered:
@@ -75,7 +80,7 @@ def _code(name: str, workflow: Workflow) -> Registered:
 def other_codes() -> dict[str, Registered]:
     """The same names, and nothing of what they stood for; a flow is still a flow."""
     other = loom.load({"actions": {"only": {"type": "compose", "inputs": 1}}})
-    return {name: _code(name, other if name == "Loop" else flows.Unlike(timeout=None)) for name in codes()}
+    return {name: _code(name, other if name in _FLOWS else flows.Unlike(timeout=None)) for name in codes()}
 
 
 async def _run(stage: Stage, run_id: str, workflow: Workflow, **inputs: Any) -> Any:
@@ -203,3 +208,55 @@ async def parked(stage: Stage, run_id: str) -> None:
     async with stage.process(flows.Halved(timeout=None), name="Whole") as runtime:
         await runtime.send_event(run_id, Answer(text="late"), waiter_id="end")
         await _until(runtime, run_id, lambda info: info.parked)
+
+
+@case
+async def retried_loop(stage: Stage, run_id: str) -> None:
+    async with stage.process(loom.load(flows.RETRIED), name="Retried") as runtime:
+        result = await (await runtime.start("Retried", run_id=run_id))
+        for _ in range(2):
+            assert result.status == "Failed"
+            await runtime.retry(run_id)
+            await _until(runtime, run_id, lambda info: info.status != "running")
+            result = await (await runtime.handler(run_id))
+        assert result.status == "Succeeded"
+
+
+@case
+async def spinning_retry(stage: Stage, run_id: str) -> None:
+    async with stage.process(loom.load(flows.SPINNING), name="Spinning") as runtime:
+        assert (await (await runtime.start("Spinning", run_id=run_id))).actions["spin"].outputs == 6
+
+
+async def _told_twice(stage: Stage, run_id: str, *tokens: int) -> None:
+    flows.Telling.tokens = list(tokens)
+    async with stage.process(flows.Telling(timeout=None)) as runtime:
+        await runtime.start("Telling", run_id=run_id)
+        await _until(runtime, run_id, lambda info: info.idle_since)
+        await runtime.send_event(run_id, Answer(text="yes"))
+        await _until(runtime, run_id, lambda info: info.parked or info.status != "running")
+        assert flows.Telling.tokens == []
+
+
+@case
+async def repeated_stream(stage: Stage, run_id: str) -> None:
+    await _told_twice(stage, run_id, 3, 3)
+
+
+@case
+async def repeated_stream_of_other_length(stage: Stage, run_id: str) -> None:
+    await _told_twice(stage, run_id, 3, 5)
+
+
+@case
+async def wrong_answer(stage: Stage, run_id: str) -> None:
+    """Recorded where an answer that does not fit its class failed the run, and a retry repeated that."""
+    wrong = stand_in("temporal_workflows.Answer")(colour="red")
+    async with stage.process(flows.Waiting(timeout=None)) as runtime, stage.process() as client:
+        await runtime.start("Waiting", run_id=run_id)
+        await _until(runtime, run_id, lambda info: info.idle_since)
+        await client.send_event(run_id, wrong)
+        await _until(runtime, run_id, lambda info: info.status == "failed")
+        await runtime.retry(run_id)
+        await _until(runtime, run_id, lambda info: info.status == "running")
+        await _until(runtime, run_id, lambda info: info.status == "failed")

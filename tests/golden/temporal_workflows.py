@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 import loom
 from loom import Context, Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
@@ -175,6 +175,22 @@ class Halved(Workflow):
         return StopEvent(result="another way")
 
 
+class Telling(Workflow):
+    """Streams tokens and asks. How many tokens a repeated body streams is up to the case."""
+
+    tokens: ClassVar[list[int]] = []
+    """The number of tokens of each repetition."""
+
+    @step
+    async def tell(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        for number in range(Telling.tokens.pop(0)):
+            ctx.write_event_to_stream(Note(text=f"token {number}"))
+        answer = await ctx.wait_for_event(Answer, waiter_event=Question(text="more?"), timeout=None)
+        await ctx.store.set("answer", answer.text)
+        ctx.write_event_to_stream(Note(text=f"heard {answer.text}"))
+        return StopEvent(result=answer.text)
+
+
 class Order(StartEvent):
     colour: str
 
@@ -207,5 +223,58 @@ LOOP: dict[str, Any] = {
             },
             "runAfter": {"first": ["Succeeded"]},
         },
+    }
+}
+
+_mended: set[str] = set()
+"""What `golden-mend` no longer fails for."""
+
+
+@loom.activity("golden-mend")
+async def mend(place: str) -> str:
+    if place.endswith("!") and place not in _mended:
+        _mended.add(place)
+        raise ValueError(f"{place} is broken")
+    return place
+
+
+RETRIED: dict[str, Any] = {
+    "actions": {
+        "rounds": {
+            "type": "until",
+            "condition": "@greaterOrEquals(variables('loopIndex'), 3)",
+            "actions": {
+                "round": {
+                    "type": "activity",
+                    "inputs": {
+                        "activityType": "golden-mend",
+                        "input": "@{variables('loopIndex')}@{if(equals(variables('loopIndex'), 1), '!', '')}",
+                    },
+                }
+            },
+        },
+        "each": {
+            "type": "foreach",
+            "items": ["a", "b!", "c"],
+            "actions": {"one": {"type": "activity", "inputs": {"activityType": "golden-mend", "input": "@item()"}}},
+        },
+    }
+}
+
+
+@loom.activity("golden-spin")
+async def spin(_: Any, context: loom.ActionContext) -> int:
+    if context.attempt < 6:
+        raise ConnectionError("not yet")
+    return context.attempt
+
+
+SPINNING: dict[str, Any] = {
+    "actions": {
+        "spin": {
+            "type": "retry",
+            "action": {"type": "activity", "inputs": {"activityType": "golden-spin"}},
+            "retryPolicy": {"type": "fixed", "count": 900, "interval": "PT0S"},
+        }
     }
 }
