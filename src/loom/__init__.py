@@ -17,90 +17,221 @@ if TYPE_CHECKING:
     from loom.effects.actions.handlers import ActionContext, action, activity, actor, ai_provider
     from loom.effects.flow_events import FlowEvent, LoopIterationEvent
     from loom.effects.flow_result import FlowFailed, FlowResult
+    from loom.expressions.errors import ExpressionError
     from loom.flows.diagnostics import DefinitionError
     from loom.runtime.connect import connect
     from loom.runtime.durable.info import RunInfo
+    from loom.runtime.durable.schedules import ScheduleNotFound
     from loom.runtime.flow import Flow
     from loom.runtime.load import load
+    from loom.runtime.sync import SyncHandler, SyncRuntime, connect_sync
     from loom.steps.context import Context
     from loom.steps.decorators import catch_error, step
-    from loom.steps.events import Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent
+    from loom.steps.errors import (
+        ChildRunCancelled,
+        ChildRunFailed,
+        ContextSerdeError,
+        ContextStateError,
+        WorkflowCancelledByUser,
+        WorkflowConfigurationError,
+        WorkflowRuntimeError,
+        WorkflowTimeoutError,
+        WorkflowValidationError,
+    )
+    from loom.steps.events import (
+        Event,
+        HumanResponseEvent,
+        InputRequiredEvent,
+        StartEvent,
+        StepFailedEvent,
+        StopEvent,
+        StreamSupersededEvent,
+    )
     from loom.steps.handler import WorkflowHandler
     from loom.steps.ports import RuntimePort
+    from loom.steps.resources import Resource
+    from loom.steps.retry import (
+        RetryInfo,
+        RetryPolicy,
+        retry_all,
+        retry_always,
+        retry_any,
+        retry_if_exception,
+        retry_if_exception_cause_type,
+        retry_if_exception_message,
+        retry_if_exception_type,
+        retry_if_not_exception_message,
+        retry_if_not_exception_type,
+        retry_never,
+        retry_policy,
+        retry_unless_exception_type,
+        stop_after_attempt,
+        stop_after_delay,
+        stop_all,
+        stop_any,
+        stop_before_delay,
+        stop_never,
+        wait_chain,
+        wait_combine,
+        wait_exponential,
+        wait_exponential_jitter,
+        wait_fixed,
+        wait_full_jitter,
+        wait_incrementing,
+        wait_none,
+        wait_random,
+        wait_random_exponential,
+    )
     from loom.steps.workflow import Workflow
-    from loom.store.errors import RunExists, RunFinished, RunNotFound, StoreUnavailable
+    from loom.store.errors import (
+        CorruptRecord,
+        HistoryGone,
+        RunBusy,
+        RunExists,
+        RunFinished,
+        RunNotFound,
+        StoreError,
+        StoreLocked,
+        StoreOutdated,
+        StoreTooNew,
+        StoreUnavailable,
+    )
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "ActionContext": "loom.effects.actions.handlers",
-    "Client": "loom.client.connection",
-    "ClientError": "loom.client.errors",
-    "Context": "loom.steps.context",
-    "DefinitionError": "loom.flows.diagnostics",
-    "Event": "loom.steps.events",
-    "Flow": "loom.runtime.flow",
-    "FlowEvent": "loom.effects.flow_events",
-    "FlowFailed": "loom.effects.flow_result",
-    "FlowResult": "loom.effects.flow_result",
-    "HumanResponseEvent": "loom.steps.events",
-    "InputRequiredEvent": "loom.steps.events",
-    "LoopIterationEvent": "loom.effects.flow_events",
-    "RunExists": "loom.store.errors",
-    "RunFinished": "loom.store.errors",
-    "RunInfo": "loom.runtime.durable.info",
-    "RunNotFound": "loom.store.errors",
-    "StartEvent": "loom.steps.events",
-    "StopEvent": "loom.steps.events",
-    "StoreUnavailable": "loom.store.errors",
-    "SyncClient": "loom.client.sync",
-    "Workflow": "loom.steps.workflow",
-    "WorkflowHandler": "loom.steps.handler",
-    "action": "loom.effects.actions.handlers",
-    "activity": "loom.effects.actions.handlers",
-    "actor": "loom.effects.actions.handlers",
-    "ai_provider": "loom.effects.actions.handlers",
-    "catch_error": "loom.steps.decorators",
-    "connect": "loom.runtime.connect",
-    "load": "loom.runtime.load",
-    "step": "loom.steps.decorators",
+_NAMES = {
+    "loom.client.connection": "Client",
+    "loom.client.errors": "ClientError",
+    "loom.client.sync": "SyncClient",
+    "loom.effects.actions.handlers": "ActionContext action activity actor ai_provider",
+    "loom.effects.flow_events": "FlowEvent LoopIterationEvent",
+    "loom.effects.flow_result": "FlowFailed FlowResult",
+    "loom.expressions.errors": "ExpressionError",
+    "loom.flows.diagnostics": "DefinitionError",
+    "loom.runtime.connect": "connect",
+    "loom.runtime.durable.info": "RunInfo",
+    "loom.runtime.durable.schedules": "ScheduleNotFound",
+    "loom.runtime.flow": "Flow",
+    "loom.runtime.load": "load",
+    "loom.runtime.sync": "SyncHandler SyncRuntime connect_sync",
+    "loom.steps.context": "Context",
+    "loom.steps.decorators": "catch_error step",
+    "loom.steps.errors": (
+        "ChildRunCancelled ChildRunFailed ContextSerdeError ContextStateError WorkflowCancelledByUser "
+        "WorkflowConfigurationError WorkflowRuntimeError WorkflowTimeoutError WorkflowValidationError"
+    ),
+    "loom.steps.events": (
+        "Event HumanResponseEvent InputRequiredEvent StartEvent StepFailedEvent StopEvent StreamSupersededEvent"
+    ),
+    "loom.steps.handler": "WorkflowHandler",
+    "loom.steps.resources": "Resource",
+    "loom.steps.retry": (
+        "RetryInfo RetryPolicy retry_all retry_always retry_any retry_if_exception "
+        "retry_if_exception_cause_type retry_if_exception_message retry_if_exception_type "
+        "retry_if_not_exception_message retry_if_not_exception_type retry_never retry_policy "
+        "retry_unless_exception_type stop_after_attempt stop_after_delay stop_all stop_any stop_before_delay "
+        "stop_never wait_chain wait_combine wait_exponential wait_exponential_jitter wait_fixed "
+        "wait_full_jitter wait_incrementing wait_none wait_random wait_random_exponential"
+    ),
+    "loom.steps.workflow": "Workflow",
+    "loom.store.errors": (
+        "CorruptRecord HistoryGone RunBusy RunExists RunFinished RunNotFound StoreError StoreLocked "
+        "StoreOutdated StoreTooNew StoreUnavailable"
+    ),
 }
+"""The names that each module offers here."""
+
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 _ROOMS = frozenset({"client", "compat", "expressions", "testing"})
 """Packages that are reached as attributes, without importing them by name first."""
 
 __all__ = [
     "ActionContext",
+    "ChildRunCancelled",
+    "ChildRunFailed",
     "Client",
     "ClientError",
     "Context",
+    "ContextSerdeError",
+    "ContextStateError",
+    "CorruptRecord",
     "DefinitionError",
     "Event",
+    "ExpressionError",
     "Flow",
     "FlowEvent",
     "FlowFailed",
     "FlowResult",
+    "HistoryGone",
     "HumanResponseEvent",
     "InputRequiredEvent",
     "LoopIterationEvent",
+    "Resource",
+    "RetryInfo",
+    "RetryPolicy",
+    "RunBusy",
     "RunExists",
     "RunFinished",
     "RunInfo",
     "RunNotFound",
+    "ScheduleNotFound",
     "StartEvent",
+    "StepFailedEvent",
     "StopEvent",
+    "StoreError",
+    "StoreLocked",
+    "StoreOutdated",
+    "StoreTooNew",
     "StoreUnavailable",
+    "StreamSupersededEvent",
     "SyncClient",
+    "SyncHandler",
+    "SyncRuntime",
     "Workflow",
+    "WorkflowCancelledByUser",
+    "WorkflowConfigurationError",
     "WorkflowHandler",
+    "WorkflowRuntimeError",
+    "WorkflowTimeoutError",
+    "WorkflowValidationError",
     "action",
     "activity",
     "actor",
     "ai_provider",
     "catch_error",
     "connect",
+    "connect_sync",
     "load",
+    "retry_all",
+    "retry_always",
+    "retry_any",
+    "retry_if_exception",
+    "retry_if_exception_cause_type",
+    "retry_if_exception_message",
+    "retry_if_exception_type",
+    "retry_if_not_exception_message",
+    "retry_if_not_exception_type",
+    "retry_never",
+    "retry_policy",
+    "retry_unless_exception_type",
     "step",
+    "stop_after_attempt",
+    "stop_after_delay",
+    "stop_all",
+    "stop_any",
+    "stop_before_delay",
+    "stop_never",
+    "wait_chain",
+    "wait_combine",
+    "wait_exponential",
+    "wait_exponential_jitter",
+    "wait_fixed",
+    "wait_full_jitter",
+    "wait_incrementing",
+    "wait_none",
+    "wait_random",
+    "wait_random_exponential",
 ]
 
 

@@ -185,8 +185,26 @@ def resume(run_id: str, source: Source, as_json: bool) -> None:
 
 @click.command()
 @run_id_argument
+@click.option(
+    "--event",
+    type=(str, json_object),
+    metavar="TYPE JSON",
+    help="Go on with an event of TYPE, with the fields in JSON, in place of the one that failed the run.",
+)
+@target_option
 @source_options
 @json_option
-def retry(run_id: str, source: Source, as_json: bool) -> None:
-    """Let a failed run go on from its failed step."""
-    _ask(run_id, source, as_json, "retry")
+def retry(
+    run_id: str, event: tuple[str, dict[str, Any]] | None, targets: Sequence[str], source: Source, as_json: bool
+) -> None:
+    """Let a failed run go on from its failed step.
+
+    With --event it goes on with another event in place of the one that failed it: the last one of that TYPE that the
+    failed step had received, else the one that the step works on. JSON may be @file, or @- for the standard input.
+    """
+    if event is None:
+        _ask(run_id, source, as_json, "retry")
+        return
+    name, fields = event
+    perform(source, lambda runs: runs.heal(run_id, name, fields), targets)
+    tell(as_json, f"Run {run_id} was asked to retry with {name}.", run_id=run_id, asked="retry", event=name)

@@ -11,6 +11,7 @@ from loom.cli.drawing import graph
 from loom.cli.engine import run, worker
 from loom.cli.evaluating import evaluate_command
 from loom.cli.keys import keys
+from loom.cli.looking import why
 from loom.cli.scheduling import schedule
 from loom.cli.serving import serve
 from loom.cli.validating import schema, validate
@@ -31,6 +32,7 @@ main.add_command(evaluate_command)
 main.add_command(validate)
 main.add_command(schema)
 main.add_command(workflow)
+main.add_command(why)
 main.add_command(schedule)
 main.add_command(keys)
 main.add_command(db)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from loom.api.attempts import numbered, place_of
 from loom.cli.shown import span
 
 if TYPE_CHECKING:
@@ -64,6 +65,19 @@ def failure_words(failure: Data | None) -> str:
     return f"{name}: {message}" if message else name
 
 
+def place_lines(tick: Data) -> tuple[str, ...]:
+    """Tell where an attempt failed: the file, the function and the line of the author's code."""
+    if tick["type"] not in ("TickStepResult", "TickChildEnded"):
+        return ()
+    told = [tick["failure"], *(event["fields"] for event in tick.get("returned") or ())]
+    text = next((each["traceback"] for each in told if isinstance(each, dict) and each.get("traceback")), None)
+    place = place_of(str(text)) if text else None
+    if place is None:
+        return ()
+    where = f'File "{place.file}", line {place.line}, in {place.function}'
+    return (where, f"  {place.source}") if place.source else (where,)
+
+
 # -- ticks ------------------------------------------------------------------------------------------------------------
 
 
@@ -90,8 +104,11 @@ def _result(tick: Data) -> str:
             return f"{who} {event_words(returned[0])}"
         words = ", ".join(event_words(event) for event in returned) or "nothing"
         return f"{who} returned {f'[{words}]' if tick['fanned_out'] else words}"
-    after = f", again in {span(tick['retry_delay_s'])}" if tick["retry_delay_s"] is not None else ""
-    return f"{who} failed: {failure_words(tick['failure'])}{after}"
+    again = tick["retry_delay_s"]
+    after = "" if again is None else f", again in {span(again)}" if again else ", again at once"
+    number = tick.get("attempt")
+    which = f" in attempt {numbered(number, tick.get('max_attempts'))}" if number else ""
+    return f"{who} failed{which}: {failure_words(tick['failure'])}{after}"
 
 
 def _awaits(tick: Data) -> str:
@@ -127,6 +144,7 @@ _TICKS: dict[str, Callable[[Data], str]] = {
     "TickSleep": lambda tick: f"{_by(tick['source'])} sleeps for {span(tick['delay_s'])}",
     "TickEndWait": lambda tick: f"{tick['step']}#{tick['item']} stopped waiting ({tick['key']})",
     "TickLeaveStep": lambda tick: f"{tick['step']}#{tick['item']} left its worker to wait",
+    "TickRefuseEvent": lambda tick: f"{tick['step']}#{tick['item']} refused {tick['event_type']}: {tick['reason']}",
     "TickEditStore": _edited,
     "TickTimerFired": lambda tick: f"timer {tick['timer']} fired",
     "TickTimeout": lambda _tick: "the run's time is over",
@@ -134,7 +152,9 @@ _TICKS: dict[str, Callable[[Data], str]] = {
     "TickPauseRun": lambda _tick: "pause was asked for",
     "TickContinueRun": lambda _tick: "resume was asked for",
     "TickParkRun": lambda tick: f"parked: {tick['reason']}",
-    "TickRetryRun": lambda _tick: "retry was asked for",
+    "TickRetryRun": lambda tick: (
+        "retry was asked for" + (f", with {event_words(tick['event'])}" if tick.get("event") is not None else "")
+    ),
     "TickRecordResult": lambda tick: f"{_by(tick['source'])} recorded the result of {tick['name']}",
     "TickStartChild": lambda tick: f"{_by(tick['source'])} started a child run of {tick['workflow']}",
     "TickChildEnded": _ended,
@@ -150,6 +170,8 @@ def entry_words(entry: Data) -> str:
     words = _REPORTS.get(name)
     if words is not None and entry["types"] in (["InternalDispatchEvent"], ["StopEvent"]):
         return words(value)
+    if name == "AnswerRefusedEvent" and "reason" in value:
+        return _refused(value)
     if name in ("ActionEvent", "LoopIterationEvent", "ResponseEvent") or _is_end_of_flow(name, value):
         from loom.cli.flow_records import flow_record_words
 
@@ -180,9 +202,20 @@ def _failed(value: Data) -> str:
     return f"failed in {value['step_name']}: {failure_words(failure)}"
 
 
+def _rows(cursors: list[list[int]]) -> str:
+    """Cursors as people read them: `3-5, 9`."""
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in cursors)
+
+
+def _refused(value: Data) -> str:
+    what, whom = value.get("event_type") or "an answer", value.get("step") or value.get("action")
+    return f"{what} for {whom} was refused: {value['reason']}"
+
+
 _REPORTS: dict[str, Callable[[Data], str]] = {
     "StepStateChanged": _step,
     "WorkflowIdleEvent": _idle,
+    "StreamSupersededEvent": lambda value: f"{value['step_name']} ran again: {_rows(value['cursors'])} superseded",
     "UnhandledEvent": lambda value: f"nobody took {value['event_type']}",
     "WorkflowTimedOutEvent": lambda value: (
         f"timed out after {span(value['timeout'])}, in {', '.join(value['active_steps']) or 'no step'}"

@@ -21,7 +21,7 @@ from loom.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from loom.cli.options import Decorated
     from loom.steps.workflow import Workflow
@@ -56,9 +56,14 @@ def work_options(command: Decorated) -> Decorated:
             "--idle-timeout",
             metavar="TIME",
             type=duration,
-            default="60s",
+            help="Release runs idle for so long.  [default: 60s; up to 1d if a step waits inside of its body]",
+        ),
+        click.option(
+            "--max-suspended",
+            type=click.IntRange(min=0),
+            default=5_000,
             show_default=True,
-            help="Release runs idle for so long.",
+            help="Without --idle-timeout: how many runs with such a step stay in memory after 60s.",
         ),
         click.option("--name", default="", help="What this process is called among others."),
     ):
@@ -94,7 +99,8 @@ def worker(
 
     async def work() -> None:
         bodies, logs = Bodies(), Logs(log_level, log_format)
-        async with engine(store, named, logs, **settings, **allowed_hosts(allow_hosts)) as (_, stopped):
+        options = {**memory_options(settings), **allowed_hosts(allow_hosts)}
+        async with engine(store, named, logs, **options) as (_, stopped):
             logs.tell(f"Working for {', '.join(named)} on {safe_url(store)}. Stop with Ctrl-C.")
             await stopped.wait()
         logs.tell("Stopped. Unfinished runs are in the store.")
@@ -112,6 +118,13 @@ def loaded(
 
     load_handlers(handlers)
     return named_workflows(targets, limits_of(max_iterations, max_duration))
+
+
+def memory_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a process among the options that were given: when runs leave memory and the store."""
+    names = ("name", "idle_timeout", "max_suspended", "max_in_memory", "retention")
+    # None would mean for ever.
+    return {name: given[name] for name in names if name != "idle_timeout" or given[name] is not None}
 
 
 def allowed_hosts(hosts: Sequence[str]) -> dict[str, Any]:

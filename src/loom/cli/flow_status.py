@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from loom.cli.attempts import add_traceback, failed_attempts
 from loom.cli.flow_words import result_words, status_lines
 from loom.cli.shown import Page, ago, seconds_of, span
 from loom.flows.graph import type_words
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 ProgressT = TypeVar("ProgressT", LoopProgress, ActionProgress)
 
 _ENDS = {"completed": "Succeeded", "failed": "Failed", "cancelled": "Cancelled"}
-_TIMES = ("start_time", "next_iteration_at", "since", "due")
+_TIMES = ("start_time", "next_iteration_at", "since", "due", "failed_at", "attempt_since")
 _CHILD_RUN = "child run"
 
 
@@ -29,11 +30,14 @@ def flow_page(found: Data, now: float, *, past: bool, with_actions: bool) -> Pag
     at = now if found["status"] == "running" and not past else seconds_of(found["at"])
     page.line(f"Workflow: {found['workflow']}")
     for line in _past_lines(found, now) if past else _lines(found):
-        page.line(line)
+        page.lines(line, margin="  ")
+    if not past and found["error"]:
+        add_traceback(page, found["error"].get("traceback"))
     loops = [_progress(loop, LoopProgress) for loop in found["loops"]]
     under_way = [_progress(action, ActionProgress) for action in found["under_way"]]
     for line in status_lines(loops, under_way, _awaited(found["active_waiters"] or [], at), at):
-        page.line(line)
+        page.lines(line, margin="    ")
+    add_traceback(page, next((each.traceback for each in failed_attempts(found) if each.traceback), None))
     if with_actions:
         rows = [_row(action) for action in found["actions"]]
         page.table(("action", "type", "status", "duration", "outputs or error"), rows, "Actions")

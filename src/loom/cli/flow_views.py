@@ -91,14 +91,13 @@ def action_words(program: Program, event: ActionEvent) -> str:
 
 def event_words(event: Event) -> str:
     """Other events on a flow's stream that people may want to see: somebody is asked, or an answer was refused."""
-    from loom.effects.actions.events import AnswerRefusedEvent
-    from loom.steps.events import InputRequiredEvent, InternalDispatchEvent
+    from loom.steps.events import AnswerRefusedEvent, InputRequiredEvent, InternalDispatchEvent
 
     if isinstance(event, AnswerRefusedEvent):
-        return f"{'Refused':<10} an answer to {event.action}: {event.reason}"
+        return f"{'Refused':<10} an answer to {event.action or event.step}: {event.reason}"
     if not isinstance(event, InputRequiredEvent) or isinstance(event, InternalDispatchEvent):
         return ""
-    asked = {name: event.get(name, None) for name in ("action", "event", "prompt")}
+    asked = {name: event._data.get(name) for name in ("action", "event", "prompt")}
     words = f"{'Asked':<10} {asked['action'] or type(event).__name__}"
     words += f" waits for {asked['event']}" if asked["event"] else ""
     return f"{words}: {asked['prompt']}" if asked["prompt"] else words

@@ -6,7 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from loom.cli.shown import ago, clean, span
+from loom.api.attempts import numbered
+from loom.cli.shown import ago, clean, clean_lines, span
 from loom.flows.graph import type_words
 from loom.flows.progress import LoopProgress, preview
 from loom.flows.records import MASK
@@ -100,7 +101,7 @@ def status_lines(
         yield f"{margin}Current Action: {entry.name} ({type_words(entry.type)})"
         facts = _loop_facts(entry, now) if isinstance(entry, LoopProgress) else _action_facts(entry, now)
         for name, value in (*facts, *(("Waits For", event) for event in awaited.get(entry.name, ()))):
-            yield clean(f"{margin}  {name}: {value}")
+            yield clean_lines(f"{margin}  {name}: {value}")
 
 
 def _loop_facts(loop: LoopProgress, now: float) -> Iterator[tuple[str, str]]:
@@ -117,10 +118,8 @@ def _loop_facts(loop: LoopProgress, now: float) -> Iterator[tuple[str, str]]:
 def _action_facts(action: ActionProgress, now: float) -> Iterator[tuple[str, str]]:
     yield "Duration", span(max(0.0, now - action.since))
     if action.attempt > 1:
-        yield (
-            "Attempt",
-            f"{action.attempt}, {due_words(action.due, now)}" if action.due is not None else f"{action.attempt}",
-        )
+        number = numbered(action.attempt, action.max_attempts)
+        yield "Attempt", f"{number}, {due_words(action.due, now)}" if action.due is not None else number
     elif action.due is not None:
         yield "Waits Until", due_words(action.due, now)
     if action.error:

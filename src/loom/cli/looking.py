@@ -33,6 +33,7 @@ _watch_option = click.option("--watch", "-w", is_flag=True, help="Draw it again 
 @click.option("--waiting-for", metavar="TYPE", help="Only runs that wait for an event of this type.")
 @click.option("--paused/--not-paused", default=None, help="Only runs that are (not) paused.")
 @click.option("--parked/--not-parked", default=None, help="Only runs that (do not) lack their code.")
+@click.option("--stuck/--not-stuck", default=None, help="Only runs that are (not) idle with nobody's turn to act.")
 @click.option("--parent", metavar="RUN_ID", help="Only child runs of this run.")
 @tag_option("Only runs with this tag. May be repeated.")
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many runs.")
@@ -71,6 +72,27 @@ def _found(source: Source, filters: dict[str, Any], limit: int, *, as_json: bool
     from loom.cli.store_rows import listed
 
     return performed(listed(source.store, filters, limit))
+
+
+@click.command()
+@run_id_argument
+@source_options
+@json_option
+def why(run_id: str, source: Source, as_json: bool) -> None:
+    """Say in one sentence what holds a run now.
+
+    A waiter, a timer, a back-off, a lease, a step that executes; or that it is paused, parked, stuck or over. If
+    several things hold it, the others follow, one a line.
+    """
+    from loom.cli.shown import clean, print_json
+
+    found = perform(source, lambda runs: runs.why(run_id))
+    if as_json:
+        print_json(found)
+        return
+    click.echo(clean(found["sentence"]))
+    for cause in found["causes"][1:]:
+        click.echo(f"- {clean(cause['sentence'])}")
 
 
 @click.command()
@@ -166,8 +188,12 @@ def events(run_id: str, after: int, internal: bool, follow: bool, source: Source
 @source_options
 @json_option
 def history(run_id: str, start: int, limit: int | None, source: Source, as_json: bool) -> None:
-    """Print what happened to a run, one tick per line. Data of a flow that is secure is masked."""
-    from loom.cli.describe import tick_words
+    """Print what happened to a run, one tick per line.
+
+    Below a failed attempt is the line of code where it failed; --json has the whole traceback. Data of a flow that is
+    secure is masked.
+    """
+    from loom.cli.describe import place_lines, tick_words
     from loom.cli.shown import clock, print_json, print_line, seconds_of
 
     collected: list[Mapping[str, Any]] = []
@@ -180,6 +206,8 @@ def history(run_id: str, start: int, limit: int | None, source: Source, as_json:
                 collected.append(entry)
             else:
                 print_line(f"{entry['seq']:>5}  {clock(seconds_of(entry['at']))}  {tick_words(entry['tick'])}")
+                for line in place_lines(entry["tick"]):
+                    print_line(f"{'':>7}{line}")
 
     perform(source, work)
     if as_json:

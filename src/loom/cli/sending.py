@@ -5,17 +5,18 @@ May import loom.core, loom.effects, loom.runtime and loom.steps.
 
 from __future__ import annotations
 
-from types import new_class
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError, model_serializer
+from pydantic import ValidationError
 
 from loom.cli.problems import NoStore, Problem, WrongUse
 from loom.core.state import CHILD_RUN
 from loom.core.ticks import TickStartRun
 from loom.effects.flow_events import FlowEvent
+from loom.runtime.durable.healing import replaceable
 from loom.steps.events import Event
 from loom.steps.registry import framework_type, wire_name
+from loom.steps.stand_ins import is_stand_in, stand_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -46,6 +47,25 @@ async def event_for(runtime: StoredRuns, run_id: str, name: str, fields: Any) ->
         cls = _known(full_name) or stand_in(full_name)
         if not ended and row.workflow not in runtime.codes:
             await _check_form(runtime, run_id)
+    return _made(cls, fields)
+
+
+async def better_event(runtime: StoredRuns, run_id: str, name: str, fields: dict[str, Any]) -> Event:
+    """The event that shall take the place of the one that failed a run; `CannotHeal` if no event did."""
+    cls = _of_targets(runtime, name) if runtime.codes else None
+    if cls is None:
+        row = await runtime.row(run_id)
+        # A run that has not failed is told so when it is asked to go on.
+        known = replaceable(run_id, await runtime.state_at(run_id)) if row.head.status == "failed" else {}
+        found = [full for full in known if name in (full, full.rpartition(".")[2])]
+        if len(found) > 1:
+            raise WrongUse(f"{name} could be any of {_listed(found)}: use its full name.")
+        full_name = found[0] if found else name
+        cls = _known(full_name) or stand_in(full_name)
+    return _made(cls, fields)
+
+
+def _made(cls: type[Event], fields: dict[str, Any]) -> Event:
     try:
         return cls(**fields)
     except ValidationError as error:
@@ -75,7 +95,7 @@ def _of_targets(runtime: StoredRuns, name: str) -> type[Event] | None:
 
 def _event_classes(root: type[Event]) -> Iterator[type[Event]]:
     for cls in root.__subclasses__():
-        if not issubclass(cls, _Unknown):
+        if not is_stand_in(cls):
             yield cls
         yield from _event_classes(cls)
 
@@ -124,28 +144,3 @@ _PREFIX = 40
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "nothing"
-
-
-def stand_in(name: str) -> type[Event]:
-    """An event class for a type whose code is not at hand. Its fields are stored as they are given, unchecked."""
-    module, _, short = name.rpartition(".")
-    namespace = {
-        "__module__": module,
-        "__qualname__": short,
-        "custom_model_dump": model_serializer(mode="plain")(_fields_side_by_side),
-    }
-    cls: type[Event] = new_class(short, (_Unknown, Event), exec_body=lambda body: body.update(namespace))
-    return cls
-
-
-class _Unknown:
-    """Keeps a stand-in out of the registry, where the real class may be by the same name."""
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        pass
-
-
-def _fields_side_by_side(self: Any) -> dict[str, Any]:
-    """All fields, as the real class stores those that it declares."""
-    return dict(self._data)

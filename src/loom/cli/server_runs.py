@@ -65,6 +65,10 @@ class ServerRuns:
         """See `Runs`."""
         return await self._read(_run(run_id), "run_id")
 
+    async def why(self, run_id: str) -> dict[str, Any]:
+        """See `Runs`."""
+        return await self._read(f"{_run(run_id)}/why", "run_id")
+
     async def state(self, run_id: str, tick: int | None) -> dict[str, Any]:
         """See `Runs`."""
         with told_as_problem():
@@ -119,6 +123,11 @@ class ServerRuns:
     async def ask(self, run_id: str, what: str) -> None:
         """See `Runs`."""
         await self._client.request("POST", f"{_run(run_id)}/{what}")
+
+    async def heal(self, run_id: str, event: str, value: Any) -> None:
+        """See `Runs`."""
+        with told_as_problem("/event"):
+            await self._post(f"{_run(run_id)}/retry", "run_id", {"event": {"type": event, "value": value}})
 
     async def fork(self, run_id: str, tick: int, fork_id: str | None) -> str:
         """See `Runs`."""

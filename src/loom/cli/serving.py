@@ -75,6 +75,13 @@ def size(text: str) -> int:
     show_envvar=True,
     help="Where services reach this server that call back; its own address without.",
 )
+@click.option(
+    "--problem-webhook",
+    metavar="URL",
+    envvar="LOOM_PROBLEM_WEBHOOK",
+    show_envvar=True,
+    help="Tell this address of runs that fail, park or are stuck. LOOM_PROBLEM_SECRET signs the requests.",
+)
 @work_options
 def serve(
     targets: Sequence[str],
@@ -178,15 +185,16 @@ def _collect_seldom() -> None:
 
 
 def _runtime_settings(given: Mapping[str, Any], bound: socket.socket) -> dict[str, Any]:
-    from loom.cli.engine import allowed_hosts
+    from loom.cli.engine import allowed_hosts, memory_options
     from loom.server.auth import is_loopback
     from loom.server.listening import url_of
 
     own = url_of(bound) if is_loopback(bound.getsockname()[0]) else None  # 0.0.0.0 is no address to call back at
     return {
-        **{name: given[name] for name in ("name", "idle_timeout", "max_in_memory", "retention")},
+        **memory_options(given),
         "definitions": True,
         "callback_url": given["callback_url"] or own,
+        "problem_webhook": given["problem_webhook"] or None,
         **allowed_hosts(given["allow_hosts"]),
     }
 

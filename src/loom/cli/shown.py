@@ -61,9 +61,14 @@ class Page:
         """Add a line."""
         self._parts.append(clean(text))
 
+    def lines(self, text: str, first: str = "", margin: str = "") -> None:
+        """Add a text of several lines, each as a line: the first one after a label, the others below it."""
+        for number, line in enumerate(text.splitlines() or [""]):
+            self.line(f"{margin if number else first}{line}")
+
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
         """Add a table. Long cells are folded, never cut."""
-        self._parts.append(_Table(columns, [[clean(cell) for cell in row] for row in rows], title))
+        self._parts.append(_Table(columns, [[clean_lines(cell) for cell in row] for row in rows], title))
 
     def print(self) -> None:
         """Print everything."""
@@ -107,6 +112,11 @@ def clean(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+
+
+def clean_lines(text: str) -> str:
+    """Clean a text, but keep its line ends: each line is cleaned by itself."""
+    return text if text.isprintable() else "\n".join(clean(line) for line in text.splitlines())
 
 
 def clock(moment: float) -> str:

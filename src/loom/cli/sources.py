@@ -55,6 +55,10 @@ class Runs(Protocol):
         """A run as it is now."""
         ...
 
+    async def why(self, run_id: str) -> Data:
+        """Tell what holds a run now."""
+        ...
+
     async def state(self, run_id: str, tick: int | None) -> Data:
         """What a run does, waits for and keeps: now, or after a tick."""
         ...
@@ -81,6 +85,10 @@ class Runs(Protocol):
 
     async def ask(self, run_id: str, what: str) -> None:
         """Cancel, pause, resume or retry a run."""
+        ...
+
+    async def heal(self, run_id: str, event: str, value: Any) -> None:
+        """Retry a failed run with another event, by the name of its type, in place of the one that failed it."""
         ...
 
     async def fork(self, run_id: str, tick: int, fork_id: str | None) -> str:

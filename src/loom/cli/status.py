@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from loom.cli.attempts import MAX_SHOWN, add_attempts, add_traceback, title_of
 from loom.cli.shown import Page, ago, clean
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     Run = Mapping[str, Any]
 
-_MAX_SHOWN = 20
 _OF_ROW = ("idle_since", "active_waiters")
 
 
@@ -56,15 +56,24 @@ def status_page(found: Run, now: float, *, past: bool = False, with_actions: boo
     page = Page()
     for name, value in _past_lines(found, now) if past else _lines(found, now):
         if value:
-            page.line(f"{name + ':':<12} {value}")
+            page.lines(value, f"{name + ':':<12} ", " " * 13)
+    if not past and found["error"] is not None:
+        add_traceback(page, found["error"].get("traceback"))
     busy = [step for step in found["steps"] if any(step[key] for key in ("executing", "waiting", "queued", "delayed"))]
     # One that was cancelled has them yet, for the record; nothing is under way any more.
     _table(page, "Steps under way", busy if past or found["status"] == "running" else [], now)
-    _table(page, "Waits for", found["active_waiters"] or [], now)
+    add_attempts(page, found, now)
+    _table(page, "Waits for", [_unrefused(waiter) for waiter in found["active_waiters"] or []], now)
+    _table(page, "Refused events", found.get("refused") or [], now)
     _table(page, "Child runs", found["children"], now)
     _table(page, "Timers", found["timers"], now)
     _table(page, "Kept events", found["kept"], now)
     return page
+
+
+def _unrefused(waiter: Mapping[str, Any]) -> dict[str, Any]:
+    """A waiter without the answer that it was refused, which has a table of its own."""
+    return {name: value for name, value in waiter.items() if name != "refused"}
 
 
 def _lines(found: Run, now: float) -> list[tuple[str, str]]:
@@ -75,6 +84,7 @@ def _lines(found: Run, now: float) -> list[tuple[str, str]]:
         ("result", _result_words(found["result"])),
         ("error", error_words(found["error"])),
         ("parked", found["parked"] or ""),
+        ("stuck", found["stuck"] or ""),
         ("damaged", found["damaged"] or ""),
         ("created", ago(found["created_at"], now)),
         ("updated", ago(found["updated_at"], now)),
@@ -113,7 +123,7 @@ def _result_words(result: Mapping[str, Any] | None) -> str:
 
 
 def error_words(error: Mapping[str, Any] | None) -> str:
-    """What a run failed with, in one line: the step, the type and the message."""
+    """What a run failed with: the step, the type and the message, which may have several lines."""
     if error is None:
         return ""
     kind = str(error["type"] or "").removeprefix("builtins.")
@@ -132,7 +142,8 @@ def state_words(run: Run) -> str:
             ("not taken up yet", run["tick"] < 0 and run["error"] is None),
             ("paused", run["paused"]),
             ("parked", run["parked"] is not None),
-            ("idle", run["idle_since"] is not None),
+            ("stuck", run["stuck"] is not None),
+            ("idle", run["idle_since"] is not None and run["stuck"] is None),
         )
         if holds
     ]
@@ -149,16 +160,14 @@ def _table(page: Page, title: str, rows: Sequence[Mapping[str, Any]], now: float
     if not rows:
         return
     columns = [name for name in rows[0] if any(row[name] not in (None, {}, 0) for row in rows)]
-    cells = [[_cell(name, row[name], now) for name in columns] for row in rows[:_MAX_SHOWN]]
-    if len(rows) > _MAX_SHOWN:
-        title += f" ({len(rows)}, the first {_MAX_SHOWN} are shown)"
-    page.table([name.replace("_", " ") for name in columns], cells, title)
+    cells = [[_cell(name, row[name], now) for name in columns] for row in rows[:MAX_SHOWN]]
+    page.table([name.replace("_", " ") for name in columns], cells, title_of(title, rows))
 
 
 def _cell(name: str, value: Any, now: float) -> str:
     if value is None or value == {}:
         return ""
-    if name in ("since", "deadline", "due"):
+    if name in ("since", "deadline", "due", "at"):
         return ago(value, now)
     if isinstance(value, dict):
         return ", ".join(f"{key}={item!r}" for key, item in value.items())

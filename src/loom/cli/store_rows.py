@@ -44,6 +44,7 @@ async def found_rows(store: Store, filters: Data, limit: int, now: float) -> Seq
         parent=filters["parent"],
         paused=filters["paused"],
         parked=filters["parked"],
+        stuck=filters["stuck"],
         limit=_PAGE,
     )
     named = (query.workflow, query.waiting_for, query.parent, *query.tags, *filter(None, query.tags.values()))
@@ -69,7 +70,8 @@ def _shown(row: RunRow) -> dict[str, Any]:
         "tick": head.ticks - 1,
         "paused": head.paused,
         "parked": head.parked,
-        "error": head.error,
+        "stuck": head.stuck,
+        "error": head.failed_with,
         "idle_since": head.idle_since if head.status == "running" else None,
         "active_waiters": json.loads(head.waiters) if head.status == "running" else None,
         "created_at": row.created_at,

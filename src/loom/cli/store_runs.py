@@ -7,6 +7,8 @@ import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from loom.cli.problems import Problem, WrongUse
 from loom.cli.session import client, starter
 from loom.cli.store_rows import found_rows
@@ -68,6 +70,11 @@ class StoreRuns:
     async def get(self, run_id: str) -> Data:
         """See `Runs`."""
         return await run_view(self._runtime, await self._runtime.row(run_id))
+
+    async def why(self, run_id: str) -> Data:
+        """See `Runs`."""
+        found: Data = msgspec.to_builtins(await self._runtime.why(run_id))
+        return found
 
     async def state(self, run_id: str, tick: int | None) -> Data:
         """See `Runs`."""
@@ -146,6 +153,17 @@ class StoreRuns:
     async def ask(self, run_id: str, what: str) -> None:
         """See `Runs`."""
         await getattr(self._runtime, what)(run_id)
+
+    async def heal(self, run_id: str, event: str, value: Any) -> None:
+        """See `Runs`."""
+        from loom.cli.sending import better_event
+        from loom.runtime.durable.healing import CannotHeal
+
+        try:
+            made = await better_event(self._runtime, run_id, event, value)
+            await self._runtime.retry(run_id, event=made)
+        except CannotHeal as error:
+            raise Problem(str(error)) from error
 
     async def fork(self, run_id: str, tick: int, fork_id: str | None) -> str:
         """See `Runs`."""

@@ -20,7 +20,7 @@ def table_lines(
     columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None, rule: str = "─"
 ) -> tuple[list[str], list[str]]:
     """The lines of a table's head, and those below: a rule and the rows. They take as many places as there are."""
-    widths = [max(map(_places, column)) for column in zip(columns, *rows, strict=True)]
+    widths = [max(map(_widest, column)) for column in zip(columns, *rows, strict=True)]
     if width is not None:
         _shrink(widths, width - len(_GAP) * (len(widths) - 1))
     across = rule * (sum(widths) + len(_GAP) * (len(widths) - 1))
@@ -47,7 +47,12 @@ def _folded(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
 
 
 def _pieces(text: str, width: int) -> Iterator[str]:
-    """A text in pieces that fit, broken between words if one ends in the second half of a piece."""
+    """A text in pieces that fit, broken between words if one ends in the second half of a piece, and at line ends."""
+    first, line_end, rest = text.partition("\n")
+    if line_end:
+        yield from _pieces(first, width)
+        yield from _pieces(rest, width)
+        return
     while _places(text) > width:
         fits = _fitting(text, width)
         space = text.rfind(" ", 0, fits + 1)
@@ -65,6 +70,10 @@ def _fitting(text: str, width: int) -> int:
         if taken > width:
             return max(position, 1)
     return len(text)
+
+
+def _widest(text: str) -> int:
+    return max(map(_places, text.split("\n")))
 
 
 def _places(text: str) -> int:

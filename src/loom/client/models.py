@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 import msgspec
 
+from loom.api.refusals import RefusedEvent
 from loom.store.records import RunStatus
 
 ItemT = TypeVar("ItemT")
@@ -24,6 +25,8 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     requirements: dict[str, Any] | None = None
     since: datetime | None = None
     deadline: datetime | None = None
+    refused: RefusedEvent | None = None
+    """The answer that was refused last, while the right one is waited for."""
 
 
 class RunError(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +38,8 @@ class RunError(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     step: str | None = None
     attempts: int | None = None
+    traceback: str | None = None
+    """Where the last attempt failed, with the author's frames first; None in lists."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +69,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool = False
     parked: str | None = None
     """Why it cannot go on with the code at hand."""
+    stuck: str | None = None
+    """Why nobody's turn it is, although the run is idle: it waits for nothing, and is neither paused nor parked."""
     kept_events: int = 0
     """Events that came early and wait for somebody to ask for them."""
     tags: dict[str, str] = {}
@@ -99,6 +106,7 @@ class RunFilters(TypedDict, total=False):
     parent_id: str | None
     paused: bool | None
     parked: bool | None
+    stuck: bool | None
     order: Literal["created_at", "-created_at"] | None
     """Newest first if nothing is said."""
 

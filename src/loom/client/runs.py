@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from loom.api.attempts import Attempts
+from loom.api.why import Why
 from loom.client.exchange import Call, act, given, read, segment
 from loom.client.models import Action, Delivery, HistoryItem, Loop, Page, Replay, Run, StreamEvent
 from loom.client.streams import SILENCE, Reader
@@ -105,6 +107,14 @@ class RunCalls:
         """The state of a run, now or as it was after a tick."""
         return await self._exchange.ask(self._read(run_id, "/state", params={"tick": tick}), dict[str, Any])
 
+    async def attempts(self, run_id: str) -> Attempts:
+        """Tell what a run is at work on: the attempts under way, and those that failed and will be repeated."""
+        return await self._exchange.ask(self._read(run_id, "/state"), Attempts)
+
+    async def why(self, run_id: str) -> Why:
+        """Tell what holds a run now: one sentence, and its causes as data."""
+        return await self._exchange.ask(self._read(run_id, "/why"), Why)
+
     async def loops(self, run_id: str, *, all: bool = False) -> Sequence[Loop]:  # noqa: A002 - as the API says
         """How far the loops of a run are; `all`: also those that ended."""
         page = await self._exchange.ask(self._read(run_id, "/loops", params={"all": all or None}), Page[Loop])
@@ -149,13 +159,7 @@ class RunCalls:
         event_id: str | None = None,
     ) -> Delivery:
         """Send a run an event: the event itself, or the name of its type and its fields. Returns once it is durable."""
-        if isinstance(event, str):
-            kind, fields = event, {} if value is None else value
-        elif value is None:
-            kind, fields = type(event).__name__, event
-        else:
-            raise TypeError("The fields of an event belong to the name of its type, not to an event that has its own.")
-        body = {"type": kind, "value": fields} | given(step=step, waiter_id=waiter_id, event_id=event_id)
+        body = _described(event, value) | given(step=step, waiter_id=waiter_id, event_id=event_id)
         return await self._exchange.ask(self._act(run_id, "events", body), Delivery)
 
     async def cancel(self, run_id: str, *, reason: str | None = None) -> Run:
@@ -170,9 +174,13 @@ class RunCalls:
         """Let a paused run go on."""
         return await self._exchange.ask(self._act(run_id, "resume"), Run)
 
-    async def retry(self, run_id: str) -> Run:
-        """Let a failed run go on from its failed step."""
-        return await self._exchange.ask(self._act(run_id, "retry"), Run)
+    async def retry(self, run_id: str, event: Event | str | None = None, value: Any = None) -> Run:
+        """Let a failed run go on from its failed step; with an event in place of the one that failed it.
+
+        The event is given itself, or by the name of its type and its fields.
+        """
+        body = {"event": _described(event, value)} if event is not None else None
+        return await self._exchange.ask(self._act(run_id, "retry", body), Run)
 
     async def fork(self, run_id: str, tick: int, *, new_run_id: str | None = None) -> Run:
         """Start another run from the state that this one had after a tick."""
@@ -199,3 +207,12 @@ class RunCalls:
             if page.next_cursor is None:
                 return
             params["cursor"] = page.next_cursor
+
+
+def _described(event: Event | str, value: Any) -> dict[str, Any]:
+    """An event for a request: its type and its fields."""
+    if isinstance(event, str):
+        return {"type": event, "value": {} if value is None else value}
+    if value is not None:
+        raise TypeError("The fields of an event belong to the name of its type, not to an event that has its own.")
+    return {"type": type(event).__name__, "value": event}

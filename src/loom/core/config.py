@@ -7,6 +7,7 @@ the end and has a default. Pure.
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from loom.core.records import Opaque
 
@@ -63,6 +64,14 @@ def specs_of(config: BrokerConfig) -> dict[str, StepSpec]:
             _specs.clear()
         entry = _specs[id(config)] = (config, {spec.name: spec for spec in config.steps})
     return entry[1]
+
+
+def config_for(code: BrokerConfig, config: BrokerConfig, *, keeps_timeout: bool) -> BrokerConfig:
+    """Give the config of a run that had `config` so far and goes on with this code.
+
+    With `keeps_timeout` the author asked for no timeout: the run keeps the one that it has, or none.
+    """
+    return replace(code, timeout_s=config.timeout_s) if keeps_timeout else code
 
 
 def num_workers(config: BrokerConfig, step: str) -> int:

@@ -135,6 +135,13 @@ class Planner(Protocol):
         """A piece of work failed for good: who recovers it?"""
         ...
 
+    def on_refused(self, config: BrokerConfig, plan: Any, item: WorkItem, parameters: tuple[str, ...]) -> Planned:
+        """A piece of work is dropped, since an event from outside does not fit its class: what follows?
+
+        Of a step that takes several events at once, `parameters` are those that do not fit.
+        """
+        ...
+
     def on_timer(self, config: BrokerConfig, plan: Any, ref: int, at: float) -> Planned:
         """A timer that the planner had asked for is due: what follows?"""
         ...

@@ -6,6 +6,7 @@ Pure. May import msgspec and nothing of Loom.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import msgspec
 
@@ -45,6 +46,10 @@ class EventKind(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return name == self.name or name in self.bases
 
 
+SHARED, CHECKED, UNCHECKED = 1, 2, 4
+"""The marks of an event record, as bits of its field `shared`."""
+
+
 class EventRecord(msgspec.Struct, frozen=True, array_like=True):
     """An event: its kind and an opaque body (a live object in memory, bytes where it is stored).
 
@@ -54,8 +59,42 @@ class EventRecord(msgspec.Struct, frozen=True, array_like=True):
 
     kind: EventKind
     body: Opaque = None
-    shared: bool = False
-    """More than one takes it, so that each must get a copy."""
+    shared: bool | int = False
+    """Its marks. `SHARED`: more than one takes it, so that each must get a copy. `CHECKED`: it fitted its class when it
+    was accepted or made. `UNCHECKED`: it was accepted where its class was not known. A record without marks is written
+    as it was before there were any, byte for byte: sizes decide where a flush is split."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Say whether more than one takes it."""
+        return bool(self.shared & SHARED)
+
+    @property
+    def checked(self) -> bool | None:
+        """Say whether it was compared with its class; None if nothing says so: an earlier version had stored it."""
+        if self.shared & UNCHECKED:
+            return False
+        return True if self.shared & CHECKED else None
+
+    def for_many(self) -> EventRecord:
+        """The record, marked as one that more than one takes."""
+        return EventRecord(self.kind, self.body, self.shared | SHARED if self.shared else True)
+
+    def as_checked(self) -> EventRecord:
+        """The record, marked as one that fits its class."""
+        return EventRecord(self.kind, self.body, CHECKED)
+
+    def as_unchecked(self) -> EventRecord:
+        """The record, marked as one that nobody has compared with its class."""
+        return EventRecord(self.kind, self.body, UNCHECKED)
+
+    def without_marks(self) -> EventRecord:
+        """The record as it was written before there were marks: a repeated start must have the same bytes."""
+        return EventRecord(self.kind, self.body) if self.shared else self
+
+    def fingerprint(self) -> int:
+        """Tells events of one wait from each other; 0 for one that is not stored as text."""
+        return crc32(self.body.encode("utf-8", "surrogatepass")) if isinstance(self.body, str) else 0
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,6 +103,22 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     type: str
     message: str
     body: Any = None
+    traceback: str = ""
+    """Where it was raised, as text for people: made at the edge, never read here. Empty if nobody made one."""
+
+
+class Traceback(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The newest traceback of a run: whose it is, and its text."""
+
+    step: str
+    item: int
+    """The work item; of a flow, the number of the action."""
+    text: str
+
+
+def without_traceback(failure: Failure) -> Failure:
+    """Drop the traceback of a failure that a state may hold many of: a state keeps the newest of a run only."""
+    return msgspec.structs.replace(failure, traceback="") if failure.traceback else failure
 
 
 class StepFailure(msgspec.Struct, frozen=True, tag=True):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from loom.core import retry
 from loom.core.commands import CommandQueueEvent, WorkflowCommand
 from loom.core.draft import Draft, FieldReader
-from loom.core.kernel import children, collecting, executions, lifecycle, timers, waiters, workers
+from loom.core.kernel import children, collecting, executions, healing, lifecycle, timers, waiters, workers
 from loom.core.persistent import EMPTY_FIFO
 from loom.core.planner import Complete, Emit, Fail, Intent, Planner, Publish, RunStep, StartTimer, Warn
 from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord
@@ -33,6 +33,7 @@ from loom.core.ticks import (
     TickPauseRun,
     TickPublishEvent,
     TickRecordResult,
+    TickRefuseEvent,
     TickResume,
     TickRetryRun,
     TickSleep,
@@ -131,7 +132,7 @@ def _add_event(d: Draft, tick: TickAddEvent) -> None:
     """Waiters first, then the steps that accept the event; what nobody takes is reported, and kept if it came early."""
     event, origin = tick.event, tick.origin
     if tick.source is not None:
-        execution = executions.claim(d, tick.source, "send")
+        execution = executions.claim(d, tick.source, "send", tick.writes)
         if execution is None:
             return
         origin = d.planner.origin_of(execution.item)
@@ -160,21 +161,23 @@ def _step_result(d: Draft, tick: TickStepResult) -> None:
     execution = executions.find(d, tick.step, tick.item, tick.seq)
     if execution is None:
         return
+    if tick.writes >= 0:
+        execution = executions.written(d, execution, tick.writes)
     if execution.waits_on:
         execution = workers.reclaim(d, execution)
     if tick.failure is not None:
         intents = retry.after_failure(d, execution, tick, tick.failure)
     else:
         if tick.collects:
-            wrong_at = collecting.settle(d, execution, tick.collects)
-            if wrong_at is not None:
-                workers.rerun(d, executions.truncated(execution, wrong_at))
+            wrong = collecting.settle(d, execution, tick.collects)
+            if wrong is not None:
+                workers.rerun(d, executions.truncated(execution, wrong))
                 return
         returned = tick.returned
         workers.finish(d, execution, returned[-1].kind if returned else None, returned=True)
-        item = execution.item
-        if item.id in d.waiting.answers or item.id in d.waiting.open:
-            waiters.forget_item(d, tick.step, item.id)
+        item, waiting = execution.item, d.waiting
+        if d.last_traceback is not None or d.refused or item.id in waiting.answers or item.id in waiting.open:
+            _forget(d, tick.step, item.id)
         d.plan, intents = d.planner.on_returned(d.config, d.plan, item, returned, tick.fanned_out, d.at)
     if intents:
         _follow(d, intents)
@@ -182,8 +185,42 @@ def _step_result(d: Draft, tick: TickStepResult) -> None:
         workers.fill(d, tick.step)
 
 
+def _forget(d: Draft, step: str, item: int) -> None:
+    """Drop what was kept for a work item that is done or refused: its waits, their answers, where it had failed.
+
+    What its step was refused before is made good, or is told anew.
+    """
+    if item in d.waiting.answers or item in d.waiting.open:
+        waiters.forget_item(d, step, item)
+    if d.last_traceback is not None and d.last_traceback.item == item:
+        d.last_traceback = None
+    if step in d.refused:
+        d.refused = d.refused.delete(step)
+
+
+def _refuse_event(d: Draft, tick: TickRefuseEvent) -> None:
+    """A body cannot read an event: its wait is open again, or the work that the event had made is dropped."""
+    execution = executions.find(d, tick.step, tick.item, tick.seq)
+    if execution is None:
+        return
+    if tick.key:
+        waiters.refuse(d, execution, tick)
+        return
+    item = execution.item
+    workers.finish(d, executions.written(d, execution, tick.writes))
+    _forget(d, tick.step, item.id)
+    d.refused = d.refused.set(tick.step, waiters.refusal(d, tick))
+    d.plan, intents = d.planner.on_refused(d.config, d.plan, item, tick.parameters)
+    _follow(d, intents)
+    if d.outcome is None:
+        workers.fill(d, tick.step)
+
+
 def _publish(d: Draft, tick: TickPublishEvent) -> None:
-    if tick.source is None or executions.claim(d, tick.source, "publish") is not None:
+    source = tick.source
+    if source is not None and tick.writes >= 0:
+        executions.write(d, source, tick.writes, tick.event)
+    elif source is None or executions.claim(d, source, "publish") is not None:
         d.publish(tick.event)
 
 
@@ -195,7 +232,7 @@ def _end_wait(d: Draft, tick: TickEndWait) -> None:
 
 def _edit_store(d: Draft, tick: TickEditStore) -> None:
     """Apply an edit. One that was made against another version is applied too: the store's owner orders its writers."""
-    if tick.source is not None and executions.claim(d, tick.source, "store") is None:
+    if tick.source is not None and executions.claim(d, tick.source, "store", tick.writes) is None:
         return
     store = d.store.update(tick.changed)
     for key in tick.removed:
@@ -245,6 +282,12 @@ def _continue_run(d: Draft, tick: TickContinueRun) -> None:
 
 
 def _retry_run(d: Draft, tick: TickRetryRun) -> None:
+    if tick.event is not None and d.outcome is not None and d.outcome.abandoned is not None:
+        better = healing.healed(d.outcome.abandoned, tick)
+        if better is None:
+            d.dropped += 1  # without its event the run would only fail again
+            return
+        d.outcome = replace(d.outcome, abandoned=better)
     if lifecycle.retry(d, tick):
         d.plan, intents = d.planner.on_retry(d.config, d.plan, d.at)
         _follow(d, intents)
@@ -275,7 +318,7 @@ def _follow(d: Draft, intents: Sequence[Intent], shared: bool = False) -> None:
         if type(intent) is Publish:
             d.publish(intent.event)
         elif type(intent) is RunStep:
-            event = replace(intent.event, shared=True) if shared else intent.event
+            event = intent.event.for_many() if shared else intent.event
             workers.enqueue(d, intent.step, event, intent.extra)
         elif type(intent) is Emit:
             d.derived.append(TickAddEvent(at=d.at, event=intent.event, step=intent.step, origin=intent.origin))
@@ -320,4 +363,5 @@ _REDUCERS: dict[type, Callable[[Draft, Any], None]] = {
     TickStartChild: waiters.begin_child,
     TickChildEnded: children.ended,
     TickLeaveStep: waiters.leave,
+    TickRefuseEvent: _refuse_event,
 }

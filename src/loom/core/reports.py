@@ -28,6 +28,16 @@ class StepReport(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=Fals
     """Whether the execution returned, so that `output=None` means that it returned nothing."""
 
 
+class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The last event that was refused, because it does not fit its class."""
+
+    event_type: str
+    """The short name of its class."""
+    reason: str
+    """Which fields do not fit and why, without their values."""
+    at: float
+
+
 class WaiterReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one waiter, or one accepting step of an idle run, is waiting for."""
 
@@ -37,6 +47,8 @@ class WaiterReport(msgspec.Struct, frozen=True, omit_defaults=True):
     requirements: tuple[tuple[str, Any], ...] = ()
     since: float | None = None
     deadline: float | None = None
+    refused: Refusal | None = None
+    """The answer that was refused last, while the right one is waited for."""
 
 
 class IdleReport(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -75,11 +87,38 @@ class FailedReport(msgspec.Struct, frozen=True, tag=True, array_like=True):
     elapsed_s: float | None = None
 
 
+class SupersededReport(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A body ran again and wrote something else to the stream: what the execution had written here does not count."""
+
+    step: str
+    execution: int
+    cursors: tuple[tuple[int, int], ...]
+    """The first and the last cursor of each unbroken row of superseded writes, in order."""
+
+
+class RefusedReport(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """An event was refused, because it does not fit its class. What waited for it waits on."""
+
+    event_type: str
+    step: str
+    reason: str
+    waiter_id: str | None = None
+
+
 class Notice(msgspec.Struct, frozen=True, tag=True):
     """Something an author should know; it goes to the log, not to the stream's readers."""
 
     message: str
 
 
-Report = StepReport | IdleReport | UnhandledReport | TimedOutReport | CancelledReport | FailedReport
+Report = (
+    StepReport
+    | IdleReport
+    | UnhandledReport
+    | TimedOutReport
+    | CancelledReport
+    | FailedReport
+    | SupersededReport
+    | RefusedReport
+)
 Published = EventRecord | Report

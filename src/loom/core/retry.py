@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from loom.core.kernel import collecting, timers, waiters, workers
 from loom.core.persistent import EMPTY_MAP
 from loom.core.planner import Fail, StepFailed
+from loom.core.records import Traceback, without_traceback
 from loom.core.state import Timer
 
 if TYPE_CHECKING:
@@ -30,12 +31,16 @@ def after_failure(d: Draft, execution: Execution, tick: TickStepResult, failure:
     again = replace(
         item,
         attempts=item.attempts + 1,
-        last_failure=failure,
+        last_failure=without_traceback(failure),
         last_failed_at=d.at,
         reserved=collecting.reserve(d, execution, tick.collects),
         execution=None,
         effects=EMPTY_MAP,
+        max_attempts=tick.max_attempts,
+        writes=None,
     )
+    if failure.traceback:
+        d.last_traceback = Traceback(item.step, item.id, failure.traceback)
     workers.finish(d, execution)
     if tick.retry_delay_s is None:
         return _failed_for_good(d, item, again, failure)

@@ -106,6 +106,11 @@ class Run:
             self._since = []
         return self._base
 
+    @property
+    def planner(self) -> Planner:
+        """Give what answers "what next?" for the run."""
+        return self._planner
+
     def peek(self) -> BrokerState:
         """The same for another thread than the driver's: nothing is changed by looking."""
         draft = self._draft

@@ -14,8 +14,23 @@ from immutables import Map
 
 from loom.core.config import BrokerConfig
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
-from loom.core.records import EventRecord, Failure, Opaque
-from loom.core.reports import WaiterReport
+from loom.core.records import EventRecord, Failure, Opaque, Traceback
+from loom.core.reports import Refusal, WaiterReport
+
+
+class StreamWrites(msgspec.Struct, frozen=True, array_like=True):
+    """What an execution has written to the stream: where it stands there, and what to compare a repetition with.
+
+    A write that was superseded is not counted any more.
+    """
+
+    count: int = 0
+    digests: Map[int, str] = EMPTY_MAP
+    """The short digests of the writes in their order, joined in blocks, by number of the block."""
+    cursors: Map[int, int] = EMPTY_MAP
+    """The cursor of the first write of each unbroken row of cursors, by the number of that write."""
+    last: int = 0
+    """The number of the write that the last such row begins with."""
 
 
 class WorkItem(msgspec.Struct, frozen=True, array_like=True):
@@ -38,6 +53,17 @@ class WorkItem(msgspec.Struct, frozen=True, array_like=True):
     """The attempt under way, if a crash or release interrupted it."""
     effects: Map[int, str] = EMPTY_MAP
     """What that attempt has already done to the run, by ordinal."""
+    max_attempts: int | None = None
+    """How many attempts its policy allows; 0 if the policy did not say, None if no failure has told."""
+    began_at: float | None = None
+    """When the attempt under way was dispatched, if it is not the first; for the first see `first_at`."""
+    writes: StreamWrites | None = None
+    """What that attempt has written to the stream; None if its writes count among its effects. See `stream_writes`."""
+
+    @property
+    def attempt_since(self) -> float | None:
+        """Tell when the attempt under way was dispatched; None if that was not recorded."""
+        return self.began_at if self.began_at is not None or self.attempts else self.first_at
 
 
 class Execution(msgspec.Struct, frozen=True, array_like=True):
@@ -52,6 +78,8 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     """A process holds its body; False after a take-up or once the body has left, until it is dispatched again."""
     waits_on: str = ""
     """The key of the wait that its body itself is suspended in; `*` if any of its waits will bring it back."""
+    writes: StreamWrites | None = None
+    """What it has written to the stream; None if its writes count among its effects, as in earlier versions."""
 
 
 class CollectBuffer(msgspec.Struct, frozen=True, array_like=True):
@@ -77,6 +105,8 @@ class StepWorkerWaiter(msgspec.Struct, frozen=True, array_like=True):
     since: float = 0.0
     deadline: float | None = None
     timer: int | None = None
+    refused: Refusal | None = None
+    """The answer that was refused last."""
 
 
 class ChildEnd(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -148,6 +178,9 @@ class Waiting(msgspec.Struct, frozen=True):
     """By work item, then by the wait's key."""
     kept: Map[str, Fifo[EventRecord]] = EMPTY_MAP
     kept_count: int = 0
+    doubted: Map[int, Map[str, StepWorkerWaiter]] = EMPTY_MAP
+    """The waiters that were answered with events which nobody had checked, by work item and key: if the body cannot
+    read such an event, its waiter is back."""
 
 
 class Child(msgspec.Struct, frozen=True, array_like=True):
@@ -182,6 +215,13 @@ class Outcome(msgspec.Struct, frozen=True):
     message: str = ""
     abandoned: Abandoned | None = None
     """What a failed run can go on from; nothing else looks at it."""
+
+    @property
+    def run_status(self) -> Literal["running", "completed", "failed", "cancelled"]:
+        """The status of the run that it is the outcome of: one that is parked goes on, one that timed out failed."""
+        if self.status == "parked":
+            return "running"
+        return "failed" if self.status == "timed_out" else self.status
 
 
 class RunFields(msgspec.Struct):
@@ -230,6 +270,10 @@ class RunFields(msgspec.Struct):
     """The wire name of the type that the store is read as."""
     due: Fifo[int] = EMPTY_FIFO
     """Marks of the planner's timers that fired while the run was paused."""
+    last_traceback: Traceback | None = None
+    """Where the newest failed attempt failed, until that work succeeds. Items keep none: a state stays small."""
+    refused: Map[str, Refusal] = EMPTY_MAP
+    """By step: the last event that it was refused as its input, until it has worked on another one."""
 
 
 def is_blocked(run: RunFields) -> bool:
@@ -267,14 +311,26 @@ class BrokerState(RunFields, frozen=True):  # type: ignore[misc]  # msgspec allo
         Its waiters and child runs, oldest first, or else the steps that take answers from outside.
         """
         reports = {
-            w.number: WaiterReport(step, w.event_type, w.waiter_id, w.requirements, w.since, w.deadline)
+            w.number: WaiterReport(step, w.event_type, w.waiter_id, w.requirements, w.since, w.deadline, w.refused)
             for step, w in self.get_active_waiters()
         }
         for number, child in self.children.items():
             reports[number] = WaiterReport(child.step, CHILD_RUN, child.run_id, since=child.since)
         if reports:
             return tuple(report for _, report in sorted(reports.items()))
-        return tuple(WaiterReport(spec.name, name) for spec in self.config.steps for name in spec.inputs)
+        return tuple(
+            WaiterReport(spec.name, name, refused=self.refused.get(spec.name))
+            for spec in self.config.steps
+            for name in spec.inputs
+        )
+
+    def refusals(self) -> list[tuple[str, str | None, Refusal]]:
+        """The refused events that are still to be made good: the step, the waiter if it was one, and what was refused,
+        oldest first.
+        """
+        found: list[tuple[str, str | None, Refusal]] = [(step, None, one) for step, one in self.refused.items()]
+        found += [(step, w.waiter_id, w.refused) for step, w in self.get_active_waiters() if w.refused is not None]
+        return sorted(found, key=lambda entry: (entry[2].at, entry[0], entry[1] or ""))
 
     def active_steps(self) -> tuple[str, ...]:
         """Steps with an execution that holds a worker, in the order of the config."""

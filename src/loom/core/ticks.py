@@ -15,7 +15,7 @@ from loom.core.records import EventRecord, Failure, Opaque
 
 
 class Source(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Which execution caused a tick, and as the how-manieth of its effects."""
+    """Identify the effect that caused a tick: (execution, ordinal)."""
 
     step: str
     item: int
@@ -23,6 +23,7 @@ class Source(msgspec.Struct, frozen=True, gc=False, array_like=True):
     seq: int
     """The number of the command that started the execution."""
     ordinal: int
+    """The number of effects that the execution had had before. See `Tick.writes`."""
 
 
 class CollectCall(msgspec.Struct, frozen=True, array_like=True):
@@ -38,6 +39,8 @@ class CollectCall(msgspec.Struct, frozen=True, array_like=True):
     """The version of the buffer that the answer was made from."""
     reserved: bool = False
     """The set was the one that an earlier attempt had collected."""
+    writes: int = -1
+    """How many stream writes the execution had made before the call; -1 if they count among its effects."""
 
 
 class Tick(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -48,6 +51,11 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=Tr
     """More ticks were at hand when this one was taken, so the run could not be idle after it."""
     mail: int = 0
     """The number of the letter in the run's inbox that it came by, if it did; nothing depends on it here."""
+    writes: int = -1
+    """In an effect of a body: how many stream writes its execution had made before. They are numbered apart from its
+    other effects, so for a stream write it is its number. -1 in ticks of earlier versions, where ordinals count stream
+    writes too. In a result, a leave or a refusal: how many a repeated body made, if an earlier repetition had made
+    more; else -1."""
 
 
 class TickStartRun(Tick, frozen=True, tag=True):
@@ -99,6 +107,10 @@ class TickStepResult(Tick, frozen=True, tag=True):
     retry_delay_s: float | None = None
     """The verdict on a failure: seconds until the next attempt, or None for no more."""
     collects: tuple[CollectCall, ...] = ()
+    max_attempts: int | None = None
+    """Of a failure: how many attempts the policy allows, 0 if it does not say. None in ticks of older versions."""
+    attempt: int | None = None
+    """Of a failure: which attempt it was, from 1, for people; the reducer counts by itself."""
 
 
 class TickPublishEvent(Tick, frozen=True, tag=True):
@@ -151,6 +163,29 @@ class TickLeaveStep(Tick, frozen=True, tag=True):
     """The keys of the waits that it had reached and had no answer for."""
 
 
+class TickRefuseEvent(Tick, frozen=True, tag=True):
+    """A body has got an event that does not fit its class, and that nobody had checked: it is as if it had not come.
+
+    The event itself stays in the history, in the tick that had brought it.
+    """
+
+    step: str
+    item: int
+    seq: int
+    event_type: str
+    """The short name of its class."""
+    reason: str
+    """Which fields do not fit and why, without their values."""
+    key: str = ""
+    """The wait that it had answered, which is open again; empty if the work item was made for the event."""
+    fingerprint: int = 0
+    """Of the event: a refusal that arrives twice must not refuse the next answer."""
+    parameters: tuple[str, ...] = ()
+    """Of a step that takes several events at once: what it calls the ones that do not fit."""
+    suspends: bool = True
+    """As in `TickAwaitEvent`."""
+
+
 class TickEditStore(Tick, frozen=True, tag=True):
     """The run's store was edited: the keys that changed and the version the edit was based on."""
 
@@ -195,7 +230,16 @@ class TickParkRun(Tick, frozen=True, tag=True):
 
 
 class TickRetryRun(Tick, frozen=True, tag=True):
-    """Somebody asked for a failed or timed out run to go on, from what had failed."""
+    """A caller asked for a failed or timed out run to go on, from what had failed; perhaps with another event."""
+
+    event: EventRecord | None = None
+    """Takes the place of the event that failed the run."""
+    step: str = ""
+    """The step whose work had failed."""
+    item: int = 0
+    """That work."""
+    key: str = ""
+    """The wait that the event is to answer; empty if it is what the work is for."""
 
 
 class TickRecordResult(Tick, frozen=True, tag=True):
@@ -250,4 +294,5 @@ WorkflowTick = (
     | TickStartChild
     | TickChildEnded
     | TickLeaveStep
+    | TickRefuseEvent
 )

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import logging
 from typing import TYPE_CHECKING, Any
 
 from loom.core.records import Release
-from loom.effects.convert import LIVE
+from loom.effects.convert import LIVE, UnfitEventError
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import Event
 from loom.steps.registry import known_kind
@@ -26,12 +27,18 @@ if TYPE_CHECKING:
     from loom.steps.step_config import StepConfig
 
 
+_log = logging.getLogger("loom.run")
+
+_warned: set[tuple[str, str]] = set()
+"""Steps, with the types that they returned without declaring them: each is logged once by this process."""
+
+
 class StepBinding:
     """One step of one workflow instance."""
 
     __slots__ = (
-        "config", "context_name", "convert", "event_name", "function", "is_async", "is_plain", "joins", "name",
-        "resources", "retry_policy",
+        "_declared", "config", "context_name", "convert", "event_name", "function", "is_async", "is_plain", "joins",
+        "name", "resources", "retry_policy",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +59,8 @@ class StepBinding:
         self.context_name = config.context_parameter
         self.retry_policy = config.retry_policy
         self.joins = config.collection_param is not None
+        self._declared: set[Any] = set(config.return_types)
+        """The types that the step may return, with those that were found to be subclasses of them."""
         self.is_plain = self.is_async and not config.resources and config.timeout is None
 
     def arguments(self, item: WorkItem) -> dict[str, Any]:
@@ -59,8 +68,24 @@ class StepBinding:
         if self.joins:
             return {self.event_name: members_of(item.event, self.convert)}
         if item.extra is not None and item.extra.bound:
-            return {name: self.convert.event(record) for name, record in item.extra.bound}
+            return self._bound(item.extra.bound)
         return {self.event_name: self.convert.event(item.event)}
+
+    def _bound(self, bound: tuple[tuple[str, EventRecord], ...]) -> dict[str, Any]:
+        """The events of a step that takes several. Those that do not fit are found together: the others wait on."""
+        events: dict[str, Any] = {}
+        unfit: list[UnfitEventError] = []
+        for name, record in bound:
+            try:
+                events[name] = self.convert.event(record)
+            except UnfitEventError as error:
+                if error.record.checked is not False:
+                    raise
+                unfit.append(UnfitEventError(error.record, error.reason, (name,)))
+        if unfit:
+            names = tuple(name for error in unfit for name in error.parameters)
+            raise UnfitEventError(unfit[0].record, unfit[0].reason, names)
+        return events
 
     def call(self, arguments: dict[str, Any]) -> Awaitable[Any]:
         """Run the body: on the loop if it is async, else in a thread that shares its context variables."""
@@ -103,6 +128,8 @@ class StepBinding:
                     f"Step function {self.name} returned a bare {type(result).__name__}, but is annotated to return a "
                     f"list: return [{type(result).__name__}(...)] or add the type to the annotation."
                 )
+            if type(result) not in self._declared:
+                self._check_declared(type(result))
             return (self.convert.record(result),), False
         if isinstance(result, list) and config.is_fan_out:
             for position, member in enumerate(result):
@@ -111,10 +138,30 @@ class StepBinding:
                         f"Step function {self.name} returned {type(member).__name__} instead of an Event instance, "
                         f"at position {position} of its list."
                     )
+            for kind in {type(member) for member in result} - self._declared:
+                self._check_declared(kind)
             return tuple([self.convert.record(member) for member in result]), True
         raise WorkflowRuntimeError(
             f"Step function {self.name} returned {type(result).__name__} instead of an Event instance."
         )
+
+    def _check_declared(self, kind: type[Any]) -> None:
+        """Warn once if a step returned an event of a type that its annotation does not name.
+
+        The graph of the workflow was checked by the annotations: nobody knows whether a step takes such an event.
+        """
+        declared = [each for each in self.config.return_types if isinstance(each, type) and each is not Any]
+        if len(declared) < len(self.config.return_types) or issubclass(kind, tuple(declared)):
+            self._declared.add(kind)
+            return
+        step = f"{self.function.__module__}.{self.function.__qualname__}"
+        if (step, kind.__name__) not in _warned:
+            _warned.add((step, kind.__name__))
+            names = " | ".join("None" if each is type(None) else each.__name__ for each in declared)
+            _log.warning(
+                "Step %r returned %s, but is annotated to return %s. If no step takes it, the run gets stuck.",
+                self.name, kind.__name__, names,
+            )  # fmt: skip
 
 
 def members_of(record: EventRecord, convert: Conversion = LIVE) -> list[Event]:

@@ -67,22 +67,25 @@ class Collector:
         return tuple(self._calls)
 
     def collect(
-        self, event: Event, expected: Sequence[type[Event]], buffer_id: str, position: int
+        self, event: Event, expected: Sequence[type[Event]], buffer_id: str, position: int, writes: int = -1
     ) -> list[Event] | None:
-        """The full set in the order of `expected`, or None if something is missing still."""
+        """The full set in the order of `expected`, or None if something is missing still.
+
+        `position` and `writes` are the numbers of effects and of stream writes that the body had before.
+        """
         if not expected:
             return []
         record, buffer_id = self._convert.record(event), self._convert.text(buffer_id)
         if buffer_id in self._reserved:
             records = self._reserved[buffer_id]
             self._reserved = self._reserved.delete(buffer_id)
-            self._calls.append(CollectCall(buffer_id, record, (), True, position, reserved=True))
+            self._calls.append(CollectCall(buffer_id, record, (), True, position, reserved=True, writes=writes))
             return in_order(records, expected, self._convert)
         needed = needed_types(expected)
         buffer = self._buffers.get(buffer_id, EMPTY_BUFFER)
         found = verdict(buffer, record.kind.name, needed)
         took = found == "take"
-        self._calls.append(CollectCall(buffer_id, record, needed, took, position, buffer.generation))
+        self._calls.append(CollectCall(buffer_id, record, needed, took, position, buffer.generation, writes=writes))
         if found == "keep":
             self._buffers = self._buffers.set(buffer_id, add(buffer, record))
         if not took:

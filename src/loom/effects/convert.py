@@ -14,7 +14,9 @@ from loom.core.reports import (
     CancelledReport,
     FailedReport,
     IdleReport,
+    RefusedReport,
     StepReport,
+    SupersededReport,
     TimedOutReport,
     UnhandledReport,
 )
@@ -36,6 +38,19 @@ class MissingTypeError(UnknownTypeError):
     """Something stored is of a class that this process lacks: the run has to wait for other code."""
 
 
+class UnfitEventError(ValueError):
+    """An event does not fit its class as this process has it."""
+
+    def __init__(self, record: EventRecord, reason: str, parameters: tuple[str, ...] = ()) -> None:
+        self.event_type = record.kind.label or record.kind.name
+        super().__init__(f"{self.event_type} does not fit its class: {reason}")
+        self.record = record
+        self.reason = reason
+        """Which fields do not fit and why, without their values."""
+        self.parameters = parameters
+        """What a step that takes several events at once calls those that do not fit."""
+
+
 class Conversion(Protocol):
     """How what authors write becomes what the engine keeps, and the way back."""
 
@@ -44,7 +59,9 @@ class Conversion(Protocol):
         ...
 
     def event(self, record: EventRecord) -> Event:
-        """The event behind a record; `MissingTypeError` if this process lacks its class."""
+        """The event behind a record; `MissingTypeError` if this process lacks its class, `UnfitEventError` if it does
+        not fit it.
+        """
         ...
 
     def field(self, record: EventRecord, name: str) -> Any:
@@ -87,7 +104,7 @@ def event_of(record: EventRecord) -> Event:
     if isinstance(body, StepFailure | Release):
         return engine_event(body, event_of)
     event: Event = body
-    return copy_state_for_edit(event) if record.shared else event
+    return copy_state_for_edit(event) if record.shared and record.is_shared else event
 
 
 def engine_event(body: Any, event_of: Callable[[EventRecord], Event]) -> Event:
@@ -132,12 +149,19 @@ def failure_of(error: BaseException) -> Failure:
     return Failure(exception_name(type(error)), str(error), error)
 
 
+RAISED = "It was raised here, most recent call first:"
+"""The first line of the note with which an exception comes from a store."""
+
+
 def exception_of(failure: Failure) -> Exception:
     """The exception behind a failure, rebuilt if it is not at hand."""
     if isinstance(failure.body, BaseException):
         error: BaseException = failure.body
     else:
         error = load_exception({"exception_type": failure.type, "exception_message": failure.message})
+        if failure.traceback:
+            # Its frames are gone with the process that raised it: the text takes their place.
+            error.add_note(f"{RAISED}\n{failure.traceback}")
     # A cancelled body is a failure like any other, but is no Exception by itself.
     return (
         error
@@ -200,6 +224,14 @@ def _report_event(report: Any) -> Event:
                 qualified_name=report.event.name,
                 step_name=report.step,
                 idle=report.idle,
+            )
+        case SupersededReport():
+            return events.StreamSupersededEvent(
+                step_name=report.step, execution=report.execution, cursors=list(report.cursors)
+            )
+        case RefusedReport():
+            return events.AnswerRefusedEvent(
+                event_type=report.event_type, step=report.step, waiter_id=report.waiter_id, reason=report.reason
             )
         case TimedOutReport():
             return events.WorkflowTimedOutEvent(timeout=report.timeout_s, active_steps=list(report.active_steps))

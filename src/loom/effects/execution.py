@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import threading
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from msgspec.structs import replace
+
+from loom.core.kernel.stream_writes import are_counted
 from loom.core.kernel.waits import CHILD, child_key, sleep_key, wait_key
 from loom.core.ticks import (
     Source,
@@ -19,6 +23,7 @@ from loom.core.ticks import (
     TickEndWait,
     TickParkRun,
     TickPublishEvent,
+    TickRefuseEvent,
     TickSleep,
     TickStartChild,
     TickStepResult,
@@ -28,12 +33,14 @@ from loom.effects import spans
 from loom.effects.arguments import EventName, event_class, event_object, seconds
 from loom.effects.child_runs import check_nesting, result_of_child
 from loom.effects.collecting import Collector
-from loom.effects.convert import MissingTypeError, exception_of, failure_of
+from loom.effects.convert import LIVE, MissingTypeError, UnfitEventError, exception_of, failure_of
 from loom.effects.once import Recorder
+from loom.effects.tracebacks import MAX_BYTES, traceback_text
+from loom.steps.defaults import WAIT_TIMEOUT
 from loom.steps.events import Event
 from loom.steps.ports import current_execution
 from loom.steps.registry import wire_name
-from loom.steps.retry import RetryInfo, ask_policy, policy_seed
+from loom.steps.retry import RetryInfo, ask_policy, attempt_limit, policy_seed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -46,8 +53,14 @@ if TYPE_CHECKING:
     from loom.steps.workflow import Workflow
 
 
-_numbering = threading.Lock()
-"""Bodies may have effects from several threads at once; each effect has a number of its own."""
+_numbering = threading.RLock()
+"""Bodies may have effects from several threads at once; each effect has a number of its own, and stream writes reach
+the run in the order of theirs."""
+
+
+_log = logging.getLogger("loom.durable")
+_told_of_default: set[tuple[str, str]] = set()
+"""Workflow and step whose wait by default was logged in this process."""
 
 
 class Host(Protocol):
@@ -90,8 +103,8 @@ class Host(Protocol):
         """The context that a body asks for."""
         ...
 
-    def executed(self, execution: StepExecution, result: TickStepResult) -> None:
-        """An execution is over."""
+    def executed(self, execution: StepExecution, result: TickStepResult | TickRefuseEvent) -> None:
+        """An execution is over, or was for an event that does not fit its class."""
         ...
 
 
@@ -101,9 +114,16 @@ class StepExecution:
     # Most bodies need little of this: what is not needed is not made.
     task: asyncio.Task[None] | None = None
     is_over = False
+    at_work_since = 0.0
+    """When the body began, moved by the time in which it waited."""
     abandoned = False
     """The run is over or has left memory: what the body still does is nobody's business."""
+    later_traceback_bytes = MAX_BYTES
+    """What the traceback of an attempt after the first may have."""
     _effects = 0
+    writes = 0
+    """How many stream writes the body has made; they are numbered apart from its other effects. -1 if they are not,
+    since an earlier version began the execution."""
     _collector: Collector | None = None
     _recorder: Recorder | None = None
     _occurrences: dict[str, int] | None = None
@@ -113,6 +133,8 @@ class StepExecution:
         self.host = host
         self.binding = binding
         self.command = command
+        if command.item.effects and are_counted(command.item):
+            self.writes = -1
 
     @property
     def run(self) -> RunPort:
@@ -129,6 +151,7 @@ class StepExecution:
         """Run the body to its end and tell the run about it."""
         current_execution.set(self)
         binding, command, host = self.binding, self.command, self.host
+        self.at_work_since = host.now()
         if self.task is None:
             self.task = asyncio.current_task()  # it was started eagerly, before its maker could say so
         try:
@@ -148,14 +171,18 @@ class StepExecution:
                 returned=returned,
                 fanned_out=fanned_out,
                 collects=self._collector.calls() if self._collector is not None else (),
+                writes=self.fewer_writes if command.item.writes is not None else -1,
             )
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             # The process ends, or the loop has dropped the body: there is nobody to tell.
             raise
-        except MissingTypeError as error:
-            # This process cannot do the work, another one may: it is no failure of the step, and has no result.
+        except (MissingTypeError, UnfitEventError) as error:
             self.is_over = True
-            host.report(TickParkRun(at=host.now(), reason=f"Step '{command.step}': {error}"))
+            if isinstance(error, UnfitEventError) and self._may_refuse(error):
+                host.executed(self, self._refusal(error))
+            else:
+                # This process cannot do the work, another one may: it is no failure of the step, and has no result.
+                host.report(self._parking(error))
             return
         except BaseException as error:  # any failure of a body is data for the reducer, a cancellation from within too
             if isinstance(error, asyncio.CancelledError) and (self.abandoned or host.loop_ends):
@@ -163,6 +190,31 @@ class StepExecution:
             tick = self._failed(error)
         self.is_over = True
         host.executed(self, tick)
+
+    def _may_refuse(self, error: UnfitEventError) -> bool:
+        """Say whether the event that does not fit is what the step was to work on, and nobody had checked it."""
+        item = self.command.item
+        inputs = (item.event, *(record for _, record in getattr(item.extra, "bound", ())))
+        return error.record.checked is False and any(record is error.record for record in inputs)
+
+    def _refusal(self, error: UnfitEventError, key: str = "", suspends: bool = True) -> TickRefuseEvent:
+        command = self.command
+        return TickRefuseEvent(
+            at=self.host.now(),
+            step=command.step,
+            item=command.item.id,
+            seq=command.seq,
+            event_type=error.event_type,
+            reason=error.reason,
+            key=key,
+            fingerprint=error.record.fingerprint(),
+            parameters=error.parameters,
+            suspends=suspends,
+            writes=self.fewer_writes if suspends else -1,
+        )
+
+    def _parking(self, error: MissingTypeError | UnfitEventError) -> TickParkRun:
+        return TickParkRun(at=self.host.now(), reason=f"Step '{self.command.step}': {error}")
 
     def _failed(self, error: BaseException) -> TickStepResult:
         """The failure as a tick, with the policy's verdict in it."""
@@ -185,10 +237,20 @@ class StepExecution:
             step=command.step,
             item=command.item.id,
             seq=command.seq,
-            failure=self.host.convert.failure(error),
+            failure=replace(
+                self.host.convert.failure(error), traceback=self.traceback_of(error, command.item.attempts)
+            ),
             retry_delay_s=delay,
             collects=self._collector.calls() if self._collector is not None else (),
+            max_attempts=attempt_limit(policy),
+            attempt=command.item.attempts + 1,
+            writes=self.fewer_writes,
         )
+
+    def traceback_of(self, error: BaseException, earlier: int, *, hide_messages: bool = False) -> str:
+        """Write where an attempt failed; `earlier` is the number of failed attempts before it."""
+        limit = self.later_traceback_bytes if earlier else MAX_BYTES
+        return traceback_text(error, limit, hide_messages=hide_messages)
 
     def next_source(self) -> Source | None:
         """The mark of the body's next effect; None if the execution is over and effects have no owner any more."""
@@ -199,6 +261,12 @@ class StepExecution:
             ordinal = self._effects
             self._effects = ordinal + 1
         return Source(command.step, command.item.id, command.seq, ordinal)
+
+    @property
+    def fewer_writes(self) -> int:
+        """Count the stream writes of the body, if an interrupted run of its execution had made more; else -1."""
+        earlier = self.command.item.writes
+        return self.writes if earlier is not None and self.writes < earlier.count else -1
 
     def is_repeated(self, source: Source | None) -> bool:
         """Whether an interrupted run of the same execution has had this effect already."""
@@ -219,21 +287,32 @@ class StepExecution:
                 step=step,
                 waiter_id=self.host.convert.text(waiter_id) if waiter_id is not None else None,
                 source=self.next_source(),
+                writes=self.writes,
             )
         )
 
     def publish(self, event: Event) -> None:
         """Put an event on the stream."""
         event_object("write_event_to_stream", event)
-        self.host.report(
-            TickPublishEvent(at=self.host.now(), event=self.host.convert.record(event), source=self.next_source())
-        )
+        record = self.host.convert.record(event)
+        with _numbering:
+            number = self.writes
+            source = self._next_write() if number >= 0 else self.next_source()
+            self.host.report(TickPublishEvent(at=self.host.now(), event=record, source=source, writes=number))
+
+    def _next_write(self) -> Source | None:
+        """The mark of a stream write with a number apart."""
+        if self.is_over:
+            return None
+        self.writes += 1
+        command = self.command
+        return Source(command.step, command.item.id, command.seq, self._effects)
 
     def collect(self, event: Event, expected: Sequence[type[Event]], buffer_id: str) -> list[Event] | None:
         """Put an event aside until all expected ones are there."""
         if self._collector is None:
             self._collector = Collector(self.command, self.host.convert)
-        return self._collector.collect(event, expected, buffer_id, self._effects)
+        return self._collector.collect(event, expected, buffer_id, self._effects, self.writes)
 
     def wait(
         self,
@@ -258,6 +337,8 @@ class StepExecution:
             asked = convert.record(waiter_event) if waiter_event is not None else None
             occurrence = self._occurrence(awaited)
             source = self._live_source("wait_for_event")
+            if timeout_s is WAIT_TIMEOUT:
+                self._tell_of_default(name)
             tick = TickAwaitEvent(
                 at=self.host.now(),
                 source=source,
@@ -268,10 +349,27 @@ class StepExecution:
                 timeout_s=limit,
                 waiter_event=asked,
                 suspends=self._owns_current_task(),
+                writes=self.writes,
             )
             return tick, self._recorded_key(source, wait_key(awaited, occurrence))
 
         return self._suspended(begin)
+
+    def _tell_of_default(self, event_type: str) -> None:
+        """Log once per step that a stored run waits with a timeout that nobody asked for."""
+        step, workflow = self.command.step, self.host.workflow_name
+        if self.host.convert is LIVE or (workflow, step) in _told_of_default:
+            return
+        _told_of_default.add((workflow, step))
+        _log.warning(
+            "Step %r of %s waits for %s with the default timeout of %s s, after which it gets a TimeoutError. "
+            "Pass timeout=None to wait for as long as it takes, or the seconds that you want.",
+            step,
+            workflow,
+            event_type.rpartition(".")[2],
+            f"{WAIT_TIMEOUT:,.0f}",
+            extra={"run_id": self.host.run_id, "workflow": workflow, "step": step},
+        )
 
     def sleep(self, duration: float) -> Coroutine[Any, Any, Any]:
         """Wait for time to pass, as a timer of the run."""
@@ -286,6 +384,7 @@ class StepExecution:
                 occurrence=occurrence,
                 delay_s=delay,
                 suspends=self._owns_current_task(),
+                writes=self.writes,
             )
             return tick, self._recorded_key(source, sleep_key(occurrence))
 
@@ -311,9 +410,13 @@ class StepExecution:
             workflow=name,
             start=start,
             suspends=self._owns_current_task(),
+            writes=self.writes,
         )
         answer = await self.answer_to(tick, self._recorded_key(source, child_key(occurrence)))
-        return result_of_child(answer, self.host.convert)
+        try:
+            return result_of_child(answer, self.host.convert)
+        except (MissingTypeError, UnfitEventError) as error:
+            return await self._leave_to_others(error)
 
     def _default_waiter_id(self, event_type: str, requirements: dict[str, Any]) -> str:
         wanted = json.dumps(requirements, sort_keys=True, separators=(",", ":"), default=repr)
@@ -350,12 +453,32 @@ class StepExecution:
         tick, key = begin()
         del begin
         awaited = tick.event_type.rpartition(".")[2] if isinstance(tick, TickAwaitEvent) else "sleep"
+        suspends = tick.suspends
         waiting = self.answer_to(tick, key)
         del tick
-        answer = await waiting
-        if answer.timed_out:
-            raise TimeoutError(f"Timed out waiting for {awaited}")
-        return self.host.convert.event(answer.event) if answer.event is not None else None
+        while True:
+            answer = await waiting
+            if answer.timed_out:
+                raise TimeoutError(f"Timed out waiting for {awaited}")
+            if answer.event is None:
+                return None
+            try:
+                return self.host.convert.event(answer.event)
+            except UnfitEventError as error:
+                if error.record.checked is not False:
+                    waiting = self._leave_to_others(error)
+                else:
+                    waiting = self.answer_to(self._refusal(error, key, suspends), key)
+            except MissingTypeError as error:
+                waiting = self._leave_to_others(error)
+
+    async def _leave_to_others(self, error: MissingTypeError | UnfitEventError) -> NoReturn:
+        """Park the run and let the body end here. It must not learn of it: what concerns only the code of this process
+        is no failure that a body could handle.
+        """
+        self.host.report(self._parking(error))
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("Nobody answers a parked body.")
 
     async def answer_to(self, tick: WorkflowTick, key: str) -> CommandResumeWorker:
         """Tell the run what the body waits for, and wait until it is there and committed."""
@@ -364,6 +487,7 @@ class StepExecution:
         future: asyncio.Future[CommandResumeWorker] = asyncio.get_running_loop().create_future()
         self._waits[key] = future
         self.host.report(tick)
+        waits_since = tick.at if getattr(tick, "suspends", False) else None
         del tick
         try:
             return await future
@@ -375,6 +499,8 @@ class StepExecution:
                 )
             raise
         finally:
+            if waits_since is not None:
+                self.at_work_since += self.host.now() - waits_since
             if self._waits.get(key) is future:
                 del self._waits[key]
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from loom.core.records import EventKind, EventRecord
-from loom.effects.convert import MissingTypeError
+from loom.effects.convert import MissingTypeError, UnfitEventError
 from loom.effects.flow_events import FlowEvent
 from loom.effects.stored import StoredBodies
 from loom.flows.calls import EVENT, START_KIND, FlowStart
@@ -68,13 +68,14 @@ class FlowBodies(AnyBodies):
 
     @override
     def event(self, record: EventRecord) -> Event:
-        """The event behind a record; its fields under its name, if this process lacks its class."""
+        """The event behind a record; its fields under its name, if this process lacks its class or has another one."""
         if record.kind is START_KIND or record.kind.name == START_KIND.name:
             body: FlowStart = record.body
             return FlowStartEvent(body=body.body, headers=body.headers, parameters=body.parameters)
         try:
             return super().event(record)
-        except MissingTypeError:
+        except (MissingTypeError, UnfitEventError):
+            # What a flow asks of an event is its schema's business.
             return FlowEvent(name=record.kind.label, data=self.fields(record))
 
     @override

@@ -17,8 +17,8 @@ def kept_text(kept: str) -> str:
 
 
 def waiter_dict(waiter: WaiterReport) -> dict[str, Any]:
-    """A waiter as plain data for people and programs."""
-    return {
+    """A waiter as plain data for people and programs; `refused` only if an answer was."""
+    shown = {
         "step": waiter.step,
         "waiter_id": waiter.waiter_id,
         "event_type": waiter.event_type,
@@ -26,3 +26,10 @@ def waiter_dict(waiter: WaiterReport) -> dict[str, Any]:
         "since": waiter.since,
         "deadline": waiter.deadline,
     }
+    if waiter.refused is not None:
+        shown["refused"] = {
+            "event_type": waiter.refused.event_type,
+            "reason": waiter.refused.reason,
+            "at": waiter.refused.at,
+        }
+    return shown

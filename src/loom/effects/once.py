@@ -48,5 +48,5 @@ class Recorder:
     async def _record(self, source: Source, name: str, value: Any) -> Any:
         """Tell the run, and go on when it has been committed."""
         execution = self._execution
-        tick = TickRecordResult(at=execution.host.now(), source=source, name=name, value=value)
+        tick = TickRecordResult(at=execution.host.now(), source=source, name=name, value=value, writes=execution.writes)
         return (await execution.answer_to(tick, once_key(name))).value

@@ -8,18 +8,29 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
+from pydantic_core.core_schema import ErrorType
 
-from loom.core.records import EventRecord, Failure, Release, StepFailure
-from loom.effects.convert import MissingTypeError, engine_event
+from loom.core.records import (
+    CHECKED,
+    START_EVENT,
+    UNCHECKED,
+    EventRecord,
+    Failure,
+    Release,
+    StepFailure,
+)
+from loom.effects.convert import MissingTypeError, UnfitEventError, engine_event
 from loom.effects.stored_state import StoredState, read_text
 from loom.steps.event_types import exception_name
 from loom.steps.events import Event
 from loom.steps.jsonable import TAG_MARK
 from loom.steps.registry import kind_of
 from loom.steps.serializers import JsonSerializer
+from loom.steps.stand_ins import is_stand_in
 from loom.steps.state_store import DictState
 from loom.steps.texts import well_formed
 
@@ -27,11 +38,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic import BaseModel
+    from pydantic_core import ErrorDetails
 
     from loom.steps.serializers import BaseSerializer
     from loom.steps.state_store import InMemoryStateStore, StoreEdit
 
-__all__ = ["MissingTypeError", "StoredBodies"]
+__all__ = ["MissingTypeError", "StoredBodies", "UnfitEventError"]
+
+_MAX_FIELDS, _MAX_REASON = 5, 500
+"""How much is told of why an event does not fit: fields, and characters."""
+_PLAIN_ERRORS = frozenset(get_args(ErrorType)) - {"value_error", "assertion_error", "union_tag_invalid"}
+"""Errors of pydantic whose words do not repeat the value."""
 
 
 class StoredBodies:
@@ -46,10 +63,14 @@ class StoredBodies:
         """The fields that were read last: many waiters may ask about one event."""
 
     def record(self, event: Event) -> EventRecord:
-        """The event as text; `ValueError` with its type and the path of what cannot be stored."""
+        """The event as text; `ValueError` with its type and the path of what cannot be stored.
+
+        An event of a class has been checked by it; one of a stand-in for a class has not.
+        """
         kind = kind_of(type(event))
         try:
-            return EventRecord(kind, _storable(self._serializer.serialize(event)))
+            text = _storable(self._serializer.serialize(event))
+            return EventRecord(kind, text, UNCHECKED if is_stand_in(type(event)) else CHECKED)
         except ValueError as error:
             raise ValueError(f"The event {kind.name} cannot be stored: {error}") from error
 
@@ -58,10 +79,27 @@ class StoredBodies:
         body = record.body
         if not isinstance(body, str):
             return engine_event(body, self.event)
-        event = read_text(self._serializer, body)
-        if not isinstance(event, Event):
-            raise ValueError(f"The record of an event {record.kind.name} holds a {type(event).__name__}.")
+        try:
+            event = read_text(self._serializer, body)
+            if not isinstance(event, Event):
+                raise ValueError(f"The record of an event {record.kind.name} holds a {type(event).__name__}.")
+        except MissingTypeError:
+            raise
+        except Exception as error:  # a serializer, or a validator of the author's, may raise anything
+            if record.checked is None and not record.kind.is_a(START_EVENT):
+                raise  # an earlier version had stored it, and nothing says whether it had fitted
+            raise UnfitEventError(record, misfit(error)) from error
         return event
+
+    def checked(self, record: EventRecord) -> EventRecord:
+        """Compare an event that was made without its class with the class, if this process has it; `UnfitEventError`
+        if it does not fit.
+        """
+        try:
+            self.event(record)
+        except MissingTypeError:
+            return record
+        return record.as_checked()
 
     def value(self, value: Any) -> str:
         """A value as text; `ValueError` with the path of what cannot be stored."""
@@ -133,6 +171,25 @@ class StoredBodies:
     def store_from(self, values: Mapping[str, str], store_type: str = "", version: int = 0) -> InMemoryStateStore[Any]:
         """The store that texts by key stand for."""
         return self._state.store(values, store_type, version)
+
+
+def misfit(error: Exception) -> str:
+    """Tell why an event does not fit its class, in a line: which fields, and what is wrong. Values are left out, since
+    what is told of an event is shown to more people than the event itself.
+    """
+    if not isinstance(error, ValidationError):
+        return f"it cannot be read ({type(error).__name__})"
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    told = [f"{'.'.join(map(str, part['loc'])) or 'it'}: {_without_value(part)}" for part in problems[:_MAX_FIELDS]]
+    if len(problems) > _MAX_FIELDS:
+        told.append(f"and {len(problems) - _MAX_FIELDS} more")
+    return well_formed(" ".join("; ".join(told).split()))[:_MAX_REASON]
+
+
+def _without_value(problem: ErrorDetails) -> str:
+    """Tell what pydantic says of a field. The words of a validator of the author's may repeat the value."""
+    kind = problem["type"]
+    return problem["msg"] if kind in _PLAIN_ERRORS else "The value is refused"
 
 
 def _storable(text: str) -> str:

@@ -124,7 +124,7 @@ def summarize_event(event: Event) -> str:
     if isinstance(event, StopEvent) and event.result is not None:
         fields["result"] = event.result
     fields.update({name: getattr(event, name, None) for name in type(event).model_fields})
-    fields.update(event.items())
+    fields.update(event._data)
     inner = ", ".join(f"{name}={summarize_value(value)}" for name, value in fields.items())
     line = f"{type(event).__name__}({inner})"
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 3]}..."

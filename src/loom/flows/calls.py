@@ -58,6 +58,10 @@ class ActionOutcome(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """What the retry policy's `on` may name: `timeout`, `connection`, or the name of the handler's exception."""
     retry_after_s: float | None = None
     """The server asks for so much patience before another attempt."""
+    traceback: str = ""
+    """Where the author's handler raised, as text for people; the flow keeps the newest only."""
+    attempt: int = 0
+    """Of a failure: which attempt it was, from 1, for people; the flow counts by itself."""
 
 
 class FlowStart(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -84,6 +88,8 @@ class FlowEnd(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Their records, of the last repetition, in the order of the document; secure data is masked."""
     variables: dict[str, Any] = {}
     error: dict[str, Any] | None = None
+    traceback: str = ""
+    """Where the handler raised that made the flow fail, if one did."""
 
 
 class FlowResponse(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -44,10 +44,20 @@ def parse_text(text: str) -> Any:
         raise _too_deep() from None
     except json.JSONDecodeError as error:
         if looks_like_json:
+            error = _with_comma(error)
             raise _unreadable("JSON", error.lineno, error.colno, error.msg) from None
     except ValueError as error:
         raise DefinitionError([Problem("", str(error))]) from None
     return _yaml(text)
+
+
+def _with_comma(error: json.JSONDecodeError) -> json.JSONDecodeError:
+    """The error of a comma too many, at the comma: Python says so from 3.13 on, and before at what follows it."""
+    text, before = error.doc, error.doc[: error.pos].rstrip()
+    kind = {"}": "object", "]": "array"}.get(text[error.pos : error.pos + 1])
+    if kind is None or not before.endswith(","):
+        return error
+    return json.JSONDecodeError(f"Illegal trailing comma before end of {kind}", text, len(before) - 1)
 
 
 def check_plain(data: Any) -> None:

@@ -32,12 +32,25 @@ def end_flow(walk: Walk, status: str, cause: Record | None, error: Any = None) -
             status, error = "Failed", problem
     culprit, hidden = _culprit(walk, cause)
     shown = shown_error(error, hidden) if error is not None else None
-    end = FlowEnd(status, outputs, walk.response, _actions(walk), _variables(walk), shown)
     run_end = _ENDS.get(status, "failed")
+    text = _traceback(walk, cause) if run_end == "failed" and not hidden else ""
+    walk.last_traceback = None  # the end has it
+    end = FlowEnd(status, outputs, walk.response, _actions(walk), _variables(walk), shown, text)
     failure = None
     if run_end == "failed":
-        failure = Failure("FlowFailed", f"{status}: {shown['message']}" if shown else status)
+        failure = Failure("FlowFailed", f"{status}: {shown['message']}" if shown else status, traceback=text)
     walk.intents.append(Complete(EventRecord(END_KIND, end), run_end, culprit, failure))
+
+
+def _traceback(walk: Walk, cause: Record | None) -> str:
+    """Tell where the handler raised that the failure comes from: in the culprit, or in an action inside of it."""
+    newest = walk.last_traceback
+    if newest is None or cause is None:
+        return ""
+    for node in walk.program.nodes:
+        if walk.frames[1].records.get(node.index) is cause:
+            return newest.text if newest.item == node.index or newest.item in node.descendants else ""
+    return ""
 
 
 def _outputs(walk: Walk) -> tuple[dict[str, Any], dict[str, Any] | None]:

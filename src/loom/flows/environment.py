@@ -11,12 +11,16 @@ from loom.expressions.dotnet.timestamps import timestamp_text
 from loom.expressions.errors import FunctionError
 from loom.flows.calls import CALLBACK
 from loom.flows.operation import Operation
+from loom.flows.plain import check_weight
 from loom.flows.program import Node
-from loom.flows.records import record_dict, result_of
-from loom.flows.state import Frame
+from loom.flows.records import outputs_in, record_dict, result_of
+from loom.flows.rules import FOREACH_HAS_RESULTS
+from loom.flows.state import EachState, Frame
 from loom.flows.suggest import did_you_mean
 
 if TYPE_CHECKING:
+    from immutables import Map
+
     from loom.flows.program import Program
     from loom.flows.state import LoopState, Record
     from loom.flows.walk import Walk
@@ -32,7 +36,7 @@ _RESOURCES = f"/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroup
 class FlowEnvironment:
     """One place in a flow that expressions are evaluated at. The walk moves it from action to action."""
 
-    __slots__ = ("_current", "_element", "_frame", "_has_element", "_loop", "_node", "_walk")
+    __slots__ = ("_before", "_current", "_element", "_frame", "_has_element", "_loop", "_node", "_walk")
 
     def __init__(self, walk: Walk) -> None:
         self._walk = walk
@@ -42,6 +46,8 @@ class FlowEnvironment:
         self._current: Record | None = None
         self._element: Any = None
         self._has_element = False
+        self._before: tuple[Map[int, Record], dict[str, Any]] | None = None
+        """The records of an iteration and its outputs by name: a result that is read often is weighed once."""
 
     def stand_at(
         self, frame: Frame, node: Node, *, loop: LoopState | None = None, current: Record | None = None
@@ -128,11 +134,25 @@ class FlowEnvironment:
             return index
         if wanted == "loopcount":
             return index + 1
-        if state is None:
+        if state is None or (isinstance(state, EachState) and self._walk.rules < FOREACH_HAS_RESULTS):
             raise FunctionError(f"'{name}' is a variable of loops with a condition, and the loop here has none.")
-        return state.last_result if wanted == "loopresult" else timestamp_text(state.start_time)
+        if wanted == "loopstarttime":
+            return timestamp_text(state.start_time)
+        return self._result_before(state, index) if isinstance(state, EachState) else state.last_result
 
-    def _loop_state(self, loop_name: str, name: str) -> tuple[LoopState | None, int]:
+    def _result_before(self, state: EachState, index: int) -> Any:
+        """Tell what the iteration before has left, by action; null in the first, and where that has not ended."""
+        records = state.iterations.get(index - 1)
+        if records is None:
+            return None
+        if self._before is None or self._before[0] is not records:
+            program = self._walk.program
+            outputs = outputs_in(program, program.nodes[state.node].blocks[0], records)
+            check_weight(outputs)  # they may hold outputs of the iteration before, which hold the outputs before them
+            self._before = (records, outputs)
+        return self._before[1]
+
+    def _loop_state(self, loop_name: str, name: str) -> tuple[LoopState | EachState | None, int]:
         """The state and the iteration of the loop that is meant: the innermost one, or the one of this name."""
         nodes = self._walk.program.nodes
         if self._loop is not None and (not loop_name or nodes[self._loop.node].name.lower() == loop_name.lower()):
@@ -140,7 +160,8 @@ class FlowEnvironment:
         for iteration in self._iterations():
             owner = nodes[self._walk.program.blocks[iteration.block].owner]
             if not loop_name or owner.name.lower() == loop_name.lower():
-                return self._walk.loops.get(iteration.loop), iteration.index
+                number = iteration.loop
+                return self._walk.loops.get(number) or self._walk.eaches.get(number), iteration.index
         raise FunctionError(f"'{name}' is a variable of a loop, and there is no such loop around this place.")
 
     def _iterations(self) -> list[Frame]:

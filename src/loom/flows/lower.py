@@ -22,23 +22,28 @@ from loom.flows.security import mark_secure
 
 
 def compile_flow(
-    source: dict[str, Any] | str | Document, *, name: str = "", limits: Limits | None = None
+    source: dict[str, Any] | str | Document, *, name: str = "", limits: Limits | None = None, stored: bool = False
 ) -> tuple[Program | None, list[Problem]]:
-    """The program of a document and everything that is to be said about it; no program if there are errors."""
+    """The program of a document and everything that is to be said about it; no program if there are errors.
+
+    A document that was `stored` loads though it asks for more than a new one may; the walk keeps to the limits.
+    """
     limits = limits or Limits()
     try:
         document = source if isinstance(source, Document) else read_document(source, name=name)
     except DefinitionError as error:
         return None, list(error.problems)
-    low = Lowering(document, limits, lower_block)
+    low = Lowering(document, limits, lower_block, stored=stored)
     program = _program(low)
     problems = low.problems.found
     return (None if low.problems.has_errors else program), problems
 
 
-def load_program(source: dict[str, Any] | str | Document, *, name: str = "", limits: Limits | None = None) -> Program:
+def load_program(
+    source: dict[str, Any] | str | Document, *, name: str = "", limits: Limits | None = None, stored: bool = False
+) -> Program:
     """The program of a document. Raises `DefinitionError`, with all problems, if it cannot be loaded."""
-    program, problems = compile_flow(source, name=name, limits=limits)
+    program, problems = compile_flow(source, name=name, limits=limits, stored=stored)
     if program is None:
         raise DefinitionError(problem for problem in problems if problem.severity == "error")
     return program
@@ -47,7 +52,7 @@ def load_program(source: dict[str, Any] | str | Document, *, name: str = "", lim
 def program_of(text: str) -> Program:
     """The program of a document as it was stored: the very same one."""
     document, limits = stored_document(text)
-    return load_program(document, limits=limits)
+    return load_program(document, limits=limits, stored=True)
 
 
 def _program(low: Lowering) -> Program:

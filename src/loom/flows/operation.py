@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from loom.flows.program import Node
-    from loom.flows.state import Frame, LoopState, Record
+    from loom.flows.retried import Resumption
+    from loom.flows.state import Frame, LoopState, Record, Unfinished
     from loom.flows.walk import Walk
 
 
@@ -22,6 +23,12 @@ class Operation:
     def block_ended(self, walk: Walk, inner: Frame, node: Node, status: str, cause: Record | None) -> None:
         """A block that the action had opened is over, with this status. `cause` is what made it fail."""
         raise NotImplementedError
+
+    def resume(self, resumption: Resumption, node: Node, unfinished: Unfinished, record: Record | None) -> None:
+        """The run is retried: go on inside. `record` is what the action had ended with; None: it was under way."""
+        del node, record
+        for inner in unfinished.frames:
+            resumption.reopen(inner)
 
     def next_iteration(self, walk: Walk, state: LoopState, frame: Frame, node: Node) -> None:
         """Of a loop: the time for its next test has come."""

@@ -90,6 +90,12 @@ def told_cause(program: Program, block: Block, records: Map[int, Record], cause:
     return replace(cause, error=shown_error(cause.error, hidden))
 
 
+def without_unfinished(records: Map[int, Record]) -> Map[int, Record]:
+    """The records of an iteration as they are seen from outside: a retry goes on in the iteration's own."""
+    bare = {index: replace(record, unfinished=None) for index, record in records.items() if record.unfinished}
+    return records.update(bare) if bare else records
+
+
 def forgotten(program: Program, records: Map[int, Record], indexes: Iterable[int]) -> tuple[Map[int, Record], bool]:
     """The records without those of actions that will run again, and whether one of them had answered the caller."""
     had_answered = False

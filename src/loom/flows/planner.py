@@ -13,7 +13,8 @@ from loom.core.config import BrokerConfig, StepSpec
 from loom.flows.calls import ACTOR_STEP, START_KIND, ActionOutcome, FlowStart
 from loom.flows.nodes.calling import called
 from loom.flows.nodes.variables import type_of
-from loom.flows.retried import begin_again
+from loom.flows.retried import begin_again, go_on
+from loom.flows.rules import NEWEST, RETRIES_GO_ON
 from loom.flows.state import NOT_STARTED, FlowPlan, FlowRef, Variable
 from loom.flows.walk import FUEL, NEXT, YIELD, Walk
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 def flow_config(program: Program) -> BrokerConfig:
     """A flow as the reducer sees it."""
-    return BrokerConfig(program.name, (StepSpec(ACTOR_STEP, num_workers=1),), program=FlowRef(program.digest, FUEL))
+    ref = FlowRef(program.digest, FUEL, NEWEST)
+    return BrokerConfig(program.name, (StepSpec(ACTOR_STEP, num_workers=1),), program=ref)
 
 
 class FlowPlanner:
@@ -36,6 +38,9 @@ class FlowPlanner:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+
+    def _walk(self, config: BrokerConfig, plan: FlowPlan, at: float) -> Walk:
+        return Walk(self.program, plan, at, config.program.rules)
 
     def start(self, config: BrokerConfig, run_id: str, seed: int) -> FlowPlan:
         """The plan of a run that has not begun."""
@@ -60,7 +65,7 @@ class FlowPlanner:
         del step, origin, woken
         if event.kind.name != START_KIND.name or plan.ids:
             return plan, (), False
-        walk = Walk(self.program, replace(plan, started=at), at)
+        walk = self._walk(config, replace(plan, started=at), at)
         _begin(walk, event.body)
         walk.go(config.program.fuel)
         return walk.freeze(), walk.intents, True
@@ -84,22 +89,30 @@ class FlowPlanner:
     def on_failed(self, config: BrokerConfig, plan: FlowPlan, fact: StepFailed) -> Planned:
         """The body of an action broke, instead of telling how the action ended."""
         name = fact.failure.type.rpartition(".")[2]
-        outcome = ActionOutcome("Failed", code=name, message=fact.failure.message, error_type=name.lower())
+        text = fact.failure.traceback
+        outcome = ActionOutcome(
+            "Failed", code=name, message=fact.failure.message, error_type=name.lower(), traceback=text
+        )
         return self._outcome(config, plan, fact.item.extra, outcome, fact.at)
 
     def _outcome(self, config: BrokerConfig, plan: FlowPlan, mark: int, outcome: ActionOutcome, at: float) -> Planned:
         waiting = plan.waits.get(mark)
         if waiting is None:
             return plan, ()
-        walk = Walk(self.program, plan, at)
+        walk = self._walk(config, plan, at)
         walk.waits = walk.waits.delete(mark)
         called(walk, walk.frames[waiting.frame], self.program.nodes[waiting.node], outcome)
         walk.go(config.program.fuel)
         return walk.freeze(), walk.intents
 
+    def on_refused(self, config: BrokerConfig, plan: FlowPlan, item: WorkItem, parameters: tuple[str, ...]) -> Planned:
+        """No event from outside is the work of an action: what comes answers waits."""
+        del config, item, parameters
+        return plan, ()
+
     def on_timer(self, config: BrokerConfig, plan: FlowPlan, ref: int, at: float) -> Planned:
         """A wait, a delay between iterations or before another try is over, or the walk may go on."""
-        walk = Walk(self.program, plan, at)
+        walk = self._walk(config, plan, at)
         if ref == YIELD:
             walk.yielding = False
         else:
@@ -117,9 +130,12 @@ class FlowPlanner:
         return walk.freeze(), walk.intents
 
     def on_retry(self, config: BrokerConfig, plan: FlowPlan, at: float) -> Planned:
-        """A failed flow begins again with what failed at its top level."""
-        walk = Walk(self.program, plan, at)
-        begin_again(walk)
+        """A failed flow goes on with what failed."""
+        walk = self._walk(config, plan, at)
+        if walk.rules >= RETRIES_GO_ON:
+            go_on(walk)
+        else:
+            begin_again(walk)
         walk.go(config.program.fuel)
         return walk.freeze(), walk.intents
 

@@ -41,6 +41,16 @@ class RetryPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class RetryLimits:
+    """What the system allows the action in a `retry`, which is a loop, whatever its policy says."""
+
+    max_count: int
+    """Tries after the first one."""
+    max_duration_s: float
+    """Between the beginning of the first try and that of the last one."""
+
+
+@dataclass(frozen=True, slots=True)
 class StaticResult:
     """The result that an action gets instead of doing anything: a mock in the document."""
 
@@ -74,6 +84,8 @@ class Node:
     blocks: tuple[int, ...] = ()
     """The blocks that it owns, in the order of its operation: branches, cases, the body of a loop."""
     retry: RetryPolicy | None = None
+    retry_limits: RetryLimits | None = None
+    """Of the action in a `retry`."""
     secure_inputs: bool = False
     secure_outputs: bool = False
     """Whether people may not see them: asked for in the document, or because they pass on what is secure."""

@@ -67,6 +67,14 @@ class ActionProgress(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None
     """What the attempt before failed with."""
     parent: str | None
+    max_attempts: int = 1
+    """How many attempts its policy allows."""
+    code: str | None = None
+    """The code of the error that the attempt before failed with."""
+    failed_at: float | None = None
+    """When the attempt before failed."""
+    attempt_since: float | None = None
+    """When the attempt under way began; None between two attempts."""
 
 
 class ActionState(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +121,7 @@ def _loop(
     program: Program, state: LoopState, position: _Position, at: float, runs: bool, due: float | None
 ) -> LoopProgress:
     node = program.nodes[state.node]
-    begun = min(state.iteration + (1 if runs else 0), state.max_iterations)
+    begun = min(state.iteration + (1 if runs else 0), state.last_allowed)
     return LoopProgress(
         name=node.name,
         path=_joined(position.parent, f"{node.name}[{max(begun - 1, 0)}]"),
@@ -122,7 +130,7 @@ def _loop(
         condition=state.condition,
         condition_result=state.condition_result,
         iteration=begun,
-        max_iterations=state.max_iterations,
+        max_iterations=state.last_allowed,
         timeout=state.timeout,
         start_time=state.start_time,
         duration=max(0.0, at - state.start_time),
@@ -134,7 +142,7 @@ def _loop(
 
 def _each(program: Program, state: EachState, position: _Position, at: float) -> LoopProgress:
     node = program.nodes[state.node]
-    done = state.next - state.running
+    done = state.next - state.running - len(state.again) + state.turns
     last = max(state.iterations, default=None)
     return LoopProgress(
         name=node.name,
@@ -182,9 +190,18 @@ def action_progress(program: Program, plan: FlowPlan) -> list[ActionProgress]:
                 attempt=1 if tries is None else tries.count + 1,
                 error=None if tries is None else _last_error(node, tries.history),
                 parent=position.parent,
+                max_attempts=max_attempts(node),
+                code=tries.history[-1].get("code") if tries is not None and tries.history else None,
+                failed_at=tries.history[-1].get("endTime") if tries is not None and tries.history else None,
+                attempt_since=frame.entered.get(wait.node),
             )
         )
     return found
+
+
+def max_attempts(node: Node) -> int:
+    """Tell how many attempts at an action its policy allows; one without a policy."""
+    return node.retry.count + 1 if node.retry is not None and node.retry.type != "none" else 1
 
 
 _STATUSES: dict[str, Literal["running", "waiting", "retrying"]] = {

@@ -11,12 +11,14 @@ from loom.expressions.values import text_of
 from loom.flows.calls import MASK
 
 if TYPE_CHECKING:
+    from immutables import Map
+
     from loom.flows.environment import FlowEnvironment
-    from loom.flows.program import Node, Value
+    from loom.flows.program import Node, Program, Value
     from loom.flows.state import Frame, Record
     from loom.flows.walk import Walk
 
-__all__ = ["MASK", "MAX_TRACKED", "record_dict", "result_of", "shown_error", "tracked_properties"]
+__all__ = ["MASK", "MAX_TRACKED", "outputs_in", "record_dict", "result_of", "shown_error", "tracked_properties"]
 
 MAX_TRACKED = 8_000
 """The characters that tracked properties may have, as text."""
@@ -80,6 +82,16 @@ def result_of(walk: Walk, scope: Frame, node: Node, record: Record) -> list[Any]
             for n in inside
         ]
     return [record_dict(n, scope.records[n.index]) for n in inside if n.index in scope.records]
+
+
+def outputs_in(program: Program, block: int, records: Map[int, Record]) -> dict[str, Any]:
+    """The outputs of a block's actions by their names, from the records of an iteration that has ended."""
+    nodes = program.nodes
+    return {
+        nodes[index].name: records[index].outputs
+        for index in program.blocks[block].nodes
+        if records[index].status != "Skipped"
+    }
 
 
 def tracked_properties(properties: Value, env: FlowEnvironment) -> Any:

@@ -1,7 +1,12 @@
-"""How a failed flow goes on: what had failed at its top level runs again, and what follows on it. Pure."""
+"""How a failed flow goes on: what had failed runs again, and what follows on it. Pure.
+
+A failed container goes on inside, down to the action that failed: a loop at the failed iteration, a condition in the
+branch that was taken. What ended well stays done at every level.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from immutables import Map
@@ -9,16 +14,134 @@ from msgspec.structs import replace
 
 from loom.core.persistent import EMPTY_MAP
 from loom.flows.outcomes import forgotten
-from loom.flows.walk import ENTER
+from loom.flows.state import Unfinished
+from loom.flows.walk import ENDED, ENTER
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from loom.flows.program import Program
+    from loom.flows.state import EachState, FlowPlan, Frame, LoopState, Record
     from loom.flows.walk import Walk
 
 _FINE = frozenset({"Succeeded", "Skipped"})
 
 
+class Resumption:
+    """One pass over the frames of a failed flow, outermost first: each goes on with what did not end well in it."""
+
+    def __init__(self, walk: Walk) -> None:
+        self.walk = walk
+        self._pending: deque[int] = deque()
+        self._frames: dict[tuple[int, int], list[Frame]] = {}
+        """Blocks that were under way when the run was terminated, by the frame and the node of their owners."""
+        self._loops: dict[tuple[int, int], LoopState] = {}
+        self._eaches: dict[tuple[int, int], EachState] = {}
+
+    def with_what_was_under_way(self, plan: FlowPlan) -> Resumption:
+        """Also go on with containers that had not ended."""
+        blocks = self.walk.program.blocks
+        for _, frame in sorted(plan.frames.items()):
+            self._frames.setdefault((frame.parent, blocks[frame.block].owner), []).append(frame)
+        self._loops = {(loop.frame, loop.node): loop for loop in plan.loops.values()}
+        self._eaches = {(each.frame, each.node): each for each in plan.eaches.values()}
+        return self
+
+    def reopen(self, frame: Frame) -> None:
+        """Go on in a frame, under its old number."""
+        self.walk.frames = self.walk.frames.set(frame.id, frame)
+        self._pending.append(frame.id)
+
+    def work(self) -> None:
+        """Go on in all frames that were reopened, and in those inside them."""
+        while self._pending:
+            self._go_on_in(self.walk.frames[self._pending.popleft()])
+
+    def _go_on_in(self, frame: Frame) -> None:
+        walk, nodes = self.walk, self.walk.program.nodes
+        members, records = walk.program.blocks[frame.block].nodes, walk.frames[frame.scope].records
+        again = _to_go_on(walk.program, members, records)
+        first = [index for index in members if index in again and again.isdisjoint(b for b, _ in nodes[index].after)]
+        inside = {index: found for index in first if (found := self._unfinished(frame, index, records.get(index)))}
+        gone = [one for index in again for one in (index, *(() if index in inside else nodes[index].descendants))]
+        kept = self._forget(frame, gone)
+        fresh = replace(walk.frames[frame.id], tries=EMPTY_MAP, entered=EMPTY_MAP, inputs=EMPTY_MAP)
+        walk.frames = walk.frames.set(frame.id, replace(fresh, left=sum(index not in kept for index in members)))
+        for index in first:
+            if index in inside:
+                record = records.get(index)
+                since = frame.entered[index] if record is None else record.started
+                inputs = frame.inputs[index] if record is None else record.inputs
+                begun = walk.begin(walk.frames[frame.id], nodes[index], inputs)
+                walk.frames = walk.frames.set(frame.id, replace(begun, entered=begun.entered.set(index, since)))
+                nodes[index].operation.resume(self, nodes[index], inside[index], record)
+            else:
+                walk.agenda.append((ENTER, frame.id, index))
+        if not again:
+            walk.agenda.append((ENDED, frame.id, 0))
+
+    def _unfinished(self, frame: Frame, index: int, record: Record | None) -> Unfinished | None:
+        """Tell what a container can go on with; None: it has nothing, or is no container, and begins anew."""
+        if record is not None:
+            return record.unfinished
+        place = (frame.id, index)
+        found = Unfinished(tuple(self._frames.get(place, ())), self._loops.get(place), self._eaches.get(place))
+        return found if index in frame.entered and found != Unfinished() else None
+
+    def _forget(self, frame: Frame, gone: Iterable[int]) -> Map[int, Record]:
+        walk = self.walk
+        scope = walk.frames[frame.scope]
+        records, had_answered = forgotten(walk.program, scope.records, gone)
+        walk.response = None if had_answered else walk.response
+        walk.frames = walk.frames.set(scope.id, replace(scope, records=records))
+        return records
+
+
+def go_on(walk: Walk) -> None:
+    """Let a failed flow go on with what did not end well, at any depth."""
+    resumption = Resumption(walk).with_what_was_under_way(walk.plan)
+    root = walk.frames[1]
+    walk.frames = walk.loops = walk.eaches = walk.waits = EMPTY_MAP
+    walk.yielding = False
+    walk.agenda.clear()
+    resumption.reopen(root)
+    resumption.work()
+
+
+def reopen(walk: Walk, frames: Iterable[Frame]) -> None:
+    """Go on in iterations that failed before the flow was retried, whose turn has come."""
+    resumption = Resumption(walk)
+    for frame in frames:
+        resumption.reopen(frame)
+    resumption.work()
+
+
+def _to_go_on(program: Program, members: Iterable[int], records: Map[int, Record]) -> set[int]:
+    """Actions of a block that did not end well, were under way or ended the run, and all that run after one of them.
+
+    An action that ran because another had failed is among them: its reason is gone.
+    """
+    again = set()
+    for index in members:
+        record = records.get(index)
+        ended_the_run = program.nodes[index].type == "terminate" and record is not None and record.status != "Skipped"
+        if record is None or record.status not in _FINE or ended_the_run:
+            again.add(index)
+    return _with_followers(program, again)
+
+
+def _with_followers(program: Program, again: set[int]) -> set[int]:
+    pending = sorted(again)
+    while pending:
+        for follower in program.nodes[pending.pop()].followers:
+            if follower not in again:
+                again.add(follower)
+                pending.append(follower)
+    return again
+
+
 def begin_again(walk: Walk) -> None:
-    """Forget the top-level actions that did not succeed, with all that is inside of them, and let them run again.
+    """Let a flow go on that was stored under `AS_FIRST`: what failed at its top level begins anew.
 
     An action that ran because another had failed is forgotten too: its reason is gone.
     """
@@ -43,7 +166,7 @@ def begin_again(walk: Walk) -> None:
 def _to_repeat(walk: Walk) -> set[int]:
     """Actions that did not end well, were under way or ended the run, and all that run after one of them.
 
-    What was skipped for another reason than these stays skipped.
+    What was skipped for another reason than these stays skipped, but for a `terminate`.
     """
     records, nodes = walk.frames[1].records, walk.program.nodes
     again = {
@@ -51,10 +174,4 @@ def _to_repeat(walk: Walk) -> set[int]:
         for index in walk.program.blocks[0].nodes
         if index not in records or records[index].status not in _FINE or nodes[index].type == "terminate"
     }
-    pending = sorted(again)
-    while pending:
-        for follower in nodes[pending.pop()].followers:
-            if follower not in again:
-                again.add(follower)
-                pending.append(follower)
-    return again
+    return _with_followers(walk.program, again)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loom.flows.program import RetryPolicy
-    from loom.flows.state import Record
+    from loom.flows.program import RetryLimits, RetryPolicy
+    from loom.flows.state import Record, Tries
 
 _TRANSIENT = frozenset({408, 429})
 _SERVER_ERRORS = range(500, 600)
@@ -17,11 +17,23 @@ _PRECISION = 1 << 30
 
 
 def next_delay(policy: RetryPolicy, tries: int, record: Record, random_below: Callable[[int], int]) -> float | None:
-    """Seconds until the next try of an action that has been tried again so many times; None: there is none."""
+    """Seconds until the next try of an action that has been tried again `tries` times; None: there is none."""
     if policy.type == "none" or tries >= policy.count or not _may_help(policy, record):
         return None
     delay = _delay(policy, tries, random_below)
     return max(delay, record.retry_after) if record.retry_after is not None else delay
+
+
+def limited_delay(
+    policy: RetryPolicy, limits: RetryLimits | None, tries: Tries, at: float, delay: float
+) -> float | None:
+    """The delay before the next try, as the rules `RETRIES_HAVE_LIMITS` have it; None: there is no further try."""
+    if policy.type == "fixed" and not policy.azure:
+        delay = max(delay, policy.min_interval_s)
+    if limits is None:
+        return delay
+    is_over = tries.count >= limits.max_count or at + delay - tries.first_at > limits.max_duration_s
+    return None if is_over else delay
 
 
 def _may_help(policy: RetryPolicy, record: Record) -> bool:

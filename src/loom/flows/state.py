@@ -12,6 +12,7 @@ import msgspec
 from immutables import Map
 
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
+from loom.core.records import Traceback
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -36,6 +37,24 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     """The patience that a server has asked for, in seconds."""
     repetitions: tuple[Map[int, Record], ...] = ()
     """Of a loop whose `result()` is asked for: the records of all its iterations."""
+    unfinished: Unfinished | None = None
+    """Of a failed container: where a retry of the run goes on inside it."""
+
+
+class Unfinished(msgspec.Struct, frozen=True, array_like=True):
+    """What a failed container leaves for a retry of its run.
+
+    It holds what failed and what never ran. The outputs of finished iterations are in the container's record.
+    """
+
+    frames: tuple[Frame, ...] = ()
+    """The block or the iterations that failed. They come back under their numbers, so idempotency keys stay."""
+    loop: LoopState | None = None
+    """As it was before the failed iteration, or before the test that the loop ended at. Without `iterations`."""
+    each: EachState | None = None
+    """Of its `iterations` only the last one is kept, unless that failed."""
+    at_limit: bool = False
+    """The loop ended by its limit, which a retry grants anew."""
 
 
 class Tries(msgspec.Struct, frozen=True, array_like=True):
@@ -102,6 +121,19 @@ class LoopState(msgspec.Struct, frozen=True, array_like=True):
     """The records of all iterations, if some expression asks for them."""
     status: Literal["running", "complete", "failed", "timeout"] = "running"
     """A loop that has ended has no state any more."""
+    failed: Unfinished | None = None
+    """The iteration that ended last, if it failed."""
+    told: int = 0
+    """The number of iterations that a test has put on the stream. A test that is made again does not repeat them."""
+    limit_from: int = 0
+    """The iteration that the limit counts from: not 0 after a retry of the run granted it anew."""
+    timeout_from: float | None = None
+    """When the timeout began anew; None: with the loop."""
+
+    @property
+    def last_allowed(self) -> int:
+        """The number of iterations at which the limit ends the loop."""
+        return self.limit_from + self.max_iterations
 
 
 class EachState(msgspec.Struct, frozen=True, array_like=True):
@@ -121,6 +153,12 @@ class EachState(msgspec.Struct, frozen=True, array_like=True):
     """`[status, error, index]` of the first of the elements whose iteration failed."""
     iterations: Map[int, Map[int, Record]] = EMPTY_MAP
     """The records of the iterations that have ended."""
+    failed: Map[int, Frame] = EMPTY_MAP
+    """Iterations that have failed, without their records, by index."""
+    again: tuple[Frame, ...] = ()
+    """Iterations that failed before a retry of the run."""
+    turns: int = 0
+    """How many of them have had their turn."""
 
 
 class Waiting(msgspec.Struct, frozen=True, array_like=True):
@@ -178,14 +216,18 @@ class FlowPlan(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     draws: int = 0
     """How many random numbers have been drawn."""
     response: dict[str, Any] | None = None
+    last_traceback: Traceback | None = None
+    """Where the newest failed attempt at an action failed, until that action succeeds."""
 
 
-class FlowRef(msgspec.Struct, frozen=True, tag=True):
+class FlowRef(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Which version of which flow a run follows: what its config holds of the document."""
 
     digest: str
     fuel: int
     """How much one burst of the walk may do. It decides where the journal has its ticks, so a run keeps it."""
+    rules: int = 0
+    """Which rules the walk follows where they have changed: see `loom.flows.rules`. A run keeps those it began with."""
 
 
 NOT_STARTED = FlowPlan()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from loom.core.persistent import EMPTY_MAP
 from loom.core.planner import Publish, StartTimer
 from loom.core.records import EventRecord
 from loom.expressions import ExpressionError
@@ -20,11 +21,20 @@ from loom.flows.calls import ACTION_KIND, ActionReport
 from loom.flows.chance import draw
 from loom.flows.ending import end_flow
 from loom.flows.environment import FlowEnvironment
-from loom.flows.outcomes import BRANCH_NOT_TAKEN, block_outcome, forgotten, invalid_template, skipped, told_cause
+from loom.flows.outcomes import (
+    BRANCH_NOT_TAKEN,
+    block_outcome,
+    forgotten,
+    invalid_template,
+    skipped,
+    told_cause,
+    without_unfinished,
+)
 from loom.flows.program import STATUS_BITS
 from loom.flows.records import tracked_properties
-from loom.flows.retrying import next_delay
-from loom.flows.state import Frame, Record, Tries, Waiting
+from loom.flows.retrying import limited_delay, next_delay
+from loom.flows.rules import AS_FIRST, RETRIES_GO_ON, RETRIES_HAVE_LIMITS
+from loom.flows.state import Frame, Record, Tries, Unfinished, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,7 +43,7 @@ if TYPE_CHECKING:
 
     from loom.core.planner import Intent
     from loom.flows.program import Node, Program
-    from loom.flows.state import FlowPlan
+    from loom.flows.state import FlowPlan, LoopState
 
 FUEL = 2_000
 """How many entries of the agenda one burst of a new run works off."""
@@ -49,14 +59,16 @@ class Walk:
     """A flow's state, open for change. It becomes the next state with `freeze`."""
 
     __slots__ = (
-        "agenda", "at", "draws", "eaches", "ended", "env", "frames", "ids", "intents", "loops", "parameters", "plan",
-        "program", "response", "run_id", "trigger", "variables", "waits", "yielding",
+        "agenda", "at", "draws", "eaches", "ended", "env", "frames", "ids", "intents", "last_traceback", "loops",
+        "parameters", "plan", "program", "response", "rules", "run_id", "trigger", "variables", "waits", "yielding",
     )  # fmt: skip
 
-    def __init__(self, program: Program, plan: FlowPlan, at: float) -> None:
+    def __init__(self, program: Program, plan: FlowPlan, at: float, rules: int = AS_FIRST) -> None:
         self.program = program
         self.plan = plan
         self.at = at
+        self.rules = rules
+        """Which of the rules in `loom.flows.rules` hold for the run."""
         self.run_id = plan.run_id
         self.trigger = plan.trigger
         self.parameters = plan.parameters
@@ -70,6 +82,7 @@ class Walk:
         self.ids = plan.ids
         self.draws = plan.draws
         self.response = plan.response
+        self.last_traceback = plan.last_traceback
         self.intents: list[Intent] = []
         self.ended = False
         """The run is over: nothing on the agenda matters any more."""
@@ -91,6 +104,7 @@ class Walk:
             ids=self.ids,
             draws=self.draws,
             response=self.response,
+            last_traceback=self.last_traceback,
         )
 
     # -- the agenda ---------------------------------------------------------------------------------------------------
@@ -233,6 +247,8 @@ class Walk:
             return False  # a mock is what it is, and a limit is one for all tries together
         tries = frame.tries.get(node.index) or Tries(0, record.started)
         delay = next_delay(node.retry, tries.count, record, self.random_below)
+        if delay is not None and self.rules >= RETRIES_HAVE_LIMITS:
+            delay = limited_delay(node.retry, node.retry_limits, tries, self.at, delay)
         if delay is None:
             return False
         note = {"startTime": record.started, "endTime": record.ended, "code": record.code, "error": record.error}
@@ -365,15 +381,12 @@ class Walk:
         owner, outer = self.program.nodes[block.owner], self.frames[frame.parent]
         self.env.stand_at(outer, owner)
         if frame.scope == frame.id and frame.records:
-            self.merge(outer, frame.records)
+            self.merge(outer, frame.records if status == "Succeeded" else without_unfinished(frame.records))
         try:
             told = told_cause(self.program, block, records, cause)
             owner.operation.block_ended(self, frame, owner, status, told)
         except (ExpressionError, FunctionError) as error:
-            if frame.loop in self.loops:
-                self.loops = self.loops.delete(frame.loop)
-            failed = self.record("Failed", error=invalid_template(owner, error), code="InvalidTemplate")
-            self.finish(outer, owner, failed)
+            self.finish(outer, owner, self._broken(owner, error, frame.loop))
 
     def merge(self, outer: Frame, iteration: Map[int, Record]) -> None:
         """From outside a loop its actions are those of the last iteration."""
@@ -388,8 +401,32 @@ class Walk:
         try:
             node.operation.next_iteration(self, state, frame, node)
         except (ExpressionError, FunctionError) as error:
-            self.loops = self.loops.delete(loop)
-            self.finish(frame, node, self.record("Failed", error=invalid_template(node, error), code="InvalidTemplate"))
+            self.finish(frame, node, self._broken(node, error, loop))
+
+    def _broken(self, node: Node, error: ExpressionError | FunctionError, loop: int) -> Record:
+        """The record of a container whose own template cannot be evaluated. A loop among them is over."""
+        record = self.record("Failed", error=invalid_template(node, error), code="InvalidTemplate")
+        state = self.loops.get(loop)
+        if state is None:
+            return record
+        self.loops = self.loops.delete(loop)
+        if self.rules < RETRIES_GO_ON:
+            return record
+        repetitions = tuple(records for _, records in sorted(state.iterations.items()))
+        return replace(
+            record, iterations=state.iteration, repetitions=repetitions, unfinished=Unfinished(loop=bare_loop(state))
+        )
+
+    def left_by(self, inner: Frame, status: str) -> Unfinished | None:
+        """Tell what a retry of the run finds of a block that has ended so; None if there is nothing to go on with."""
+        if self.rules < RETRIES_GO_ON or status not in _BAD:
+            return None
+        return Unfinished((inner,))
+
+
+def bare_loop(state: LoopState) -> LoopState:
+    """A loop's state as a failed loop keeps it: what its record holds too is left out."""
+    return replace(state, iterations=EMPTY_MAP, failed=None)
 
 
 _BAD = frozenset({"Failed", "TimedOut"})

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from loom.core.adapter import InternalRunAdapter
     from loom.core.commands import CommandResumeWorker, CommandRunWorker
-    from loom.core.ticks import TickStepResult, WorkflowTick
+    from loom.core.ticks import TickRefuseEvent, TickStepResult, WorkflowTick
     from loom.effects.body import Body
     from loom.effects.convert import Conversion
     from loom.runtime.guard import Guard
@@ -158,7 +158,7 @@ class RunBodies:
             )
         return workflow.workflow_name, (workflow, workflow._start_event(start_event, inputs))
 
-    def executed(self, execution: StepExecution, result: TickStepResult) -> None:
+    def executed(self, execution: StepExecution, result: TickStepResult | TickRefuseEvent) -> None:
         """A body has ended. What an abandoned one has to say is of no interest any more."""
         self._executions.pop(execution.command.seq, None)
         if execution.abandoned:
@@ -172,4 +172,4 @@ class RunBodies:
         if self._wake is not None:
             # The last body has nothing left to do but to let the run go on. Several end in one turn of the event loop,
             # and are told together.
-            self._wake(not self._executions and result.failure is None)
+            self._wake(not self._executions and getattr(result, "failure", None) is None)

@@ -26,6 +26,7 @@ from loom.core.commands import (
     CommandWarn,
     TerminalCommand,
 )
+from loom.core.reports import IdleReport
 from loom.runtime.timers import ArmedTimers
 
 if TYPE_CHECKING:
@@ -70,6 +71,14 @@ class Workers(Protocol):
         """Tell the operator."""
         ...
 
+    def committed(self, batch: Batch) -> None:
+        """Tell the log what a batch brought: it is durable now."""
+        ...
+
+    def is_stuck(self) -> None:
+        """The run is idle and waits for nothing."""
+        ...
+
     async def stop(self) -> None:
         """Cancel the bodies that are left, with a little grace."""
         ...
@@ -95,6 +104,7 @@ class ControlLoop:
                 run.drain()
                 batch = run.flush()
                 await adapter.commit(batch)
+                workers.committed(batch)
                 ending = self._carry_out(batch)
                 if ending is not None:
                     return ending
@@ -128,6 +138,8 @@ class ControlLoop:
                 self._workers.start(command)
             else:
                 ending = self._perform(command) or ending
+        if self._run.look.idle_since is not None and any(map(_tells_of_no_waiter, batch.commands)):
+            self._workers.is_stuck()
         return ending
 
     def _perform(self, command: WorkflowCommand) -> TerminalCommand | None:
@@ -156,3 +168,9 @@ class ControlLoop:
             self._workers.start_child(command)
         else:
             self._workers.cancel_child(command)
+
+
+def _tells_of_no_waiter(command: WorkflowCommand) -> bool:
+    """Whether a command tells the stream that the run is idle and waits for nothing."""
+    event = command.event if isinstance(command, CommandPublishEvent) else None
+    return isinstance(event, IdleReport) and not event.waiters

@@ -6,18 +6,26 @@ loom.flows.calls, loom.store and the rest of loom.runtime.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from msgspec import structs
+
+from loom.api.refusals import RefusedEvent
 from loom.core.records import EventRecord
 from loom.core.state import EMPTY_WORKER
 from loom.effects.kept import waiter_dict
 from loom.flows.calls import FlowEnd
 from loom.runtime import masking
+from loom.runtime.attempts import attempts_of
 from loom.runtime.plain import iso
 from loom.runtime.planners import planner_for, program_in
 from loom.store import codec
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from loom.core.reports import Published, WaiterReport
     from loom.core.state import BrokerState, InternalStepWorkerState
     from loom.flows.program import Program
@@ -52,10 +60,14 @@ async def end_of_run(runtime: StoredRuns, run_id: str) -> FlowEnd | None:
 
 def state_details(state: BrokerState, program: Program | None = None) -> StateDetails:
     """What the state of a run says, of either kind; of a flow, without what is secure by its program."""
-    timers = sorted(state.timers.items(), key=lambda pair: (pair[1].due, pair[0]))
+    has_ended = state.outcome is not None and state.outcome.status != "parked"
+    # A cancelled run keeps its timers in its state, for a saved context; none of them will fire.
+    armed = {} if has_ended else state.timers
+    timers = sorted(armed.items(), key=lambda pair: (pair[1].due, pair[0]))
+    attempts = attempts_of(state, program)
     return {
         "active_waiters": [
-            shown_waiter(waiter_dict(masking.shown_waiter(program, report))) for report in _waiters(state)
+            shown_waiter(waiter_dict(masking.shown_waiter(program, report))) for report in open_waiters(state)
         ],
         "steps": [
             _step(spec.name, worker)
@@ -71,6 +83,9 @@ def state_details(state: BrokerState, program: Program | None = None) -> StateDe
             {"run_id": child.run_id, "workflow": child.workflow, "step": child.step, "since": iso(child.since)}
             for _, child in sorted(state.children.items())
         ],
+        "executing": msgspec.to_builtins(attempts.executing),
+        "failed_attempts": msgspec.to_builtins(attempts.failed),
+        "refused": [_refused(step, waiter_id, structs.asdict(one)) for step, waiter_id, one in state.refusals()],
     }
 
 
@@ -83,10 +98,18 @@ def shown_waiter(waiter: dict[str, Any]) -> Waiter:
         "requirements": waiter["requirements"],
         "since": iso(waiter["since"]),
         "deadline": iso(waiter["deadline"]),
+        "refused": _refused(waiter["step"], waiter["waiter_id"], waiter["refused"]) if "refused" in waiter else None,
     }
 
 
-def _waiters(state: BrokerState) -> tuple[WaiterReport, ...]:
+def _refused(step: str, waiter_id: str | None, refusal: Mapping[str, Any]) -> RefusedEvent:
+    """A refused event as JSON has it."""
+    at = datetime.fromtimestamp(refusal["at"], tz=UTC)
+    shown: Any = msgspec.to_builtins(RefusedEvent(step=step, waiter_id=waiter_id, **{**refusal, "at": at}))
+    return shown  # type: ignore[no-any-return]  # its plain form, as all that is shown
+
+
+def open_waiters(state: BrokerState) -> tuple[WaiterReport, ...]:
     """As the row of the run has them, but all: steps that take answers count when the run is idle."""
     if not state.is_running or not (state.idle_since is not None or state.waiting.index or state.children):
         return ()

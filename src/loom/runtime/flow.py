@@ -5,6 +5,7 @@ May import loom.core, loom.effects, loom.flows and loom.steps.
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,12 @@ from loom.flows.planner import flow_config
 from loom.steps.decorators import step
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import StartEvent, StopEvent  # noqa: TC001 - read from the annotations at run time
+from loom.steps.loop_thread import run_to_end
 from loom.steps.workflow import Workflow
 
 if TYPE_CHECKING:
     from loom.core.config import BrokerConfig
+    from loom.effects.flow_result import FlowResult
     from loom.flows.diagnostics import Problem
     from loom.flows.document import Document
     from loom.flows.limits import Limits
@@ -94,6 +97,23 @@ class Flow(Workflow):
         return super().run(ctx, event, run_id=run_id)
 
     @override
+    def run_sync(  # type: ignore[override]  # as above
+        self,
+        body: Any = None,
+        *,
+        parameters: dict[str, Any] | None = None,
+        variables: dict[str, Any] | None = None,
+        headers: dict[str, Any] | None = None,
+        run_id: str | None = None,
+        start_event: StartEvent | None = None,
+        ctx: Context[Any] | None = None,
+    ) -> FlowResult:
+        """Run to the end and return the result, for code that is not asynchronous. Takes what `run` takes."""
+        begin = partial(self.run, body, parameters=parameters, variables=variables, headers=headers)
+        result: FlowResult = run_to_end(partial(begin, run_id=run_id, start_event=start_event, ctx=ctx))
+        return result
+
+    @override
     def _start_event(self, start_event: StartEvent | None, kwargs: dict[str, Any]) -> FlowStartEvent:
         """What a run begins with. Parameters are checked here: a run that cannot begin is not begun."""
         if isinstance(start_event, FlowStartEvent):
@@ -118,7 +138,8 @@ class Flow(Workflow):
         return FlowStartEvent(**values)
 
     @override
-    def _config(self) -> BrokerConfig:
+    def _config(self, *, stored: bool = False) -> BrokerConfig:
+        del stored  # a flow has no timeout anywhere
         return flow_config(self.program)
 
     @override

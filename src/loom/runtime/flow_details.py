@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from loom.flows.program import Program
     from loom.runtime.shapes import Action, ActionUnderWay, FlowDetails, LoopState
 
-_TIMES = ("start_time", "next_iteration_at", "since", "due", "started", "ended")
+_TIMES = ("start_time", "next_iteration_at", "since", "due", "started", "ended", "failed_at", "attempt_since")
 
 
 class FlowStatus(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from loom.core.ticks import (
     TickEditStore,
     TickPublishEvent,
     TickRecordResult,
+    TickRetryRun,
     TickStartChild,
     TickStartRun,
     TickStepResult,
@@ -140,7 +141,7 @@ def _mapped(
             return replace(tick, requirements=requirements, waiter_event=optional(tick.waiter_event))
         case TickEditStore():
             return replace(tick, changed=store(tick.changed))
-        case TickChildEnded():
+        case TickChildEnded() | TickRetryRun():
             return replace(tick, event=optional(tick.event))
         case _:
             return _mapped_rarely(tick, value)

@@ -22,6 +22,7 @@ from loom.core.ticks import (
     TickLeaveStep,
     TickPublishEvent,
     TickRecordResult,
+    TickRefuseEvent,
     TickResume,
     TickSleep,
     TickStartChild,
@@ -90,7 +91,7 @@ class _Numbers:
         if not self._saved:
             return tick
         match tick:
-            case TickStepResult() | TickEndWait() | TickLeaveStep():
+            case TickStepResult() | TickEndWait() | TickLeaveStep() | TickRefuseEvent():
                 return replace(tick, seq=self._execution(state, tick.step, tick.item, tick.seq))
             case TickAwaitEvent() | TickSleep() | TickRecordResult() | TickStartChild():
                 return replace(tick, source=self._source(state, tick.source))

@@ -10,16 +10,20 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
+from loom.core.commands import CommandPublishEvent
 from loom.core.ticks import Source, TickAddEvent, TickCancelRun, TickEditStore
 from loom.effects import spans
 from loom.effects.convert import published_event
 from loom.effects.execution import StepExecution
+from loom.runtime import lifecycle_log
 from loom.runtime.bodies import RunBodies
 from loom.runtime.control_loop import ControlLoop
 from loom.runtime.driver import Driver
 from loom.runtime.endings import ending_of
 from loom.runtime.logs import about
+from loom.runtime.planners import program_in
 from loom.runtime.stream_ends import is_ending, is_internal
+from loom.runtime.stuck import StuckReason
 from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError
 from loom.steps.events import Event, StopEvent
 from loom.steps.ports import current_execution
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
 
     from loom.core.adapter import InternalRunAdapter
     from loom.core.commands import CommandCancelChild, CommandStartChild, TerminalCommand
-    from loom.core.run import Run
+    from loom.core.run import Batch, Run
     from loom.core.state import BrokerState
     from loom.core.ticks import WorkflowTick
     from loom.effects.body import Body
@@ -143,7 +147,15 @@ class LiveRun(RunBodies):
     @property
     def is_idle(self) -> bool:
         """Whether only input from outside can move the run: nothing is under way to it either."""
-        return self._core.is_idle and not self._lane and not self._adapter.undelivered
+        return not self._done and self._core.is_idle and not self._lane and not self._adapter.undelivered
+
+    @property
+    def status(self) -> str:
+        """Tell the status of the run. Looking at it does not count as asking for its result."""
+        outcome = self._core.look.outcome
+        if outcome is not None:
+            return outcome.run_status
+        return "failed" if self._done else "running"
 
     def state_to_save(self) -> BrokerState:
         """The run as data, with all that it was told but has not come to yet."""
@@ -278,6 +290,24 @@ class LiveRun(RunBodies):
                 return
             await self._adapter.news()
 
+    # -- the log ------------------------------------------------------------------------------------------------------
+
+    def committed(self, batch: Batch) -> None:
+        """Tell the log what a batch brought: it is durable now."""
+        if lifecycle_log.has_news(batch.ticks):
+            log = lifecycle_log.LifecycleLog(self.run_id, self.workflow_name, program_in(self._core.planner))
+            published = [command.event for command in batch.commands if type(command) is CommandPublishEvent]
+            now = self._core.look
+            log.committed(batch.ticks, published, now)
+            if now.outcome is not None:
+                log.ended(now.outcome)
+
+    def is_stuck(self) -> None:
+        """Tell the operator that the run is idle and waits for nothing."""
+        reason = StuckReason()
+        reason.follow(self._adapter.journal, self._adapter.stream)
+        lifecycle_log.stuck(self.run_id, self.workflow_name, reason.text)
+
     # -- child runs ---------------------------------------------------------------------------------------------------
 
     def start_child(self, command: CommandStartChild) -> None:
@@ -309,8 +339,9 @@ class LiveRun(RunBodies):
         """Tell the run about an edit. False if an interrupted run of the same execution had made it already."""
         execution = current_execution.get()
         source: Source | None = None
+        writes = -1
         if isinstance(execution, StepExecution) and execution.host is self:
-            source = execution.next_source()
+            source, writes = execution.next_source(), execution.writes
             if execution.is_repeated(source):
                 return False
         changed, removed, state_type = self.convert.store_edit(edit)
@@ -321,6 +352,7 @@ class LiveRun(RunBodies):
             removed=removed,
             source=source,
             state_type=state_type,
+            writes=writes,
         )
         if not self._done:
             self.report(tick)

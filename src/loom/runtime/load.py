@@ -64,7 +64,7 @@ def _limits(given: Mapping[str, Any]) -> Limits:
 def flow_of(text: str) -> Flow:
     """A flow from the text that it was stored as."""
     document, limits = stored_document(text)
-    program, problems = compile_flow(document, limits=limits)
+    program, problems = compile_flow(document, limits=limits, stored=True)
     if program is None:
         raise DefinitionError(problem for problem in problems if problem.severity == "error")
     return Flow(program, document, limits, [])

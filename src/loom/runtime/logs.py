@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import sys
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from typing_extensions import override
 
 from loom.effects.execution import StepExecution
+from loom.effects.redaction import without_secrets
 from loom.flows.calls import ActionCall
 from loom.steps.ports import current_execution
 
@@ -24,16 +24,6 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 _FIELDS = ("run_id", "workflow", "step", "request_id")
-
-_MASK = "***"
-_KEY = re.compile(r"\b(loom_[0-9a-f]{12}_)[A-Za-z0-9_-]{43}")
-_BEARER = re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE)
-_HEADER = re.compile(
-    r"\b((?:proxy-)?authorization|x-api-key|set-cookie|cookie)(['\"]?\s*[:=]\s*(?:b?['\"])?|['\"]\s*,\s*b?['\"])"
-    r"(?:(?:bearer|basic)\s+)?[^\s'\",;]+",
-    re.IGNORECASE,
-)
-_QUERY = re.compile(r"([?&](?:sig|signature|code|key|api_?key|token|access_token)=)[^&\s'\"]+", re.IGNORECASE)
 
 _LINE_ENDS = {ord(sign): sign.encode("unicode_escape").decode() for sign in "\n\r\v\f\x1b\x85\u2028\u2029"}
 
@@ -128,14 +118,6 @@ def _exception(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     if record.stack_info:
         told.append(formatter.formatStack(record.stack_info))
     return without_secrets("\n".join(told))
-
-
-def without_secrets(text: str) -> str:
-    """A text without keys and credentials, should a library have put any into it."""
-    text = _KEY.sub(rf"\1{_MASK}", text)
-    text = _QUERY.sub(rf"\1{_MASK}", text)
-    text = _HEADER.sub(rf"\1\2{_MASK}", text)
-    return _BEARER.sub(rf"\1 {_MASK}", text)
 
 
 def configure_logs(

@@ -124,11 +124,11 @@ def _hidden(value: Any) -> Any:
             return replace(value, body=_hidden(value.body))
         case ActionOutcome():
             hidden = None if value.outputs is None else MASK
-            return replace(value, outputs=hidden, message=MASK if value.message else "")
+            return replace(value, outputs=hidden, message=MASK if value.message else "", traceback="")
         case ActionCall():
             return replace(value, inputs=MASK)
         case Failure():
-            return replace(value, message=MASK, body=None)
+            return replace(value, message=MASK, body=None, traceback="")
         case tuple():
             return tuple(_hidden(item) for item in value)
         case dict():

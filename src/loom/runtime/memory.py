@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 import uuid
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -27,6 +26,7 @@ from loom.runtime.guard import Guard
 from loom.runtime.live import LiveRun
 from loom.runtime.memory_adapter import MemoryAdapter
 from loom.steps import ports
+from loom.store.loop_time import wall_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -111,7 +111,7 @@ class MemoryRuntime:
         return self._clock_on(asyncio._get_running_loop())()
 
     def _clock_on(self, loop: asyncio.AbstractEventLoop | None) -> Callable[[], float]:
-        return self._clock if self._clock is not None else getattr(loop, "wall_time", time.time)
+        return self._clock if self._clock is not None else wall_clock(loop)
 
     def track_workflow(self, workflow: Workflow) -> None:
         """A workflow was made that will use this runtime."""

@@ -155,6 +155,9 @@ def _other_fields(stored: StoredRun, state: BrokerState) -> list[str]:
     head, _ = HeadWriter().head(state, lambda: state, 0.0)
     # Whoever asked for a retry has set the status, and the tick is still in the mail.
     names = [name for name in _COMPARED if not (stored.mail and name in ("status", "error", "idle_since"))]
+    if head.idle_since is not None:
+        # The error of an idle run says why it is stuck: its owner words that from more than the state.
+        names = [name for name in names if name != "error"]
     return [
         _difference(name, stored.row.head, head) for name in names if _get(stored.row.head, name) != _get(head, name)
     ]

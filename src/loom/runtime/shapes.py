@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from msgspec import Meta
 
+from loom.api.attempts import ExecutingAttempt, FailedAttempt  # noqa: TC001 - shapes are read at run time
+from loom.api.refusals import RefusedEvent  # noqa: TC001 - shapes are read at run time
 from loom.store.records import RunStatus  # noqa: TC001 - shapes are read at run time
 
 ID_PATTERN = r"^[A-Za-z0-9._:~-]{1,200}$"
@@ -31,10 +33,13 @@ class Waiter(TypedDict):
     requirements: dict[str, Any]
     since: Moment | None
     deadline: Moment | None
+    refused: RefusedEvent | None
 
 
 class RunError(TypedDict):
     """What a run failed with; the code of one that took too long is `timeout`.
+
+    `traceback` is where the last attempt failed, with the author's frames first; null in lists.
 
     On a Temporal cluster a run that goes on has one with the code `unanswered`, if no worker is there to say how it is.
     """
@@ -44,6 +49,7 @@ class RunError(TypedDict):
     message: str
     step: str | None
     attempts: int | None
+    traceback: str | None
 
 
 class RunResult(TypedDict):
@@ -78,6 +84,7 @@ class Run(TypedDict):
     handler_id: str
     paused: bool
     parked: str | None
+    stuck: str | None
     kept_events: int
     tags: dict[str, str]
     parent_id: str | None
@@ -197,6 +204,10 @@ class ActionUnderWay(TypedDict):
     attempt: int
     error: str | None
     parent: str | None
+    max_attempts: int
+    code: str | None
+    failed_at: Moment | None
+    attempt_since: Moment | None
 
 
 class Action(TypedDict):
@@ -223,6 +234,9 @@ class StateDetails(TypedDict):
     timers: list[TimerState]
     kept: list[KeptState]
     children: list[ChildState]
+    executing: list[ExecutingAttempt]
+    failed_attempts: list[FailedAttempt]
+    refused: list[RefusedEvent]
 
 
 class FlowDetails(TypedDict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loom.core.records import STOP_EVENT, EventRecord
-from loom.core.reports import CancelledReport, FailedReport, TimedOutReport
+from loom.core.reports import CancelledReport, FailedReport, RefusedReport, SupersededReport, TimedOutReport
 from loom.flows.calls import FlowEnd, LoopIteration
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ def is_internal(published: Published) -> bool:
     """Whether something on the stream is only for those who ask for internal events."""
     if isinstance(published, EventRecord):
         return _INTERNAL in published.kind.bases
-    return not is_ending(published)
+    # A reader that has shown what a body wrote needs to know that it does not count any more.
+    return not is_ending(published) and not isinstance(published, SupersededReport | RefusedReport)
 
 
 def is_for_few(published: Published) -> bool:

@@ -39,11 +39,14 @@ if TYPE_CHECKING:
 async def run_view(runtime: StoredRuns, row: RunRow, *, whole: bool = True) -> Run:
     """A run as callers see it, whatever its status.
 
-    In lists (`whole=False`) only deadlines of waiters count for `next_timer_at`: other timers are not in its row.
+    In lists (`whole=False`) only deadlines of waiters count for `next_timer_at`: other timers are not in its row. And
+    errors have no traceback there, which would make a page of a hundred runs heavy.
     """
     head = row.head
     running = head.status == "running"
     result, error = await _outcome(runtime, row)
+    if error is not None and not whole:
+        error["traceback"] = None
     waiters = [shown_waiter(waiter) for waiter in json.loads(head.waiters)] if running else None
     return {
         "run_id": row.run_id,
@@ -65,6 +68,7 @@ async def run_view(runtime: StoredRuns, row: RunRow, *, whole: bool = True) -> R
         "handler_id": row.tags.get(HANDLER, row.run_id),
         "paused": head.paused,
         "parked": head.parked,
+        "stuck": head.stuck,
         "kept_events": head.kept,
         "tags": row.tags,
         "parent_id": row.parent,
@@ -107,6 +111,9 @@ def _no_state(run_id: str, tick: int) -> State:
         "timers": [],
         "kept": [],
         "children": [],
+        "executing": [],
+        "failed_attempts": [],
+        "refused": [],
         "loops": [],
     }
 
@@ -153,7 +160,8 @@ async def _next_timer(runtime: StoredRuns, row: RunRow, whole: bool) -> float | 
 async def _outcome(runtime: StoredRuns, row: RunRow) -> tuple[RunResult | None, RunError | None]:
     """The result and the error of a run that has ended; of one that goes on, why nobody can say how it is."""
     if row.head.status == "running":
-        return None, _error("unanswered", "", row.head.error) if row.head.error else None
+        silent = row.head.failed_with
+        return None, _error("unanswered", "", silent) if silent else None
     try:
         last = await last_published(runtime, row)
     except CorruptRecord as error:
@@ -169,7 +177,8 @@ def _result(runtime: StoredRuns, row: RunRow, record: EventRecord) -> tuple[RunR
         shown: RunResult = {"status": end.status, "outputs": end.outputs, "response": end.response}
         failed = end.error if row.head.status == "failed" else None
         code = "timeout" if end.status == "TimedOut" else str((failed or {}).get("code") or "failed")
-        return shown, _error(code, "FlowFailed", str(failed.get("message") or "")) if failed else None
+        message = str((failed or {}).get("message") or "")
+        return shown, _error(code, "FlowFailed", message, traceback=end.traceback) if failed else None
     return {"type": record.kind.label, "value": event_value(runtime, row, record)}, None
 
 
@@ -188,7 +197,7 @@ def _failure(row: RunRow, last: Published | None) -> RunError | None:
     match last:
         case FailedReport():
             failure = last.failure
-            return _error("failed", failure.type, failure.message, last.step, last.attempts)
+            return _error("failed", failure.type, failure.message, last.step, last.attempts, failure.traceback)
         case TimedOutReport():
             return _error("timeout", "WorkflowTimeoutError", row.head.error or "The run's time was over.")
         case _:
@@ -198,5 +207,14 @@ def _failure(row: RunRow, last: Published | None) -> RunError | None:
     return None
 
 
-def _error(code: str, kind: str, message: str, step: str | None = None, attempts: int | None = None) -> RunError:
-    return {"code": code, "type": kind, "message": message, "step": step, "attempts": attempts}
+def _error(
+    code: str, kind: str, message: str, step: str | None = None, attempts: int | None = None, traceback: str = ""
+) -> RunError:
+    return {
+        "code": code,
+        "type": kind,
+        "message": message,
+        "step": step,
+        "attempts": attempts,
+        "traceback": traceback or None,
+    }

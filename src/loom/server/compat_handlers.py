@@ -120,7 +120,7 @@ def handler_data(row: RunRow, result: Result = _NONE) -> HandlerData:
         "workflow_name": row.workflow,
         "run_id": row.run_id,
         "status": head.status,
-        "error": head.error,
+        "error": head.failed_with,
         "result": result.envelope,
         "result_unreadable": result.unreadable,
         "started_at": _iso(row.created_at),

@@ -27,7 +27,7 @@ from loom.server.compat_listing import list_handlers
 from loom.server.compat_starting import Beginning, HandlerBusy, begin
 from loom.server.compat_workflows import event_schemas, graph_of, is_offered, offered, schemas_of
 from loom.server.problems import ApiProblem, invalid
-from loom.server.routing import Route, check_id, read_json
+from loom.server.routing import Route, new_id, read_json
 from loom.server.streams import compatible_stream
 from loom.server.v1.health import unready
 from loom.server.views import HANDLER, wait_for_end
@@ -131,7 +131,7 @@ async def _begin(call: Call) -> str:
     body = await _object(call)
     handler_id = body.get("handler_id")
     if handler_id is not None:
-        handler_id = check_id("handler_id", handler_id)
+        handler_id = new_id("handler_id", handler_id)
     start = _parsed(call, body.get("start_event"))
     try:
         inputs = start_from(start if start is not None else body.get("kwargs"), code.workflow)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
     from loom.store.ports import Store
+    from loom.store.records import HeldRuns
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
 
@@ -46,6 +47,8 @@ class RunCounts:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._found: dict[str, int] = {}
+        self.held: dict[str, HeldRuns] = {}
+        """By workflow, those that wait for input or are parked, when the runs were counted last."""
         self._until = float("-inf")
 
     async def get(self) -> dict[str, int]:
@@ -53,7 +56,7 @@ class RunCounts:
         began = monotonic()
         if began < self._until:
             return self._found
-        self._found = await self._store.counts()
+        self._found, self.held = await self._store.counts(), await self._store.held_counts()
         ended = monotonic()
         self._until = ended + max(_FRESH_S, _SHARE * (ended - began))
         return self._found

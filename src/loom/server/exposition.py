@@ -1,6 +1,7 @@
-"""Figures as text that Prometheus reads, format 0.0.4. May import the runtime's histograms.
+"""Figures as text that Prometheus reads, format 0.0.4.
 
-Names and labels are the server's own: nothing that a caller chose may become one.
+Names and labels are the server's own. Of what people choose, only the names of workflows and steps become values of
+labels, and the runtime bounds how many: nothing else that a caller chose may become one.
 """
 
 from __future__ import annotations

@@ -12,17 +12,27 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 
 import loom
+from loom.runtime.durable.figures import MAX_WORKFLOWS, OTHER
 from loom.server.exposition import CONTENT_TYPE, Exposition
 from loom.server.problems import ApiProblem
 from loom.server.routing import Route
 from loom.store.errors import StoreError
+from loom.store.records import HeldRuns
 
 if TYPE_CHECKING:
-    from loom.runtime.durable.figures import Figures, Histogram
+    from loom.runtime.durable.figures import Figures, Histogram, StepFigures
     from loom.server.exposition import Labels
     from loom.server.routing import Call, Server
 
 _STATUSES = ("running", "completed", "failed", "cancelled")
+_RUN_COUNTERS = {
+    "started": "Runs whose first commit this process made.",
+    "completed": "Runs that this process completed.",
+    "failed": "Runs that failed or timed out here.",
+    "cancelled": "Runs that were cancelled here.",
+    "parked": "Runs that the code or data of the process do not fit.",
+}
+"""Figures of a workflow, and what they are."""
 
 
 async def metrics(call: Call) -> Response:
@@ -35,6 +45,7 @@ async def metrics(call: Call) -> Response:
     await _runs(page, server)
     _memory(page, server.runtime.figures["in_memory"], server.runtime.measured)
     _work(page, server.runtime.measured)
+    _workflows(page, server.runtime.measured)
     _requests(page, server)
     return Response(page.text(), headers={"Content-Type": CONTENT_TYPE})
 
@@ -51,6 +62,11 @@ async def _runs(page: Exposition, server: Server) -> None:
     page.gauges("loom_runs", "Runs in the store by status.", by_status)
     page.gauge("loom_runs_idle", "Running ones that only input from outside can move.", counts["idle"])
     page.gauge("loom_runs_owned", "Running ones that some process holds in memory.", counts["owned"])
+    held: dict[Labels, float] = {}
+    for workflow, found in _bounded(server.run_counts.held, server.runtime.measured).items():
+        for state, count in found._asdict().items():
+            held[("workflow", workflow), ("state", state)] = count
+    page.gauges("loom_workflow_runs", "Running ones that wait for input, for other code or for nothing.", held)
 
 
 def _memory(page: Exposition, in_memory: int, figures: Figures) -> None:
@@ -62,7 +78,6 @@ def _memory(page: Exposition, in_memory: int, figures: Figures) -> None:
         "From the moment where something came for a run until it was back in memory.",
         figures.resume_seconds,
     )
-    page.counter("loom_runs_parked_total", "Runs that the code or data at hand do not fit.", figures.parked)
     page.counter("loom_runs_given_up_total", "Runs that another process had taken over.", figures.given_up)
     page.counter("loom_lease_losses_total", "How often this process lost its lease.", figures.lease_losses)
 
@@ -79,6 +94,34 @@ def _work(page: Exposition, figures: Figures) -> None:
     page.counter("loom_timers_armed_total", "Timers that were set.", figures.timers_armed)
     page.counter("loom_timers_fired_total", "Timers that fired.", figures.timers_fired)
     page.histogram("loom_timer_lateness_seconds", "How late runs heard of a timer.", figures.timer_lateness)
+
+
+def _workflows(page: Exposition, figures: Figures) -> None:
+    """By workflow and step: both are bounded, and the rest is under `other`."""
+    by_name = sorted(figures.workflows.items())
+    for word, about in _RUN_COUNTERS.items():
+        counted: dict[Labels, float] = {(("workflow", name),): getattr(each, word) for name, each in by_name}
+        page.counters(f"loom_runs_{word}_total", about, counted)
+    steps: list[tuple[Labels, StepFigures]] = [
+        ((("workflow", name), ("step", step)), found)
+        for name, each in by_name
+        for step, found in sorted(each.steps.items())
+    ]
+    failed: dict[Labels, float] = {labels: found.failed for labels, found in steps}
+    retried: dict[Labels, float] = {labels: found.retried for labels, found in steps}
+    page.counters("loom_step_failures_total", "Executions that failed.", failed)
+    page.counters("loom_step_retries_total", "Executions that came after a failed one of the same work.", retried)
+    seconds = {labels: found.seconds for labels, found in steps}
+    page.histograms("loom_step_seconds", "How long executions were at work, without their waits.", seconds)
+
+
+def _bounded(held: dict[str, HeldRuns], figures: Figures) -> dict[str, HeldRuns]:
+    """The runs of workflows that this process counts, also where there are none; the others as one."""
+    found = dict.fromkeys(figures.workflows, HeldRuns())
+    for workflow, runs in held.items():
+        name = workflow if workflow in found or len(found) < MAX_WORKFLOWS else OTHER
+        found[name] = HeldRuns(*map(sum, zip(found.get(name, HeldRuns()), runs, strict=True)))
+    return dict(sorted(found.items()))
 
 
 def _requests(page: Exposition, server: Server) -> None:

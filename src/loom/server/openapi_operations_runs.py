@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from loom.api.why import Why
 from loom.runtime.shapes import Action, HistoryItem, Id, Loop, Moment, Replay, Run, State, StreamEntry
 from loom.server.openapi_model import (
     CURSOR,
@@ -24,7 +25,7 @@ from loom.server.openapi_model import (
     Seconds,
 )
 from loom.server.shapes import Acted, Alive, Delivery, Page, Readiness
-from loom.server.shapes_requests import CancelRequest, EventRequest, ForkRequest, NoFields, StartRequest
+from loom.server.shapes_requests import CancelRequest, EventRequest, ForkRequest, NoFields, RetryRequest, StartRequest
 from loom.store.records import RunStatus
 
 _WAIT = Param("wait", Seconds, "Wait for the run's end, at most so many seconds, and at most 60.")
@@ -36,9 +37,9 @@ _AFTER = Annotated[int, Meta(ge=-1, le=2**53)]
 _Tag = Annotated[str, Meta(pattern="^[^=]+=")]
 
 
-def _told(name: str, summary: str, problems: tuple[str, ...] = ()) -> Operation:
+def _told(name: str, summary: str) -> Operation:
     return Operation(
-        f"{name}Run", "runs", summary, {202: _TOLD}, ("run-finished", *problems), body=Body(NoFields, required=False)
+        f"{name}Run", "runs", summary, {202: _TOLD}, ("run-finished",), body=Body(NoFields, required=False)
     )
 
 
@@ -54,6 +55,7 @@ _LISTED = (
     Param("parent_id", Id, "Children of this run."),
     Param("paused", bool, "Whether the run is paused."),
     Param("parked", bool, "Whether the run cannot go on with the code at hand."),
+    Param("stuck", bool, "Whether the run is idle, waits for nothing, and is neither paused nor parked."),
     Param("order", Literal["created_at", "-created_at"], "Oldest first, or newest first, as it is if nothing is said."),
     LIMIT,
     CURSOR,
@@ -101,7 +103,15 @@ RUNS: Operations = {
     ),
     ("POST", "/v1/runs/{run_id}/pause"): _told("pause", "Pause a run: it keeps events and starts nothing"),
     ("POST", "/v1/runs/{run_id}/resume"): _told("resume", "Let a paused run go on"),
-    ("POST", "/v1/runs/{run_id}/retry"): _told("retry", "Let a failed run go on from its failed step", ("run-active",)),
+    ("POST", "/v1/runs/{run_id}/retry"): Operation(
+        "retryRun",
+        "runs",
+        "Let a failed run go on from its failed step",
+        {202: _TOLD},
+        ("run-finished", "run-active"),
+        body=Body(RetryRequest, required=False),
+        description="With an event it goes on with that one in place of the last of its type that the failed step got.",
+    ),
     ("POST", "/v1/runs/{run_id}/fork"): Operation(
         "forkRun",
         "runs",
@@ -143,6 +153,12 @@ RUNS: Operations = {
             LIMIT,
             Param("cursor", _AFTER, CURSOR.description),
         ),
+    ),
+    ("GET", "/v1/runs/{run_id}/why"): Operation(
+        "whyRun",
+        "runs",
+        "Ask what holds a run now",
+        {200: Answer("One sentence, and its causes as data.", Why)},
     ),
     ("GET", "/v1/runs/{run_id}/state"): Operation(
         "getState",

@@ -10,7 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loom.runtime.durable.names import OWN
+from loom.runtime.durable.names import OWN, check_run_id
 from loom.server.counting import CountedRequests, RunCounts
 from loom.server.problems import ApiProblem, invalid
 from loom.server.rate import Rates
@@ -206,6 +206,16 @@ def check_id(what: str, value: object) -> str:
     if not isinstance(value, str) or _ID.fullmatch(value) is None:
         raise invalid(f"{what} must be 1 to 200 characters of A-Z a-z 0-9 . _ : ~ -", pointer(what))
     return value
+
+
+def new_id(what: str, value: object) -> str:
+    """Check the id that a caller chooses for a new run: it is no id of Loom's own runs."""
+    chosen = check_id(what, value)
+    try:
+        check_run_id(chosen)
+    except ValueError as error:
+        raise invalid(str(error), pointer(what)) from error
+    return chosen
 
 
 def pointer(*parts: str) -> str:

@@ -48,6 +48,19 @@ class CancelRequest(Strict):
     reason: str | None = None
 
 
+class BetterEvent(Strict):
+    """An event by its type, with its fields."""
+
+    type: Name
+    value: Any = None
+
+
+class RetryRequest(Strict):
+    """What a failed run goes on with: an event in place of the one that failed it."""
+
+    event: BetterEvent | None = None
+
+
 class NoFields(Strict):
     """Nothing is asked: the body may be left out."""
 

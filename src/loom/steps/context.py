@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from loom.steps import ports
+from loom.steps.defaults import WAIT_TIMEOUT
 from loom.steps.errors import ContextStateError, WorkflowRuntimeError
 from loom.steps.state_store import DictState
 from loom.steps.warn_once import warn_once
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 StateT = TypeVar("StateT", bound=BaseModel, default=DictState)
 EventT = TypeVar("EventT", bound="Event")
 ResultT = TypeVar("ResultT")
-
-_WAIT_SECONDS = 2000
 
 
 class Context(Generic[StateT]):
@@ -125,8 +124,10 @@ class Context(Generic[StateT]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether only input from outside can move the run."""
-        return self._run is not None and self._run.is_idle
+        """Whether only input from outside can move the run; of a restored context, whether it was so when saved."""
+        if self._run is not None:
+            return self._run.is_idle
+        return self._restored is not None and self._restored.is_idle()
 
     @property
     def store(self) -> InMemoryStateStore[StateT]:
@@ -190,11 +191,12 @@ class Context(Generic[StateT]):
         waiter_event: Event | None = None,
         waiter_id: str | None = None,
         requirements: dict[str, Any] | None = None,
-        timeout: float | None = _WAIT_SECONDS,
+        timeout: float | None = WAIT_TIMEOUT,
     ) -> Coroutine[Any, Any, EventT]:
         """Wait until an event of this type with these field values arrives, and get it.
 
-        The body is suspended and gives its worker to others meanwhile. `waiter_event` is put on the stream, once.
+        The body is suspended, and others get its worker. `waiter_event` is put on the stream, once. After `timeout`
+        seconds `TimeoutError` is raised; None means that it waits for as long as it takes.
         """
         execution = self._inner("wait_for_event")
         return execution.wait(event_type, waiter_event, waiter_id, requirements or {}, timeout)

@@ -5,6 +5,7 @@ The base of events and of `DictState`. May import pydantic and the standard libr
 
 from __future__ import annotations
 
+import sys
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,16 +13,40 @@ from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, SerializerF
 from typing_extensions import override
 
 if TYPE_CHECKING:
-    from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+    from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 
 _KNOWN = "__loom_known__"
 _EXTRAS = "__loom_extras__"
+_COLLECTS_FIELDS = "pydantic._internal._fields"
+
+
+class _MappingMethod:
+    """Makes a method of the mapping face give way to a declared field of its name.
+
+    The values of fields are in the instance's `__dict__`, which comes before a descriptor that has only `__get__`.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.__doc__ = function.__doc__
+
+    def __get__(self, instance: DictLikeModel | None, owner: type[DictLikeModel]) -> Any:
+        name = self._function.__name__
+        if name in owner.__pydantic_fields__ or (instance is None and _asked_for_fields(sys._getframe(1).f_globals)):
+            raise AttributeError(f"type object {owner.__name__!r} has no attribute {name!r}")
+        return self._function.__get__(instance, owner)
+
+
+def _asked_for_fields(caller: dict[str, Any]) -> bool:
+    """Whether pydantic asks, to collect the fields of a new class: it would take a method for the field's default."""
+    return caller.get("__name__") == _COLLECTS_FIELDS
 
 
 class DictLikeModel(BaseModel):  # noqa: PLW1641 - pydantic gives a hash to models that are frozen
     """Declared fields are validated as in any model; every other keyword is kept as it is in `_data`.
 
     Attributes reach both. The mapping face (`[]`, `get`, `in`, `len`, iteration, `keys` and so on) covers `_data` only.
+    `get`, `keys`, `values`, `items` and `to_dict` may be declared as fields; they are fields like others then.
     """
 
     # A slot, made on first use, and not a private attribute of pydantic: those cost every construction more than
@@ -29,7 +54,12 @@ class DictLikeModel(BaseModel):  # noqa: PLW1641 - pydantic gives a hash to mode
     __slots__ = (_EXTRAS,)
 
     # A dump can always be validated again: it goes by name, not by alias, and pydantic's null for NaN is no float.
-    model_config = ConfigDict(arbitrary_types_allowed=True, populate_by_name=True, ser_json_inf_nan="constants")
+    model_config = ConfigDict(
+        arbitrary_types_allowed=True,
+        populate_by_name=True,
+        ser_json_inf_nan="constants",
+        ignored_types=(_MappingMethod,),
+    )
 
     def __init__(self, **params: Any) -> None:
         known = type(self).__dict__.get(_KNOWN)
@@ -108,25 +138,46 @@ class DictLikeModel(BaseModel):  # noqa: PLW1641 - pydantic gives a hash to mode
     def __bool__(self) -> bool:
         return True
 
-    def get(self, key: str, default: Any = None) -> Any:
-        """The extra value of that name, or the default."""
-        return self._data.get(key, default)
+    if TYPE_CHECKING:
+        # Type checkers let a field of any type take the place of a property of type Any, but not that of a method.
 
-    def keys(self) -> KeysView[str]:
-        """The names of the extra values."""
-        return self._data.keys()
+        @property
+        def get(self) -> Any: ...  # noqa: D102 - told below
+        @property
+        def keys(self) -> Any: ...  # noqa: D102
+        @property
+        def values(self) -> Any: ...  # noqa: D102
+        @property
+        def items(self) -> Any: ...  # noqa: D102
+        @property
+        def to_dict(self) -> Any: ...  # noqa: D102
 
-    def values(self) -> ValuesView[Any]:
-        """The extra values."""
-        return self._data.values()
+    else:
 
-    def items(self) -> ItemsView[str, Any]:
-        """Names and values of the extras."""
-        return self._data.items()
+        @_MappingMethod
+        def get(self, key: str, default: Any = None) -> Any:
+            """The extra value of that name, or the default."""
+            return self._data.get(key, default)
 
-    def to_dict(self, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
-        """The extras themselves, not a copy; arguments are accepted and ignored."""
-        return self._data
+        @_MappingMethod
+        def keys(self) -> KeysView[str]:
+            """The names of the extra values."""
+            return self._data.keys()
+
+        @_MappingMethod
+        def values(self) -> ValuesView[Any]:
+            """The extra values."""
+            return self._data.values()
+
+        @_MappingMethod
+        def items(self) -> ItemsView[str, Any]:
+            """Names and values of the extras."""
+            return self._data.items()
+
+        @_MappingMethod
+        def to_dict(self, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
+            """The extras themselves, not a copy; arguments are accepted and ignored."""
+            return self._data
 
     @model_serializer(mode="wrap")
     def custom_model_dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -65,7 +65,8 @@ class StopEvent(Event):
 
     @override
     def __str__(self) -> str:
-        return str(self._result)
+        # A subclass carries its result in fields of its own.
+        return repr(self) if self._result is None and type(self) is not StopEvent else str(self._result)
 
 
 class InputRequiredEvent(Event):

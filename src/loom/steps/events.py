@@ -13,12 +13,14 @@ from loom.steps.event_types import (
     UnreconstructedException,
 )
 from loom.steps.system_events import (
+    AnswerRefusedEvent,
     CollectionReleaseEvent,
     IdleReleasedEvent,
     InternalDispatchEvent,
     StepFailedEvent,
     StepState,
     StepStateChanged,
+    StreamSupersededEvent,
     UnhandledEvent,
     WorkflowCancelledEvent,
     WorkflowFailedEvent,
@@ -29,6 +31,7 @@ from loom.steps.system_events import (
 EventType = type[Event]
 
 __all__ = [
+    "AnswerRefusedEvent",
     "CollectionReleaseEvent",
     "DictLikeModel",
     "Event",
@@ -47,6 +50,7 @@ __all__ = [
     "StepState",
     "StepStateChanged",
     "StopEvent",
+    "StreamSupersededEvent",
     "UnhandledEvent",
     "UnreconstructedException",
     "WorkflowCancelledEvent",

@@ -42,6 +42,11 @@ class WorkflowHandler:
         name = self._run.workflow.workflow_name
         return f"WorkflowHandler(workflow={name}, run_id={self.run_id}, result={self.get_stop_event()})"
 
+    @override
+    def __repr__(self) -> str:
+        name = self._run.workflow.workflow_name
+        return f"WorkflowHandler(workflow={name!r}, run_id={self.run_id!r}, status={self._run.status!r})"
+
     async def stop_event_result(self) -> StopEvent:
         """The event that the run ended with, whatever its class."""
         return await self._run.outcome()
@@ -87,6 +92,16 @@ class WorkflowHandler:
             self._drained = isinstance(event, StopEvent)
             yield event
         self._drained = True
+
+    async def stream_with_cursors(
+        self, expose_internal: bool = False, *, after: int = -1
+    ) -> AsyncGenerator[tuple[int, Event], None]:
+        """The run's events with their cursors as they come, until it ends; any number of readers, from any cursor.
+
+        A `StreamSupersededEvent` names the cursors of events that do not count any more.
+        """
+        async for cursor, event in self._run.read_stream(after, expose_internal):
+            yield cursor, event
 
     def done(self) -> bool:
         """Whether the run has ended. Deprecated: `is_done()`."""

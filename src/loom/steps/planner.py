@@ -24,6 +24,7 @@ from loom.core.records import (
     EventRecord,
     Failure,
     StepFailure,
+    without_traceback,
 )
 from loom.steps import streams
 from loom.steps.streams import StepsPlan
@@ -235,11 +236,26 @@ class StepsPlanner:
             counts = dict(origin.recoveries)
             counts[handler.name] = counts.get(handler.name, 0) + 1
             if counts[handler.name] <= handler.max_recoveries:
-                body = StepFailure(item.step, item.event, fact.failure, fact.attempts, fact.elapsed_s, fact.at)
+                failure = without_traceback(fact.failure)
+                body = StepFailure(item.step, item.event, failure, fact.attempts, fact.elapsed_s, fact.at)
                 recovered = StepInput(Origin(origin.scope, tuple(sorted(counts.items()))))
                 event = EventRecord(STEP_FAILED_KIND, body)
                 return plan, (Emit(event, handler.name, recovered),)
         return plan, (Fail(item.step, fact.failure, fact.attempts, fact.elapsed_s),)
+
+    def on_refused(self, config: BrokerConfig, plan: StepsPlan, item: WorkItem, parameters: tuple[str, ...]) -> Planned:
+        """The event is settled without work. The others that a step would have got with it wait for another one."""
+        mark: StepInput = item.extra if item.extra is not None else _INSIDE
+        if mark.bound:
+            slots = plan.slots.get(item.step, EMPTY_MAP)
+            for name, event in mark.bound:
+                if name not in parameters:
+                    slots = slots.set(name, slots.get(name, EMPTY_FIFO).push_front(event))
+            plan = replace(plan, slots=plan.slots.set(item.step, slots))
+        if not mark.origin.scope:
+            return plan, _NOTHING
+        plan, fired = streams.adjust(config, plan, mark.origin.scope, -1)
+        return plan, _fire(fired, mark.origin)
 
     def on_timer(self, config: BrokerConfig, plan: StepsPlan, ref: int, at: float) -> Planned:
         """Steps ask for no timers of the planner's."""

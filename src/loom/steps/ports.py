@@ -34,6 +34,11 @@ class RunPort(Protocol):
         """Whether only input from outside can move the run."""
         ...
 
+    @property
+    def status(self) -> str:
+        """`running`, `completed`, `failed` or `cancelled`, as far as this process has heard."""
+        ...
+
     def state_to_save(self) -> BrokerState:
         """The run as data, with all that it was told but has not come to yet."""
         ...

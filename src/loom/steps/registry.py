@@ -27,6 +27,8 @@ _framework_types: dict[str, type[Any]] = {}
 _known: dict[str, list[weakref.ref[type[Any]]]] = {}
 
 _KIND = "__loom_kind__"
+STAND_IN = "__loom_stand_in__"
+"""Marks a class that was made up for one which this process lacks: no name resolves to it."""
 
 
 class UnknownTypeError(ValueError):
@@ -193,7 +195,7 @@ def _descendants(root: type[Any]) -> Iterator[type[Any]]:
     pending = [root]
     while pending:
         for cls in pending.pop().__subclasses__():
-            if cls not in seen:
+            if cls not in seen and not hasattr(cls, STAND_IN):
                 seen.add(cls)
                 pending.append(cls)
                 yield cls

@@ -35,6 +35,19 @@ class CollectionReleaseEvent(Event, defer_build=True):
     binding_id: str = ""
 
 
+class AnswerRefusedEvent(Event, defer_build=True):
+    """An event that was sent was refused: it does not fit its class, or the schema that an action asks for.
+
+    What waited for it waits on.
+    """
+
+    action: str = Field(default="", description="The action of a flow that waits on.")
+    reason: str = Field(description="What does not fit, without values.")
+    event_type: str = Field(default="", description="Class name of the event.")
+    step: str = Field(default="", description="The step that the event was for.")
+    waiter_id: str | None = Field(default=None, description="The wait that goes on, if it was one.")
+
+
 class WorkflowTimedOutEvent(StopEvent, defer_build=True):
     """The last event of a run that took too long."""
 
@@ -57,6 +70,19 @@ class WorkflowFailedEvent(StopEvent, defer_build=True):
 
 class IdleReleasedEvent(StopEvent, defer_build=True):
     """Says that an idle run was released from memory; it is not over."""
+
+
+class StreamSupersededEvent(Event, defer_build=True):
+    """A step's body ran again, after a crash or a release, and wrote something else to the stream.
+
+    What the same execution had written at these cursors does not count any more: what it writes now follows.
+    """
+
+    step_name: str = Field(description="Name of the step.")
+    execution: int = Field(description="Which of the run's executions: the same number in all its repetitions.")
+    cursors: list[tuple[int, int]] = Field(
+        description="The first and the last cursor of each unbroken row of superseded events, in order."
+    )
 
 
 class InternalDispatchEvent(Event, defer_build=True):
@@ -114,3 +140,9 @@ for _event in (
     # Only these put off building their validators, for the sake of import time. Subclasses of theirs in user code
     # are built when they are defined, where a mistake in them belongs.
     _event.model_config.pop("defer_build", None)
+framework_name(StreamSupersededEvent, "loom.StreamSupersededEvent")
+StreamSupersededEvent.model_config.pop("defer_build", None)
+
+# Flows had it first, and under this name it is stored.
+framework_name(AnswerRefusedEvent, "loom.flows.AnswerRefusedEvent")
+AnswerRefusedEvent.model_config.pop("defer_build", None)

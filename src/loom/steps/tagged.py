@@ -177,7 +177,7 @@ class TaggedSerializer(JsonSerializer):
         if found is None:
             raise UnknownTypeError(name)
         try:
-            return found(member) if issubclass(found, Flag) else found[member]
+            return _flag(found, member) if issubclass(found, Flag) else found[member]
         except (KeyError, ValueError) as error:
             raise ValueError(f"{name} has no member {member!r}.") from error
 
@@ -302,3 +302,11 @@ def _is_plain(value: Any, depth: int) -> bool:
         return False
     # Pydantic refuses lone surrogates in keys, though not elsewhere.
     return all(type(key) is str and key.isascii() and _is_plain(item, depth + 1) for key, item in value.items())
+
+
+def _flag(found: type[Flag], value: Any) -> Any:
+    """A flag by its value. Python 3.11 up to 3.11.3 drops bits that the class does not have, which would lose data."""
+    flag: Any = found(value)  # of a class with `boundary=EJECT` it may be a number
+    if isinstance(flag, Flag) and flag.value != value:
+        raise ValueError(f"{value!r} has bits that {found.__name__} does not have.")
+    return flag

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loom.steps import ports
+from loom.steps.defaults import RUN_TIMEOUT
 from loom.steps.errors import WorkflowRuntimeError, WorkflowValidationError
 from loom.steps.events import StartEvent
 from loom.steps.graph import event_types
@@ -48,8 +49,8 @@ class Workflow(metaclass=WorkflowMeta):
 
         result = await MyWorkflow(timeout=60).run(topic="x")
 
-    `timeout` bounds a run in seconds of its being alive; None means no bound. `num_concurrent_runs` holds back further
-    runs of this instance until others have ended.
+    `timeout` bounds a run in seconds of its being alive; None means no bound. Without it, runs in memory have 45 s and
+    runs in a store no bound. `num_concurrent_runs` holds back further runs of this instance until others have ended.
     """
 
     _step_functions: dict[str, StepFunction[..., Any]]
@@ -58,7 +59,7 @@ class Workflow(metaclass=WorkflowMeta):
 
     def __init__(  # noqa: PLR0913, PLR0917 - the signature is a public contract
         self,
-        timeout: float | None = 45.0,
+        timeout: float | None = RUN_TIMEOUT,
         disable_validation: bool = False,
         verbose: bool = False,
         resource_manager: ResourceManager | None = None,
@@ -70,7 +71,8 @@ class Workflow(metaclass=WorkflowMeta):
     ) -> None:
         check_timeout(timeout)
         check_num_concurrent_runs(num_concurrent_runs)
-        self._timeout = timeout
+        self._asked_for_timeout = timeout is not RUN_TIMEOUT
+        self._timeout = timeout if self._asked_for_timeout else float(RUN_TIMEOUT)
         self._verbose = verbose
         self._disable_validation = disable_validation
         self._num_concurrent_runs = num_concurrent_runs
@@ -83,7 +85,7 @@ class Workflow(metaclass=WorkflowMeta):
         self._skip_graph_checks = check_graph_check_names(skip_graph_checks)
         self._locked = False
         self._validated: tuple[int, bool] | None = None
-        self._compiled: tuple[int, BrokerConfig] | None = None
+        self._compiled: tuple[int, BrokerConfig, BrokerConfig] | None = None
         self._bound: tuple[int, Any] | None = None
         self._state_type: tuple[int, Any] | None = None
         self._runtime = runtime if runtime is not None else ports.registering_runtime.get()
@@ -146,14 +148,16 @@ class Workflow(metaclass=WorkflowMeta):
     def _step_configs(self) -> dict[str, StepConfig]:
         return {name: function._step_config for name, function in self._get_steps().items()}
 
-    def _config(self) -> BrokerConfig:
-        """The workflow as the engine sees it, worked out once."""
+    def _config(self, *, stored: bool = False) -> BrokerConfig:
+        """The workflow as the engine sees it, in memory or in a store; worked out once."""
         if self._compiled is None or self._compiled[0] != Workflow._steps_version:
             from loom.steps.compile import broker_config
 
-            config = broker_config(self.workflow_name, self._step_configs(), self._timeout)
-            self._compiled = (Workflow._steps_version, config)
-        return self._compiled[1]
+            name, steps = self.workflow_name, self._step_configs()
+            config = broker_config(name, steps, self._timeout)
+            unbounded = config if self._asked_for_timeout else broker_config(name, steps, None)
+            self._compiled = (Workflow._steps_version, config, unbounded)
+        return self._compiled[2] if stored else self._compiled[1]
 
     def _resources(self) -> ResourceManager:
         if self._resource_manager is None:
@@ -269,6 +273,16 @@ class Workflow(metaclass=WorkflowMeta):
         context: Context[Any] = Context(self) if ctx is None else ctx
         event = None if context.is_running else self._start_event(start_event, kwargs)
         return context._begin(self, event, run_id)
+
+    def run_sync(self, ctx: Context[Any] | None = None, start_event: StartEvent | None = None, **kwargs: Any) -> Any:
+        """Run to the end and return the result, for code that is not asynchronous. Takes what `run` takes.
+
+        The run is on the event loop of a thread that all such runs share, so that it also works in a notebook. An
+        interrupt from the keyboard cancels it.
+        """
+        from loom.steps.loop_thread import run_to_end
+
+        return run_to_end(lambda: self.run(ctx, start_event, **kwargs))
 
 
 def _refuse(title: str, problems: list[str]) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from loom.store.keyring import Keyring
     from loom.store.operations import Operation, Result
     from loom.store.ports import Store
-    from loom.store.records import Chunk, Entry, Mail, Member, RunQuery, RunRow, StoredRun
+    from loom.store.records import Chunk, Entry, HeldRuns, Holder, Mail, Member, RunQuery, RunRow, StoredRun
 
 ENCRYPTION_KEYS = "LOOM_ENCRYPTION_KEYS"
 PLAIN = "plain"
@@ -86,6 +86,10 @@ class EncryptedStore:
     async def owned(self, fence: int, *, with_mail: bool = False) -> list[str]:
         """The runs that a member owns."""
         return await self.inner.owned(fence, with_mail=with_mail)
+
+    async def holder(self, row: RunRow) -> Holder | None:
+        """Who moves a run."""
+        return await self.inner.holder(row)
 
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
         """One transaction."""
@@ -169,3 +173,7 @@ class EncryptedStore:
     async def counts(self) -> dict[str, int]:
         """How many runs there are by status, plus `idle` and `owned`."""
         return await self.inner.counts()
+
+    async def held_counts(self) -> dict[str, HeldRuns]:
+        """Give the runs by workflow that wait for input, are parked or are stuck: names are not encrypted."""
+        return await self.inner.held_counts()

@@ -22,6 +22,7 @@ def matches(row: RunRow, query: RunQuery) -> bool:
         and (query.parent is None or row.parent == query.parent)
         and (query.paused is None or head.paused == query.paused)
         and (query.parked is None or (head.parked is not None) == query.parked)
+        and (query.stuck is None or (head.stuck is not None) == query.stuck)
         and (query.waiting_for is None or query.waiting_for in head.waiting_for)
         and _time_matches(row, query)
         and _idle_matches(head.idle_since, query)

@@ -7,16 +7,16 @@ May import the standard library and the rest of loom.store.
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from loom.store.entries import check_names
 from loom.store.errors import StoreUnavailable
+from loom.store.loop_time import skipped_s, wall_clock
 from loom.store.matching import age, matches
 from loom.store.memory_entries import MemoryEntries
 from loom.store.memory_tables import Tables
 from loom.store.memory_transaction import Transaction
-from loom.store.records import Entry, Member
+from loom.store.records import Entry, HeldRuns, Holder, Member
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -92,36 +92,45 @@ class MemoryStore:
             self.database.last_alive = self._now()
             for fence in self._fences:
                 self.database.leases.pop(fence, None)
-            self.database.expel(self._now())
+            self.database.expel(self._lease_time())
             self._fences.clear()
 
     async def join(self, name: str, lease_s: float) -> Member:
         """Become a member. Any number may be, also of the same name."""
-        database, now = self._opened(), self._now()
-        database.expel(now)
+        database, now, lease_now = self._opened(), self._now(), self._lease_time()
+        database.expel(lease_now)
         if not database.leases and database.last_alive is not None:
             database.downtime += max(0.0, now - database.last_alive)
         database.last_alive = now
         database.last_fence += 1
-        database.leases[database.last_fence] = Lease(name, now + lease_s)
+        database.leases[database.last_fence] = Lease(name, lease_now + lease_s)
         self._fences.append(database.last_fence)
         return Member(database.last_fence, database.downtime)
 
     async def beat(self, fence: int, lease_s: float) -> bool:
         """Prolong the lease, if it is not over, and expel those whose lease is."""
-        database, now = self._opened(), self._now()
-        database.expel(now)
+        database, now, lease_now = self._opened(), self._now(), self._lease_time()
+        database.expel(lease_now)
         lease = database.leases.get(fence)
         if lease is None:
             return False
         database.last_alive = now
-        database.leases[fence] = Lease(lease.name, now + lease_s)
+        database.leases[fence] = Lease(lease.name, lease_now + lease_s)
         return True
 
     async def owned(self, fence: int, *, with_mail: bool = False) -> list[str]:
         """The runs that a member owns."""
         runs = self._opened().tables.runs.items()
         return sorted(run_id for run_id, run in runs if run.row.owner == fence and (run.mail or not with_mail))
+
+    async def holder(self, row: RunRow) -> Holder | None:
+        """The member that owns a run."""
+        if row.owner is None:
+            return None
+        lease = self._opened().leases.get(row.owner)
+        if lease is None:
+            return Holder(f"member {row.owner}", alive=False)
+        return Holder(lease.name, alive=lease.until > self._now(), until=lease.until)
 
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
         """All of the group or nothing, and then the news of it."""
@@ -235,6 +244,18 @@ class MemoryStore:
             found["owned"] += run.row.owner is not None
         return found
 
+    async def held_counts(self) -> dict[str, HeldRuns]:
+        """Give the runs by workflow that wait for input, are parked or are stuck."""
+        found: dict[str, HeldRuns] = {}
+        for run in self._opened().tables.runs.values():
+            head = run.row.head
+            if head.status == "running" and (head.idle_since is not None or head.parked is not None):
+                waiting, parked, stuck = found.get(run.row.workflow, HeldRuns())
+                is_parked, is_stuck = head.parked is not None, head.stuck is not None
+                waits = not is_parked and not is_stuck
+                found[run.row.workflow] = HeldRuns(waiting + waits, parked + is_parked, stuck + is_stuck)
+        return found
+
     def _opened(self) -> MemoryDatabase:
         if self._loop is None:
             raise StoreUnavailable("The store in memory is not open. Nothing was written.")
@@ -246,5 +267,8 @@ class MemoryStore:
     def _now(self) -> float:
         if self._clock is not None:
             return self._clock()
-        clock: Callable[[], float] = getattr(asyncio.get_running_loop(), "wall_time", time.time)
-        return clock()
+        return wall_clock(asyncio.get_running_loop())()
+
+    def _lease_time(self) -> float:
+        """The clock of leases stands still where a virtual clock jumps over the looks that would renew them."""
+        return self._now() - skipped_s(asyncio.get_running_loop())

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from loom.store.operations import Operation, Result
-    from loom.store.records import Chunk, Entry, Mail, Member, RunQuery, RunRow, StoredRun
+    from loom.store.records import Chunk, Entry, HeldRuns, Holder, Mail, Member, RunQuery, RunRow, StoredRun
 
 
 class Store(Protocol):
@@ -63,6 +63,10 @@ class Store(Protocol):
 
     async def owned(self, fence: int, *, with_mail: bool = False) -> list[str]:
         """The runs that a member owns, or only those of them that have mail."""
+        ...
+
+    async def holder(self, row: RunRow) -> Holder | None:
+        """Who moves a run now: the member that owns it, or the cluster. None if nobody does."""
         ...
 
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
@@ -135,4 +139,11 @@ class Store(Protocol):
 
     async def counts(self) -> dict[str, int]:
         """How many runs there are by status, plus `idle` and `owned`."""
+        ...
+
+    async def held_counts(self) -> dict[str, HeldRuns]:
+        """Give the runs by workflow that wait for input, are parked or are stuck; nothing for workflows that have none.
+
+        A store that cannot group its runs by workflow gives nothing.
+        """
         ...

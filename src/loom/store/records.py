@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
+
+from loom.api.problems import NOBODYS_TURN, is_stuck
 
 RunStatus = Literal["running", "completed", "failed", "cancelled"]
 
@@ -23,6 +25,17 @@ class Chunk(msgspec.Struct, frozen=True):
     data: bytes
     previous: bytes | None = None
     """The link of the chunk before it: see `loom.store.chain`. None if the run had no links then."""
+
+
+class HeldRuns(NamedTuple):
+    """Running runs of a workflow that do not move by themselves."""
+
+    waiting: int = 0
+    """Idle ones that are neither parked nor stuck: input from outside moves them."""
+    parked: int = 0
+    """Parked ones: they need other code."""
+    stuck: int = 0
+    """Stuck ones: see `is_stuck`."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -71,11 +84,29 @@ class RunHead(msgspec.Struct, frozen=True):
     parked: str | None = None
     """Why it cannot go on with the code at hand."""
     error: str | None = None
-    """Of a failed run: what it failed with, in one line."""
+    """Of a failed run: what it failed with, in one line. Of a stuck run: the reason."""
     downtime: float = 0.0
     """The store's downtime when this was written: see `Member`."""
     link: bytes | None = None
     """The link of its last chunk: see `loom.store.chain`."""
+
+    @property
+    def stuck(self) -> str | None:
+        """Tell why nobody's turn it is, if the run is stuck: see `is_stuck`. Readers must have read the waiters."""
+        waits, idle, parked = bool(self.waiting_for), self.idle_since is not None, self.parked is not None
+        if not is_stuck(self.status, idle=idle, waits=waits, paused=self.paused, parked=parked):
+            return None
+        return self.error or NOBODYS_TURN
+
+    @property
+    def idle_reason(self) -> str | None:
+        """Tell why an idle run waits for nothing, also of one that is paused; None if it is not idle."""
+        return self.error if self.status == "running" and self.idle_since is not None else None
+
+    @property
+    def failed_with(self) -> str | None:
+        """What a failed run failed with; of one that goes on on a cluster, why nobody can say how it is."""
+        return self.error if self.status != "running" or self.idle_since is None else None
 
 
 class RunRow(msgspec.Struct, frozen=True):
@@ -134,6 +165,8 @@ class RunQuery(msgspec.Struct, frozen=True):
     parent: str | None = None
     paused: bool | None = None
     parked: bool | None = None
+    stuck: bool | None = None
+    """True: idle without a waiter, neither paused nor parked: see `is_stuck`."""
     created_after: float | None = None
     """Created later than this time."""
     created_before: float | None = None
@@ -169,6 +202,19 @@ class Entry(msgspec.Struct, frozen=True):
     data: bytes
     expires_at: float | None = None
     """From this time on it is as if it were not there."""
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Who moves a run now: a member that has it in memory, or a cluster."""
+
+    name: str
+    alive: bool = True
+    """False if it is silent, and its lease is over or soon will be."""
+    seen: float | None = None
+    """The last sign of life, if the store knows."""
+    until: float | None = None
+    """The end of its lease; None where a lease has no end."""
+    is_process: bool = True
 
 
 class Member(msgspec.Struct, frozen=True):

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from temporalio.client import Client
 
     from loom.effects.body import Body
+    from loom.runtime.durable.figures import Figures
     from loom.runtime.durable.registered import Registered
     from loom.runtime.durable.settings import Settings
     from loom.runtime.tracing import Tracing
@@ -64,7 +65,7 @@ _VERSIONS = 64
 
 
 def make_activity(
-    codes: Mapping[str, Registered], client: Client, settings: Settings | None = None
+    codes: Mapping[str, Registered], client: Client, settings: Settings | None = None, figures: Figures | None = None
 ) -> Callable[[Sequence[RawValue]], Awaitable[RawValue]]:
     """The dynamic activity of a worker that knows these workflows; `codes` may grow while it works."""
 
@@ -76,7 +77,7 @@ def make_activity(
         return client.get_async_activity_handle(task_token=token).heartbeat(rpc_timeout=_BEATING)
 
     tracing = find_tracing() if settings is None or settings.tracing else None
-    return StepActivity(codes, link_to, tracing=tracing, beat=beat).definition()
+    return StepActivity(codes, link_to, tracing=tracing, beat=beat, figures=figures).definition()
 
 
 class StepActivity:
@@ -89,8 +90,9 @@ class StepActivity:
         settings: ActivitySettings | None = None,
         tracing: Tracing | None = None,
         beat: Callable[[bytes], Awaitable[None]] | None = None,
+        figures: Figures | None = None,
     ) -> None:
-        self._around = Around(codes, settings if settings is not None else ActivitySettings(), Turns())
+        self._around = Around(codes, settings if settings is not None else ActivitySettings(), Turns(), figures)
         self._link_to = link_to
         self._tracing = tracing
         self._heartbeats = Heartbeats(beat)
@@ -227,6 +229,6 @@ async def _taken_up(task: StepTask, link: RunLink, attempt: int) -> StepTask:
     if view.wants_store:
         # Who asked is dead. If its place were kept, writers behind it could hold up the body that it is kept for.
         await link.signal(SIGNAL_EFFECTS, Effects((), command.seq, attempt))
-    item = replace(command.item, execution=execution.id, effects=execution.effects)
+    item = replace(command.item, execution=execution.id, effects=execution.effects, writes=execution.writes)
     records = {key.removeprefix(ONCE): a.value for key, a in view.answers.items() if key.startswith(ONCE)}
     return replace(task, command=replace(command, item=item, records=Map(records)), answers=view.answers)

@@ -14,7 +14,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.bridge.proto.workflow_commands import workflow_commands_pb2 as messages
 
 from loom.temporal.keywords import keywords
-from loom.temporal.names import ATTRIBUTE_IDLE_SINCE, ATTRIBUTE_WAITING_FOR, PARKED
+from loom.temporal.names import ATTRIBUTE_IDLE_SINCE, ATTRIBUTE_WAITING_FOR, PARKED, STUCK
 
 if TYPE_CHECKING:
     from loom.temporal.hosted import HostedRun
@@ -36,7 +36,8 @@ class Attributes:
         if host.is_parked:
             waiting_for = (PARKED,)
         elif idle_since is not None:
-            waiting_for = host.head().waiting_for
+            # Not whether it is paused: the word must change with `idle_since` alone, as recorded histories have it.
+            waiting_for = host.head().waiting_for or (STUCK,)
         if self._told == (idle_since, waiting_for):
             return []
         self._told = (idle_since, waiting_for)

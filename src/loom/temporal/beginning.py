@@ -19,7 +19,7 @@ from loom.temporal.foreign import foreign_tick
 from loom.temporal.hosted import HostedRun, code_for
 from loom.temporal.outgoing import Outgoing, Place
 from loom.temporal.payloads import CodeRequest, CodeView, Opening, value_of
-from loom.temporal.policy import flag_of, recorded_row
+from loom.temporal.policy import DOUBTS_SIGNALS, flag_of, recorded_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from temporalio.workflow import Info
 
     from loom.core.ticks import WorkflowTick
+    from loom.runtime.durable.figures import RunFact
     from loom.runtime.durable.registered import Registered
     from loom.temporal.outgoing import ActivityOptions
     from loom.temporal.policy import Policy
@@ -47,6 +48,10 @@ class Surroundings(Protocol):
 
     def activated(self, run_id: str, ticks: int) -> None:
         """A run has more to show, and has had so many ticks. Called in any thread."""
+        ...
+
+    def counted(self, workflow: str, fact: RunFact) -> None:
+        """A run of a workflow was started, has ended, or was parked. Called in any thread."""
         ...
 
     def has_other_code(self, run_id: str, workflow: str, *, is_parked: bool) -> None:
@@ -68,6 +73,8 @@ class Beginning:
         """None until the code is known that the run begins with."""
         self._now = 0.0
         self._row: int | None = None
+        self._doubts_signals = False
+        """Whether events from signals of others are marked as unchecked."""
         self._early: list[WorkflowTick] = []
         """What came before the run began."""
         self._foreign: list[tuple[str, list[Payload]]] = []
@@ -84,8 +91,9 @@ class Beginning:
         row = recorded_row(act.available_internal_flags, len(policies))
         if row is None:
             row = 0 if act.is_replaying else len(policies) - 1
+        self._doubts_signals = not act.is_replaying or DOUBTS_SIGNALS in act.available_internal_flags
         if not act.is_replaying:
-            success.used_internal_flags.append(flag_of(row))
+            success.used_internal_flags.extend((flag_of(row), DOUBTS_SIGNALS))
         self._row, self._flushing.policy = row, policies[row]
 
     def _initialize(self, job: activations.InitializeWorkflow, success: completions.Success) -> None:
@@ -155,7 +163,10 @@ class Beginning:
         # What the run begins with may be fed and not reduced yet.
         config = now.config if now.run_id else self.opening.config or now.config
         try:
-            self._feed([foreign_tick(name, arguments, now, config, self._now)])
+            tick = foreign_tick(name, arguments, now, config, self._now)
+            if self._doubts_signals:
+                tick = replace(tick, event=tick.event.as_unchecked())
+            self._feed([tick])
         except UNREADABLE as error:
             self._leave_out(name, error)
 

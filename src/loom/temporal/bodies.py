@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from loom.core.commands import CommandResumeWorker
+from loom.core.kernel.stream_writes import NO_WRITES, cut, digest_of, is_equal
 from loom.core.kernel.waits import CHILD, SLEEP, WAIT, child_key, once_key, sleep_key, wait_key
 from loom.core.records import Failure
 from loom.core.ticks import (
@@ -23,6 +24,7 @@ from loom.core.ticks import (
     TickParkRun,
     TickPublishEvent,
     TickRecordResult,
+    TickRefuseEvent,
     TickSleep,
     TickStartChild,
     TickStepResult,
@@ -44,9 +46,11 @@ if TYPE_CHECKING:
     from loom.temporal.run_inside import Around, Attempt
 
 _Wait = TickAwaitEvent | TickSleep | TickStartChild
+_Last = TickStepResult | TickParkRun | TickRefuseEvent
+"""How an execution ends that does not leave to wait."""
 
-_KINDS: dict[type[Any], str] = {TickAddEvent: "send", TickPublishEvent: "publish"}
-"""How the run notes the effects that nobody waits for."""
+_SEND, _PUBLISH = "send", "publish"
+"""How the run notes among the effects of a body that it has sent an event, or written one to the stream."""
 
 
 class _Execution(StepExecution):
@@ -54,6 +58,8 @@ class _Execution(StepExecution):
 
     making: set[asyncio.Task[Any] | None]
     """The tasks that do so."""
+    later_traceback_bytes = 4 * 1024
+    """A result is an event of the history, and a run that fails for days has many of them."""
 
     @override
     async def once(self, name: str, make: Callable[[], Any]) -> Any:
@@ -80,11 +86,13 @@ class ActivityRun(RunInside):
         attempt: Attempt,
     ) -> None:
         super().__init__(task, code, around, link, attempt)
+        self._written = task.command.item.writes or NO_WRITES
+        """What stands on the stream from an earlier run of the execution, as far as this one has written the same."""
         self.execution = _Execution(self, binding, task.command)
         self.execution.making = set()
         self._pending: dict[str, asyncio.Task[Any] | None] = {}
         """The waits without an answer by key, and who waits."""
-        self._result: TickStepResult | TickParkRun | None = None
+        self._result: _Last | None = None
         self._trouble: Exception | None = None
         self._turned: asyncio.Future[None] = self.loop.create_future()
         """Done when the body shall not go on, though it has no result."""
@@ -104,7 +112,7 @@ class ActivityRun(RunInside):
         body = self.execution.task = self.loop.create_task(self.execution.work())
         try:
             await asyncio.wait({body, self._turned}, return_when=asyncio.FIRST_COMPLETED)
-            if self._result is None:
+            if self._result is None or not body.done():
                 await self._stop(body)
         except asyncio.CancelledError:
             await self._stop(body)
@@ -131,12 +139,19 @@ class ActivityRun(RunInside):
     def _leaving(self) -> TickLeaveStep:
         command = self.task.command
         pending = tuple(self._pending)
-        return TickLeaveStep(at=self.now(), step=command.step, item=command.item.id, seq=command.seq, pending=pending)
+        return TickLeaveStep(
+            at=self.now(),
+            step=command.step,
+            item=command.item.id,
+            seq=command.seq,
+            pending=pending,
+            writes=self.execution.fewer_writes,
+        )
 
-    def _fitting(self, result: TickStepResult | TickParkRun) -> TickStepResult | TickParkRun:
+    def _fitting(self, result: _Last) -> _Last:
         """The result, or a failure that says that it is too large."""
         size = size_of(result)
-        if isinstance(result, TickParkRun) or size <= self.settings.result_bytes:
+        if not isinstance(result, TickStepResult) or size <= self.settings.result_bytes:
             return result
         message = (
             f"The result of step '{result.step}' has {size} bytes, and Temporal's limit for a result is 2 MiB: "
@@ -154,23 +169,31 @@ class ActivityRun(RunInside):
             return
         if isinstance(tick, TickParkRun):
             self._result = tick
+            self.on_loop(self._turn_away)
         elif isinstance(tick, _Wait):
             self._wait(tick)
         elif isinstance(tick, TickRecordResult):
             self._record(tick)
-        elif isinstance(tick, TickAddEvent | TickPublishEvent) and self._is_repeated(tick):
+        elif isinstance(tick, TickRefuseEvent):
+            self._tell(tick)
+            self._leave_waiting(tick.key, tick.suspends)
+        elif (isinstance(tick, TickAddEvent) and self._is_sent(tick)) or (
+            isinstance(tick, TickPublishEvent) and self._is_written(tick)
+        ):
             self.on_loop(self._happened)
         else:
             if isinstance(tick, TickEndWait):
                 self._pending.pop(tick.key, None)
             self._tell(tick)
 
-    def executed(self, execution: StepExecution, result: TickStepResult) -> None:
+    def executed(self, execution: StepExecution, result: TickStepResult | TickRefuseEvent) -> None:
         """The body has ended."""
-        del execution
         self._unsettle()
         if not self._closed:
             self._result = result
+            figures = self._around.figures
+            if figures is not None and type(result) is TickStepResult:
+                figures.executed(figures.of_workflow(self.workflow_name), execution, result)
 
     @override
     def give_up(self, error: Exception) -> None:
@@ -180,9 +203,21 @@ class ActivityRun(RunInside):
             self._closed = True
             self._turn_away()
 
-    def _is_repeated(self, tick: TickAddEvent | TickPublishEvent) -> bool:
+    def _is_sent(self, tick: TickAddEvent) -> bool:
         source = tick.source
-        return source is not None and self.task.command.item.effects.get(source.ordinal) == _KINDS[type(tick)]
+        return source is not None and self.task.command.item.effects.get(source.ordinal) == _SEND
+
+    def _is_written(self, tick: TickPublishEvent) -> bool:
+        """Say whether the same stands on the stream already. From the first difference on nothing does."""
+        source = tick.source
+        if source is not None and tick.writes < 0:
+            return self.task.command.item.effects.get(source.ordinal) == _PUBLISH
+        if source is None or tick.writes >= self._written.count:
+            return False
+        if is_equal(self._written, tick.writes, digest_of(tick.event)):
+            return True
+        self._written = cut(self._written, tick.writes)
+        return False
 
     def _tell(self, tick: WorkflowTick) -> None:
         size = size_of(tick)
@@ -213,12 +248,17 @@ class ActivityRun(RunInside):
                 self.execution.answer, CommandResumeWorker(command.seq, command.step, key, *given)
             )
             return
+        if is_same:
+            self._leave_waiting(key, tick.suspends)
+        else:
+            self._pending[key] = asyncio.current_task()
+            self.on_loop(self._turn_away)
+
+    def _leave_waiting(self, key: str, suspends: bool) -> None:
+        """A wait has no answer: leave, at once if the body's own task waits."""
         self._pending[key] = waiting = asyncio.current_task()
         self.execution.making.discard(waiting)
-        if is_same:
-            self.on_loop(self._settled if tick.suspends else self._happened)
-        else:
-            self.on_loop(self._turn_away)
+        self.on_loop(self._settled if suspends else self._happened)
 
     def _record(self, tick: TickRecordResult) -> None:
         """Let a result be recorded, and the body go on when it is."""

@@ -112,7 +112,9 @@ def broken_off(host: HostedRun, failure: Failure) -> messages.WorkflowCommand:
     return failing(failure.message, failure.type, payload_of(ending))
 
 
-def carried_over(host: HostedRun, opening: Opening, config: BrokerConfig | None) -> Payload:
+def carried_over(
+    host: HostedRun, opening: Opening, config: BrokerConfig | None, *, keeps_timeout: bool = False
+) -> Payload:
     """What the next execution begins with. The code at hand has no part in it: a replay may have other code.
 
     A flow keeps what was decided when it began, whatever code it was told of.
@@ -121,7 +123,10 @@ def carried_over(host: HostedRun, opening: Opening, config: BrokerConfig | None)
     state = codec.encode_state(host.core.state).decode()
     ids = tuple(sorted(host.event_ids))
     carried = Carried(state, host.core.pending, host.executions + 1, host.code_since, ids)
-    return payload_of(Opening(host.card, document=opening.document, config=config, carried=carried))
+    keeps_timeout = keeps_timeout and config is not None
+    return payload_of(
+        Opening(host.card, document=opening.document, config=config, carried=carried, keeps_timeout=keeps_timeout)
+    )
 
 
 def continuing(host: HostedRun, out: Outgoing, argument: Payload) -> messages.WorkflowCommand:

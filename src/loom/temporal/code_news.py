@@ -58,13 +58,14 @@ class CodeNews:
         self._told[run_id] = (code.config, is_parked)
         if len(self._told) > _REMEMBERED:
             del self._told[next(iter(self._told))]
-        task = asyncio.get_running_loop().create_task(self._tell(run_id, code.config))
+        news = NewCode(code.config, self._since, code.keeps_timeout)
+        task = asyncio.get_running_loop().create_task(self._tell(run_id, news))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
-    async def _tell(self, run_id: str, config: BrokerConfig) -> None:
+    async def _tell(self, run_id: str, news: NewCode) -> None:
         try:
-            await ClientLink(self._client(), run_id).signal(SIGNAL_CODE, NewCode(config, self._since))
+            await ClientLink(self._client(), run_id).signal(SIGNAL_CODE, news)
         except (RunGone, RunUnreachable) as error:
             self._told.pop(run_id, None)  # whoever has it in memory next tries again
             _log.debug("Run %s was not told of new code: %s", run_id, error)

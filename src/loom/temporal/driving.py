@@ -20,6 +20,8 @@ from loom.core.ticks import (
     TickTimeout,
     TickTimerFired,
 )
+from loom.runtime import lifecycle_log
+from loom.runtime.planners import program_in
 from loom.temporal import names, queries
 from loom.temporal.attributes import Attributes
 from loom.temporal.beginning import UNREADABLE, Beginning, cause_of
@@ -36,7 +38,9 @@ if TYPE_CHECKING:
     from temporalio.workflow import Info
 
     from loom.core.config import BrokerConfig
+    from loom.core.state import Outcome
     from loom.core.ticks import WorkflowTick
+    from loom.runtime.durable.figures import RunFact
     from loom.runtime.durable.registered import Registered
     from loom.temporal.beginning import Surroundings
     from loom.temporal.hosted import HostedRun
@@ -54,7 +58,15 @@ class Driving(Beginning):
         self._takes_up = False
         self._config: BrokerConfig | None = None
         """Other code that was sent, until no body is at work."""
+        self._keeps_timeout = False
+        """That code asks for no timeout: the run keeps its own."""
+        self._status: str | None = None
+        """How the run stood after the last activation, for those who count runs."""
         self._compared = False
+        self._told: Outcome | None = None
+        """The end, or the parking, that the log was told of."""
+        self._stuck: str | None = None
+        """The reason, if the run was stuck after the last activation: that is logged once."""
         self._signals: dict[str, tuple[type[Any], Callable[[Any], None]]] = {
             names.SIGNAL_MAIL: (Letter, self._post),
             names.SIGNAL_EFFECTS: (Effects, self._take_effects),
@@ -109,7 +121,7 @@ class Driving(Beginning):
         host.core.drain()
         if self._takes_up and not self.out.activities:
             self._takes_up = False
-            host.resume(self._now, self._config)
+            host.resume(self._now, self._config, keeps_timeout=self._keeps_timeout)
             self._config = None
             host.core.drain()
             host.core.drain()  # what a parked run was told before stood in front of the tick that takes it up
@@ -121,7 +133,7 @@ class Driving(Beginning):
 
     def _next_opening(self, host: HostedRun) -> Payload:
         """What another execution would begin with, with the code that was sent and has not come in."""
-        return carried_over(host, self.opening, self._config)
+        return carried_over(host, self.opening, self._config, keeps_timeout=self._keeps_timeout)
 
     def _tell(self, host: HostedRun | None, *, is_replaying: bool) -> None:
         """A live activation is heard of, by readers of the stream and in the log."""
@@ -129,14 +141,45 @@ class Driving(Beginning):
         if host is not None:
             notes += host.warnings
             host.warnings.clear()
+            # A replay learns what the log was told before. No head is made of a run that is at work.
+            before, self._stuck = self._stuck, host.head().stuck if host.core.is_idle else None
+            if self._stuck is not None and before is None and not is_replaying:
+                lifecycle_log.stuck(host.card.run_id, host.card.workflow, self._stuck)
+        facts = self._facts(host)
         if is_replaying:
             return
+        for fact in facts:
+            self._around.counted(self.opening.card.workflow, fact)
         for message in notes:
             _log.warning("Run %s: %s", self.opening.card.run_id, message)
         if host is None:
             return
         if self._flushing.has_grown:
+            self._log_life(host)
             self._around.activated(host.card.run_id, self._flushing.ticks)
+
+    def _facts(self, host: HostedRun | None) -> list[RunFact]:
+        """Say what has become of the run in this activation. A replay has said it before."""
+        if host is None:
+            return []
+        outcome = host.core.look.outcome
+        before, self._status = self._status, outcome.status if outcome is not None else "running"
+        facts: list[RunFact] = ["started"] if before is None and self.opening.start is not None else []
+        if outcome is not None and before != outcome.status:
+            facts.append("failed" if outcome.status == "timed_out" else outcome.status)
+        return facts
+
+    def _log_life(self, host: HostedRun) -> None:
+        """Tell the life of the run to the log, once: a replay tells nothing."""
+        log = lifecycle_log.LifecycleLog(host.card.run_id, host.card.workflow, program_in(host.code.planner))
+        for ticks, published in self._flushing.committed:
+            if lifecycle_log.has_news(ticks):
+                log.committed(ticks, published, host.core.look)
+        self._flushing.committed.clear()
+        outcome = host.core.look.outcome
+        if outcome is not None and outcome is not self._told:
+            self._told = outcome
+            log.parked(outcome.message) if outcome.status == "parked" else log.ended(outcome)
 
     @property
     def _is_parked(self) -> bool:
@@ -198,7 +241,7 @@ class Driving(Beginning):
         if self.host is not None and code.since >= self.host.code_since:
             # A worker whose clock is ahead shall not keep all that begin later from telling theirs.
             self.host.code_since = min(code.since, self._now)
-            self._takes_up, self._config = True, code.config
+            self._takes_up, self._config, self._keeps_timeout = True, code.config, code.keeps_timeout
 
     def _post(self, letter: Letter) -> None:
         """Something from outside. What continues a paused run takes up one that is parked."""
@@ -206,7 +249,9 @@ class Driving(Beginning):
         if letter.began is not None and letter.began != (card.workflow, card.start):
             return  # it came with the start of another run, which was refused
         if isinstance(letter.tick, TickContinueRun) and self.host is not None and self.host.is_parked:
-            self._takes_up, self._config = True, letter.config or self._config
+            self._takes_up = True
+            if letter.config is not None:
+                self._config, self._keeps_timeout = letter.config, letter.keeps_timeout
         elif not self._is_repeated(letter.tick):
             self._feed([letter.tick])
 

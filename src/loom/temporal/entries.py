@@ -128,6 +128,9 @@ class Entries:
                     raise _NotTaken from error
                 raise StoreError(str(error.cause)) from error
             except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise asyncio.CancelledError from error  # the SDK tells of the caller's end as of a late answer
                 raise StoreUnavailable(
                     f"No worker of task queue {self._cluster.address.task_queue!r} at {self._cluster.address.url} has "
                     f"written an entry of kind {kind!r} within {PATIENT_S:g} s. The next one that is there will.",

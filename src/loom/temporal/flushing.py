@@ -8,7 +8,7 @@ the task that the fence begins. May import loom.core, temporalio's messages and 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loom.core.commands import (
     CommandCompleteRun,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from temporalio.bridge.proto.workflow_commands import workflow_commands_pb2 as messages
 
     from loom.core.commands import TerminalCommand, WorkflowCommand
+    from loom.core.reports import Published
     from loom.core.run import Batch
     from loom.core.ticks import WorkflowTick
     from loom.temporal.hosted import HostedRun
@@ -59,11 +60,14 @@ class Flushing:
         """What the run is told instead of commands that cannot leave."""
         self._built: dict[int, messages.WorkflowCommand | None] = {}
         self._continues = False
+        self._is_replaying = False
         self._weigh_at = 0
         self.has_grown = False
         """Whether the last flush has added to the journal."""
         self.ticks = 0
         """How many ticks it has added."""
+        self.committed: list[tuple[list[Any], list[Published]]] = []
+        """The ticks that it has added, with what they put on the stream, for the log."""
 
     def measure(self, command: WorkflowCommand) -> int:
         """The bytes of a command in the history, before any codec."""
@@ -89,6 +93,8 @@ class Flushing:
     ) -> list[messages.WorkflowCommand]:
         """What leaves with this activation. `next_opening` makes what an execution to come would begin with."""
         self._host, self._now, self.has_grown, self.ticks = host, now, False, 0
+        self.committed.clear()
+        self._is_replaying = act.is_replaying
         if act.history_length != self._task:
             self._task, self._used = act.history_length, 0
         sent = self._flush(host, act, next_opening)
@@ -120,6 +126,9 @@ class Flushing:
         batch = host.core.flush(self.policy.budget, window, self._out.in_flight, self._used)
         self.has_grown = host.journal.add(batch, published) or self.has_grown
         self.ticks += len(batch.ticks)
+        if batch.ticks and not self._is_replaying:
+            self.committed.append((batch.ticks, [command.event for command in published]))
+        host.follow(batch.ticks, [command.event for command in published])
         sent = self._carry_out(host, batch)
         self._built.clear()
         if batch.held == "bytes":

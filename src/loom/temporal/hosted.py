@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from loom.core.config import config_for
 from loom.core.run import Run
 from loom.core.ticks import TickResume, TickRetryRun, TickStartRun
 from loom.runtime.durable.heads import HeadWriter
@@ -21,10 +22,11 @@ from loom.store.records import Chunk, RunHead, RunRow, StoredRun
 from loom.temporal.journal import Journal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from loom.core.commands import WorkflowCommand
     from loom.core.config import BrokerConfig
+    from loom.core.reports import Published
     from loom.core.state import BrokerState
     from loom.core.ticks import WorkflowTick
     from loom.runtime.durable.registered import Registered
@@ -98,12 +100,13 @@ class HostedRun:
         earlier: tuple[Chunk, ...] = ()
         if carried is not None:
             state = codec.decode_state(card.run_id, carried.state.encode())
-            ticks: list[WorkflowTick] = [TickResume(at=max(now, state.at), config=opening.config), *carried.backlog]
+            config = _told(opening, state)
+            ticks: list[WorkflowTick] = [TickResume(at=max(now, state.at), config=config), *carried.backlog]
         elif stored is not None:
             earlier = stored.chunks
             if opening.retry or stored.row.head.status != "running":
                 state = restored(card.run_id, stored.snapshot, stored.chunks, code.planner, code.convert.field)
-                ticks = [_again(state, now)] if opening.retry else []
+                ticks = [_again(state, now, opening.healing)] if opening.retry else []
             else:
                 # A cluster has no downtime of its own: below zero is the time in which the run was nowhere.
                 state, ticks = taken_up(stored, code, now, 0.0)
@@ -140,11 +143,13 @@ class HostedRun:
         """Whether an event of this id has come."""
         return event_id in self.event_ids or event_id in self.core.look.seen
 
-    def resume(self, now: float, config: BrokerConfig | None) -> None:
+    def resume(self, now: float, config: BrokerConfig | None, *, keeps_timeout: bool = False) -> None:
         """Take the run up anew, with other code or after it was parked. No body may be at work.
 
         One that would only be parked for the same reason again stays as it is.
         """
+        if config is not None:
+            config = config_for(config, self.core.look.config, keeps_timeout=keeps_timeout)
         if self.could_go_on(now, config):
             self.core.drop_work()
             self.core.feed(self._taking_up(now, config))
@@ -157,6 +162,10 @@ class HostedRun:
         # A flow keeps what was decided when it began.
         is_same = config == self.core.look.config or self.card.document is not None
         return TickResume(at=now, config=None if is_same else config)
+
+    def follow(self, ticks: Sequence[WorkflowTick], published: Sequence[Published]) -> None:
+        """Take note of a batch: what it brought may be why the run is stuck."""
+        self._heads.follow(ticks, published)
 
     def head(self) -> RunHead:
         """How far the run is, and what it waits for."""
@@ -188,9 +197,11 @@ def code_for(opening: Opening, code: Registered) -> Registered:
     return code.for_run(opening.stored if opening.stored is not None else _bare(opening.card, opening))
 
 
-def _again(state: BrokerState, now: float) -> WorkflowTick:
+def _again(state: BrokerState, now: float, healing: TickRetryRun | None) -> WorkflowTick:
     """The tick that lets a failed run go on. One that was ended from outside is where it was: it is taken up."""
-    return TickRetryRun(at=now) if state.outcome is not None else TickResume(at=max(now, state.at))
+    if state.outcome is None:
+        return TickResume(at=max(now, state.at))
+    return replace(healing, at=now) if healing is not None else TickRetryRun(at=now)
 
 
 def _as_recorded(tick: WorkflowTick, opening: Opening, state: BrokerState) -> WorkflowTick:
@@ -198,12 +209,18 @@ def _as_recorded(tick: WorkflowTick, opening: Opening, state: BrokerState) -> Wo
 
     A run that was brought without code is soon told of what is at hand. A flow keeps what was decided when it began.
     """
-    config = opening.config
     if isinstance(tick, TickStartRun):
-        return replace(tick, config=config) if config is not None else tick
+        return replace(tick, config=opening.config) if opening.config is not None else tick
+    config = _told(opening, state)
     if opening.card.document is not None or config == state.config:
         config = None
     return replace(tick, config=config)
+
+
+def _told(opening: Opening, state: BrokerState) -> BrokerConfig | None:
+    """Give the code that an opening brings, for a run that has this state."""
+    config = opening.config
+    return config_for(config, state.config, keeps_timeout=opening.keeps_timeout) if config is not None else None
 
 
 def _bare(card: Card, opening: Opening) -> StoredRun:

@@ -29,6 +29,8 @@ from loom.temporal.payloads import Card, Letter, Opening, StepTask, payload_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from temporalio.api.common.v1 import Payload
+
     from loom.core.commands import WorkflowCommand
     from loom.core.state import RunFields
     from loom.core.ticks import WorkflowTick
@@ -38,6 +40,11 @@ _OVERHEAD = 64
 """What an event in the history weighs beside its command."""
 _OPTIONS = 128
 """What the options of an activity are taken to weigh, whatever they are: configuration must not move a border."""
+
+_GROWN = len(",null" * 3)
+"""What a work item has grown by since the first histories were recorded: fields that are null in their runs.
+
+They do not count, so that a flush of such a run is split where it was."""
 
 _YEAR_S = 365 * 24 * 3600
 
@@ -109,7 +116,8 @@ class Outgoing:
     def weight(self, built: messages.WorkflowCommand) -> int:
         """The bytes of a command in the history before any codec: the same on every replay, however configured."""
         if built.HasField("schedule_activity"):
-            return built.schedule_activity.ByteSize() - self._options_size + _OPTIONS + _OVERHEAD
+            scheduled = built.schedule_activity
+            return scheduled.ByteSize() - _growth(scheduled) - self._options_size + _OPTIONS + _OVERHEAD
         return built.ByteSize() + _OVERHEAD
 
     # -- building: nothing is numbered yet, so that a command may be measured and wait --------------------------------
@@ -308,6 +316,24 @@ def _without_options(scheduled: messages.WorkflowCommand) -> int:
     bare.ClearField("heartbeat_timeout")
     bare.ClearField("retry_policy")
     return bare.ByteSize()
+
+
+def _growth(scheduled: messages.ScheduleActivity) -> int:
+    """Count the bytes of a scheduled body that do not count, with the lengths around them."""
+    [argument] = scheduled.arguments
+    whole, grown = argument.ByteSize(), growth_of(argument)
+    return grown + _length_bytes(whole) - _length_bytes(whole - grown)
+
+
+def growth_of(argument: Payload) -> int:
+    """The same of what a body begins with, by itself."""
+    data = len(argument.data)
+    return _GROWN + _length_bytes(data) - _length_bytes(data - _GROWN)
+
+
+def _length_bytes(length: int) -> int:
+    """How many bytes a length has in a message: seven bits in each."""
+    return max(1, -(-length.bit_length() // 7))
 
 
 def _retries(options: ActivityOptions) -> RetryPolicy:

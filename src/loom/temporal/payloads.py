@@ -15,7 +15,7 @@ from temporalio.api.common.v1 import Payload
 from loom.core.commands import CommandRunWorker
 from loom.core.config import BrokerConfig
 from loom.core.state import Answer, Execution
-from loom.core.ticks import WorkflowTick
+from loom.core.ticks import TickRetryRun, WorkflowTick
 from loom.store.codec.structs import decoder_of, encode
 from loom.store.records import Chunk, RunRow, StoredRun
 
@@ -79,9 +79,13 @@ class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
     """A run that was exported, forked, or is retried: it is taken up from here."""
     retry: bool = False
     """The stored run had failed, and goes on from what had failed."""
+    healing: TickRetryRun | None = None
+    """If it goes on with another event: the tick that brings it."""
     carried: Carried | None = None
     previous: str = ""
     """Of a retried run: the Temporal run id of the execution that has the ticks before the stored snapshot."""
+    keeps_timeout: bool = False
+    """The code asks for no timeout: a run that is taken up keeps its own."""
 
 
 # -- activities -------------------------------------------------------------------------------------------------------
@@ -104,7 +108,8 @@ class StepTask(msgspec.Struct, frozen=True, omit_defaults=True):
 class StepReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of an activity: what the body did that was not told by signals, in order, and at last its result.
 
-    The last tick is a `TickStepResult`, a `TickParkRun`, or a `TickLeaveStep` if the body waits.
+    The last tick is a `TickStepResult`, a `TickParkRun`, a `TickLeaveStep` if the body waits, or a `TickRefuseEvent` if
+    it was for an event that does not fit its class.
     """
 
     ticks: tuple[WorkflowTick, ...]
@@ -139,6 +144,8 @@ class Letter(msgspec.Struct, frozen=True, omit_defaults=True):
     began: tuple[str, str] | None = None
     """If it was sent along with a start: the workflow, and the digest of what that starts with. A run that began
     otherwise leaves it out; its sender hears that the id is taken."""
+    keeps_timeout: bool = False
+    """The code asks for no timeout: the run keeps its own."""
 
 
 class Effects(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -165,6 +172,8 @@ class NewCode(msgspec.Struct, frozen=True):
 
     config: BrokerConfig
     since: float = 0.0
+    keeps_timeout: bool = False
+    """The code asks for no timeout: the run keeps its own."""
 
 
 # -- queries ----------------------------------------------------------------------------------------------------------

@@ -17,6 +17,10 @@ FLAG_BASE = 0x4C4F0000
 """Internal flags are shared with the SDK, which counts from 1."""
 
 
+DOUBTS_SIGNALS = FLAG_BASE + 0x10000
+"""The internal flag of runs that mark what comes by signals of other clients as unchecked. Older ones do not."""
+
+
 class Policy(msgspec.Struct, frozen=True):
     """One row: the sizes by which a flush is split, and when a run goes on in a new execution."""
 

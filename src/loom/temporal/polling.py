@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from temporalio.client import Client
     from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
 
+    from loom.runtime.durable.figures import Figures
     from loom.runtime.durable.registered import Registered
     from loom.temporal.outgoing import ActivityOptions
     from loom.temporal.settings import TemporalSettings
@@ -53,13 +54,14 @@ def make_worker(
     codes: dict[str, Registered],
     settings: TemporalSettings,
     runner: LoomRunner,
+    figures: Figures,
 ) -> Worker:
     """A worker for all workflows in `codes`, which may get more of them while it works."""
     return Worker(
         client,
         task_queue=task_queue,
         workflows=[LoomHost],
-        activities=[make_activity(codes, client, settings)],
+        activities=[make_activity(codes, client, settings, figures)],
         unsandboxed_workflow_runner=runner,
         build_id=_BUILD,
         identity=settings.name or None,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from loom.core.commands import CommandRunWorker, CommandStartChild
 from loom.core.records import Failure
 from loom.core.ticks import TickChildEnded, TickStepResult
+from loom.temporal.outgoing import growth_of
 from loom.temporal.payloads import MAX_PAYLOAD
 
 if TYPE_CHECKING:
-    from temporalio.api.common.v1 import Payload
     from temporalio.bridge.proto.workflow_commands import workflow_commands_pb2 as messages
 
     from loom.core.commands import WorkflowCommand
@@ -24,19 +24,20 @@ if TYPE_CHECKING:
 def refused(command: WorkflowCommand, built: messages.WorkflowCommand, now: float) -> WorkflowTick | None:
     """What the run is told instead of a command that is too large for the server; None if it may leave."""
     if isinstance(command, CommandRunWorker):
-        why = _failure(f"What step '{command.step}' begins with", built.schedule_activity.arguments[0])
+        argument = built.schedule_activity.arguments[0]
+        size = argument.ByteSize() - growth_of(argument)  # a body that an earlier version let leave must leave again
+        why = _failure(f"What step '{command.step}' begins with", size)
         if why is not None:
             return TickStepResult(at=now, step=command.step, item=command.item.id, seq=command.seq, failure=why)
     elif isinstance(command, CommandStartChild):
         started = built.start_child_workflow_execution
-        why = _failure(f"What the child run {command.run_id!r} begins with", started.input[0])
+        why = _failure(f"What the child run {command.run_id!r} begins with", started.input[0].ByteSize())
         if why is not None:
             return TickChildEnded(at=now, child=command.seq, status="failed", failure=why)
     return None
 
 
-def _failure(what: str, argument: Payload) -> Failure | None:
-    size = argument.ByteSize()
+def _failure(what: str, size: int) -> Failure | None:
     if size <= MAX_PAYLOAD:
         return None
     message = (

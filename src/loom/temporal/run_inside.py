@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from loom.core.state import BrokerState
     from loom.core.ticks import WorkflowTick
     from loom.effects.execution import StepExecution
+    from loom.runtime.durable.figures import Figures
     from loom.runtime.durable.registered import Registered
     from loom.steps.events import StartEvent, StopEvent
     from loom.steps.state_store import InMemoryStateStore, StoreEdit
@@ -48,6 +49,8 @@ class Around(NamedTuple):
     codes: Mapping[str, Registered]
     settings: ActivitySettings
     turns: Turns
+    figures: Figures | None = None
+    """Where executions are counted; None in a worker that is not Loom's own."""
 
 
 class Attempt(NamedTuple):
@@ -62,6 +65,7 @@ class RunInside(ABC):
 
     is_idle = False
     is_done = False
+    status = "running"
     loop_ends = False
     """Whoever stops an activity says so to its execution first."""
     execution: StepExecution
@@ -176,6 +180,7 @@ class RunInside(ABC):
                 removed=removed,
                 source=source,
                 state_type=state_type,
+                writes=self.execution.writes,
             )
         )
         return True
@@ -189,7 +194,9 @@ class RunInside(ABC):
             return False
         source = self.execution.next_source()
         if source is not None and self.task.command.item.effects[source.ordinal] != _STORE:
-            self.report(TickEditStore(at=self.now(), base_version=0, changed={}, source=source))
+            self.report(
+                TickEditStore(at=self.now(), base_version=0, changed={}, source=source, writes=self.execution.writes)
+            )
         return True
 
     def _read(self, view: StoreView) -> InMemoryStateStore[Any]:

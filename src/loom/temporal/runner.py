@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from temporalio.worker import WorkflowInstanceDetails
 
+    from loom.runtime.durable.figures import RunFact
     from loom.runtime.durable.registered import Registered
     from loom.temporal.policy import Policy
 
@@ -55,6 +56,8 @@ class LoomRunner(WorkflowRunner):
         self.policies = policies
         self.on_activated: Callable[[str, int], None] | None = None
         """Told of every run that has more to show, and how many ticks it has had, in any thread."""
+        self.on_counted: Callable[[str, RunFact], None] | None = None
+        """Told of every run that was started, has ended or was parked, by its workflow; in any thread."""
         self.on_other_code: Callable[[str, str, bool], None] | None = None
         """Told of a run, and its workflow, that was begun with other code than is at hand; or is parked."""
         self._ordinary = UnsandboxedWorkflowRunner()
@@ -83,6 +86,11 @@ class LoomRunner(WorkflowRunner):
         """See `Surroundings`."""
         if self.on_activated is not None:
             self.on_activated(run_id, ticks)
+
+    def counted(self, workflow: str, fact: RunFact) -> None:
+        """See `Surroundings`."""
+        if self.on_counted is not None:
+            self.on_counted(workflow, fact)
 
     def has_other_code(self, run_id: str, workflow: str, *, is_parked: bool) -> None:
         """See `Surroundings`."""

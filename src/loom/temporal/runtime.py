@@ -21,7 +21,9 @@ from loom.store.operations import PostMail
 from loom.store.records import RunQuery
 from loom.temporal.code_news import CodeNews, on_loop
 from loom.temporal.ends import Endings
+from loom.temporal.payloads import NewCode
 from loom.temporal.polling import CountingRunner, make_worker
+from loom.temporal.problem_watch import ProblemWatch
 from loom.temporal.settings import TemporalSettings
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from temporalio.client import Client
     from temporalio.worker import Worker
 
-    from loom.core.config import BrokerConfig
+    from loom.runtime.durable.figures import RunFact
     from loom.runtime.durable.watching import News
     from loom.temporal.store import TemporalStore
 
@@ -63,7 +65,7 @@ class TemporalRuntime(WorkingRuntime):
         clock: Callable[[], float] | None = None,
     ) -> None:
         super().__init__(store, settings or TemporalSettings(), clock=clock)
-        store.config_of = self.config_of
+        store.code_of = self.code_of
         self._ends = self.endings = Endings(lambda: store.client)
         self._runner = CountingRunner(self.codes, self._settings.activities)
         self._worker: Worker | None = None
@@ -71,16 +73,17 @@ class TemporalRuntime(WorkingRuntime):
         self._news = CodeNews(self.codes, lambda: store.client)
         self._retrying: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     @property
     def client(self) -> Client:
         """The client of the cluster, once the runtime is open."""
         return self.store.client
 
-    def config_of(self, name: str) -> BrokerConfig | None:
+    def code_of(self, name: str) -> NewCode | None:
         """The code of a name as the reducer sees it, if it is at hand."""
         code = self.codes.get(name)
-        return code.config if code is not None else None
+        return NewCode(code.config, keeps_timeout=code.keeps_timeout) if code is not None else None
 
     # -- working ------------------------------------------------------------------------------------------------------
 
@@ -91,9 +94,10 @@ class TemporalRuntime(WorkingRuntime):
         loop = asyncio.get_running_loop()
         runner = self._runner
         runner.on_activated = lambda run_id, ticks: on_loop(loop, self._has_grown, run_id, ticks)
+        runner.on_counted = lambda workflow, fact: on_loop(loop, self._count, workflow, fact)
         self._news.listen(runner)
         queue = self.store.address.task_queue
-        self._worker = worker = make_worker(self.store.client, queue, self.codes, self._settings, runner)
+        self._worker = worker = make_worker(self.store.client, queue, self.codes, self._settings, runner, self.measured)
         self._polling = polling = loop.create_task(worker.run(), name="loom worker")
         while not worker.is_running and not polling.done():  # noqa: ASYNC110 - the SDK tells nobody
             await asyncio.sleep(_STARTING_S)
@@ -102,6 +106,9 @@ class TemporalRuntime(WorkingRuntime):
             error = polling.exception()
             raise StoreUnavailable(f"No worker can be at {self.store.address.url}: {error}") from error
         polling.add_done_callback(self._stopped)
+        if self._watching is None and self.problems.own:
+            watch = ProblemWatch(self.store, self.committer, self.problems, self.now())
+            self._watching = self._in_background(self._watch_problems(watch))
         if self._looking is None and self.store.has_attributes:
             self._looking = self._in_background(self._look_for_parked())
 
@@ -115,7 +122,7 @@ class TemporalRuntime(WorkingRuntime):
         for each in self._retrying:
             each.cancel()
         await asyncio.gather(*self._retrying, return_exceptions=True)
-        self._looking = None
+        self._looking = self._watching = None
         await self._news.close()
         await self._ends.close()
 
@@ -168,6 +175,15 @@ class TemporalRuntime(WorkingRuntime):
                     tried.add(row.run_id)
             query = msgspec.structs.replace(query, after=(rows[-1].created_at, rows[-1].run_id))
 
+    async def _watch_problems(self, watch: ProblemWatch) -> None:
+        """Tell the hooks of this process what is wrong with runs, as long as it works."""
+        while True:
+            try:
+                await watch.look(self.now())
+            except StoreError as error:
+                _log.error("Runs with problems were not looked for, and will be again: %s", error)
+            await asyncio.sleep(self._settings.problem_interval)
+
     # -- what the worker tells, from its threads ----------------------------------------------------------------------
 
     @override
@@ -183,6 +199,10 @@ class TemporalRuntime(WorkingRuntime):
         """A run of this worker has had ticks, which its readers may see."""
         self.measured.ticks += ticks
         self.watchers.wake(run_id)
+
+    def _count(self, workflow: str, fact: RunFact) -> None:
+        """A run of this worker was started, has ended or was parked."""
+        self.measured.of_workflow(workflow).count(fact)
 
     # -- looking ------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from loom.store.errors import PartlyApplied, StoreUnavailable
 from loom.store.operations import ImportRun, PostMail, PurgeRuns, StartRun
+from loom.store.records import Holder
 from loom.temporal.address import parse_address
 from loom.temporal.entries import Documents, Entries
 from loom.temporal.entries_payloads import DropEntry, PutEntry
@@ -29,14 +30,14 @@ from loom.temporal.store_whole import Whole
 from loom.temporal.visibility import Visibility
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from temporalio.client import Client
 
-    from loom.core.config import BrokerConfig
     from loom.store.operations import Operation, Result
-    from loom.store.records import Chunk, Entry, Mail, Member, RunQuery, RunRow, StoredRun
+    from loom.store.records import Chunk, Entry, HeldRuns, Mail, Member, RunQuery, RunRow, StoredRun
     from loom.temporal.address import TemporalAddress
+    from loom.temporal.payloads import NewCode
     from loom.temporal.runtime import TemporalRuntime
 
 _ATTRIBUTES = {
@@ -51,7 +52,7 @@ def _no_news(_run_ids: Sequence[str]) -> None:
     """Nobody has asked."""
 
 
-def _no_code(_name: str) -> BrokerConfig | None:
+def _no_code(_name: str) -> NewCode | None:
     """No code is at hand."""
     return None
 
@@ -69,15 +70,15 @@ class TemporalStore:
         self.address = address
         self.on_news: Callable[[Sequence[str]], None] = _no_news
         """Called for what this store does; what workers do, they tell by themselves."""
-        self.config_of: Callable[[str], BrokerConfig | None] = _no_code
+        self.code_of: Callable[[str], NewCode | None] = _no_code
         """The code of a workflow, where it is at hand: set by the runtime."""
         self._cluster = Cluster(address, client)
         self._reading = Reading(self._cluster)
         self._entries = Entries(self._cluster)
         self._documents = Documents(self._cluster)
         self._whole = Whole(self._cluster, self._reading)
-        self._starting = Starting(self._cluster, self._reading, self._whole, self._documents, self._config)
-        self._telling = Telling(self._cluster, self._reading, self._config)
+        self._starting = Starting(self._cluster, self._reading, self._whole, self._documents, self._code)
+        self._telling = Telling(self._cluster, self._reading, self._code)
         self._purging = Purging(self._cluster, self._reading)
         self._visibility = Visibility(self._cluster, self._reading)
 
@@ -86,8 +87,8 @@ class TemporalStore:
         """The store of an address such as `temporal://host:7233/namespace?task_queue=loom`."""
         return cls(parse_address(url))
 
-    def _config(self, name: str) -> BrokerConfig | None:
-        return self.config_of(name)
+    def _code(self, name: str) -> NewCode | None:
+        return self.code_of(name)
 
     @property
     def client(self) -> Client:
@@ -182,7 +183,7 @@ class TemporalStore:
                 return started
             case PostMail():
                 if operation.reopens:
-                    posted = await self._starting.retry(operation.run_id)
+                    posted = await self._starting.retry(operation)
                 else:
                     posted = await self._telling.post(operation)
                 self._announce(operation.run_id, posted.outcome == "posted")
@@ -226,6 +227,13 @@ class TemporalStore:
         """The row of a run: what it says itself, or how it ended. If no worker answers, its error says so."""
         return await self._reading.row(run_id)
 
+    async def failed_since(self, at: float) -> AsyncIterator[RunRow]:
+        """Runs that failed at a time or later, by the server's clock, in no order."""
+        async for run_id in self._visibility.failed_since(at):
+            looked = await self._reading.look(run_id, closed=True)
+            if looked is not None and looked.row.head.status == "failed":
+                yield looked.row
+
     async def find(self, query: RunQuery) -> list[RunRow]:
         """The rows that match, as far as the cluster's visibility has them: a new run is found a little later."""
         return await self._visibility.find(query)
@@ -260,6 +268,10 @@ class TemporalStore:
     async def counts(self) -> dict[str, int]:
         """How many there are by status: see `Visibility.counts`. The cluster owns them all, so `owned` is 0."""
         return await self._visibility.counts()
+
+    async def held_counts(self) -> dict[str, HeldRuns]:
+        """Give nothing: a cluster counts by status alone."""
+        return {}
 
     async def document(self, digest: str) -> bytes | None:
         """The text of a definition that a run was started with, or that was saved."""
@@ -310,6 +322,11 @@ class TemporalStore:
         """Nobody owns runs here."""
         del fence, with_mail
         raise _not_here("owned")
+
+    async def holder(self, row: RunRow) -> Holder | None:
+        """The cluster moves all runs, by workers of its task queue."""
+        del row
+        return Holder(f"task queue {self._cluster.address.task_queue!r}", is_process=False)
 
     async def timers_due(self, workflows: tuple[str, ...], before: float, limit: int) -> list[tuple[str, float]]:
         """The cluster has the timers, and fires them by itself."""

@@ -16,6 +16,7 @@ from temporalio.common import (
     WorkflowIDReusePolicy,
 )
 
+from loom.core.ticks import TickRetryRun
 from loom.runtime.planners import flow_planner
 from loom.store import codec
 from loom.store.operations import Posted, Started
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loom.core.config import BrokerConfig
-    from loom.store.operations import ImportRun, StartRun
+    from loom.store.operations import ImportRun, PostMail, StartRun
     from loom.temporal.entries import Documents
-    from loom.temporal.payloads import Card
+    from loom.temporal.payloads import Card, NewCode
     from loom.temporal.store_cluster import Cluster
     from loom.temporal.store_reading import Reading
     from loom.temporal.store_whole import Whole
@@ -50,13 +51,13 @@ class Starting:
         reading: Reading,
         whole: Whole,
         documents: Documents,
-        config_of: Callable[[str], BrokerConfig | None],
+        code_of: Callable[[str], NewCode | None],
     ) -> None:
         self._cluster = cluster
         self._reading = reading
         self._whole = whole
         self._documents = documents
-        self._config_of = config_of
+        self._code_of = code_of
         self.has_attributes = False
         """Whether the cluster has Loom's search attributes."""
 
@@ -105,13 +106,17 @@ class Starting:
             await self._documents.save(row.document, stored.document)
         card = card_of_row(row, stored.start, self.has_attributes)
         config = self._config(row.workflow, stored.document)
-        brought = await self._open(Opening(card, config=config, stored=replace(stored, row=row)))
+        code = self._code_of(row.workflow) if stored.document is None else None
+        keeps_timeout = code is not None and code.keeps_timeout
+        opening = Opening(card, config=config, stored=replace(stored, row=row), keeps_timeout=keeps_timeout)
+        brought = await self._open(opening)
         if brought:
             self._reading.began(row)
         return brought
 
-    async def retry(self, run_id: str) -> Posted:
+    async def retry(self, asked: PostMail) -> Posted:
         """Let a failed run go on, in a new execution from the state that it had."""
+        run_id, tick = asked.run_id, tick_of(asked)
         row = await self._reading.row(run_id)
         if row is None:
             return Posted("no_run")
@@ -126,6 +131,7 @@ class Starting:
             config=self._config(row.workflow, origin.document),
             stored=StoredRun(row, origin.start, snapshot, (), document=origin.document),
             retry=True,
+            healing=tick if isinstance(tick, TickRetryRun) and tick.event is not None else None,
             previous=description.run_id,
         )
         if not await self._open(opening, WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY):
@@ -136,7 +142,8 @@ class Starting:
     def _config(self, workflow: str, document: bytes | None) -> BrokerConfig | None:
         """The code that a run begins with: that of its own document, or what is at hand under its name."""
         if document is None:
-            return self._config_of(workflow)
+            code = self._code_of(workflow)
+            return code.config if code is not None else None
         from loom.flows.planner import flow_config  # a command that starts nothing must not wait for it
 
         return flow_config(flow_planner(document).program)

@@ -18,10 +18,10 @@ from loom.temporal.store_cluster import NoAnswer, NoSuchQuery, NotOpen, NotThere
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loom.core.config import BrokerConfig
     from loom.core.ticks import WorkflowTick
     from loom.store.operations import PostMail
     from loom.store.records import RunRow
+    from loom.temporal.payloads import NewCode
     from loom.temporal.store_cluster import Cluster
     from loom.temporal.store_reading import Reading
 
@@ -39,10 +39,10 @@ def tick_of(mail: PostMail) -> WorkflowTick:
 class Telling:
     """Sends letters, and knows what became of them."""
 
-    def __init__(self, cluster: Cluster, reading: Reading, config_of: Callable[[str], BrokerConfig | None]) -> None:
+    def __init__(self, cluster: Cluster, reading: Reading, code_of: Callable[[str], NewCode | None]) -> None:
         self._cluster = cluster
         self._reading = reading
-        self._config_of = config_of
+        self._code_of = code_of
 
     async def post(self, mail: PostMail) -> Posted:
         """Let something reach a run."""
@@ -64,7 +64,8 @@ class Telling:
 
     def _letter(self, tick: WorkflowTick, row: RunRow) -> Letter:
         """Who continues a parked run brings the code that it may go on with."""
-        return Letter(tick, self._config_of(row.workflow) if isinstance(tick, TickContinueRun) else None)
+        code = self._code_of(row.workflow) if isinstance(tick, TickContinueRun) else None
+        return Letter(tick, code.config, keeps_timeout=code.keeps_timeout) if code is not None else Letter(tick)
 
     async def _has_seen(self, run_id: str, event_id: str, *, only_open: bool = True) -> bool:
         """Whether a run has had an event. If nobody can tell, it is sent: the run drops what it has had."""

@@ -60,7 +60,7 @@ def condition(query: RunQuery, task_queue: str, has_attributes: bool) -> str:
     """A condition of the visibility store that all executions meet whose runs match the query."""
     terms = [f"TaskQueue = {_quoted(task_queue)}", f"WorkflowType != {_quoted(names.ENTRIES)}"]
     statuses = query.statuses
-    if query.idle or query.idle_before is not None or query.waiting_for is not None or query.parked:
+    if query.idle or query.idle_before is not None or query.waiting_for is not None or query.parked or query.stuck:
         statuses = ("running",)  # only running runs are so; one that is asked for as ended is then ruled out by its row
     if statuses is not None:
         terms.append(_one_of("ExecutionStatus", tuple(word for each in statuses for word in _STATUSES[each])))
@@ -89,6 +89,11 @@ def _by_attributes(query: RunQuery) -> list[str]:
         terms.append(f"({tags} IS NULL OR {idle} IS NOT NULL)")
     if query.parked:
         terms.append(f"({tags} IS NULL OR {_one_of(waiting, (names.PARKED,))})")
+    if query.stuck:
+        # Runs that became idle under an older version have no word at all.
+        terms.append(
+            f"({tags} IS NULL OR ({idle} IS NOT NULL AND ({waiting} IS NULL OR {_one_of(waiting, (names.STUCK,))})))"
+        )
     if query.waiting_for is not None:
         # What a run waits for is told when it is idle; one that is not may wait for something too.
         words = _one_of(waiting, (keyword(query.waiting_for), MANY))
@@ -164,7 +169,9 @@ class Visibility:
             self._listed = _Listed(filters, listed, until) if len(listed) > query.limit else None
         else:
             listed = known_list.candidates
-        fixed = replace(query, status=None, idle=None, idle_before=None, waiting_for=None, paused=None, parked=None)
+        fixed = replace(
+            query, status=None, idle=None, idle_before=None, waiting_for=None, paused=None, parked=None, stuck=None
+        )
         return [each for each in listed if matches(each.row, fixed)]
 
     async def listed(self, where: str) -> AsyncIterator[Candidate]:
@@ -181,6 +188,13 @@ class Visibility:
             f"TaskQueue = {_quoted(self._cluster.address.task_queue)} AND CloseTime < {_moment(ended_before)} "
             'AND ExecutionStatus != "Running" AND ExecutionStatus != "ContinuedAsNew"'
         )
+        async for candidate in self.listed(where):
+            yield candidate.run_id
+
+    async def failed_since(self, at: float) -> AsyncIterator[str]:
+        """The ids of runs that failed at a time or later."""
+        failed = _one_of("ExecutionStatus", _STATUSES["failed"])
+        where = f"TaskQueue = {_quoted(self._cluster.address.task_queue)} AND CloseTime >= {_moment(at)} AND {failed}"
         async for candidate in self.listed(where):
             yield candidate.run_id
 

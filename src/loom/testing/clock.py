@@ -51,35 +51,74 @@ class _JumpingSelector(selectors.DefaultSelector):
 
     def __init__(self) -> None:
         super().__init__()
-        self.jump: Callable[[float], None]
+        self.pass_time: Callable[[float | None], bool]
         self.is_held: Callable[[], bool]
+        self.stir: Callable[[], None]
         self.patience_s = _PATIENCE_S
 
     @override
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """What is ready. Without it, jump by `timeout`, or block for real while somebody else is at work."""
+        """What is ready. Without it, let `timeout` pass, or block for real while something real is under way."""
         ready = super().select(0)
+        if ready and not self.is_held():
+            self.stir()
         if ready or (timeout is not None and timeout <= 0):
             return ready
         if self.is_held():
             return super().select(None)
-        if timeout is not None:
-            self.jump(timeout)
+        if self.pass_time(timeout):
             return ready
         ready = super().select(self.patience_s)
         if not ready:
             raise StalledError(self.patience_s)
+        self.stir()
         return ready
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time is virtual. `wall_time` is the clock that Loom's runtimes read on it."""
+class _Look:
+    """A recurring look that is due: see `VirtualLoop.look_later`."""
 
-    def __init__(self, start: float = VIRTUAL_EPOCH, patience_s: float = _PATIENCE_S) -> None:
+    __slots__ = ("asked_at", "callback", "due", "period_s")
+
+    def __init__(self, asked_at: float, period_s: float, callback: Callable[[], object]) -> None:
+        self.asked_at = asked_at
+        """When the look before this one was made."""
+        self.due = asked_at + period_s
+        self.period_s = period_s
+        self.callback: Callable[[], object] | None = callback
+
+    def cancel(self) -> None:
+        """Do not call back any more."""
+        self.callback = None
+
+    def skip_to(self, moment: float) -> None:
+        """Leave out the looks that are due before a moment, but for the last one."""
+        if self.due < moment:
+            self.due += (math.ceil((moment - self.due) / self.period_s) - 1) * self.period_s
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time is virtual. `loom.store.loop_time` says what Loom's runtimes ask of it.
+
+    `skips_looks=False` lets every look at a store be made, however long the stretch in which they find nothing.
+    """
+
+    def __init__(
+        self, start: float = VIRTUAL_EPOCH, patience_s: float = _PATIENCE_S, *, skips_looks: bool = True
+    ) -> None:
         selector = _JumpingSelector()
-        selector.jump, selector.is_held, selector.patience_s = self._jump, self._is_held, patience_s
+        selector.pass_time, selector.is_held, selector.stir = self._pass_time, self._is_held, self._stir
+        selector.patience_s = patience_s
         self._now = start
+        self._stirred_at = start
+        """When a timer was due or something came from outside: what that has changed is looked at before any skip."""
         self._holds = 0
+        self._looks: list[_Look] = []
+        """Few: one for each runtime, and one for each reader of a run."""
+        self._looks_until = start
+        self._skips_looks = skips_looks
+        self.skipped_s = 0.0
+        """How much time was jumped over so far, with the looks that were due in it."""
         super().__init__(selector)
         self._jump(0.0)
 
@@ -99,6 +138,58 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         # asyncio runs callbacks up to one resolution early. With the smallest step this clock can take, never.
         self._clock_resolution = math.ulp(self._now)
 
+    def _pass_time(self, timeout: float | None) -> bool:
+        """Jump to the next moment: of a timer, which is due in `timeout` seconds if there is one, or of a look.
+
+        False if nothing will ever happen: there is no timer, and looks find nothing any more.
+        """
+        self._looks = [look for look in self._looks if look.callback is not None]
+        timer_at = self._now + timeout if timeout is not None else math.inf
+        if self._skips_looks and self._now >= self._looks_until:
+            # After something has happened, each look is made once more. Only then can it be left out.
+            idle = [look for look in self._looks if look.asked_at > self._stirred_at]
+            moment = min([timer_at, *(look.due for look in self._looks if look not in idle)])
+            if moment == math.inf:
+                return False
+            self._skip(idle, moment)
+        look = min(self._looks, key=_due, default=None)
+        if look is not None and look.due < timer_at:
+            self._jump(look.due - self._now)
+            self._make(look)
+        elif timeout is not None:
+            self._jump(timeout)
+            self._stir()
+        return look is not None or timeout is not None
+
+    def _stir(self) -> None:
+        self._stirred_at = self._now
+
+    def _skip(self, looks: list[_Look], moment: float) -> None:
+        """Jump over what nobody will find anything in; the last looks before the moment are made as ever."""
+        before = min((look.due for look in looks), default=0.0)
+        for look in looks:
+            look.skip_to(moment)
+        self.skipped_s += min((look.due for look in looks), default=0.0) - before
+
+    def _make(self, look: _Look) -> None:
+        self._looks.remove(look)
+        if look.callback is not None:
+            self.call_soon(look.callback)
+
+    def look_later(self, seconds: float, callback: Callable[[], object]) -> _Look:
+        """Call back in `seconds`, for a look at what tells of its changes by itself.
+
+        Each look asks for the next one. When nothing else is due for a longer stretch, the looks within it are left
+        out, but for the last; unless `keep_looking` has asked for them.
+        """
+        look = _Look(self._now, seconds, callback)
+        self._looks.append(look)
+        return look
+
+    def keep_looking(self, seconds: float) -> None:
+        """Leave out no look for this many seconds from now."""
+        self._looks_until = max(self._looks_until, self._now + seconds)
+
     def _is_held(self) -> bool:
         return self._holds > 0
 
@@ -111,24 +202,32 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         finally:
             self._holds -= 1
 
+    def hold_until(self, future: asyncio.Future[Any]) -> None:
+        """Let time stand still until a future is done or given up: its work is under way outside of this loop."""
+        self._holds += 1
+        future.add_done_callback(self._released)
+
+    def _released(self, _done: asyncio.Future[Any]) -> None:
+        self._holds -= 1
+
     @override
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
     ) -> asyncio.Future[T]:
         """See asyncio. Time stands still until the work is done or given up."""
         future = super().run_in_executor(executor, func, *args)
-        self._holds += 1
-        future.add_done_callback(self._released)
+        self.hold_until(future)
         return future
-
-    def _released(self, _done: asyncio.Future[Any]) -> None:
-        self._holds -= 1
 
     @override
     async def shutdown_default_executor(self, *args: Any, **kwargs: Any) -> None:
         """See asyncio. Its patience with busy threads is measured in real time."""
         with self.hold():
             await super().shutdown_default_executor(*args, **kwargs)
+
+
+def _due(look: _Look) -> float:
+    return look.due
 
 
 def run_virtual(main: Coroutine[Any, Any, T], *, start: float = VIRTUAL_EPOCH, patience_s: float = _PATIENCE_S) -> T:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from loom.store.operations import Operation, Result
     from loom.store.ports import Store
-    from loom.store.records import Chunk, Entry, Mail, Member, RunQuery, RunRow, StoredRun
+    from loom.store.records import Chunk, Entry, HeldRuns, Holder, Mail, Member, RunQuery, RunRow, StoredRun
 
 
 class Crash(BaseException):
@@ -210,6 +210,10 @@ class FaultyStore:
         """See the port."""
         return await (await self._reading()).owned(fence, with_mail=with_mail)
 
+    async def holder(self, row: RunRow) -> Holder | None:
+        """See the port."""
+        return await (await self._reading()).holder(row)
+
     async def get(self, run_id: str) -> RunRow | None:
         """See the port."""
         return await (await self._reading()).get(run_id)
@@ -275,6 +279,10 @@ class FaultyStore:
     async def counts(self) -> dict[str, int]:
         """See the port."""
         return await (await self._reading()).counts()
+
+    async def held_counts(self) -> dict[str, HeldRuns]:
+        """See the port."""
+        return await (await self._reading()).held_counts()
 
 
 def _ignore(_run_ids: Sequence[str]) -> None:

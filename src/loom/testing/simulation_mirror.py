@@ -12,6 +12,7 @@ from loom.core.commands import CommandPublishEvent, CommandRunWorker
 from loom.core.draft import Draft
 from loom.core.invariants import violations
 from loom.core.reduce import transition
+from loom.core.reports import SupersededReport
 from loom.core.state import BrokerState
 from loom.core.ticks import (
     Source,
@@ -60,6 +61,8 @@ class RunMirror:
         """Which execution a command to run a body belongs to."""
         self._effects: dict[int, set[tuple[int, int]]] = {}
         """What executions did to the run, by item: (execution, ordinal)."""
+        self._written: dict[int, int] = {}
+        """How many writes to the stream count, by execution."""
 
     def follow(self, document: bytes) -> None:
         """It is the run of a flow, whose document is stored with it."""
@@ -125,12 +128,7 @@ class RunMirror:
         draft = self._draft
         version, timers, shown = draft.store_version, draft.timers, len(led_to)
         transition(draft, tick)
-        for command in draft.commands:
-            if isinstance(command, CommandPublishEvent):
-                led_to.append(command.event)
-            elif isinstance(command, CommandRunWorker):
-                self._executions[command.seq] = command.execution
-        draft.commands = []
+        self._take_commands(led_to)
         match tick:
             case TickRetryRun():
                 self.retries += 1
@@ -145,9 +143,20 @@ class RunMirror:
             case TickEditStore(source=Source() as source) if draft.store_version > version:
                 yield from self._effect(source)
             case TickPublishEvent(source=Source() as source) if tick.event in led_to[shown:]:
-                yield from self._effect(source)
+                yield from self._write(source, tick.writes)
             case _:
                 pass
+
+    def _take_commands(self, led_to: list[Published]) -> None:
+        for command in self._draft.commands:
+            if isinstance(command, CommandPublishEvent):
+                led_to.append(command.event)
+                if isinstance(command.event, SupersededReport):
+                    superseded = sum(last + 1 - first for first, last in command.event.cursors)
+                    self._written[command.event.execution] -= superseded
+            elif isinstance(command, CommandRunWorker):
+                self._executions[command.seq] = command.execution
+        self._draft.commands = []
 
     def _effect(self, source: Source) -> Iterator[str]:
         """What an execution does to its run, it does once."""
@@ -157,6 +166,15 @@ class RunMirror:
             yield f"effect {source.ordinal} of execution {execution} was applied twice"
         elif execution is not None:
             done.add((execution, source.ordinal))
+
+    def _write(self, source: Source, number: int) -> Iterator[str]:
+        """Keep what an execution writes to the stream once, unless the earlier one is superseded."""
+        execution = self._executions.get(source.seq)
+        if execution is None:
+            return
+        if number != self._written.get(execution, 0):
+            yield f"write {number} of execution {execution} is not the next one on the stream"
+        self._written[execution] = number + 1
 
     def _row(self, operation: CommitRun, after: KeptRun) -> Iterator[str]:
         """The row says what the state says."""

@@ -16,12 +16,19 @@ from typing_extensions import override
 from loom.steps.context import Context  # noqa: TC001 - read from the annotations at run time
 from loom.steps.decorators import step
 from loom.steps.errors import ChildRunFailed
-from loom.steps.events import Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent
+from loom.steps.events import (
+    Event,
+    HumanResponseEvent,
+    InputRequiredEvent,
+    StartEvent,
+    StopEvent,
+    StreamSupersededEvent,
+)
 from loom.steps.retry import retry_policy, stop_after_attempt, wait_fixed
 from loom.steps.workflow import Workflow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from loom.testing.simulation_programs import Ended
 
@@ -57,6 +64,12 @@ class Mark(Event):
     token: str
 
 
+class Chat(Event):
+    """A token of an answer that is another one each time."""
+
+    number: int
+
+
 class Ask(InputRequiredEvent):
     """A body waits for an answer."""
 
@@ -89,6 +102,9 @@ class Script(NamedTuple):
 _FATAL = 0.01
 """How many scripts fail until somebody puts right what they fail for."""
 
+_CHATTY = 0.3
+"""How many scripts stream something else each time that their body runs."""
+
 _HASTE_S = 30.0
 
 NOISE = "extra noise"
@@ -107,7 +123,10 @@ def script_of(name: str, path: str, is_child: bool) -> Script:
         acts.append(Act(chance.choice(_DEAR), chance.choice([0.0, 0.01, 0.5, 3.0, 20.0]) * chance.random()))
     acts = [act for act in acts if not (is_child and act.kind == "child")]
     fails = chance.choice([0, 0, 0, 0, 1, 2])
-    return Script(acts, fails, chance.randint(0, len(acts)), not is_child and chance.random() < _FATAL)
+    script = Script(acts, fails, chance.randint(0, len(acts)), not is_child and chance.random() < _FATAL)
+    if acts and chance.random() < _CHATTY:
+        acts.insert(chance.randrange(len(acts)), Act("chat"))
+    return script
 
 
 def pieces_of(name: str) -> list[str]:
@@ -190,8 +209,8 @@ class _Body:
     async def _act(self, act: Act, token: str, number: int) -> None:
         ctx = self._ctx
         match act.kind:
-            case "publish":
-                ctx.write_event_to_stream(Mark(token=token))
+            case "publish" | "chat":
+                self._write(act.kind, token)
             case "edit":
                 key = f"edits {self._path}"
                 await ctx.store.set(key, await ctx.store.get(key, 0) + 1)
@@ -211,6 +230,13 @@ class _Body:
                 await self._child(token)
             case _:
                 raise ValueError(f"No body knows how to {act.kind}.")
+
+    def _write(self, kind: str, token: str) -> None:
+        if kind == "publish":
+            self._ctx.write_event_to_stream(Mark(token=token))
+            return
+        for number in self._witness.chat():
+            self._ctx.write_event_to_stream(Chat(number=number))
 
     async def _wait(self, token: str, limit: float | None) -> None:
         try:
@@ -245,7 +271,7 @@ class ScriptedProgram:
         self.worked_out: Counter[tuple[str, str, str]] = Counter()
         self.healed: set[str] = set()
         self.orphaned = 0
-        self._tokens = 0
+        self._tokens = self._chats = 0
 
     def workflows(self) -> dict[str, Workflow]:
         """Three that are started, one of them with little time, and one for children."""
@@ -273,6 +299,11 @@ class ScriptedProgram:
             return Answer(to="nobody", token="")
         return Extra(path="noise")
 
+    def chat(self) -> range:
+        """The tokens of an answer: other ones each time, and another number of them."""
+        self._chats += 1
+        return range(10 * self._chats, 10 * self._chats + self._chats % 4)
+
     def heal(self, run_id: str) -> bool:
         """From now on nothing is fatal to the run."""
         self.healed.add(run_id)
@@ -292,7 +323,8 @@ class ScriptedProgram:
         for key, values in self.recorded.items():
             if key[0] == run_id and len(values) > 1:
                 yield f"{key[2]} of work item {key[1]} had the values {sorted(values)}"
-        tokens = Counter(event.token for event in ended.events if isinstance(event, Mark) and event.token != NOISE)
+        marks = [event for event in _standing(ended.events) if isinstance(event, Mark)]
+        tokens = Counter(event.token for event in marks if event.token != NOISE)
         if not ended.retried and tokens and max(tokens.values()) > 1:
             yield f"published twice: {[token for token, times in tokens.items() if times > 1]}"
         if ended.status == "completed" and not ended.retried:
@@ -301,6 +333,13 @@ class ScriptedProgram:
     @override
     def __repr__(self) -> str:
         return "the made-up program"
+
+
+def _standing(events: Sequence[Event]) -> list[Event]:
+    """What counts of a whole stream, where the place of an event is its cursor."""
+    rows = [row for event in events if isinstance(event, StreamSupersededEvent) for row in event.cursors]
+    gone = {cursor for first, last in rows for cursor in range(first, last + 1)}
+    return [event for cursor, event in enumerate(events) if cursor not in gone]
 
 
 def _check_completed(ended: Ended, tokens: Counter[str]) -> Iterator[str]:

@@ -46,7 +46,8 @@ class ShuffledLoop(VirtualLoop):
     """A virtual loop that runs what is ready in an order by its seed, so that every seed is another schedule."""
 
     def __init__(self, chance: Random) -> None:
-        super().__init__()
+        # Notifications are lost here, workers stand still past their leases: every look may find something.
+        super().__init__(skips_looks=False)
         self._chance = chance
         self._moment, self._turns = 0.0, 0
 

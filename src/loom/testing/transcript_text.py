@@ -19,7 +19,16 @@ from loom.core.commands import (
 )
 from loom.core.kernel.waits import ONCE
 from loom.core.records import EventRecord, Release, StepFailure
-from loom.core.reports import CancelledReport, FailedReport, IdleReport, StepReport, TimedOutReport, UnhandledReport
+from loom.core.reports import (
+    CancelledReport,
+    FailedReport,
+    IdleReport,
+    RefusedReport,
+    StepReport,
+    SupersededReport,
+    TimedOutReport,
+    UnhandledReport,
+)
 from loom.core.ticks import (
     TickAddEvent,
     TickAwaitEvent,
@@ -33,6 +42,7 @@ from loom.core.ticks import (
     TickPauseRun,
     TickPublishEvent,
     TickRecordResult,
+    TickRefuseEvent,
     TickResume,
     TickRetryRun,
     TickSleep,
@@ -133,6 +143,7 @@ _TICKS: dict[type, Callable[[Any], str]] = {
     TickSleep: lambda t: _words(seconds(t.delay_s), None if t.suspends else "in a child", _by(t.source)),
     TickEndWait: lambda t: f"{t.step}#{t.item}",
     TickLeaveStep: lambda t: f"{t.step}#{t.item} waits={','.join(t.pending)}",
+    TickRefuseEvent: lambda t: _words(f"{t.step}#{t.item} {t.event_type}", t.key, t.reason),
     TickEditStore: _edit,
     TickTimerFired: lambda t: f"timer={t.timer}",
     TickTimeout: lambda t: f"timer={t.timer}",
@@ -140,7 +151,7 @@ _TICKS: dict[type, Callable[[Any], str]] = {
     TickPauseRun: lambda _t: "",
     TickContinueRun: lambda _t: "",
     TickParkRun: lambda t: t.reason,
-    TickRetryRun: lambda _t: "",
+    TickRetryRun: lambda t: _words(f"{t.step}#{t.item} {event_text(t.event)}", t.key) if t.event is not None else "",
     TickRecordResult: lambda t: _words(f"{t.name}={t.value}", _by(t.source)),
     TickStartChild: lambda t: _words(t.workflow, None if t.suspends else "in a child", _by(t.source)),
     TickChildEnded: lambda t: _words(f"{t.child} {t.status}", _ending(t.event, t.failure)),
@@ -167,7 +178,11 @@ _PUBLISHED: dict[type, Callable[[Any], str]] = {
     StepReport: _step_report,
     IdleReport: _idle,
     UnhandledReport: lambda r: _words(label(r.event), "unhandled", "kept" if r.kept else None),
+    RefusedReport: lambda r: f"{r.event_type} refused for {r.step}: {r.reason}",
     TimedOutReport: lambda r: f"timed out after {seconds(r.timeout_s)}, active: {', '.join(r.active_steps) or 'none'}",
+    SupersededReport: lambda r: _words(
+        f"{r.step} supersedes", ", ".join(f"{first}-{last}" for first, last in r.cursors)
+    ),
     CancelledReport: lambda _r: "cancelled",
     FailedReport: lambda r: f"{r.step} failed for good: {r.failure.type}",
 }
@@ -180,7 +195,7 @@ def published_text(event: Any) -> str:
 
 def _run_worker(command: CommandRunWorker) -> str:
     item = command.item
-    done = len(item.effects)
+    done = len(item.effects) + (item.writes.count if item.writes is not None else 0)
     return _words(
         f"{command.step}#{item.id} attempt={item.attempts + 1} seq={command.seq}",
         f"effects-done={done}" if done else None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from loom.core.commands import CommandCancelChild, CommandStartChild
 from loom.core.kernel import waits, workers
 from loom.core.persistent import EMPTY_MAP
+from loom.core.records import without_traceback
 from loom.core.state import Answer, Child, ChildEnd
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ def ended(d: Draft, tick: TickChildEnded) -> None:
         d.dropped += 1
         return
     _forget(d, tick.child, child)
-    answer = Answer(tick.event, child=ChildEnd(child.run_id, tick.status, tick.failure))
+    # A parent may have many children, and each has its traceback in its own history.
+    failure = without_traceback(tick.failure) if tick.failure is not None else None
+    answer = Answer(tick.event, child=ChildEnd(child.run_id, tick.status, failure))
     waits.set_answer(d, child.item, child.key, answer)
     workers.wake(d, child.step, child.item, child.key, answer)
 

@@ -61,8 +61,8 @@ def emptied(buffer: CollectBuffer) -> CollectBuffer:
     return CollectBuffer(EMPTY_FIFO, EMPTY_MAP, buffer.generation + 1)
 
 
-def settle(d: Draft, execution: Execution, calls: tuple[CollectCall, ...]) -> int | None:
-    """Apply the calls of a finished execution. If one was answered wrongly, apply none and return its ordinal."""
+def settle(d: Draft, execution: Execution, calls: tuple[CollectCall, ...]) -> CollectCall | None:
+    """Apply the calls of a finished execution. If one was answered wrongly, apply none and return it."""
     worker = d.workers[execution.item.step]
     buffers = worker.collected_events
     for call in calls:
@@ -71,7 +71,7 @@ def settle(d: Draft, execution: Execution, calls: tuple[CollectCall, ...]) -> in
         buffer = buffers.get(call.buffer, EMPTY_BUFFER)
         now = verdict(buffer, call.event.kind.name, call.needed)
         if (now == "take") != call.took or (call.took and buffer.generation != call.generation):
-            return call.ordinal
+            return call
         if now == "take":
             buffers = buffers.set(call.buffer, emptied(buffer))
         elif now == "keep":

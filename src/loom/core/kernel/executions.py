@@ -2,7 +2,8 @@
 
 A body that runs again after a crash or a release repeats what it did. Each effect carries (execution, ordinal), so a
 repeated one is recognised here and skipped. An ordinal that comes back as something else means that the code has
-changed under the run: the run is parked, and says why.
+changed under the run: the run is parked, and says why. Stream writes are numbered apart, and may differ: what they
+replace is superseded.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from loom.core.kernel import lifecycle, waits
+from loom.core.kernel import lifecycle, stream_writes, waits
+from loom.core.reports import SupersededReport
+from loom.core.ticks import TickRecordResult
 
 if TYPE_CHECKING:
     from loom.core.draft import Draft
+    from loom.core.records import EventRecord
     from loom.core.state import Execution
-    from loom.core.ticks import Source
+    from loom.core.ticks import CollectCall, Source, TickAwaitEvent, TickSleep, TickStartChild
 
 
 def find(d: Draft, step: str, item: int, seq: int) -> Execution | None:
@@ -28,9 +32,20 @@ def find(d: Draft, step: str, item: int, seq: int) -> Execution | None:
     return execution
 
 
-def claim(d: Draft, source: Source, kind: str) -> Execution | None:
-    """The execution that an effect is of, if it is to be applied: it is under way and has not had it before."""
+def _of(d: Draft, source: Source, writes: int) -> Execution | None:
+    """The execution that an effect is of. `writes` is that of the tick: the first one says how writes are numbered."""
     execution = find(d, source.step, source.item, source.seq)
+    if execution is None or writes < 0 or execution.writes is not None:
+        return execution
+    return replace(execution, writes=stream_writes.NO_WRITES)
+
+
+def claim(d: Draft, source: Source, kind: str, writes: int = -1) -> Execution | None:
+    """The execution that an effect is of, if it is to be applied: it is under way and has not had it before.
+
+    `writes` is that of the tick.
+    """
+    execution = _of(d, source, writes)
     if execution is None:
         return None
     earlier = execution.effects.get(source.ordinal)
@@ -48,13 +63,50 @@ def record(d: Draft, execution: Execution, ordinal: int, kind: str) -> Execution
     return execution
 
 
-def begin(d: Draft, source: Source, kind: str, key: str) -> tuple[Execution, str] | None:
+def write(d: Draft, source: Source, number: int, event: EventRecord) -> None:
+    """Publish what a body writes to the stream, unless it stands there already from an earlier repetition."""
+    execution = _of(d, source, number)
+    if execution is None or execution.writes is None:
+        return
+    digest = stream_writes.digest_of(event)
+    if number < execution.writes.count:
+        if stream_writes.is_equal(execution.writes, number, digest):
+            return
+        execution = _supersede(d, execution, number)
+    assert execution.writes is not None
+    _put(d, replace(execution, writes=stream_writes.added(execution.writes, digest, d.published)))
+    d.publish(event)
+
+
+def written(d: Draft, execution: Execution, count: int) -> Execution:
+    """A repeated body rests or ends after this many stream writes: what it had written beyond them is superseded."""
+    if count < 0 or execution.writes is None or count >= execution.writes.count:
+        return execution
+    execution = _supersede(d, execution, count)
+    _put(d, execution)
+    return execution
+
+
+def _supersede(d: Draft, execution: Execution, number: int) -> Execution:
+    """The execution without its stream writes from this number on; the stream's readers are told."""
+    assert execution.writes is not None
+    cursors = stream_writes.cursors_from(execution.writes, number)
+    if cursors:
+        d.publish(SupersededReport(execution.item.step, execution.id, cursors))
+    return replace(execution, writes=stream_writes.cut(execution.writes, number))
+
+
+def begin(
+    d: Draft, tick: TickAwaitEvent | TickSleep | TickStartChild | TickRecordResult, kind: str, key: str
+) -> tuple[Execution, str] | None:
     """Note that a body waits. None if there is nothing to wait for: it is gone, or was answered before.
 
     A body that runs again may have made up another waiter id; what counts is which of its effects the wait is, and that
-    it is of the same kind. Without a kind it must have the very same key.
+    it is of the same kind. Without a kind it must have the very same key. If the body itself is suspended, it writes no
+    more before the answer.
     """
-    execution = find(d, source.step, source.item, source.seq)
+    source = tick.source
+    execution = _of(d, source, tick.writes)
     if execution is None:
         return None
     earlier = execution.effects.get(source.ordinal)
@@ -63,21 +115,27 @@ def begin(d: Draft, source: Source, kind: str, key: str) -> tuple[Execution, str
     elif earlier == key or (kind and earlier.startswith(kind)):
         key = earlier
     else:
-        claim(d, source, key)
+        claim(d, source, key, tick.writes)
         return None
     answer = waits.answer_of(d, execution.item.id, key)
     if answer is not None:
         waits.reply(d, execution, key, answer)
         return None
-    return execution, key
+    suspends = not isinstance(tick, TickRecordResult) and tick.suspends
+    return written(d, execution, tick.writes) if suspends else execution, key
 
 
-def truncated(execution: Execution, ordinal: int) -> Execution:
-    """The execution without its effects from `ordinal` on: the body will take another path from there."""
-    effects = execution.effects
-    for done in [n for n in effects if n >= ordinal]:
+def truncated(execution: Execution, call: CollectCall) -> Execution:
+    """The execution without its effects from this call on: the body will take another path from there.
+
+    Its stream writes stay, to be compared with what it writes on that path. Those that cannot be compared do not.
+    """
+    effects, writes = execution.effects, execution.writes
+    for done in [n for n in effects if n >= call.ordinal]:
         effects = effects.delete(done)
-    return replace(execution, effects=effects)
+    if writes is not None and 0 <= call.writes < writes.count and stream_writes.is_unknown(writes, call.writes):
+        writes = stream_writes.cut(writes, call.writes)
+    return replace(execution, effects=effects, writes=writes)
 
 
 def _put(d: Draft, execution: Execution) -> None:

@@ -138,6 +138,7 @@ def fail(d: Draft, step: str, failure: Failure, attempts: int | None = None, ela
     d.publish(FailedReport(step, failure, attempts, elapsed_s))
     _end(d, Outcome("failed", step=step, failure=failure, abandoned=_abandon(d)))
     _clear(d)
+    d.last_traceback = None  # the outcome has it
 
 
 def time_out(d: Draft) -> None:
@@ -171,6 +172,7 @@ def _clear(d: Draft) -> None:
     d.due = EMPTY_FIFO
     d.plan = d.planner.start(d.config, d.run_id, d.seed)
     d.waiting = Waiting()
+    d.refused = EMPTY_MAP
     d.deadline = d.timeout_timer = None
 
 

@@ -11,33 +11,41 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from loom.core.config import specs_of
-from loom.core.kernel import children, executions, timers, waits, workers
-from loom.core.kernel.waits import ANY, CHILD, ONCE, SLEEP, WAIT
+from loom.core.kernel import children, executions, lifecycle, timers, waits, workers
+from loom.core.kernel.waits import ANY, CHILD, ONCE, SLEEP, WAIT, addressed
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
 from loom.core.records import INPUT_REQUIRED_EVENT, STOP_EVENT
+from loom.core.reports import Refusal, RefusedReport
 from loom.core.state import Answer, StepWorkerWaiter, Timer
 
 if TYPE_CHECKING:
     from loom.core.draft import Draft
     from loom.core.records import EventKind, EventRecord
     from loom.core.state import Execution
-    from loom.core.ticks import TickAwaitEvent, TickLeaveStep, TickRecordResult, TickSleep, TickStartChild
+    from loom.core.ticks import (
+        TickAwaitEvent,
+        TickLeaveStep,
+        TickRecordResult,
+        TickRefuseEvent,
+        TickSleep,
+        TickStartChild,
+    )
 
 
 def begin_wait(d: Draft, tick: TickAwaitEvent) -> None:
     """A body waits for an event: answer it from the record or from the kept events, else register a waiter."""
-    begun = executions.begin(d, tick.source, WAIT, waits.wait_key(tick.waiter_id, tick.occurrence))
+    begun = executions.begin(d, tick, WAIT, waits.wait_key(tick.waiter_id, tick.occurrence))
     if begun is None:
         return
     execution, key = begun
     item = execution.item
     if not waits.is_open(d, item.id, key):
-        early = _take_kept(d, item.step, tick)
+        waiter = _waiter(d, tick, item.step, item.id, key)
+        early = _take_kept(d, waiter)
         if early is not None:
-            waits.set_answer(d, item.id, key, Answer(early))
-            waits.reply(d, execution, key, Answer(early))
+            _answer_early(d, execution, waiter, early)
             return
-        _register(d, tick, item.step, item.id, key)
+        _register(d, waiter)
         if tick.waiter_event is not None:
             d.publish(tick.waiter_event)
     if tick.suspends and not execution.waits_on:
@@ -46,7 +54,7 @@ def begin_wait(d: Draft, tick: TickAwaitEvent) -> None:
 
 def begin_sleep(d: Draft, tick: TickSleep) -> None:
     """A body sleeps: a timer of the run brings it back."""
-    begun = executions.begin(d, tick.source, SLEEP, waits.sleep_key(tick.occurrence))
+    begun = executions.begin(d, tick, SLEEP, waits.sleep_key(tick.occurrence))
     if begun is None:
         return
     execution, key = begun
@@ -61,7 +69,7 @@ def begin_sleep(d: Draft, tick: TickSleep) -> None:
 
 def begin_child(d: Draft, tick: TickStartChild) -> None:
     """A body wants another run and waits for its end. A body that runs again finds the child that it had started."""
-    begun = executions.begin(d, tick.source, CHILD, waits.child_key(tick.occurrence))
+    begun = executions.begin(d, tick, CHILD, waits.child_key(tick.occurrence))
     if begun is None:
         return
     execution, key = begun
@@ -74,7 +82,7 @@ def begin_child(d: Draft, tick: TickStartChild) -> None:
 def record_result(d: Draft, tick: TickRecordResult) -> None:
     """Record a result with its work item and tell the body. The first one of a name counts."""
     key = waits.once_key(tick.name)
-    begun = executions.begin(d, tick.source, "", key)
+    begun = executions.begin(d, tick, "", key)
     if begun is None:
         return
     answer = Answer(value=tick.value)
@@ -82,29 +90,83 @@ def record_result(d: Draft, tick: TickRecordResult) -> None:
     waits.reply(d, begun[0], key, answer)
 
 
-def _register(d: Draft, tick: TickAwaitEvent, step: str, item: int, key: str) -> None:
-    number = d.next_seq()
-    deadline = timer = None
-    if tick.timeout_s is not None:
-        deadline = d.at + max(tick.timeout_s, 0.0)
-        timer = timers.arm(d, Timer(deadline, "waiter", step, number))
-    waiter = StepWorkerWaiter(
-        number, step, item, key, tick.waiter_id, tick.event_type, tick.requirements, d.at, deadline, timer
+def _waiter(d: Draft, tick: TickAwaitEvent, step: str, item: int, key: str) -> StepWorkerWaiter:
+    """A waiter that begins now, without its number."""
+    deadline = d.at + max(tick.timeout_s, 0.0) if tick.timeout_s is not None else None
+    return StepWorkerWaiter(
+        0, step, item, key, tick.waiter_id, tick.event_type, tick.requirements, since=d.at, deadline=deadline
     )
+
+
+def _register(d: Draft, waiter: StepWorkerWaiter) -> None:
+    """List a waiter under a number of its own, and set its timer."""
+    number, step = d.next_seq(), waiter.step
+    timer = None
+    if waiter.deadline is not None:
+        timer = timers.arm(d, Timer(waiter.deadline, "waiter", step, number))
+    waiter = replace(waiter, number=number, timer=timer)
     worker = d.worker(step)
     d.workers = d.workers.set(step, replace(worker, collected_waiters=worker.collected_waiters.set(number, waiter)))
     index = d.waiting.index
-    of_type = index.get(tick.event_type, EMPTY_MAP).set(number, step)
-    d.waiting = replace(d.waiting, index=index.set(tick.event_type, of_type))
-    waits.open_wait(d, item, key, number)
+    of_type = index.get(waiter.event_type, EMPTY_MAP).set(number, step)
+    d.waiting = replace(d.waiting, index=index.set(waiter.event_type, of_type))
+    waits.open_wait(d, waiter.item, waiter.key, number)
+
+
+def _answer_early(d: Draft, execution: Execution, waiter: StepWorkerWaiter, early: EventRecord) -> None:
+    """Answer a wait with an event that came before it."""
+    _doubt(d, waiter, early)
+    waits.set_answer(d, waiter.item, waiter.key, Answer(early))
+    waits.reply(d, execution, waiter.key, Answer(early))
+
+
+def _doubt(d: Draft, waiter: StepWorkerWaiter, event: EventRecord) -> None:
+    """Remember a waiter whose answer nobody has checked, in case that the answer does not fit its class."""
+    if event.checked is not False:
+        return
+    doubted = d.waiting.doubted
+    of_item = doubted.get(waiter.item, EMPTY_MAP).set(waiter.key, replace(waiter, timer=None))
+    d.waiting = replace(d.waiting, doubted=doubted.set(waiter.item, of_item))
+
+
+def refuse(d: Draft, execution: Execution, tick: TickRefuseEvent) -> None:
+    """A body cannot read the answer to its wait: it waits on, with its old deadline, as if nothing had come."""
+    item, key = execution.item, tick.key
+    answer = waits.answer_of(d, item.id, key)
+    event = answer.event if answer is not None else None
+    if event is None or event.fingerprint() != tick.fingerprint:
+        d.dropped += 1
+        return
+    waiter = d.waiting.doubted.get(item.id, EMPTY_MAP).get(key)
+    if waiter is None:
+        # Nobody knows what to wait for: rather than for ever, the run waits for code that can read the event.
+        lifecycle.park(d, f"Step '{item.step}': {tick.event_type} does not fit its class: {tick.reason}.")
+        return
+    waits.forget_answer(d, item.id, key)
+    refused = refusal(d, tick, waiter.waiter_id)
+    early = _take_kept(d, waiter)
+    if early is not None:
+        _answer_early(d, execution, waiter, early)
+        return
+    _register(d, replace(waiter, refused=refused))
+    if tick.suspends and not execution.waits_on:
+        workers.suspend(d, executions.written(d, execution, tick.writes), key)
+
+
+def refusal(d: Draft, tick: TickRefuseEvent, waiter_id: str | None = None) -> Refusal:
+    """Tell the stream and the log of a refused event. Returns what the state keeps of it."""
+    d.publish(RefusedReport(tick.event_type, tick.step, tick.reason, waiter_id))
+    d.warn(f"Step '{tick.step}' was sent {tick.event_type}, which does not fit its class: {tick.reason}.")
+    return Refusal(tick.event_type, tick.reason, d.at)
 
 
 def resolve(d: Draft, event: EventRecord, waiter_id: str | None) -> frozenset[str]:
     """Answer every pending waiter that matches an event, oldest first. Returns the steps they belong to."""
     woken = [w for w in _candidates(d, event.kind) if _matches(d, w, event, waiter_id)]
-    answer = Answer(replace(event, shared=True) if len(woken) > 1 else event)
+    answer = Answer(event.for_many() if len(woken) > 1 else event)
     for waiter in woken:
         _close(d, waiter)
+        _doubt(d, waiter, event)
         waits.set_answer(d, waiter.item, waiter.key, answer)
         workers.wake(d, waiter.step, waiter.item, waiter.key, answer)
     return frozenset(waiter.step for waiter in woken)
@@ -189,6 +251,7 @@ def leave(d: Draft, tick: TickLeaveStep) -> None:
     execution = executions.find(d, tick.step, tick.item, tick.seq)
     if execution is None:
         return
+    execution = executions.written(d, execution, tick.writes)
     opened = {key for key in tick.pending if waits.is_open(d, tick.item, key)}
     if not opened or any(waits.answer_of(d, tick.item, key) is not None for key in tick.pending):
         workers.begin_again(d, execution)
@@ -209,11 +272,12 @@ def forget_item(d: Draft, step: str, item: int) -> None:
         _drop(d, step, number)
     waiting = d.waiting
     if item in waiting.answers or item in waiting.open:
-        answers, opened = waiting.answers, waiting.open
+        answers, opened, doubted = waiting.answers, waiting.open, waiting.doubted
         d.waiting = replace(
             waiting,
             answers=answers.delete(item) if item in answers else answers,
             open=opened.delete(item) if item in opened else opened,
+            doubted=doubted.delete(item) if item in doubted else doubted,
         )
 
 
@@ -250,30 +314,26 @@ def keep(d: Draft, event: EventRecord, waiter_id: str | None, accepted: bool) ->
     return True
 
 
-def addressed(waiter_id: str) -> str:
-    """Under which name events are kept that are meant for the waiters of one id."""
-    return f"@{waiter_id}"
-
-
-def _take_kept(d: Draft, step: str, tick: TickAwaitEvent) -> EventRecord | None:
+def _take_kept(d: Draft, waiter: StepWorkerWaiter) -> EventRecord | None:
     """The oldest kept event that a new waiter may have, kept no longer."""
     waiting = d.waiting
     if not waiting.kept_count:
         return None
-    spec = specs_of(d.config).get(step)
+    spec = specs_of(d.config).get(waiter.step)
     subclasses = spec is not None and spec.accept_subclasses
-    names = [addressed(tick.waiter_id), tick.event_type]
+    wanted = waiter.event_type
+    names = [addressed(waiter.waiter_id), wanted]
     if subclasses:
-        names += sorted(name for name in waiting.kept if not name.startswith("@") and name != tick.event_type)
-    elif "." not in tick.event_type:
+        names += sorted(name for name in waiting.kept if not name.startswith("@") and name != wanted)
+    elif "." not in wanted:
         # A flow asks by the short name, whoever has defined the type.
-        names += sorted(name for name in waiting.kept if name.rpartition(".")[2] == tick.event_type != name)
+        names += sorted(name for name in waiting.kept if name.rpartition(".")[2] == wanted != name)
     for name in names:
         kept: Fifo[EventRecord] = waiting.kept.get(name, EMPTY_FIFO)
         for event in kept:
             asked = (event.kind.name, event.kind.label)
-            fits = event.kind.is_a(tick.event_type) if subclasses else tick.event_type in asked
-            if fits and _meets(d, event, tick.requirements):
+            fits = event.kind.is_a(wanted) if subclasses else wanted in asked
+            if fits and _meets(d, event, waiter.requirements):
                 rest = Fifo.of(e for e in kept if e is not event)
                 by_name = waiting.kept.set(name, rest) if rest else waiting.kept.delete(name)
                 d.waiting = replace(waiting, kept=by_name, kept_count=waiting.kept_count - 1)

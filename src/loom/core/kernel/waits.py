@@ -29,6 +29,16 @@ def wait_key(waiter_id: str, occurrence: int) -> str:
     return f"{WAIT}{occurrence}:{waiter_id}"
 
 
+def waiter_id_of(key: str) -> str:
+    """The id of the waiter whose wait has this key."""
+    return key.removeprefix(WAIT).partition(":")[2]
+
+
+def addressed(waiter_id: str) -> str:
+    """Under which name events are kept that are meant for the waiters of one id."""
+    return f"@{waiter_id}"
+
+
 def sleep_key(occurrence: int) -> str:
     """The same for a sleep."""
     return f"{SLEEP}{occurrence}"
@@ -80,6 +90,16 @@ def set_answer(d: Draft, item: int, key: str, answer: Answer) -> None:
     waiting = d.waiting
     of_item = waiting.answers.get(item, EMPTY_MAP).set(key, answer)
     d.waiting = replace(waiting, answers=waiting.answers.set(item, of_item))
+
+
+def forget_answer(d: Draft, item: int, key: str) -> None:
+    """A wait has no answer after all."""
+    waiting = d.waiting
+    answers = waiting.answers.get(item, EMPTY_MAP)
+    if key in answers:
+        answers = answers.delete(key)
+        by_item = waiting.answers.set(item, answers) if answers else waiting.answers.delete(item)
+        d.waiting = replace(waiting, answers=by_item)
 
 
 def reply(d: Draft, execution: Execution, key: str, answer: Answer, worker_id: int | None = None) -> None:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from loom.core.commands import CommandRunWorker
 from loom.core.config import num_workers
 from loom.core.kernel import waits
+from loom.core.kernel.stream_writes import interrupted
 from loom.core.persistent import EMPTY_MAP, Fifo
 from loom.core.reports import StepReport
 from loom.core.state import Answer, Execution, InternalStepWorkerState, WorkItem
@@ -63,7 +64,11 @@ def _start(
     worker_id = _free_slot(worker.busy) if worker.busy else 0
     if item.first_at is None:
         item = replace(item, first_at=d.at)
-    execution = Execution(seq, seq if item.execution is None else item.execution, item, worker_id, item.effects)
+    if item.max_attempts is not None and item.execution is None:
+        item = replace(item, began_at=d.at)  # only an item that failed under a version that records it gets here
+    execution = Execution(
+        seq, seq if item.execution is None else item.execution, item, worker_id, item.effects, writes=item.writes
+    )
     _command(d, worker, execution)
     d.publish(StepReport(item.step, "running", worker_id, item.event.kind))
     in_progress = worker.in_progress.set(item.id, execution)
@@ -122,9 +127,11 @@ def rerun(d: Draft, execution: Execution) -> None:
     item = execution.item
     if d.paused:
         finish(d, execution)
-        requeue(d, replace(item, execution=execution.id, effects=execution.effects))
+        requeue(d, interrupted(execution))
         return
     worker = d.workers[item.step]
+    if execution.writes is not None:
+        execution = replace(execution, item=interrupted(execution))
     execution = replace(execution, seq=d.next_seq())
     d.workers = d.workers.set(item.step, replace(worker, in_progress=worker.in_progress.set(item.id, execution)))
     _command(d, worker, execution)
@@ -135,7 +142,7 @@ def begin_again(d: Draft, execution: Execution) -> None:
     item = execution.item
     worker = d.workers[item.step]
     if item.id in worker.in_progress:
-        rerun(d, replace(execution, item=replace(item, execution=execution.id, effects=execution.effects)))
+        rerun(d, replace(execution, item=interrupted(execution)))
         return
     # Its own wait may be open still: when that is answered, the item must not become ready a second time.
     suspended = worker.suspended.set(item.id, replace(execution, live=False, waits_on=waits.ANY))
@@ -217,7 +224,7 @@ def _continue(d: Draft, worker: InternalStepWorkerState) -> InternalStepWorkerSt
     worker = replace(worker, ready=ready, suspended=worker.suspended.delete(item_id))
     item = execution.item
     if not execution.live:
-        return _start(d, worker, replace(item, execution=execution.id, effects=execution.effects))
+        return _start(d, worker, interrupted(execution))
     worker_id = _free_slot(worker.busy)
     key = execution.waits_on
     waits.reply(d, execution, key, waits.answer_of(d, item_id, key) or Answer(), worker_id)
@@ -238,7 +245,7 @@ def rewind_in_progress(d: Draft) -> None:
         worker = d.workers[step]
         queue = worker.queue
         for _, execution in sorted(worker.in_progress.items(), key=lambda pair: pair[1].seq, reverse=True):
-            queue = queue.push_front(replace(execution.item, execution=execution.id, effects=execution.effects))
+            queue = queue.push_front(interrupted(execution))
         suspended = worker.suspended
         for item, execution in worker.suspended.items():
             suspended = suspended.set(item, replace(execution, live=False))
@@ -264,7 +271,7 @@ def rewind_stranded(d: Draft) -> None:
             if item not in ready and not waits.is_open(d, item, execution.waits_on):
                 worker = d.workers[step]
                 d.workers = d.workers.set(step, replace(worker, suspended=worker.suspended.delete(item)))
-                requeue(d, replace(execution.item, execution=execution.id, effects=execution.effects))
+                requeue(d, interrupted(execution))
 
 
 def drop_all(d: Draft) -> None:

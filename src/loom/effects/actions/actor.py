@@ -92,4 +92,6 @@ async def _ask(
     except TimeoutError:
         return timed_out(call)
     status = cast("ActionStatus", reply.status)
-    return ActionOutcome(status, plain(reply.outputs), reply.code, reply.message, reply.error_type)
+    return ActionOutcome(
+        status, plain(reply.outputs), reply.code, reply.message, reply.error_type, traceback=reply.traceback
+    )

@@ -30,6 +30,7 @@ class ActorReply(HumanResponseEvent):
     code: str = ""
     message: str = ""
     error_type: str = ""
+    traceback: str = ""
 
 
 for _event in (ActorMessage, ActorReply):

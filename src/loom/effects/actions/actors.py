@@ -9,10 +9,13 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from loom.effects.actions.actor_port import ActorMessage, ActorReply, Actors
 from loom.effects.actions.handlers import HANDLERS, ActionContext, Handlers, asks_for, call_handler
 from loom.effects.actions.outcomes import ActionFailed, failure
 from loom.effects.actions.plain import plain
+from loom.effects.tracebacks import has_other_frames, traceback_text
 from loom.flows.calls import ActionOutcome
 from loom.steps.context import Context  # noqa: TC001 - steps' annotations are read at run time
 from loom.steps.decorators import step
@@ -89,7 +92,7 @@ class ActorWorkflow(Workflow):
             state, result = await take_message(self._handlers, ev.actor_type, state, ev.input, context)
             outcome = ActionOutcome(outputs=result)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is the caller's to know
-            outcome = failure(error)
+            outcome = replace(failure(error), traceback=traceback_text(error) if has_other_frames(error) else "")
         reply = {
             "status": outcome.status,
             "outputs": outcome.outputs,
@@ -97,4 +100,6 @@ class ActorWorkflow(Workflow):
             "message": outcome.message,
             "error_type": outcome.error_type,
         }
+        if outcome.traceback:
+            reply["traceback"] = outcome.traceback
         return {"state": state, "last": ev.key, "reply": reply}

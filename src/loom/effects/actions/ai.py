@@ -21,21 +21,21 @@ from loom.effects.actions.statuses import is_failure
 from loom.flows.calls import ActionCall, ActionOutcome
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from loom.effects.execution import StepExecution
 
+_BUILT_IN = "openai"
+"""The name of the server that the environment or the flow names."""
+_DEFAULT = "default"
+"""The name of the provider that answers where none is named."""
 _OPTIONS = {"temperature": "temperature", "maxTokens": "max_tokens", "topP": "top_p", "seed": "seed", "stop": "stop"}
 
 
 async def ai_action(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
     """Ask the provider. An answer that is a JSON object becomes that object, any other text `{"content": text}`."""
     inputs = object_inputs(call)
-    name = inputs.get("provider")
-    provider = services.handlers.ai_providers.get(name) if isinstance(name, str) else None
-    if name and provider is None and str(name).lower() != "openai":
-        raise ActionFailed(
-            f"No AI provider is registered as {name!r}. Register one with @loom.ai_provider({name!r}).",
-            "AiProviderNotFound",
-        )
+    provider = _provider(inputs, services.handlers.ai_providers)
 
     async def work() -> ActionOutcome:
         if provider is None:
@@ -45,6 +45,37 @@ async def ai_action(execution: StepExecution, call: ActionCall, services: Servic
         return ActionOutcome(outputs=_structured(answer) if isinstance(answer, str) else answer)
 
     return await within_limit(execution, call, work)
+
+
+def _provider(inputs: dict[str, Any], registered: dict[str, Callable[..., Any]]) -> Callable[..., Any] | None:
+    """The provider that is named, else `default`, else the only one; None: a server that speaks chat completions.
+
+    A server that the environment names counts as one of them. Of several none is guessed: a flow's data would go
+    to whichever happened to be set up.
+    """
+    name = inputs.get("provider")
+    if name:
+        provider = registered.get(name) if isinstance(name, str) else None
+        if provider is None and str(name).lower() != _BUILT_IN:
+            raise ActionFailed(
+                f"No AI provider is registered as {name!r}. Register one with @loom.ai_provider({name!r}).",
+                "AiProviderNotFound",
+            )
+        return provider
+    if inputs.get("baseUrl"):
+        return None
+    if _DEFAULT in registered:
+        return registered[_DEFAULT]
+    known = {one: repr(one) for one in registered}
+    if os.environ.get("LOOM_AI_BASE_URL"):
+        known.setdefault(_BUILT_IN, f"{_BUILT_IN!r} (of LOOM_AI_BASE_URL)")
+    if len(known) > 1:
+        names = ", ".join(known[one] for one in sorted(known))
+        raise ActionFailed(
+            f"There are several AI providers: {names}. Name one in inputs.provider, or register one as '{_DEFAULT}'.",
+            "AiProviderAmbiguous",
+        )
+    return next(iter(registered.values()), None)
 
 
 def argument_of_provider(inputs: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +108,7 @@ def _endpoint(inputs: dict[str, Any], services: Services) -> tuple[str, str, Ser
     if not base:
         raise ActionFailed(
             "No AI provider is set up: set LOOM_AI_BASE_URL (and LOOM_AI_API_KEY, LOOM_AI_MODEL), give inputs.baseUrl, "
-            "or register one with @loom.ai_provider(name) and name it in inputs.provider.",
+            "or register one with @loom.ai_provider(name).",
             "AiProviderNotFound",
         )
     policy = services.policy

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec.structs import replace
+
 from loom.core.records import EventRecord
 from loom.effects.actions import events as _known_events  # noqa: F401 - stored ones must find their classes
 from loom.effects.actions.activity import activity_action
@@ -17,6 +19,7 @@ from loom.effects.actions.connectors import connector_action
 from loom.effects.actions.outcomes import ActionBody, Services, failure, masked
 from loom.effects.actions.waiting import wait_action
 from loom.effects.convert import MissingTypeError
+from loom.effects.tracebacks import has_other_frames
 from loom.flows.calls import OUTCOME_KIND, ActionCall, ActionOutcome
 from loom.steps.ports import current_execution
 
@@ -91,12 +94,15 @@ class ActionBinding:
         registered = call.type in self.services.handlers.actions
         body = connector_action if registered else BODIES.get(call.type, connector_action)
         try:
-            outcome = await body(execution, call, self.services)
+            outcome = masked(call, await body(execution, call, self.services))
         except MissingTypeError:
             raise
         except Exception as error:  # noqa: BLE001 - a failure is an outcome, whatever a handler raises
-            outcome = failure(error)
-        return masked(call, outcome)
+            outcome = masked(call, failure(error))
+            if has_other_frames(error):  # else it is the engine's own word for what went wrong
+                text = execution.traceback_of(error, call.attempt, hide_messages=call.secure)
+                outcome = replace(outcome, traceback=text)
+        return outcome if outcome.status == "Succeeded" else replace(outcome, attempt=call.attempt + 1)
 
     def classify(self, result: ActionOutcome) -> tuple[tuple[EventRecord, ...], bool]:
         """The outcome as the record that the flow gets."""

@@ -1,12 +1,15 @@
 """What the http library logs by itself: each address that it asks, and in its details the headers of answers.
 
-Of an action whose data is secure it logs nothing, whatever the program has set up for logs. May import loom.steps,
-loom.flows and the execution of steps.
+Of an action whose data is secure, and of a request whose address is secret, it logs nothing, whatever the program has
+set up for logs.
 """
 
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -14,15 +17,32 @@ from loom.effects.execution import StepExecution
 from loom.flows.calls import ActionCall
 from loom.steps.ports import current_execution
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _LOGGERS = ("httpx2", "httpcore2.connection", "httpcore2.http11", "httpcore2.http2")
 """A filter sees the records of its own logger alone, not those of loggers below it."""
 
+_is_secret: ContextVar[bool] = ContextVar("loom_secret_request", default=False)
+
+
+@contextmanager
+def secret_request() -> Iterator[None]:
+    """Let nothing be logged of the requests that are made inside."""
+    before = _is_secret.set(True)
+    try:
+        yield
+    finally:
+        _is_secret.reset(before)
+
 
 class _NotOfSecureActions(logging.Filter):
-    """Lets pass what is not logged on behalf of a secure action."""
+    """Lets pass what is not logged on behalf of a secure action or a secret request."""
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
+        if _is_secret.get():
+            return False
         execution = current_execution.get()
         if not isinstance(execution, StepExecution):
             return True

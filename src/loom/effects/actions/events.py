@@ -6,15 +6,8 @@ from typing import Any
 
 from pydantic import Field
 
-from loom.steps.event_base import Event, HumanResponseEvent
+from loom.steps.event_base import HumanResponseEvent
 from loom.steps.registry import framework_name
-
-
-class AnswerRefusedEvent(Event):
-    """An answer does not fit what an action waits for; it waits on."""
-
-    action: str
-    reason: str
 
 
 class CallbackEvent(HumanResponseEvent):
@@ -27,5 +20,4 @@ class CallbackEvent(HumanResponseEvent):
     queries: dict[str, Any] = Field(default_factory=dict)
 
 
-for _event in (AnswerRefusedEvent, CallbackEvent):
-    framework_name(_event, f"loom.flows.{_event.__name__}")
+framework_name(CallbackEvent, "loom.flows.CallbackEvent")

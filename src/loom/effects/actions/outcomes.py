@@ -58,7 +58,13 @@ def failure(error: Exception) -> ActionOutcome:
         return ActionOutcome("Failed", error.outputs, error.code, str(error), kind)
     name = type(error).__name__
     kind = "timeout" if isinstance(error, TimeoutError) else name.lower()
-    return ActionOutcome("Failed", code=name, message=str(error) or name, error_type=kind)
+    return ActionOutcome("Failed", code=name, message=_message(error, name), error_type=kind)
+
+
+def _message(error: Exception, name: str) -> str:
+    """Tell what went wrong, in words: the text of a KeyError is a key, and of many others a bare value."""
+    is_bare = isinstance(error, KeyError) or (len(error.args) == 1 and not isinstance(error.args[0], str))
+    return f"{name}: {error}" if is_bare and str(error) else str(error) or name
 
 
 def timed_out(call: ActionCall) -> ActionOutcome:
@@ -69,7 +75,7 @@ def timed_out(call: ActionCall) -> ActionOutcome:
 
 
 def masked(call: ActionCall, outcome: ActionOutcome) -> ActionOutcome:
-    """The outcome without a message that could tell what a secure action was given."""
+    """The outcome without a message or traceback that could tell what a secure action was given."""
     if not call.secure or not outcome.message or outcome.code in (TIMED_OUT, NOT_SUPPORTED):
         return outcome
     return ActionOutcome(

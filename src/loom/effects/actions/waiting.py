@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loom.effects.actions.events import AnswerRefusedEvent
 from loom.effects.actions.outcomes import ActionFailed, time_left, timed_out
 from loom.effects.actions.plain import plain
 from loom.effects.arguments import EventName
@@ -19,6 +18,7 @@ from loom.expressions.errors import FunctionError
 from loom.flows.calls import ActionCall, ActionOutcome
 from loom.flows.schema_checks import schema_check
 from loom.steps.event_base import Event, HumanResponseEvent, InputRequiredEvent
+from loom.steps.system_events import AnswerRefusedEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

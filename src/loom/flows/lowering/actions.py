@@ -9,7 +9,7 @@ from loom.flows.diagnostics import at
 from loom.flows.lowering import calls, containers, data, ends, loops, variables
 from loom.flows.lowering.context import Action, Lowered, Lowering, Place
 from loom.flows.lowering.keys import check_keys
-from loom.flows.lowering.policies import retry_policy, static_result, wants_secure
+from loom.flows.lowering.policies import retry_limits, retry_policy, static_result, wants_secure
 from loom.flows.lowering.quantities import checked, duration
 from loom.flows.program import Node, Value
 from loom.flows.schemas_table import ACTION_TYPES
@@ -72,6 +72,7 @@ def lower_action(low: Lowering, source: Source, place: Place, block: int) -> int
         descendants=tuple(range(index + 1, len(low.nodes))),
         blocks=made.blocks,
         retry=retry_policy(action),
+        retry_limits=retry_limits(action),
         secure_inputs=secure_inputs,
         secure_outputs=secure_outputs,
         static_result=static_result(action),

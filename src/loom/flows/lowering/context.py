@@ -60,6 +60,8 @@ class Place:
     in_foreach: bool = False
     retry: Located | None = None
     """The policy that the action around them has for the one in it."""
+    retried: bool = False
+    """Whether the action around them is a `retry`."""
 
 
 class LowerBlock(Protocol):
@@ -94,6 +96,8 @@ class Lowering:
     owner: int = -1
     """The action whose fields are being read."""
     owner_path: str = ""
+    stored: bool = False
+    """The document was stored. What it was allowed then and is refused today is a warning, and is cut down."""
 
     def reading(self, owner: int, path: str) -> None:
         """From here on, what is read belongs to this action, which stands there."""
@@ -180,6 +184,7 @@ class Action:
             loops=(*self.place.loops, self.index) if loop else self.place.loops,
             in_foreach=self.place.in_foreach or (loop and self.source.type == "foreach"),
             retry=retry,
+            retried=self.source.type == "retry",
         )
         made = self.low.lower_block(self.low, actions, place, ordered=ordered, only=only)
         self.low.reading(self.index, self.source.path)

@@ -9,7 +9,7 @@ from loom.flows.diagnostics import at
 from loom.flows.lowering.context import Action, constant, is_expression, is_foreign
 from loom.flows.lowering.quantities import duration
 from loom.flows.lowering.sources import Located, Source
-from loom.flows.program import RetryPolicy, StaticResult
+from loom.flows.program import RetryLimits, RetryPolicy, StaticResult
 from loom.flows.schemas_table import is_call, retries_by_default
 
 PolicyType = Literal["none", "fixed", "exponential", "default"]
@@ -39,6 +39,12 @@ def retry_policy(action: Action) -> RetryPolicy | None:
     return _Reader(action, part, _LOOM if loom else _AZURE).policy()
 
 
+def retry_limits(action: Action) -> RetryLimits | None:
+    """Tell what the system allows the action in a `retry`; None for any other action."""
+    limits = action.low.limits
+    return RetryLimits(limits.max_iterations, limits.max_duration_s) if action.place.retried else None
+
+
 class _Reader:
     """Reads one policy; what it does not say is as in the default."""
 
@@ -55,7 +61,7 @@ class _Reader:
         default = self._default
         if kind == "default":
             return default
-        return RetryPolicy(
+        policy = RetryPolicy(
             type=kind,
             count=self._count(),
             interval_s=self._seconds("interval", default=default.interval_s),
@@ -64,6 +70,20 @@ class _Reader:
             azure=default.azure,
             on=self._on(),
         )
+        if kind == "fixed" and not policy.azure:
+            self._check_fixed(policy)
+        return policy
+
+    def _check_fixed(self, policy: RetryPolicy) -> None:
+        """Say so where the interval is not what will be waited."""
+        path = at(self._part.path, "interval")
+        if policy.interval_s < policy.min_interval_s:
+            message = f"a fixed interval is at least 'minimumInterval', so {policy.min_interval_s:g} s count instead"
+            self._action.low.problems.warn(path, message)
+        limits = retry_limits(self._action)
+        if limits is not None and policy.interval_s > limits.max_duration_s:
+            message = f"the system limit is {limits.max_duration_s:g} seconds for all tries, so there is no second one"
+            self._action.low.problems.warn(path, message)
 
     def _type(self) -> PolicyType:
         part = self._part.child("type")
@@ -93,7 +113,12 @@ class _Reader:
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             self._action.low.problems.error(part.path, f"a retry count must be an integer of at least 0, not {value!r}")
             return default
-        if value > _MAX_RETRIES:
+        limits = retry_limits(self._action)
+        if limits is not None and value > limits.max_count:
+            problems = self._action.low.problems
+            tell = problems.warn if self._action.low.stored else problems.error
+            tell(part.path, f"Retry count exceeds system limit: {limits.max_count}")
+        elif value > _MAX_RETRIES:
             self._action.low.problems.warn(part.path, f"more than {_MAX_RETRIES} retries")
         return value
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
 from typing_extensions import override
 
 from loom.expressions.values import kind_of
@@ -25,7 +26,8 @@ def end_container(walk: Walk, inner: Frame, node: Node, status: str, cause: Reco
         code = "ActionFailed" if status == "Failed" else "ActionTimedOut"
         reason = f": {cause.error['message']}" if cause is not None and cause.error is not None else ""
         error = {"code": code, "message": f"An action in '{node.name}' has ended {status}{reason}"}
-    walk.finish(walk.frames[inner.parent], node, walk.record(status, outputs, code=code or "", error=error))
+    record = walk.record(status, outputs, code=code or "", error=error)
+    walk.finish(walk.frames[inner.parent], node, replace(record, unfinished=walk.left_by(inner, status)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from loom.core.planner import RunStep
-from loom.core.records import EventRecord
+from loom.core.records import EventRecord, Traceback
 from loom.flows.calls import ACTOR_STEP, CALL_KIND, ActionCall, ActionOutcome
 from loom.flows.operation import Operation
 from loom.flows.program import Value
@@ -74,4 +74,8 @@ def called(walk: Walk, frame: Frame, node: Node, outcome: ActionOutcome) -> None
         error_type=outcome.error_type,
         retry_after=outcome.retry_after_s,
     )
+    if outcome.traceback:
+        walk.last_traceback = Traceback(node.name, node.index, outcome.traceback)
+    elif walk.last_traceback is not None and walk.last_traceback.item == node.index:
+        walk.last_traceback = None
     walk.finish(frame, node, record)

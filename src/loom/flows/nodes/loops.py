@@ -10,27 +10,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from immutables import Map
 from msgspec.structs import replace
 from typing_extensions import override
 
+from loom.core.persistent import EMPTY_MAP
 from loom.core.planner import Publish
 from loom.core.records import EventRecord
 from loom.expressions.values import kind_of
 from loom.flows.calls import LOOP_KIND, LoopIteration
 from loom.flows.nodes.base import outputs_by_name
 from loom.flows.operation import Operation
+from loom.flows.outcomes import without_unfinished
 from loom.flows.plain import check_weight
 from loom.flows.program import Value
 from loom.flows.records import MASK
-from loom.flows.state import LoopState
+from loom.flows.rules import RETRIES_GO_ON
+from loom.flows.state import LoopState, Unfinished
+from loom.flows.walk import NEXT, bare_loop
 
 if TYPE_CHECKING:
     from loom.flows.program import Node
+    from loom.flows.retried import Resumption
     from loom.flows.state import Frame, Record
     from loom.flows.walk import Walk
-
-NEXT = 2
-"""The agenda's mark of a loop's next iteration; see `loom.flows.walk`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +73,23 @@ class Loop(Operation):
             holds = self._test(walk)
             if holds is None:
                 kind = "The loop's condition must give a boolean."
-                self._end(walk, state, node, "Failed", {"code": "ExpressionEvaluationFailed", "message": kind})
+                error = {"code": "ExpressionEvaluationFailed", "message": kind}
+                self._end(walk, state, node, "Failed", error, Unfinished(loop=state))
                 return
-            if not self.test_first:
+            if not self.test_first and state.told < state.iteration:
                 self._tell(walk, state, node, holds)
+                if walk.rules >= RETRIES_GO_ON:
+                    state = replace(state, told=state.iteration)
+                    walk.loops = walk.loops.set(state.id, state)
             state = replace(state, condition_result=holds)
             if holds is not self.negated:
-                self._end(walk, state, node, *_last(state))
+                self._end(walk, state, node, *_last(state), state.failed)
                 return
-        if state.iteration >= state.max_iterations:
+        if state.iteration >= state.last_allowed:
             self._limit_reached(walk, state, node, f"Loop exceeded maximum iterations: {state.max_iterations}")
             return
-        if state.iteration and walk.at - state.start_time > state.timeout:
+        since = state.start_time if state.timeout_from is None else state.timeout_from
+        if state.iteration > state.limit_from and walk.at - since > state.timeout:
             self._limit_reached(walk, state, node, f"Loop timeout after {round(state.timeout * 1000)}ms")
             return
         if self._delays(walk, state, node):
@@ -108,9 +116,14 @@ class Loop(Operation):
     def block_ended(self, walk: Walk, inner: Frame, node: Node, status: str, cause: Record | None) -> None:
         """An iteration is over."""
         state = walk.loops[inner.loop]
-        kept = state.iterations.set(inner.index, inner.records) if node.keeps_iterations else state.iterations
+        kept = state.iterations
+        if node.keeps_iterations:
+            kept = kept.set(inner.index, without_unfinished(inner.records))
         outputs = outputs_by_name(walk, inner)
         check_weight(outputs)  # they may hold those of the iteration before, which hold those before them
+        failed = None
+        if walk.rules >= RETRIES_GO_ON and status != "Succeeded":
+            failed = Unfinished((inner,), bare_loop(state))
         state = replace(
             state,
             iteration=state.iteration + 1,
@@ -119,14 +132,15 @@ class Loop(Operation):
             last_error=cause.error if cause is not None else None,
             iteration_started=inner.started,
             iterations=kept,
+            failed=failed,
         )
         if self.test_first:
             self._tell(walk, state, node, state.condition_result)
         if self.loom and status != "Succeeded":
-            self._end(walk, state, node, status, state.last_error)
+            self._end(walk, state, node, status, state.last_error, state.failed)
             return
         walk.loops = walk.loops.set(state.id, state)
-        if self.test_first and self.delay_s is not None and state.iteration < state.max_iterations:
+        if self.test_first and self.delay_s is not None and state.iteration < state.last_allowed:
             walk.env.stand_at(walk.frames[state.frame], node, loop=state)
             delay = self.delay_s(walk.env)
             if delay and delay > 0:
@@ -145,7 +159,7 @@ class Loop(Operation):
             MASK if node.secure_outputs else state.last_result,
             walk.at - state.iteration_started,
             walk.at,
-            state.max_iterations,
+            state.last_allowed,
             state.last_status,
             walk.path(walk.frames[state.frame], node, state.iteration - 1),
         )
@@ -153,20 +167,51 @@ class Loop(Operation):
 
     def _limit_reached(self, walk: Walk, state: LoopState, node: Node, message: str) -> None:
         if self.loom:
-            self._end(walk, state, node, "Failed", {"code": "LoopLimitReached", "message": message})
+            error, left = {"code": "LoopLimitReached", "message": message}, Unfinished(loop=state, at_limit=True)
+            self._end(walk, state, node, "Failed", error, left)
         elif self.fails_at_limit:
-            self._end(walk, state, node, "TimedOut", {"code": "ActionTimedOut", "message": message})
+            error, left = {"code": "ActionTimedOut", "message": message}, Unfinished(loop=state, at_limit=True)
+            self._end(walk, state, node, "TimedOut", error, left)
         else:
-            self._end(walk, state, node, *_last(state))
+            again = replace(state.failed, at_limit=True) if state.failed is not None else None
+            self._end(walk, state, node, *_last(state), again)
 
-    def _end(self, walk: Walk, state: LoopState, node: Node, status: str, error: Any) -> None:
+    def _end(
+        self, walk: Walk, state: LoopState, node: Node, status: str, error: Any, left: Unfinished | None = None
+    ) -> None:
+        """The loop is over. `left` is what a retry of the run goes on with, if the loop has failed."""
         walk.loops = walk.loops.delete(state.id)
         code = "" if error is None else error.get("code", "")
         record = walk.record(status, state.last_result, code=code, error=error)
         repetitions = tuple(records for _, records in sorted(state.iterations.items()))
+        if left is None or left.loop is None or walk.rules < RETRIES_GO_ON:
+            left = None
+        else:
+            left = replace(left, loop=bare_loop(left.loop))
         walk.finish(
-            walk.frames[state.frame], node, replace(record, iterations=state.iteration, repetitions=repetitions)
+            walk.frames[state.frame],
+            node,
+            replace(record, iterations=state.iteration, repetitions=repetitions, unfinished=left),
         )
+
+    @override
+    def resume(self, resumption: Resumption, node: Node, unfinished: Unfinished, record: Record | None) -> None:
+        """Go on with the failed iteration, or with the test that the loop ended at.
+
+        The time that passed until the retry does not count. A limit that was reached is granted anew.
+        """
+        state, walk = unfinished.loop, resumption.walk
+        assert state is not None
+        if record is not None:
+            kept = Map(enumerate(record.repetitions)) if record.repetitions else EMPTY_MAP
+            state = replace(state, iterations=kept, failed=None)
+        if unfinished.at_limit:
+            state = replace(state, limit_from=state.iteration)
+        walk.loops = walk.loops.set(state.id, replace(state, timeout_from=walk.at))
+        for inner in unfinished.frames:
+            resumption.reopen(replace(inner, started=walk.at))
+        if not unfinished.frames:
+            walk.agenda.append((NEXT, state.id, 0))
 
 
 def _last(state: LoopState) -> tuple[str, Any]:

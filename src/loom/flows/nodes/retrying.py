@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from typing_extensions import override
 
 from loom.flows.nodes.base import outputs_by_name
@@ -29,4 +30,5 @@ class Retry(Operation):
         outputs = next(iter(outputs_by_name(walk, inner).values()), None)
         error = cause.error if cause is not None else None
         code = cause.code if cause is not None else ""
-        walk.finish(walk.frames[inner.parent], node, walk.record(status, outputs, code=code, error=error))
+        record = walk.record(status, outputs, code=code, error=error)
+        walk.finish(walk.frames[inner.parent], node, replace(record, unfinished=walk.left_by(inner, status)))

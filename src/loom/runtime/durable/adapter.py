@@ -18,9 +18,11 @@ from loom.core.commands import (
     CommandStartTimer,
 )
 from loom.core.ticks import TickCancelRun, TickTimeout, TickTimerFired
+from loom.runtime import lifecycle_log
 from loom.runtime.durable.heads import HeadWriter, child_ended
 from loom.runtime.durable.limits import Outgrown
 from loom.runtime.durable.names import SCHEDULES
+from loom.runtime.durable.problems import problem_of
 from loom.runtime.masking import shown_published
 from loom.store import codec
 from loom.store.chain import first_link
@@ -30,6 +32,7 @@ from loom.store.records import Snapshot, TimerRow
 if TYPE_CHECKING:
     import asyncio
 
+    from loom.api.problems import ProblemKind
     from loom.core.adapter import InternalRunAdapter, TaskSet
     from loom.core.commands import WorkflowCommand
     from loom.core.reports import Published
@@ -39,10 +42,12 @@ if TYPE_CHECKING:
     from loom.flows.program import Program
     from loom.runtime.durable.figures import Figures
     from loom.runtime.durable.limits import Limits
+    from loom.runtime.durable.problems import Problems
     from loom.runtime.tracing import Tracing
     from loom.store.chain import Links
     from loom.store.operations import Operation, Result
     from loom.store.records import RunHead, RunRow
+
 
 SNAPSHOT_TICKS, SNAPSHOT_BYTES = 500, 1 << 20
 """No snapshot for a tail that is shorter and smaller: replaying it costs milliseconds. A tick of a flow may do much."""
@@ -69,6 +74,7 @@ class Keeper(Protocol):
     figures: Figures
     tracing: Tracing | None
     links: Links
+    problems: Problems
 
     def submit(self, operation: Operation) -> asyncio.Future[Result]:
         """Write, in one group with others."""
@@ -108,7 +114,10 @@ class DurableDecorator(RunAdapterDecorator):
         """The digest and text of a flow's document, if the run was stored without it: its first commit pins it."""
         self._row = row
         self._keeper = keeper
-        self._heads = HeadWriter(program)
+        self._counted = keeper.figures.of_workflow(row.workflow)
+        self._stuck = row.head.stuck is not None
+        """Whether the run was stuck by its last commit: that is logged once."""
+        self._heads = HeadWriter(program, row.head.idle_reason)
         self._program = program
         self._ticks = row.head.ticks
         self._events = row.head.events
@@ -123,6 +132,8 @@ class DurableDecorator(RunAdapterDecorator):
         """Why the run may not go on: it is too large."""
         self.under_way: asyncio.Future[Result] | None = None
         """The commit that is not known to be durable yet."""
+        self.head = row.head
+        """The head that was stored last."""
         self.ending: RunHead | None = None
         """The head that the run's end was stored with."""
         self.has_pruned = False
@@ -146,14 +157,22 @@ class DurableDecorator(RunAdapterDecorator):
             raise
         figures.ticks += len(batch.ticks)
         figures.commands += len(batch.commands)
+        if not self._ticks:
+            self._counted.count("started")
         self.document = None
         self._ticks += len(batch.ticks)
         self._link = operation.head.link or self._link
         if operation.chunk is not None:
             self._events += operation.chunk.events
+        self.head = operation.head
         if operation.head.status != "running":
             self.ending = operation.head
+            self._counted.count(operation.head.status)
         self._keeper.committed(self._row.run_id)
+        if self._heads.is_stuck is not self._stuck:
+            self._stuck = self._heads.is_stuck
+            if self._stuck:
+                lifecycle_log.stuck(self._row.run_id, self._row.workflow, operation.head.error)
         if self._excess is not None and operation.head.status == "running":
             raise Outgrown(self._excess)
 
@@ -176,11 +195,14 @@ class DurableDecorator(RunAdapterDecorator):
         if ticks or published:
             chunk = codec.encode_chunk(ticks, published, self._ticks, self._events, link)
             link = keeper.links.link(link, chunk)
+        self._heads.follow(ticks, published)
         head, waiting_changed = self._heads.head(now, self._whole, keeper.downtime, link)
         sent = [self._to_child(command) for command in others if type(command) in _FOR_CHILDREN]
         if head.status != "running" and self._row.parent is not None:
             data = codec.encode_tick(child_ended(now, self._row.parent_ref))
             sent.append(PostMail(self._row.parent, data, now.at))
+        if keeper.problems.channels:
+            sent += self._notices(head)
         timers_set, timers_gone = self._timers(ticks, others)
         covered = self._covered
         snapshot = self._snapshot(len(ticks), len(chunk.data) if chunk is not None else 0)
@@ -200,6 +222,20 @@ class DurableDecorator(RunAdapterDecorator):
             prune=prune,
             document=self.document,
         )
+
+    def _notices(self, head: RunHead) -> list[StartRun]:
+        """The runs that tell operators what this commit says: that the run has failed, or is parked or stuck now."""
+        kind: ProblemKind
+        if head.status == "failed":
+            kind, message = "failed", head.error
+        elif head.parked is not None:
+            kind, message = "parked", head.parked
+        elif self._heads.is_stuck and not self._stuck:
+            kind, message = "stuck", head.error
+        else:
+            return []
+        problem = problem_of(self._row, head, kind, message)
+        return self._keeper.problems.notices(problem, head.updated_at, self._keeper.downtime)
 
     def _timers(self, ticks: list[Any], others: list[WorkflowCommand]) -> tuple[tuple[TimerRow, ...], tuple[int, ...]]:
         """The timers that are new, and those that have fired or are not wanted any more."""

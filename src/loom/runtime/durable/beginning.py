@@ -14,7 +14,7 @@ from loom.runtime.durable.calls import check_event
 from loom.runtime.durable.definitions_stored import DefinitionNotFound
 from loom.runtime.durable.elsewhere import CodeElsewhere
 from loom.runtime.durable.handle import RunHandle
-from loom.runtime.durable.names import check_name, check_tags
+from loom.runtime.durable.names import check_name, check_run_id, check_tags, check_workflow
 from loom.runtime.durable.schedules import ScheduledRuns
 from loom.runtime.durable.starting import check_same, first_mail, flow_start, start_spec
 from loom.steps.context import Context
@@ -51,6 +51,8 @@ class StartedRuns(ScheduledRuns):
         self._residents: Residents | None = None
         """The runs in memory, where this process works on runs."""
         self._handles: dict[str, WeakSet[RunHandle]] = {}
+        self.home: asyncio.AbstractEventLoop | None = None
+        """The event loop on which the runtime is open."""
 
     def register(self, workflow: Workflow, name: str | None = None, *, schedules: bool = True) -> None:
         """Work for a workflow from now on."""
@@ -103,6 +105,7 @@ class StartedRuns(ScheduledRuns):
     ) -> tuple[str, bool]:
         """The same for those who need no handler: the id of the run, and whether it is new."""
         await self.ready()
+        check_workflow(workflow)
         _check_names(workflow, run_id if run_id is not None else "new", tags)
         code = await self._code_for(workflow, version, run_id)
         if parameters is not None or variables is not None:
@@ -242,6 +245,11 @@ class StartedRuns(ScheduledRuns):
         handles.add(handle)
         weakref.finalize(handle, self._drop_handles, handle.run_id)
 
+    @override
+    def saw(self, row: RunRow) -> None:
+        for handle in self._handles.get(row.run_id, ()):
+            handle.saw(row)
+
     def _drop_handles(self, run_id: str) -> None:
         # The set may still count the one that goes: only going through it tells who is left.
         if not list(self._handles.get(run_id, ())):
@@ -263,6 +271,11 @@ class StartedRuns(ScheduledRuns):
         resumed: BrokerState | None,
     ) -> RunHandle:
         """Begin a run of a workflow that was made for this runtime. It is stored soon; its handler waits for that."""
+        if self.home is not None and self.home is not asyncio.get_running_loop():
+            raise WorkflowRuntimeError(
+                "The workflow's runtime is open on another event loop: start the run there, or by a runtime of "
+                "`loom.connect_sync`, where there is no loop."
+            )
         if resumed is not None:
             raise WorkflowRuntimeError("A saved context cannot go on in a store: import the run, or run it in memory.")
         name = next((code.name for code in self.codes.values() if code.workflow is workflow), None)
@@ -286,5 +299,5 @@ class StartedRuns(ScheduledRuns):
 def _check_names(workflow: str, run_id: str, tags: dict[str, str] | None) -> None:
     """What a caller calls a run and gives it along can be kept."""
     check_name("The name of a workflow", workflow)
-    check_name("A run_id", run_id)
+    check_run_id(run_id)
     check_tags(tags or {})

@@ -6,7 +6,6 @@ of loom.runtime.
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +13,13 @@ import msgspec
 
 from loom.core.ticks import TickAddEvent, TickCancelRun, TickContinueRun, TickPauseRun, TickRetryRun
 from loom.effects.kept import waiter_dict
+from loom.runtime.attempts import attempts_of
+from loom.runtime.details import program_of_row
 from loom.runtime.durable import looking
 from loom.runtime.durable.definitions_numbers import DefinitionNumbers
 from loom.runtime.durable.figures import Figures
 from loom.runtime.durable.info import RunInfo, info_of
-from loom.runtime.durable.names import can_be_kept, check_name
+from loom.runtime.durable.names import can_be_kept, check_name, check_run_id
 from loom.runtime.durable.settings import JOURNAL_KEYS
 from loom.runtime.durable.watching import RecentEnds, Watchers
 from loom.steps.errors import WorkflowRuntimeError
@@ -27,6 +28,7 @@ from loom.store.chain import Links
 from loom.store.committer import Committer
 from loom.store.encrypted import check_readable
 from loom.store.errors import RunBusy, RunExists, RunFinished, RunNotFound, StoreError, WrongKeys
+from loom.store.loop_time import until_look
 from loom.store.marks import check_marks
 from loom.store.operations import ImportRun, Posted, PostMail, PurgeRuns
 from loom.store.records import RunQuery
@@ -34,6 +36,8 @@ from loom.store.records import RunQuery
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from loom.api.attempts import Attempts
+    from loom.api.why import Why
     from loom.core.draft import FieldReader
     from loom.core.records import EventRecord
     from loom.core.state import BrokerState
@@ -83,15 +87,15 @@ class StoredRuns:
         row = await self.store.get(run_id) if can_be_kept(run_id) else None
         if row is None:
             raise RunNotFound(run_id)
+        self.saw(row)
         return row
+
+    def saw(self, row: RunRow) -> None:
+        """Let the handles of a run know its row, which was read or written just now."""
 
     async def news(self, future: News, waits: int = 0) -> None:
         """Wait for news of a run. What other processes do is seen by looking again, less often the longer it takes."""
-        try:
-            async with asyncio.timeout(min(_POLL_S * 2 ** min(waits, 10), _MAX_POLL_S)):
-                await future
-        except TimeoutError:
-            pass  # look again
+        await until_look(min(_POLL_S * 2 ** min(waits, 10), _MAX_POLL_S), future)
 
     def resident(self, run_id: str) -> Resident | None:
         """A run that is in memory here."""
@@ -148,9 +152,12 @@ class StoredRuns:
         parent_id: str | None = None,
         paused: bool | None = None,
         parked: bool | None = None,
+        stuck: bool | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[RunInfo]:
-        """The runs that match all that is given, newest first. `waiting_for` is an event type or its name."""
+        """The runs that match all that is given, newest first. `waiting_for` is an event type or its name; `stuck` are
+        runs that are idle although they wait for nothing.
+        """
         await self.ready()
         waited = waiting_for if waiting_for is None or isinstance(waiting_for, str) else waiting_for.__name__
         query = RunQuery(
@@ -163,6 +170,7 @@ class StoredRuns:
             parent=parent_id,
             paused=paused,
             parked=parked,
+            stuck=stuck,
             limit=_PAGE,
         )
         named = (workflow, waited, parent_id, *query.tags, *filter(None, query.tags.values()))
@@ -190,6 +198,18 @@ class StoredRuns:
         await self.ready()
         row = await self.row(run_id)
         return await looking.state_at(self.store, row, self.field_reader(row), tick)
+
+    async def attempts(self, run_id: str) -> Attempts:
+        """Tell what a run is at work on now: the attempts under way, and those that failed and will be repeated."""
+        state = await self.state_at(run_id)
+        return attempts_of(state, await program_of_row(self, await self.row(run_id)))
+
+    async def why(self, run_id: str) -> Why:
+        """Tell what holds a run now: one sentence, and its causes as data. `RunNotFound`."""
+        from loom.runtime.why import why
+
+        await self.ready()
+        return await why(self, await self.row(run_id))
 
     async def read_store(self, run_id: str) -> Any:
         """The state that the run's steps see as `ctx.store`: a copy, as of its last commit."""
@@ -221,6 +241,8 @@ class StoredRuns:
         if code is not None:
             code.workflow._check_target(event, step)
         record = self.convert_of(row).record(event)
+        if record.checked is False and code is not None:
+            record = code.convert.checked(record)
         taken = record.kind.name in row.head.waiting_for or (code is not None and code.accepts(record.kind, step))
         at = self.now()
         tick = TickAddEvent(at=at, event=record, step=step, waiter_id=waiter_id, accepted=True)
@@ -245,16 +267,37 @@ class StoredRuns:
         """Let a paused run go on; one that is parked is tried again with the code at hand."""
         await self._tell(run_id, TickContinueRun(at=self.now()), "it cannot be resumed any more")
 
-    async def retry(self, run_id: str) -> None:
-        """Let a failed run go on from its failed step."""
+    async def retry(self, run_id: str, *, event: Event | None = None) -> None:
+        """Let a failed run go on from its failed step; with `event` in place of the one that failed it.
+
+        That is the last event of the same type that the failed step had received, else the one that it works on;
+        `CannotHeal`, a `ValueError`, if no event of this type did.
+        """
         at = self.now()
-        mail = PostMail(run_id, codec.encode_tick(TickRetryRun(at=at)), at, reopens=True)
+        tick = TickRetryRun(at=at) if event is None else await self._healing(run_id, event)
+        mail = PostMail(run_id, codec.encode_tick(tick), at, reopens=True)
         try:
             await self._post(mail, "", "only a failed run can be retried")
         except RunFinished as error:
             if error.status == "running":
                 raise StoreError(f"Run {run_id!r} is running: only a failed run can be retried.") from None
             raise
+        await self.row(run_id)  # handlers here that have told of the failure wait for the next end
+
+    async def _healing(self, run_id: str, event: Event) -> TickRetryRun:
+        """The tick that lets a failed run go on with another event."""
+        from loom.runtime.durable.healing import healing_tick
+
+        await self.ready()
+        check_event(event, None)
+        row = await self.row(run_id)
+        if row.head.status != "failed":
+            return TickRetryRun(at=self.now())  # what is said of it without an event holds for it
+        record = self.convert_of(row).record(event)
+        code = self.codes.get(row.workflow)
+        if record.checked is False and code is not None:
+            record = code.convert.checked(record)
+        return await healing_tick(run_id, await self.state_at(run_id), record, self.history(run_id), self.now())
 
     async def _tell(self, run_id: str, tick: WorkflowTick, too_late: str) -> None:
         await self._post(PostMail(run_id, codec.encode_tick(tick), tick.at), "", too_late)
@@ -313,7 +356,7 @@ class StoredRuns:
         """Store a new run that goes on from a past tick of another one, and return its id."""
         await self.ready()
         run_id = run_id if run_id is not None else uuid.uuid4().hex
-        check_name("A run_id", run_id)
+        check_run_id(run_id)
         self._check_keys()
         row = await self.row(source_id)
         # Who has not joined does not know better than what the other run was told last.

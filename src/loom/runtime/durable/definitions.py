@@ -23,6 +23,7 @@ from loom.runtime.durable.definitions_versions import DefinitionVersions
 from loom.runtime.durable.names import OWN
 from loom.runtime.durable.registered import RegisteredFlow
 from loom.store.errors import StoreUnavailable
+from loom.store.loop_time import until_look
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,7 +103,7 @@ class Definitions(DefinitionVersions):
     async def _look_on(self) -> None:
         is_failing = False
         while True:
-            await asyncio.sleep(self._interval_s)
+            await until_look(self._interval_s, asyncio.get_running_loop().create_future())
             try:
                 self._runtime.work_for(await self.look())
                 is_failing = False

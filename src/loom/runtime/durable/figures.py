@@ -1,16 +1,26 @@
 """What a process counts and measures while it works on runs. It is written on the commit path, so it costs little.
 
-Nothing here knows who reads it: `GET /metrics` does, and so may any program. May import the standard library.
+Nothing here knows who reads it: `GET /metrics` does, and so may any program.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+from loom.flows.calls import ActionCall, ActionOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from loom.core.ticks import TickStepResult
+    from loom.effects.execution import StepExecution
+
+_FAILED = ("Failed", "TimedOut")
+
+RunFact = Literal["started", "completed", "failed", "cancelled", "parked"]
+"""What can become of a run."""
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """The upper bounds of buckets for what takes milliseconds, but may take seconds."""
@@ -19,6 +29,15 @@ LATENESS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0, 3600.0)
 """Those of timers: one that fell due while nobody worked may be late by hours."""
 
 SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
+
+STEP_SECONDS = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0)
+"""The limits for steps: from a lookup to a model that thinks for minutes."""
+
+MAX_WORKFLOWS = 100
+MAX_STEPS = 500
+"""How many workflows, and steps of all of them, have figures of their own. The rest share the figures of
+`OTHER`: each set of labels costs the reader of the figures memory for as long as it keeps them."""
+OTHER = "other"
 
 
 class Histogram:
@@ -50,13 +69,49 @@ class Histogram:
             yield bound, so_far
 
 
+class StepFigures:
+    """The executions of one step, or of one type of action."""
+
+    __slots__ = ("failed", "retried", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds = Histogram(STEP_SECONDS)
+        """How long each execution was at work, without the time in which it waited or slept."""
+        self.failed = 0
+        """Executions that failed, those that are tried again included."""
+        self.retried = 0
+        """Executions that came after a failed one of the same work."""
+
+
+class WorkflowFigures:
+    """The runs of one workflow, as far as this process moved them."""
+
+    __slots__ = ("cancelled", "completed", "failed", "parked", "started", "steps")
+
+    def __init__(self) -> None:
+        self.started = 0
+        """Runs whose first commit was made here."""
+        self.completed = 0
+        self.failed = 0
+        """Runs that failed or timed out. One that is retried and fails again counts twice."""
+        self.cancelled = 0
+        self.parked = 0
+        """Runs that had to stop, because the code or the data of this process do not fit them."""
+        self.steps: dict[str, StepFigures] = {}
+        """By step; of a flow by the type of its actions."""
+
+    def count(self, fact: RunFact) -> None:
+        """Count what has become of a run."""
+        setattr(self, fact, getattr(self, fact) + 1)
+
+
 class Figures:
     """The figures of one process. Counters only grow, also when the process loses its lease and joins again."""
 
     __slots__ = (
-        "commands", "commands_undone", "commit_seconds", "commit_sizes", "given_up", "lease_losses", "parked",
+        "_steps", "commands", "commands_undone", "commit_seconds", "commit_sizes", "given_up", "lease_losses",
         "released", "resume_seconds", "resumed", "stale_results", "store_failures", "ticks", "timer_lateness",
-        "timers_armed", "timers_fired",
+        "timers_armed", "timers_fired", "workflows",
     )  # fmt: skip
 
     clock = staticmethod(perf_counter)
@@ -88,12 +143,61 @@ class Figures:
         """Runs that were brought back into memory."""
         self.resume_seconds = Histogram(SECONDS)
         """How long that took, from the moment where something came for the run."""
-        self.parked = 0
-        """Runs that had to stop, because the code or the data at hand do not fit them."""
         self.given_up = 0
         """Runs that turned out to be another process' own."""
         self.lease_losses = 0
         """How often all runs were lost, because this process gave no sign of life for too long."""
+        self.workflows: dict[str, WorkflowFigures] = {}
+        """By the name that runs are stored with; at most `MAX_WORKFLOWS`, and `OTHER`."""
+        self._steps = 0
+
+    @property
+    def parked(self) -> int:
+        """Count the runs of all workflows that were parked."""
+        return sum(each.parked for each in self.workflows.values())
+
+    def of_workflow(self, name: str) -> WorkflowFigures:
+        """Give the figures of a workflow, or those that the workflows beyond the limit share."""
+        found = self.workflows.get(name)
+        if found is None:
+            if len(self.workflows) >= MAX_WORKFLOWS and name != OTHER:
+                return self.of_workflow(OTHER)
+            found = self.workflows[name] = WorkflowFigures()
+        return found
+
+    def of_step(self, workflow: WorkflowFigures, step: str) -> StepFigures:
+        """Give the figures of a step, or those that the steps of its workflow beyond the limit share."""
+        found = workflow.steps.get(step)
+        if found is None:
+            if self._steps >= MAX_STEPS and step != OTHER:
+                return self.of_step(workflow, OTHER)
+            self._steps += 1
+            found = workflow.steps[step] = StepFigures()
+        return found
+
+    def know(self, workflow: str, steps: Iterable[str]) -> None:
+        """Begin at zero with a workflow and its steps: who reads figures sees the first failure as a change."""
+        known = self.of_workflow(workflow)
+        for step in steps:
+            self.of_step(known, step)
+
+    def executed(self, workflow: WorkflowFigures, execution: StepExecution, result: TickStepResult) -> None:
+        """Count an execution that has ended."""
+        item = execution.command.item
+        call = item.event.body
+        if type(call) is ActionCall:
+            step, is_retry = call.type, call.attempt > 0
+            outcome = result.returned[0].body if result.returned else None
+            has_failed = type(outcome) is not ActionOutcome or outcome.status in _FAILED
+        else:
+            step, is_retry, has_failed = item.step, item.attempts > 0, result.failure is not None
+        counted = workflow.steps.get(step) or self.of_step(workflow, step)
+        seconds = result.at - execution.at_work_since
+        counted.seconds.observe(seconds if seconds > 0.0 else 0.0)
+        if has_failed:
+            counted.failed += 1
+        if is_retry:
+            counted.retried += 1
 
     def written(self, operations: int, seconds: float) -> None:
         """A transaction with so many operations is durable."""

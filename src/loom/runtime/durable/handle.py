@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("loom.durable")
 
 _CHUNKS = 64
+_END_OF_FLOW = {"Failed": "failed", "TimedOut": "failed", "Cancelled": "cancelled"}
+"""A flow that did not succeed has a result nevertheless."""
 
 
 class RunHandle:
@@ -48,9 +50,18 @@ class RunHandle:
         self._runtime = runtime
         self._convert = convert
         self._row = row
+        """The newest row of the run that this process has seen."""
         self._ending: StopEvent | BaseException | None = None
         self._starting: asyncio.Future[Any] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def saw(self, row: RunRow) -> None:
+        """This process has read or written the run's row. One that is older than what is known tells nothing."""
+        if self._row is not None and _age(row) < _age(self._row):
+            return
+        if row.head.status == "running":
+            self._ending = None  # a failed run was retried
+        self._row = row
 
     def over(self, ending: StopEvent | BaseException) -> None:
         """The run has ended here."""
@@ -75,11 +86,29 @@ class RunHandle:
 
     @property
     def is_idle(self) -> bool:
-        """Whether only input from outside can move the run, as far as this process has heard."""
+        """Whether only input from outside can move the run: from memory, else from the newest row seen here."""
         resident = self._runtime.resident(self.run_id)
         if resident is not None:
             return resident.is_idle
-        return self._row is not None and self._row.head.idle_since is not None
+        row = self._row
+        return row is not None and row.head.status == "running" and row.head.idle_since is not None
+
+    @property
+    def status(self) -> str:
+        """Tell the status of the run: by its end, by its state in memory, or by the newest row that was read here."""
+        if isinstance(self._ending, WorkflowCancelledByUser):
+            return "cancelled"
+        if isinstance(self._ending, BaseException):
+            return "failed"
+        resident = self._runtime.resident(self.run_id)
+        if resident is not None:
+            return resident.status
+        if self._ending is None:
+            return self._row.head.status if self._row is not None else "running"
+        from loom.effects.flow_result import FlowResult  # brings with it what only flows need
+
+        ended = self._ending.result
+        return _END_OF_FLOW.get(ended.status, "completed") if isinstance(ended, FlowResult) else "completed"
 
     def state_to_save(self) -> BrokerState:
         """Stored runs need no saving."""
@@ -97,8 +126,10 @@ class RunHandle:
 
     @property
     def is_done(self) -> bool:
-        """Whether the run has ended, as far as this process has heard."""
-        return self._ending is not None
+        """Whether the run has ended: from memory, else from the newest row that was seen here."""
+        if self._runtime.resident(self.run_id) is not None:
+            return False  # until its end is stored
+        return self._ending is not None or (self._row is not None and self._row.head.status != "running")
 
     def now(self) -> float:
         """The runtime's time."""
@@ -158,6 +189,8 @@ class RunHandle:
 
     async def _wait_for_end(self) -> StopEvent | BaseException:
         await self._started()
+        if self._runtime.resident(self.run_id) is not None:
+            self._ending = None  # it has ended before, and was retried
         waits = 0
         while self._ending is None:
             news = self._runtime.endings.subscribe(self.run_id)
@@ -173,9 +206,9 @@ class RunHandle:
         """Whether the run is over, by what is stored. One that is in memory here says so by itself."""
         if self._runtime.resident(self.run_id) is not None:
             return False
-        self._row = await self._runtime.row(self.run_id)
-        if self._row.head.status != "running":
-            self._ending = await self._read_ending(self._row)
+        row = await self._runtime.row(self.run_id)
+        if row.head.status != "running":
+            self._ending = await self._read_ending(row)
         return self._ending is not None
 
     async def _read_ending(self, row: RunRow) -> StopEvent | BaseException:
@@ -194,7 +227,6 @@ class RunHandle:
                 chunks = await self._runtime.store.stream(self.run_id, position, _CHUNKS)
                 if not chunks:
                     if row.head.status != "running" and position >= row.head.events:
-                        self._row = row
                         return
                     await self._runtime.news(news, waits)
                     waits += 1
@@ -211,6 +243,11 @@ class RunHandle:
                     if is_last(entry):
                         return
                     position += 1
+
+
+def _age(row: RunRow) -> tuple[float, int]:
+    """Give what grows with every change of a run, and with another run of the same id."""
+    return row.created_at, row.head.ticks
 
 
 def ending_of(published: Published | None, row: RunRow, convert: StoredBodies) -> StopEvent | BaseException:

@@ -8,15 +8,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal
 
+from loom.api.problems import is_stuck
 from loom.core.ticks import TickChildEnded
 from loom.effects.kept import waiter_dict
 from loom.runtime.masking import shown_waiter
+from loom.runtime.stuck import StuckReason
 from loom.store.records import RunHead, RunStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from loom.core.reports import Published
     from loom.core.state import BrokerState, Outcome, RunFields
+    from loom.core.ticks import WorkflowTick
     from loom.flows.program import Program
 
 MAX_WAITERS_SHOWN = 100
@@ -28,13 +32,20 @@ _MAX_ERROR = 500
 class HeadWriter:
     """Writes heads, and notices when what the run waits for has changed."""
 
-    __slots__ = ("_children", "_idle", "_index", "_program")
+    __slots__ = ("_children", "_idle", "_index", "_program", "_reason", "_waits", "is_stuck")
 
-    def __init__(self, program: Program | None = None) -> None:
+    def __init__(self, program: Program | None = None, reason: str | None = None) -> None:
         self._program = program
         self._index: Any = None
         self._children: Any = None
-        self._idle = False
+        self._idle = self._waits = False
+        self._reason = StuckReason(reason)
+        self.is_stuck = False
+        """Whether the last head was that of a stuck run. A head whose waiters did not change does not tell it."""
+
+    def follow(self, ticks: Sequence[WorkflowTick], published: Sequence[Published]) -> None:
+        """Take note of a batch, before its head is made: what it brought may be why the run is stuck."""
+        self._reason.follow(ticks, published)
 
     def head(
         self, now: RunFields, whole: Callable[[], BrokerState], downtime: float, link: bytes | None = None
@@ -52,8 +63,14 @@ class HeadWriter:
             self._index, self._children, self._idle = index, children, idle
             if running:
                 waiters, waiting_for = _waiters(whole(), self._program)
+            self._waits = bool(waiting_for)
+        status = status_of(outcome)
+        parked = outcome.message if outcome is not None and outcome.status == "parked" else None
+        self.is_stuck = idle and is_stuck(
+            status, idle=idle, waits=self._waits, paused=now.paused, parked=parked is not None
+        )
         return RunHead(
-            status_of(outcome),
+            status,
             now.ticks,
             now.published,
             now.at,
@@ -63,8 +80,9 @@ class HeadWriter:
             waiting_for=waiting_for,
             kept=now.waiting.kept_count,
             paused=now.paused,
-            parked=outcome.message if outcome is not None and outcome.status == "parked" else None,
-            error=_error(outcome),
+            parked=parked,
+            # A paused run keeps the reason for later.
+            error=self._reason.text if idle and not self._waits else _error(outcome),
             downtime=downtime,
             link=link,
         ), changed
@@ -80,11 +98,7 @@ def _waiters(state: BrokerState, program: Program | None) -> tuple[bytes, tuple[
 
 def status_of(outcome: Outcome | None) -> RunStatus:
     """The status of a run that has, or has not, come to an end."""
-    if outcome is None or outcome.status == "parked":
-        return "running"
-    if outcome.status == "completed":
-        return "completed"
-    return "cancelled" if outcome.status == "cancelled" else "failed"
+    return "running" if outcome is None else outcome.run_status
 
 
 def _error(outcome: Outcome | None) -> str | None:

@@ -30,6 +30,8 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool = False
     parked: str | None = None
     """Why it cannot go on with the code at hand."""
+    stuck: str | None = None
+    """Why nobody's turn it is, although the run is idle: it waits for nothing, and is neither paused nor parked."""
     error: str | None = None
     """What a failed run failed with."""
     kept_events: int = 0
@@ -65,7 +67,8 @@ def info_of(row: RunRow) -> RunInfo:
         active_waiters=json.loads(head.waiters),
         paused=head.paused,
         parked=head.parked,
-        error=head.error,
+        stuck=head.stuck,
+        error=head.failed_with,
         kept_events=head.kept,
         ticks=head.ticks,
         events=head.events,

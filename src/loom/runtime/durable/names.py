@@ -5,6 +5,9 @@ from __future__ import annotations
 OWN = "loom."
 """The names of workflows that the engine uses for itself begin so."""
 
+NOTICE = f"{OWN}problem:"
+"""The ids of the runs that tell operators of problems begin so."""
+
 SCHEDULES = "loom.schedule"
 """The name that the runs of schedules are stored with."""
 
@@ -34,6 +37,23 @@ def check_name(what: str, name: object) -> None:
         raise ValueError(f"{what} must have 1 to {MAX_NAME} characters, not {len(name)}.")
     if not can_be_kept(name):
         raise ValueError(f"{what} {name!r} has characters that cannot be stored.")
+
+
+def check_workflow(name: object) -> None:
+    """Raise a `ValueError` if no caller may start runs of this name: no store could keep it, or it is Loom's own.
+
+    A run of Loom's own may call an operator's hook, in the operator's name.
+    """
+    check_name("The name of a workflow", name)
+    if isinstance(name, str) and name.startswith(OWN):
+        raise ValueError(f"The workflow {name!r} is Loom's own: only the engine starts its runs.")
+
+
+def check_run_id(run_id: object) -> None:
+    """Raise a `ValueError` if no caller may choose this id: a notice that finds its id taken would tell nobody."""
+    check_name("A run_id", run_id)
+    if isinstance(run_id, str) and run_id.startswith(NOTICE):
+        raise ValueError(f"The run_id {run_id!r} is kept for Loom's own runs: choose another one.")
 
 
 def check_tags(tags: dict[str, str]) -> None:

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from loom.core.config import config_for
 from loom.core.ticks import TickStartRun
 from loom.effects.binding import StepBinding
 from loom.effects.flow_convert import FLOW, AnyBodies
 from loom.effects.stored import StoredBodies
 from loom.flows.calls import START_KIND
 from loom.flows.document import digest_of
+from loom.flows.nodes.calling import Call
 from loom.runtime.code import ActionBodies
-from loom.runtime.durable.names import check_name
+from loom.runtime.durable.names import check_workflow
 from loom.runtime.flow import Flow, seed_of
 from loom.runtime.load import flow_of
 from loom.runtime.planners import flow_planner
@@ -53,7 +55,7 @@ def child_start(
     name: str, code: Registered | None, convert: Conversion, inputs: dict[str, Any], event: StartEvent | None
 ) -> str:
     """What a child run of this name begins with, as it is stored. Without its code it is made where that is."""
-    check_name("The name of a workflow", name)
+    check_workflow(name)
     if code is not None:
         spec = code.start_spec(inputs, event)
     elif event is not None:
@@ -99,11 +101,22 @@ class Registered:
     @property
     def config(self) -> BrokerConfig:
         """The code as the reducer sees it."""
-        return self.workflow._config()
+        return self.workflow._config(stored=True)
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The kinds of work that its runs have, by which they are counted: steps, or types of actions."""
+        return tuple(self.bindings)
+
+    @property
+    def keeps_timeout(self) -> bool:
+        """Whether its author asked for no timeout, so that a run which has one keeps it."""
+        return not self.workflow._asked_for_timeout
 
     def changed_since(self, config: BrokerConfig) -> BrokerConfig | None:
         """The code as it is now, if it is not what a run had so far."""
-        return self.config if self.config != config else None
+        now = config_for(self.config, config, keeps_timeout=self.keeps_timeout)
+        return now if now != config else None
 
     def accepts(self, kind: EventKind, step: str | None = None) -> bool:
         """Whether some step, or the given one, takes events of this kind."""
@@ -128,7 +141,8 @@ class Registered:
         """The tick that a run begins with, with the code at hand."""
         event: EventRecord | None = spec.event
         if event is None and spec.inputs is not None:
-            event = self.convert.record(self.workflow._start_event(None, self.convert.read_value(spec.inputs)))
+            made = self.workflow._start_event(None, self.convert.read_value(spec.inputs))
+            event = self.convert.record(made).without_marks()
         return TickStartRun(
             at=now,
             run_id=run_id,
@@ -146,6 +160,7 @@ class RegisteredFlow(Registered):
     __slots__ = ("document", "services")
 
     document: tuple[str, bytes]
+    workflow: Flow
 
     def __init__(self, name: str, flow: Flow, services: Services | None = None) -> None:
         self.name = name
@@ -169,6 +184,13 @@ class RegisteredFlow(Registered):
         if digest_of(text) != digest:
             raise CorruptRecord(stored.row.run_id, "its document", f"the text of {digest} is missing or damaged")
         return RegisteredFlow(self.name, _version(text), self.services)
+
+    @property
+    @override
+    def steps(self) -> tuple[str, ...]:
+        """The types of its actions that need the world; the others are no executions."""
+        nodes = self.workflow.program.nodes
+        return tuple(dict.fromkeys(node.type for node in nodes if isinstance(node.operation, Call)))
 
     @override
     def changed_since(self, config: BrokerConfig) -> BrokerConfig | None:

@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from loom.core.commands import CommandHalt
 from loom.core.run import Run
+from loom.core.ticks import TickStepResult
 from loom.runtime.durable.adapter import DurableDecorator
 from loom.runtime.durable.limits import Outgrown
 from loom.runtime.durable.registered import child_start
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from loom.core.commands import TerminalCommand
     from loom.core.reports import Published
     from loom.core.state import BrokerState
-    from loom.core.ticks import WorkflowTick
+    from loom.core.ticks import TickRefuseEvent, WorkflowTick
+    from loom.effects.execution import StepExecution
     from loom.runtime.durable.adapter import Keeper
     from loom.runtime.durable.registered import Registered
     from loom.runtime.guard import Guard
@@ -39,7 +41,10 @@ if TYPE_CHECKING:
 class Resident(LiveRun):
     """A run that this process owns. Its handlers do not hold it: they read the store."""
 
-    __slots__ = ("_durable", "_trace", "code", "end_told", "last_mail", "names", "parked", "releasing", "row", "wanted")
+    __slots__ = (
+        "_counted", "_durable", "_figures", "_trace", "code", "end_told", "last_mail", "names", "parked", "releasing",
+        "row", "wanted",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -62,6 +67,7 @@ class Resident(LiveRun):
             outer.document = code.document
         super().__init__(code.workflow, row.run_id, core, inner, outer, code.bindings, guard, on_end)
         self._durable = outer
+        self._figures, self._counted = keeper.figures, keeper.figures.of_workflow(row.workflow)
         self.code = code
         self.convert = code.convert
         self._seen = True  # whoever asks for its end reads the store
@@ -86,6 +92,13 @@ class Resident(LiveRun):
         """The name that the run is stored with."""
         return self.row.workflow
 
+    @override
+    def executed(self, execution: StepExecution, result: TickStepResult | TickRefuseEvent) -> None:
+        """A body has ended, and is counted unless it was refused its event."""
+        if not execution.abandoned and type(result) is TickStepResult:
+            self._figures.executed(self._counted, execution, result)
+        super().executed(execution, result)
+
     def begin_with(self, ticks: list[WorkflowTick]) -> None:
         """Set the run in motion with these ticks."""
         self._core.feed(*ticks)
@@ -108,6 +121,14 @@ class Resident(LiveRun):
         return self._core.is_blocked and adapter.waiter is not None and not (self._lane or adapter.undelivered)
 
     @property
+    def holds_body(self) -> bool:
+        """Say whether a body of an author's is suspended here. Actions of flows have no code before their waits."""
+        if self.code.document is not None:
+            return False
+        workers = self._core.look.workers.values()
+        return any(execution.live for worker in workers for execution in worker.suspended.values())
+
+    @property
     def is_over(self) -> bool:
         """Whether it has come to its end, though that may not be stored yet."""
         return self._core.is_over
@@ -127,6 +148,10 @@ class Resident(LiveRun):
         if head is None or self._durable.has_pruned:
             return None
         return replace(self.row, head=head, owner=None, ended_at=head.updated_at), self._durable.last
+
+    def row_left(self) -> RunRow:
+        """Its row as its last commit here has left it. Waiters are in it only if that commit has changed them."""
+        return replace(self.row, head=self._durable.head)
 
     def clock_changed(self) -> None:
         """The clock was set, or the machine slept."""
@@ -155,6 +180,10 @@ class Resident(LiveRun):
         elif isinstance(error, Outgrown):
             self.parked = str(error)
         super()._ended(command, error)
+
+    @override
+    def is_stuck(self) -> None:
+        """Its commits tell that: see `DurableDecorator`."""
 
     @override
     def start_of(self, workflow: Any, inputs: dict[str, Any], start_event: StartEvent | None) -> tuple[str, Any]:

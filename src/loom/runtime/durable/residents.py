@@ -8,26 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from loom.runtime.durable.adapter import Fenced
 from loom.runtime.durable.background import Background
+from loom.runtime.durable.figures import OTHER
 from loom.runtime.durable.held_back import HeldBack
+from loom.runtime.durable.problems import is_notice, problem_of
 from loom.runtime.durable.resident import Resident
 from loom.runtime.durable.resting import Resting
 from loom.runtime.durable.takeup import parked_again, taken_up
 from loom.runtime.guard import Guard
+from loom.runtime.lifecycle_log import released
 from loom.runtime.logs import about
 from loom.runtime.tracing import find_tracing
 from loom.store.errors import CorruptRecord, StoreUnavailable
-from loom.store.operations import ClaimRun, ParkRun, ReleaseRun
+from loom.store.operations import ClaimRun, ParkRun, PurgeRuns, ReleaseRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from loom.runtime.durable.calls import StoredRuns
+    from loom.runtime.durable.problems import Problems
     from loom.runtime.durable.registered import Registered
     from loom.runtime.durable.settings import Settings
     from loom.runtime.live import LiveRun
@@ -49,21 +54,24 @@ class Residents:
         stored: StoredRuns,
         settings: Settings,
         member: Member,
+        problems: Problems,
         on_end: Callable[[str, StopEvent | BaseException], None],
         on_release: Callable[[str, float], None],
         on_room: Callable[[], None],
     ) -> None:
         self.fence, self.downtime, self.prune = member.fence, member.downtime, settings.prune
         self.limits = settings.limits
+        self.problems = problems
         self.submit: Callable[[Operation], asyncio.Future[Result]] = stored.committer.submit
         self.committed: Callable[[str], None] = stored.watchers.wake
         self.figures, self.links = stored.measured, stored.links
         self.tracing = find_tracing() if settings.tracing else None
         self._endings, self._recent = stored.endings, stored.recent
+        self._saw = stored.saw
         self._store = stored.store
         self._codes = stored.codes
         self._clock = stored.now
-        self._releases = settings.idle_timeout is not None or settings.max_in_memory is not None
+        self._releases = settings.idle_s is not None or settings.max_in_memory is not None
         self._limit = settings.max_in_memory
         self._on_end = on_end
         self._on_release = on_release
@@ -86,7 +94,13 @@ class Residents:
         """Commits of runs that have left memory meanwhile: who takes such a run up again waits for them."""
         self._background = Background(self._loop)
         self._spawn = self._background.spawn
-        self._resting = Resting(self._loop, settings.idle_timeout, lambda run_id: self._spawn(self._release(run_id)))
+        self._resting = Resting(
+            self._loop,
+            settings.idle_s,
+            lambda run_id: self._spawn(self._release(run_id)),
+            settings.suspended_s if settings.suspended_s != settings.idle_s else None,
+            settings.max_suspended,
+        )
         self._closing = False
 
     # -- taking up ----------------------------------------------------------------------------------------------------
@@ -284,6 +298,7 @@ class Residents:
         if self.runs.get(run_id) is resident:
             del self.runs[run_id]
         self._resting.drop(run_id)
+        self._saw(resident.row_left())
         if (commit := resident.commit_under_way) is not None:
             self._last_words[run_id] = commit
             commit.add_done_callback(lambda _done: self._last_words.pop(run_id, None))
@@ -321,17 +336,38 @@ class Residents:
             self._come(run_id, self._park(run_id, f"An error of the engine: {type(ending).__name__}: {ending}"))
         elif live._core.is_over and ending is not None:
             self._on_end(run_id, ending)
+            if is_notice(resident.row.workflow) and not isinstance(ending, BaseException):
+                self._spawn(self._forget_notice(run_id))
         self.committed(run_id)
         ended = resident.ended_as()
         if ended is not None:
             self._recent.keep(*ended)
         self._endings.wake(run_id, ended[0] if ended is not None else None)
 
+    async def _forget_notice(self, run_id: str) -> None:
+        """Delete a notice that was taken. If that fails, the retention deletes it."""
+        with suppress(StoreUnavailable):
+            await self.submit(PurgeRuns(run_id=run_id))
+
     async def _park(self, run_id: str, reason: str) -> None:
         try:
-            self.figures.parked += bool(await self.submit(ParkRun(run_id, self.fence, reason)))
+            row = await self._readable_row(run_id)
+            # A run that was parked for this reason before, or by its own commit, was told of then.
+            if self.problems.channels and row is not None and row.head.parked != reason:
+                problem = problem_of(row, row.head, "parked", reason)
+                for notice in self.problems.notices(problem, self._clock(), self.downtime):
+                    await self.submit(notice)  # first: parked, the run is told of no more
+            if await self.submit(ParkRun(run_id, self.fence, reason)):
+                self.figures.of_workflow(row.workflow if row is not None else OTHER).count("parked")
         except StoreUnavailable as error:
             self._strand(run_id, "Run %s could not be marked as parked: %s", error)
+
+    async def _readable_row(self, run_id: str) -> RunRow | None:
+        """The row of a run that is to be parked; None if the row itself is what cannot be read."""
+        try:
+            return await self._store.get(run_id)
+        except CorruptRecord:
+            return None
 
     # -- releasing ----------------------------------------------------------------------------------------------------
 
@@ -339,11 +375,18 @@ class Residents:
         """A run can only be moved from outside, or by a timer: after a while it leaves memory."""
         if not self._releases:
             return
-        self._resting.add(run_id)
+        self._resting.add(run_id, self._is_worth_holding(run_id))
         if self._is_full and self._held_back:
             self.make_room()
         elif self._is_full:
             self._on_room()  # another one may wait for its place in the store
+
+    def _is_worth_holding(self, run_id: str) -> bool:
+        """Say whether a body would have to run again if the run left memory, and no other run waits for its place."""
+        resident = self.runs.get(run_id)
+        if resident is None or resident.code.workflow._num_concurrent_runs is not None:
+            return False
+        return resident.holds_body
 
     def stirred(self, run_id: str) -> None:
         """A run has something to do."""
@@ -367,6 +410,7 @@ class Residents:
         elif self.runs.get(run_id) is resident:
             moved = resident.wanted or not resident.is_at_rest
             self.figures.released += 1
+            released(run_id, resident.workflow_name)
             self._forget(resident)
             resident.abort()
             if moved:

@@ -57,7 +57,10 @@ class DurableRuntime(WorkingRuntime):
             return
         self._check_keys()
         self._member = await self.store.join(self._name, self._settings.lease)
-        self._residents = Residents(self, self._settings, self._member, self._on_end, self._on_release, self._on_room)
+        await self.problems.look(self.now())
+        self._residents = Residents(
+            self, self._settings, self._member, self.problems, self._on_end, self._on_release, self._on_room
+        )
         self._scanner = Scanner(self, self._residents, self._settings, self._lease_lost)
         self._scanner.start()
 

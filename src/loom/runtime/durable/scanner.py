@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import TYPE_CHECKING
 
 from loom.store.errors import StoreUnavailable
+from loom.store.loop_time import can_skip, keep_looking, until_look
 from loom.store.operations import ClaimRuns, PurgeRuns
 from loom.store.records import RunQuery
 
@@ -46,12 +48,15 @@ class Scanner:
         self._interval_s = min(settings.poll_interval, settings.lease / 3)
         self._lease_s = settings.lease
         self._retention_s = settings.retention
+        # So long may a member that has died still hold runs, which a look then finds.
+        self._settles_s = 2 * settings.lease + self._interval_s
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._look = asyncio.Event()
         self._due: dict[str, float] = {}
         """Runs that are not in memory and have a timer due soon."""
         self._alarm: asyncio.TimerHandle | None = None
+        self._distant: asyncio.TimerHandle | None = None
         self._purged_at = float("-inf")
         self._ahead = self._clock() - self._loop.time()
         """How far the clock was ahead of the event loop's time, which stands still while a machine sleeps."""
@@ -66,22 +71,31 @@ class Scanner:
 
     async def close(self) -> None:
         """End."""
-        if self._alarm is not None:
-            self._alarm.cancel()
+        for timer in (self._alarm, self._distant):
+            if timer is not None:
+                timer.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     def look_soon(self) -> None:
         """Look at everything, soon."""
+        keep_looking(self._loop, self._settles_s)
         self._look.set()
 
     def on_room(self) -> None:
         """Another run has a place now."""
         if self._has_more:
-            self._look.set()
+            self.look_soon()
 
     async def _run(self) -> None:
+        keep_looking(self._loop, self._settles_s)
+        try:
+            await self._look_on()
+        finally:
+            keep_looking(self._loop, self._settles_s)  # others may have to take over
+
+    async def _look_on(self) -> None:
         while True:
             self._look_at_clock()
             try:
@@ -98,13 +112,10 @@ class Scanner:
                 # Without this task the process would lose its lease, and nobody would know why.
                 _log.exception("Looking at the store went wrong, and is tried again in %s s.", self._interval_s)
                 self._is_failing = True
-            try:
-                async with asyncio.timeout(self._interval_s):
-                    await self._look.wait()
-            except TimeoutError:
-                continue
-            finally:
-                self._look.clear()
+            if self._is_failing:
+                keep_looking(self._loop, self._settles_s)
+            await until_look(self._interval_s, self._look.wait())
+            self._look.clear()
 
     def _look_at_clock(self) -> None:
         """If the clock was set, or the machine slept, runs in memory set their alarms by the new time."""
@@ -129,14 +140,20 @@ class Scanner:
         if not stranded:
             self._residents.complained_of.clear()
         for run_id in sorted(stranded):
-            self._residents.wake(run_id)
+            self._found(run_id)
         for run_id in await self._store.owned(self._residents.fence, with_mail=True):
             if run_id in self._residents.runs:
-                self._residents.wake(run_id)  # the news of it may have been lost
+                self._found(run_id)  # the news of it may have been lost
+        await self._residents.problems.look(self._clock())
         await self._claim()
         await self._set_alarms()
         await self._purge()
         return True
+
+    def _found(self, run_id: str) -> None:
+        """Wake a run that was found by looking."""
+        keep_looking(self._loop, self._settles_s)
+        self._residents.wake(run_id)
 
     async def _claim(self) -> None:
         """Take up what needs a worker: of all workflows at once, but for those that limit their runs in memory."""
@@ -160,7 +177,7 @@ class Scanner:
                 return
             found = await self._claimed(ClaimRuns(self._residents.fence, names, self._clock(), wanted))
             for run_id in found:
-                self._residents.wake(run_id)
+                self._found(run_id)
             if len(found) < wanted:
                 return
             if wanted < _BATCH:
@@ -199,6 +216,18 @@ class Scanner:
         for run_id, due in await self._store.timers_due(tuple(self._codes), horizon, 10 * _BATCH):
             self._due.setdefault(run_id, due)
         self._arm()
+        if can_skip(self._loop):
+            await self._look_in_time()
+
+    async def _look_in_time(self) -> None:
+        """Have a timer, where looks may be left out, for the next one that must not be: shortly before a run is due."""
+        if self._distant is not None:
+            self._distant.cancel()
+            self._distant = None
+        for _, due in await self._store.timers_due(tuple(self._codes), math.inf, 1):
+            seconds = due - self._clock() - self._interval_s
+            if seconds > 0:  # else this look has set the alarm
+                self._distant = self._loop.call_later(seconds, self._look.set)
 
     def _arm(self) -> None:
         if self._alarm is not None:

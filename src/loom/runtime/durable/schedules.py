@@ -17,7 +17,7 @@ from loom.flows.plain import plain_value
 from loom.runtime.durable import looking
 from loom.runtime.durable.calls import StoredRuns
 from loom.runtime.durable.info import moment
-from loom.runtime.durable.names import SCHEDULES, check_name, check_tags
+from loom.runtime.durable.names import SCHEDULES, check_name, check_tags, check_workflow
 from loom.runtime.durable.registered import anybody
 from loom.runtime.durable.schedules_run import ScheduleStart, schedule_run_id, start_of
 from loom.runtime.durable.schedules_timing import next_due, pinned, timing_of
@@ -281,7 +281,7 @@ class ScheduledRuns(StoredRuns):
 def _check(name: str, workflow: str, tags: dict[str, str]) -> None:
     check_name("The name of a schedule", name)
     check_name("The run_id of a schedule", schedule_run_id(name, _MANY))
-    check_name("The name of a workflow", workflow)
+    check_workflow(workflow)
     check_tags(tags)
     if _NUMBERED.search(name):
         raise ValueError(f"The name of a schedule must not end with a number like {name!r}: its runs do.")

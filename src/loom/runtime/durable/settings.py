@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import msgspec
 
 from loom.runtime.durable.limits import Limits
+from loom.runtime.durable.problem_webhook import Webhook
 from loom.store.keyring import Keyring, parse_keys
 
 JOURNAL_KEYS = "LOOM_JOURNAL_KEYS"
+
+_IDLE_S = 60.0
+_SUSPENDED_S = 24 * 3600.0
+"""How long idle runs stay in memory by default: without a suspended body, and with one."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of `loom.connect`. Times are in seconds."""
 
-    idle_timeout: float | None = 60.0
-    """How long a run stays in memory that nothing happens to; 0: not at all, None: for ever."""
+    idle_timeout: float | msgspec.UnsetType | None = msgspec.UNSET
+    """How long a run stays in memory that nothing happens to; 0: not at all, None: for ever. If it is not given: 60
+    seconds, but up to a day for runs that hold a suspended body, see `max_suspended`."""
+    max_suspended: int = 5_000
+    """How many runs with a suspended body stay in memory after their first 60 seconds, if `idle_timeout` is not given.
+    Those that have rested longest leave first: their bodies run again from the beginning."""
     max_in_memory: int | None = None
     """How many runs may be in memory. Those that nothing happens to make room; others wait for their turn."""
     name: str = ""
@@ -53,6 +63,32 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_history: int | None = None
     """How many ticks a run may have, if its past is kept. One that has more is parked until the limit is raised."""
 
+    on_problem: Any = None
+    """Called with a `Problem` when a run of this store fails, is parked or is stuck; async or not. It gets each at
+    least once: if it raises, it is called again later."""
+    problem_webhook: Webhook | str | None = None
+    """An address that gets the same, as signed requests."""
+    problem_secret: str | None = None
+    """What signs them; several, with commas, while they are exchanged. None: `LOOM_PROBLEM_SECRET`."""
+    problem_interval: float = 10.0
+    """How often hooks of other processes are looked for; on Temporal, runs with problems."""
+
+    @property
+    def webhook(self) -> Webhook | None:
+        """`problem_webhook` with its secrets."""
+        assert not isinstance(self.problem_webhook, str)
+        return self.problem_webhook
+
+    @property
+    def idle_s(self) -> float | None:
+        """Tell how long a run that holds no body stays in memory; None: for ever."""
+        return _IDLE_S if self.idle_timeout is msgspec.UNSET else self.idle_timeout
+
+    @property
+    def suspended_s(self) -> float | None:
+        """How long a run that holds a suspended body stays in memory while there is room; None: for ever."""
+        return _SUSPENDED_S if self.idle_timeout is msgspec.UNSET else self.idle_timeout
+
     @property
     def limits(self) -> Limits:
         """How large runs may become."""
@@ -76,14 +112,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if isinstance(keys, str):
             ring = parse_keys(keys, what=JOURNAL_KEYS, lenient="unsigned") if keys else None
             msgspec.structs.force_setattr(self, "journal_keys", ring)
+        if isinstance(self.problem_webhook, str):
+            webhook = Webhook(self.problem_webhook, self.problem_secret)
+            msgspec.structs.force_setattr(self, "problem_webhook", webhook)
+            msgspec.structs.force_setattr(self, "problem_secret", None)
 
     def __post_init__(self) -> None:
         self._read_keys()
-        for name in ("idle_timeout", "retention"):
-            value = getattr(self, name)
+        for name, value in (
+            ("idle_timeout", self.idle_s), ("retention", self.retention), ("max_suspended", self.max_suspended)
+        ):  # fmt: skip
             if value is not None and not value >= 0:
                 raise ValueError(f"{name} must not be negative, got {value}.")
-        for name in ("lease", "poll_interval"):
+        if self.on_problem is not None and not callable(self.on_problem):
+            raise TypeError(f"on_problem must be a function that takes a problem, got {self.on_problem!r}.")
+        for name in ("lease", "poll_interval", "problem_interval"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}.")
         if not isinstance(self.http_allow, tuple | list | str | None):

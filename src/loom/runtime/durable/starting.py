@@ -57,7 +57,10 @@ def first_mail(
     """The event that a run has from its first moment: checked if the run's code is at hand."""
     if code is not None:
         code.workflow._check_target(event, None)
-    tick = TickAddEvent(at=at, event=convert.record(event), accepted=True)
+    record = convert.record(event)
+    if record.checked is False and code is not None:
+        record = code.convert.checked(record)
+    tick = TickAddEvent(at=at, event=record, accepted=True)
     return PostMail(run_id, codec.encode_tick(tick), at, event_id=event_id)
 
 

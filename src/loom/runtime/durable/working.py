@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,6 +17,8 @@ from loom.runtime.durable.beginning import StartedRuns
 from loom.runtime.durable.callbacks import StoredCallbacks
 from loom.runtime.durable.definitions import Definitions
 from loom.runtime.durable.internal import internal_codes
+from loom.runtime.durable.problem_run import hook_codes
+from loom.runtime.durable.problems import Problems
 from loom.runtime.durable.registered import RegisteredFlow, registered
 from loom.runtime.durable.schedules_triggers import keep_triggers
 from loom.runtime.durable.services import services_for
@@ -25,6 +26,7 @@ from loom.runtime.durable.settings import Settings
 from loom.steps.workflow import Workflow
 from loom.store.chain import Links
 from loom.store.errors import StoreError, StoreUnavailable
+from loom.store.loop_time import wall_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -63,13 +65,15 @@ class WorkingRuntime(StartedRuns, ABC):
         """The addresses at which services call back."""
         self.services = services_for(self, self._settings)
         """What the actions of flows find in this process."""
+        told = hook_codes(self._settings)
+        self.codes |= told
+        self.problems = Problems(store, [name.rpartition(".")[2] for name in told], self._settings.problem_interval)
+        """The hooks that are told of runs with problems."""
         store.on_news = self._on_news
 
     @staticmethod
     def _wall_time() -> float:
-        loop = asyncio._get_running_loop()
-        clock: Callable[[], float] = getattr(loop, "wall_time", time.time)
-        return clock()
+        return wall_clock(asyncio._get_running_loop())()
 
     # -- what a runtime has to say ------------------------------------------------------------------------------------
 
@@ -103,8 +107,9 @@ class WorkingRuntime(StartedRuns, ABC):
 
     async def __aenter__(self) -> Self:
         await self._open_store()
+        self.home = asyncio.get_running_loop()
         if not self._has_clock:  # it is read several times for every tick: the loop is asked for its clock once
-            self.now = getattr(asyncio.get_running_loop(), "wall_time", time.time)
+            self.now = wall_clock(asyncio.get_running_loop())
         self._working = self._in_the_way = None
         self._open = True
         if self.codes or self._settings.definitions:
@@ -160,6 +165,7 @@ class WorkingRuntime(StartedRuns, ABC):
         self.codes |= own
         code = registered(name or workflow.workflow_name, workflow, self.services)
         self.codes[code.name] = code
+        self.measured.know(code.name, code.steps)
         self.definitions.registered(code)
         if schedules and self._settings.schedules:
             self._triggered.add(code.name)
@@ -169,7 +175,8 @@ class WorkingRuntime(StartedRuns, ABC):
         """Take a flow for the code of a name that is stored as a definition. `work_for` lets the work begin."""
         own = internal_codes(self, flow)
         self.codes |= own
-        self.codes[name] = RegisteredFlow(name, flow, self.services)
+        self.codes[name] = code = RegisteredFlow(name, flow, self.services)
+        self.measured.know(name, code.steps)
         if self._settings.schedules:
             self._triggered.add(name)
         self.work_for([*own])

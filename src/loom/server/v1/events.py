@@ -1,4 +1,4 @@
-"""Events for runs. Answers come after the commit. May import the server's frame, loom.core and loom.runtime."""
+"""Events for runs that go on, and for failed ones in place of what failed them. Answers come after the commit."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from pydantic import ValidationError
 
 from loom.core.records import INPUT_REQUIRED_EVENT, STOP_EVENT
 from loom.flows.records import MASK
+from loom.runtime.durable.healing import replaceable
 from loom.server.answers import JsonAnswer
 from loom.server.compat_events import BadEvent, BadValue, event_from
 from loom.server.problems import invalid
 from loom.server.routing import Route, check_id, pointer
-from loom.server.v1.runs import refused
+from loom.server.v1.runs import active, refused, run_answer
 from loom.server.wire import event_names
 from loom.steps.errors import WorkflowRuntimeError
+from loom.store.errors import RunFinished, RunNotFound, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -53,17 +55,53 @@ async def send(call: Call) -> Response:
     return JsonAnswer(answer)
 
 
-def _event(call: Call, row: RunRow, body: dict[str, Any]) -> Event:
+async def retry(call: Call) -> Response:
+    """`POST /v1/runs/{run_id}/retry`."""
+    call.check_query()
+    body = await call.fields("event")
+    row = await call.row()
+    if row.head.status == "running":
+        if call.is_repeated:
+            return await run_answer(call, row, 202)
+        raise active(row.run_id, "only a failed run can be retried")
+    try:
+        event = await _better_event(call, row, body["event"]) if body.get("event") is not None else None
+        await call.runtime.retry(row.run_id, event=event)
+    except (RunFinished, RunNotFound, StoreUnavailable):
+        raise
+    except StoreError as error:
+        raise active(row.run_id, "only a failed run can be retried") from error
+    except ValueError as error:
+        raise invalid(str(error), "/event") from error
+    return await run_answer(call, await call.row(), 202)
+
+
+async def _better_event(call: Call, row: RunRow, data: Any) -> Event | None:
+    """The event that shall take the place of the one that failed a run; a run that has not failed needs none."""
+    if not isinstance(data, dict) or not isinstance(data.get("type"), str) or not data.keys() <= {"type", "value"}:
+        raise invalid('An event is an object {"type": "…", "value": {…}}.', "/event")
+    await call.check_event_size()
+    if row.head.status != "failed":
+        return None
+    others = replaceable(row.run_id, await call.runtime.state_at(row.run_id))
+    return _event(call, row, data, tuple(others), ("event",))
+
+
+def _event(
+    call: Call, row: RunRow, body: dict[str, Any], others: tuple[str, ...] = (), at: tuple[str, ...] = ()
+) -> Event:
+    """The event that a body describes, of a type that the run knows or that is among `others` by its full name."""
     code = call.runtime.codes.get(row.workflow)
     value = body.get("value")
     envelope = {"type": body["type"], "value": value if value is not None or row.document is not None else {}}
     workflow = code.workflow if code is not None else None
     try:
-        return event_from(envelope, workflow, event_names(workflow, row, body["type"]), flow=row.document is not None)
+        names = (*event_names(workflow, row, body["type"]), *others)
+        return event_from(envelope, workflow, names, flow=row.document is not None)
     except BadEvent as error:
         if isinstance(error.__cause__, ValidationError):
-            raise refused("The value is not what the event takes.", error.__cause__, "value") from error
-        raise invalid(str(error), "/value" if isinstance(error, BadValue) else "/type") from error
+            raise refused("The value is not what the event takes.", error.__cause__, *at, "value") from error
+        raise invalid(str(error), pointer(*at, "value" if isinstance(error, BadValue) else "type")) from error
 
 
 def _delivered(call: Call, row: RunRow, event: Event, step: str | None, waiter_id: str | None) -> Delivered | None:
@@ -94,4 +132,7 @@ def _delivered(call: Call, row: RunRow, event: Event, step: str | None, waiter_i
     return None if record.kind.is_a(STOP_EVENT) or record.kind.is_a(INPUT_REQUIRED_EVENT) else "kept"
 
 
-ROUTES = (Route("POST", "/v1/runs/{run_id}/events", send, "event"),)
+ROUTES = (
+    Route("POST", "/v1/runs/{run_id}/events", send, "event"),
+    Route("POST", "/v1/runs/{run_id}/retry", retry, "start"),
+)

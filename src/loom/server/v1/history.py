@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import msgspec
 from starlette.responses import Response
 
 from loom.core import ticks as core_ticks
@@ -31,6 +32,13 @@ if TYPE_CHECKING:
 
 _TYPES = frozenset(name for name in vars(core_ticks) if name.startswith("Tick") and name != "Tick")
 _FOREVER = "private, max-age=31536000, immutable"
+
+
+async def why(call: Call) -> Response:
+    """`GET /v1/runs/{run_id}/why`."""
+    call.check_query()
+    row = await call.row()
+    return JsonAnswer(msgspec.to_builtins(await call.runtime.why(row.run_id)))
 
 
 async def history(call: Call) -> Response:
@@ -162,6 +170,7 @@ async def actions(call: Call) -> Response:
 
 
 ROUTES = (
+    Route("GET", "/v1/runs/{run_id}/why", why, "read"),
     Route("GET", "/v1/runs/{run_id}/history", history, "read"),
     Route("GET", "/v1/runs/{run_id}/state", state, "read"),
     Route("GET", "/v1/runs/{run_id}/loops", loops, "read"),

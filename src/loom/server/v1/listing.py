@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _STATUSES = ("running", "completed", "failed", "cancelled")
 _FILTERS = (
     "status", "workflow", "idle", "idle_longer_than", "waiting_for", "created_after", "created_before", "tag",
-    "parent_id", "paused", "parked", "order", "limit", "cursor",
+    "parent_id", "paused", "parked", "stuck", "order", "limit", "cursor",
 )  # fmt: skip
 _ORDERS = ("-created_at", "created_at")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)", re.ASCII)
@@ -79,6 +79,7 @@ def _query(call: Call) -> RunQuery:
         parent=check_id("parent_id", parent) if parent is not None else None,
         paused=call.flag("paused"),
         parked=call.flag("parked"),
+        stuck=call.flag("stuck"),
         created_after=_time(call, "created_after"),
         created_before=_time(call, "created_before"),
         oldest_first=order == "created_at",

@@ -11,12 +11,12 @@ from loom.runtime.durable.names import OWN, check_tags
 from loom.runtime.flow import Flow
 from loom.server.answers import JsonAnswer
 from loom.server.problems import ApiProblem, invalid
-from loom.server.routing import Route, check_id, pointer
+from loom.server.routing import Route, new_id, pointer
 from loom.server.served import served_code
 from loom.server.views import etag, is_known, run_view, wait_for_end
 from loom.server.waiting import while_serving
 from loom.steps.errors import WorkflowRuntimeError
-from loom.store.errors import RunExists, RunFinished, RunNotFound, StoreError, StoreUnavailable
+from loom.store.errors import RunExists, RunNotFound, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -57,7 +57,7 @@ async def start(call: Call) -> Response:
     version = body.get("version")
     if version is not None and (not isinstance(version, int) or isinstance(version, bool) or version < 1):
         raise invalid("The field 'version' must be a number from 1 on.", "/version")
-    run_id = check_id("run_id", body["run_id"]) if body.get("run_id") is not None else call.nonce
+    run_id = new_id("run_id", body["run_id"]) if body.get("run_id") is not None else call.nonce
     run_id, is_new = await _started(call, workflow, run_id, body)
     call.made = run_id
     row = await (_at_its_end(call, run_id, wait) if wait else call.runtime.row(run_id))
@@ -107,10 +107,10 @@ def _check_objects(call: Call, workflow: str, body: dict[str, Any]) -> None:
         raise invalid(str(error), "/tags") from error
 
 
-def refused(detail: str, error: ValidationError, at: str = "input") -> ApiProblem:
+def refused(detail: str, error: ValidationError, *at: str) -> ApiProblem:
     """A value that its class refuses, with all places; the values themselves are not repeated."""
     places: list[Place] = [
-        {"path": pointer(at, *(str(part) for part in found["loc"])), "message": found["msg"]}
+        {"path": pointer(*(at or ("input",)), *(str(part) for part in found["loc"])), "message": found["msg"]}
         for found in error.errors(include_url=False, include_input=False, include_context=False)
     ]
     return ApiProblem("invalid-request", detail, errors=places)
@@ -133,13 +133,13 @@ async def delete(call: Call) -> Response:
     call.check_query()
     row = await call.row()
     if row.head.status == "running":
-        raise _active(row.run_id, "cancel it before you delete it")
+        raise active(row.run_id, "cancel it before you delete it")
     try:
         await call.runtime.purge(row.run_id)
     except (RunNotFound, StoreUnavailable):
         raise
     except StoreError as error:
-        raise _active(row.run_id, "cancel it before you delete it") from error
+        raise active(row.run_id, "cancel it before you delete it") from error
     return Response(status_code=204)
 
 
@@ -166,21 +166,6 @@ async def resume(call: Call) -> Response:
     return await _told(call, call.runtime.resume)
 
 
-async def retry(call: Call) -> Response:
-    """`POST /v1/runs/{run_id}/retry`."""
-    row = await call.row()
-    if row.head.status == "running":
-        if call.is_repeated:
-            return await run_answer(call, row, 202)
-        raise _active(row.run_id, "only a failed run can be retried")
-    try:
-        return await _told(call, call.runtime.retry)
-    except (RunFinished, RunNotFound, StoreUnavailable):
-        raise
-    except StoreError as error:
-        raise _active(row.run_id, "only a failed run can be retried") from error
-
-
 async def _told(call: Call, tell: Callable[[str], Awaitable[None]]) -> Response:
     call.check_query()
     await call.fields()
@@ -198,7 +183,7 @@ async def fork(call: Call) -> Response:
         raise invalid("The field 'tick' must be a number from 0 on.", "/tick")
     check_open(call)
     row = await call.row()
-    run_id = check_id("run_id", body["run_id"]) if body.get("run_id") is not None else call.nonce
+    run_id = new_id("run_id", body["run_id"]) if body.get("run_id") is not None else call.nonce
     call.made = await _forked(call, row, tick, run_id)
     return await run_answer(call, await call.row(call.made), 201)
 
@@ -215,7 +200,8 @@ async def _forked(call: Call, row: RunRow, tick: int, run_id: str | None) -> str
         return error.run_id
 
 
-def _active(run_id: str, advice: str) -> ApiProblem:
+def active(run_id: str, advice: str) -> ApiProblem:
+    """The problem of a run that has not ended, with what to do about it."""
     return ApiProblem("run-active", f"Run {run_id!r} is running: {advice}.")
 
 
@@ -226,6 +212,5 @@ ROUTES = (
     Route("POST", "/v1/runs/{run_id}/cancel", cancel, "start"),
     Route("POST", "/v1/runs/{run_id}/pause", pause, "start"),
     Route("POST", "/v1/runs/{run_id}/resume", resume, "start"),
-    Route("POST", "/v1/runs/{run_id}/retry", retry, "start"),
     Route("POST", "/v1/runs/{run_id}/fork", fork, "start"),
 )

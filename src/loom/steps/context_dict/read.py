@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from loom.core.config import specs_of
 from loom.core.draft import Draft
-from loom.core.kernel.waiters import addressed
+from loom.core.kernel.waits import addressed
 from loom.core.kernel.workers import rewind_in_progress
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
 from loom.core.reduce import advance, no_fields

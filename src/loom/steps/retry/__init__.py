@@ -21,7 +21,14 @@ from loom.steps.retry.conditions import (
     retry_unless_exception_type,
 )
 from loom.steps.retry.legacy import ConstantDelayRetryPolicy, ExponentialBackoffRetryPolicy
-from loom.steps.retry.policy import RetryInfo, RetryPolicy, ask_policy, policy_seed, retry_policy
+from loom.steps.retry.policy import (
+    RetryInfo,
+    RetryPolicy,
+    ask_policy,
+    attempt_limit,
+    policy_seed,
+    retry_policy,
+)
 from loom.steps.retry.stops import (
     StopCondition,
     stop_after_attempt,
@@ -54,6 +61,7 @@ __all__ = [
     "StopCondition",
     "WaitStrategy",
     "ask_policy",
+    "attempt_limit",
     "policy_seed",
     "retry_all",
     "retry_always",

@@ -15,7 +15,7 @@ from types import CoroutineType, FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from loom.steps.retry.checks import Described, number, parts
-from loom.steps.retry.stops import StopCondition, stop_after_attempt
+from loom.steps.retry.stops import StopCondition, most_attempts, stop_after_attempt
 from loom.steps.retry.waits import WaitStrategy, wait_fixed
 
 if TYPE_CHECKING:
@@ -109,6 +109,13 @@ def ask_policy(
     if delay < 0 or math.isinf(delay):
         raise ValueError(f"{owner}: the delay it returns must be finite and not negative, got {verdict!r}")
     return delay
+
+
+def attempt_limit(policy: RetryPolicy | None) -> int:
+    """Return how many attempts a policy allows at most: 1 without a policy, 0 if that cannot be told."""
+    if policy is None:
+        return 1
+    return most_attempts(policy.stop) or 0 if isinstance(policy, _ComposableRetryPolicy) else 0
 
 
 def _takes_seed(method: Callable[..., Any]) -> bool:

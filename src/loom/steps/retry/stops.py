@@ -7,6 +7,7 @@ May import `checks` only.
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 from typing_extensions import override
@@ -110,3 +111,16 @@ class stop_never(_Stop):
     def __call__(self, attempts: int, elapsed_time: float, *, upcoming_sleep: float = 0.0) -> bool:
         """Return whether to give up."""
         return False
+
+
+def most_attempts(stop: StopCondition) -> int | None:
+    """Return after how many attempts a condition stops at the latest; None if it counts no attempts."""
+    if isinstance(stop, stop_after_attempt):
+        return int(stop.max_attempt_number) if math.isfinite(stop.max_attempt_number) else None
+    if isinstance(stop, stop_any):
+        return min((limit for part in stop.stops if (limit := most_attempts(part)) is not None), default=None)
+    if isinstance(stop, stop_all):
+        limits = [most_attempts(part) for part in stop.stops]
+        known = [limit for limit in limits if limit is not None]
+        return max(known) if known and len(known) == len(limits) else None
+    return None

@@ -73,7 +73,7 @@ def _envelope(state: BaseModel, data: Any) -> dict[str, Any]:
 
 def _encode_items(state: DictState, encode: Callable[[Any], Any]) -> dict[str, Any]:
     encoded: dict[str, Any] = {}
-    for key, value in state.items():
+    for key, value in state._data.items():
         try:
             encoded[key] = encode(value)
         except Exception as error:

@@ -12,6 +12,7 @@ from loom.core.ticks import (
     TickAwaitEvent,
     TickChildEnded,
     TickPublishEvent,
+    TickRetryRun,
     TickStartRun,
     TickStepResult,
 )
@@ -56,7 +57,7 @@ def records_of(tick: WorkflowTick) -> tuple[EventRecord, ...]:
             return (tick.event,)
         case TickAwaitEvent():
             return (tick.waiter_event,) if tick.waiter_event is not None else ()
-        case TickStartRun() | TickChildEnded():
+        case TickStartRun() | TickChildEnded() | TickRetryRun():
             return (tick.event,) if tick.event is not None else ()
         case _:
             return ()

@@ -66,8 +66,12 @@ def decode_state(run_id: str, data: bytes) -> BrokerState:
 
 
 def encode_start(start: StartSpec) -> bytes:
-    """A start; equal starts give equal bytes, by which a repeated one is known."""
-    ordered = StartSpec(start.event, start.inputs, dict(sorted(start.store.items())), start.store_type, start.seed)
+    """A start; equal starts give equal bytes, by which a repeated one is known.
+
+    Its event has no marks: it was checked in any case, and a start is repeated across versions.
+    """
+    event = start.event.without_marks() if start.event is not None else None
+    ordered = StartSpec(event, start.inputs, dict(sorted(start.store.items())), start.store_type, start.seed)
     return encode(_Start(FORMAT_VERSION, ordered))
 
 

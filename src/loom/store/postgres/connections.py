@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from loom.store.errors import StoreError, StoreUnavailable
+from loom.store.loop_time import hold
 from loom.store.postgres import driver
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ class Connections:
         if self._closed:
             raise StoreUnavailable(f"{self.address.place}: the store is not open.{NOTHING_WRITTEN}")
         every = {**_COMMON, **settings, "search_path": self.address.quoted_schema}
-        connection = await driver.connect(self.address.url, every)
+        with hold():
+            connection = await driver.connect(self.address.url, every)
         self._count(connection)
         return connection
 
@@ -105,7 +107,8 @@ class Connections:
                 with told_as_store_errors(self.address, NOTHING_WRITTEN):
                     connection = self._writer = await self.connect(**_WRITER)
             try:
-                yield connection
+                with hold():
+                    yield connection
             finally:
                 _end_if_unfinished(connection)
 
@@ -116,7 +119,8 @@ class Connections:
             with told_as_store_errors(self.address):
                 connection = self._idle_one() or await self.connect()
                 try:
-                    yield connection
+                    with hold():
+                        yield connection
                 finally:
                     _end_if_unfinished(connection)
                     if not connection.is_closed():
@@ -156,8 +160,9 @@ async def close_quietly(connection: Connection) -> None:
     if connection.is_closed():
         return
     try:
-        async with asyncio.timeout(driver.PATIENCE):
-            await connection.close()
+        with hold():
+            async with asyncio.timeout(driver.PATIENCE):
+                await connection.close()
     except driver.FAILURES:
         connection.terminate()
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
 import asyncpg  # type: ignore[import-untyped]
+
+from loom.store.loop_time import can_skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
 PATIENCE = 10.0
 """How many seconds a server has to greet, or to say goodbye."""
 _COMMAND_TIMEOUT = 60.0
+_STATEMENT_LIFETIME = 300
+"""For how many seconds a prepared statement is kept: the driver's own default."""
 
 
 class Connection(Protocol):
@@ -69,8 +74,14 @@ class Connection(Protocol):
 
 async def connect(url: str, settings: dict[str, str]) -> Connection:
     """Open a connection with these settings of its session."""
+    # The driver drops each statement after a while, by a timer. A clock that jumps would go from one to the next.
+    lifetime = 0 if can_skip(asyncio.get_running_loop()) else _STATEMENT_LIFETIME
     connection: Connection = await asyncpg.connect(
-        url, timeout=PATIENCE, command_timeout=_COMMAND_TIMEOUT, server_settings=settings
+        url,
+        timeout=PATIENCE,
+        command_timeout=_COMMAND_TIMEOUT,
+        max_cached_statement_lifetime=lifetime,
+        server_settings=settings,
     )
     return connection
 

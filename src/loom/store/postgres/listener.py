@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from loom.store.errors import StoreUnavailable
+from loom.store.loop_time import hold, until_look
 from loom.store.postgres.connections import close_quietly, told_as_store_errors
 from loom.store.postgres.driver import FAILURES, PATIENCE
 
@@ -58,7 +59,8 @@ class Listener:
         with told_as_store_errors(self._address):
             connection = self._connection = await self._connections.connect()
             connection.add_termination_listener(lambda _: lost.set())
-            await connection.add_listener(self._address.channel, self._hear)
+            with hold():
+                await connection.add_listener(self._address.channel, self._hear)
         self._lost = lost
 
     def _hear(self, _connection: object, pid: int, _channel: str, payload: object) -> None:
@@ -75,16 +77,15 @@ class Listener:
 
     async def _until_lost(self) -> None:
         while not self._lost.is_set():
-            try:
-                await asyncio.wait_for(self._lost.wait(), _LOOK_EVERY)
-            except TimeoutError:
+            if not await until_look(_LOOK_EVERY, self._lost.wait()):
                 await self._look()
 
     async def _look(self) -> None:
         assert self._connection is not None
         try:
-            async with asyncio.timeout(PATIENCE):
-                await self._connection.execute("SELECT 1")
+            with hold():
+                async with asyncio.timeout(PATIENCE):
+                    await self._connection.execute("SELECT 1")
         except FAILURES as error:
             _log.warning("The connection for news does not answer: %s", error)
             self._connection.terminate()

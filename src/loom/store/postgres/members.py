@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loom.store.records import Member
+from loom.store.records import Holder, Member
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,6 +58,12 @@ WITH RECURSIVE owners AS (
 UPDATE runs SET owner = NULL, free_since = updated_at FROM locked WHERE runs.id = locked.id
 """
 
+_HOLDER = """
+SELECT name, lease_until > clock_timestamp(), extract(epoch FROM seen_at)::float8,
+    extract(epoch FROM lease_until)::float8
+FROM members WHERE fence = $1
+"""
+
 _LEAVE = """
 WITH gone AS (DELETE FROM members WHERE fence = ANY ($1::bigint[]) RETURNING fence)
 UPDATE liveness SET last_alive = clock_timestamp() WHERE EXISTS (SELECT FROM gone)
@@ -83,6 +89,12 @@ async def beat(connection: Connection, fence: int, lease_s: float) -> bool:
         await connection.execute(_EXPEL)
         await connection.execute(_FREE)
     return bool(alive)
+
+
+async def holder(connection: Connection, fence: int) -> Holder:
+    """A member by its fence; one that was expelled is known by that alone."""
+    row = await connection.fetchrow(_HOLDER, fence)
+    return Holder(*row) if row is not None else Holder(f"member {fence}", alive=False)
 
 
 async def leave(connection: Connection, fences: Sequence[int]) -> None:

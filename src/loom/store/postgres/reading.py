@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loom.store.postgres.rows import chunk, listed_row, run_row, stored_run, tags_values
-from loom.store.records import Mail
+from loom.store.records import HeldRuns, Mail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,10 +31,13 @@ _ONE_OF = {
     "statuses": ("r.status = ${0}", "r.status = ANY (${0}::text[])"),
     "workflows": ("r.workflow = ${0}", "r.workflow = ANY (${0}::text[])"),
 }
+_STUCK = """r.status = 'running' AND r.idle_since IS NOT NULL AND cardinality(r.waiting_for) = 0 AND NOT r.paused
+AND r.parked IS NULL"""
 _SWITCHES = {
     "idle": ("r.idle_since IS NULL", "r.idle_since IS NOT NULL"),
     "paused": ("NOT r.paused", "r.paused"),
     "parked": ("r.parked IS NULL", "r.parked IS NOT NULL"),
+    "stuck": (f"NOT ({_STUCK})", _STUCK),
 }
 _TAGGED = "cardinality(r.tags) > 0 AND r.tags @> ${0}::text[]"
 _FIND = "SELECT * FROM runs r"
@@ -108,6 +111,16 @@ SELECT r.run_id FROM (SELECT DISTINCT run FROM inbox) asking CROSS JOIN LATERAL 
 _COUNTS = """
 SELECT status, count(*) AS all_of_it, count(owner) AS owned, count(idle_since) AS idle FROM runs GROUP BY status
 """
+
+
+# Two conditions, each with a partial index of its own.
+_HELD = f"""
+SELECT workflow, sum(idle - stuck)::bigint AS waiting, sum(parked)::bigint AS parked, sum(stuck)::bigint AS stuck FROM (
+    SELECT workflow, count(*) FILTER (WHERE parked IS NULL) AS idle, count(parked) AS parked, 0 AS stuck FROM runs
+    WHERE (idle_since IS NOT NULL OR parked IS NOT NULL) AND status = 'running' GROUP BY workflow
+    UNION ALL SELECT workflow, 0, 0, count(*) FROM runs r WHERE {_STUCK} GROUP BY workflow
+) AS held GROUP BY workflow
+"""  # noqa: S608 - fixed text; each part has its own index
 
 
 async def get(connection: Connection, run_id: str) -> RunRow | None:
@@ -199,3 +212,8 @@ async def counts(connection: Connection) -> dict[str, int]:
         if status == "running":
             found["idle"] = idle
     return found
+
+
+async def held_counts(connection: Connection) -> dict[str, HeldRuns]:
+    """Give the runs by workflow that wait for input, are parked or are stuck."""
+    return {name: HeldRuns(*counts) for name, *counts in await connection.fetch(_HELD)}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from loom.store.operations import Operation, Result
-    from loom.store.records import Chunk, Mail, Member, RunQuery, RunRow, StoredRun
+    from loom.store.records import Chunk, HeldRuns, Holder, Mail, Member, RunQuery, RunRow, StoredRun
 
 _log = logging.getLogger("loom.store")
 
@@ -98,6 +98,13 @@ class PostgresStore:
         """Prolong the lease, if it is not over, and free what dead members own."""
         async with self._opened().reader() as connection:
             return await members.beat(connection, fence, lease_s)
+
+    async def holder(self, row: RunRow) -> Holder | None:
+        """The member that owns a run."""
+        if row.owner is None:
+            return None
+        async with self._opened().reader() as connection:
+            return await members.holder(connection, row.owner)
 
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
         """All of the group or nothing, and then the news of it. An error that does not say that nothing was written
@@ -202,6 +209,11 @@ class PostgresStore:
         """How many runs there are by status, plus `idle` and `owned`."""
         async with self._opened().reader() as connection:
             return await reading.counts(connection)
+
+    async def held_counts(self) -> dict[str, HeldRuns]:
+        """Give the runs by workflow that wait for input, are parked or are stuck."""
+        async with self._opened().reader() as connection:
+            return await reading.held_counts(connection)
 
     def _hear(self, run_ids: Sequence[str]) -> None:
         self.on_news(run_ids)

@@ -63,8 +63,8 @@ _MAIL_TAKEN = Many(
 
 _STATE = "SELECT owner, ticks, events FROM runs WHERE run_id = ?"
 _COVERED = """SELECT MAX(first_tick + ticks) FROM chunks
-WHERE run = ?1 AND first_tick <= ?2 AND first_tick + ticks <= ?2"""
-_PRUNE = "DELETE FROM chunks WHERE run = ?1 AND first_tick <= ?2 AND first_tick + ticks <= ?2"
+WHERE run = ? AND first_tick <= ? AND first_tick + ticks <= ?"""
+_PRUNE = "DELETE FROM chunks WHERE run = ? AND first_tick <= ? AND first_tick + ticks <= ?"
 _FIRST_TICK = "UPDATE runs SET first_tick = ? WHERE id = ?"
 
 
@@ -247,7 +247,7 @@ def _gather_end(session: Session, operation: CommitRun, key: int, changes: _Chan
 
 def _prune(session: Session, key: int, ticks: int) -> None:
     """Delete the chunks that lie wholly within the first ticks."""
-    [(first_tick,)] = session.connection.query(_COVERED, (key, ticks))
+    [(first_tick,)] = session.connection.query(_COVERED, (key, ticks, ticks))
     if first_tick is not None:
-        session.connection.execute(_PRUNE, (key, ticks))
+        session.connection.execute(_PRUNE, (key, ticks, ticks))
         session.connection.execute(_FIRST_TICK, (first_tick, key))

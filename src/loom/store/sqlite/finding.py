@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from loom.store.sqlite.reads import moment
+from loom.store.sqlite.reads import STUCK, moment
 from loom.store.sqlite.rows import RUN_COLUMNS, listed_row
 
 if TYPE_CHECKING:
@@ -181,6 +181,7 @@ def _source(index: str) -> str:
 def _index(query: RunQuery) -> str:
     idle = query.idle is True or query.idle_before is not None
     candidates = (
+        (query.stuck is True, "runs_stuck"),
         (query.parked is True, "runs_parked"),
         (query.paused is True, "runs_paused"),
         (query.parent is not None, "runs_by_parent"),
@@ -224,6 +225,8 @@ def _conditions(query: RunQuery) -> list[tuple[str, tuple[Any, ...]]]:
         (query.paused is False, "runs.paused = 0", ()),
         (query.parked is True, "runs.parked IS NOT NULL", ()),
         (query.parked is False, "runs.parked IS NULL", ()),
+        (query.stuck is True, STUCK, ()),
+        (query.stuck is False, f"NOT ({STUCK})", ()),
     )
     plain = [(text, values) for is_asked, text, values in candidates if is_asked]
     return [*_one_of("runs.status", query.statuses), *_one_of("runs.workflow", query.workflows), *plain]

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _INSERT_START = "INSERT INTO starts (run, data) VALUES (?, ?)"
 _STARTED = "SELECT runs.workflow, starts.data FROM runs JOIN starts ON starts.run = runs.id WHERE runs.run_id = ?"
 
-_RECEIVER = """SELECT id, status, kept, EXISTS (SELECT 1 FROM event_ids WHERE run = runs.id AND event_id = ?2)
-FROM runs WHERE run_id = ?1"""
+_RECEIVER = """SELECT id, status, kept, EXISTS (SELECT 1 FROM event_ids WHERE run = runs.id AND event_id = ?)
+FROM runs WHERE run_id = ?"""
 _WAITING_MAIL = "SELECT COUNT(*) FROM inbox WHERE run = ?"
 _INSERT_MAIL = "INSERT INTO inbox (run, at, data) VALUES (?, ?, ?)"
 _REOPEN = "UPDATE runs SET status = 'running', needs_worker = 1, error = NULL, ended_at = NULL WHERE id = ?"
@@ -86,7 +86,7 @@ def _insert_run(session: Session, row: RunRow, start: bytes) -> int | None:
 def post(session: Session, asked: PostMail) -> Posted:
     """Accept mail for a run, or say why not."""
     connection = session.connection
-    found = connection.query(_RECEIVER, (asked.run_id, asked.event_id))
+    found = connection.query(_RECEIVER, (asked.event_id, asked.run_id))
     if not found:
         return Posted("no_run")
     [(key, status, kept, is_repeated)] = found

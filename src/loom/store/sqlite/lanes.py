@@ -12,6 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from loom.store.errors import StoreUnavailable
+from loom.store.loop_time import hold_until
 from loom.store.sqlite.connection import Place, explained, is_still_good
 from loom.store.sqlite.transactions import transact
 
@@ -54,6 +55,7 @@ class Lanes:
     def __init__(self, path: str, loop: asyncio.AbstractEventLoop) -> None:
         self._path = path
         self._loop = loop
+        self._hold_until = hold_until(loop)
         self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._threads = 0
         self._closed = False
@@ -63,6 +65,8 @@ class Lanes:
         answer: asyncio.Future[T] = self._loop.create_future()
         if self._closed:
             raise StoreUnavailable(f"The store {self._path} is closed.")
+        if self._hold_until is not None:
+            self._hold_until(answer)
         self._requests.put(Request(work, answer))
         return answer
 
@@ -71,6 +75,8 @@ class Lanes:
         self._closed = True
         ends = [self._loop.create_future() for _ in range(self._threads)]
         for end in ends:
+            if self._hold_until is not None:
+                self._hold_until(end)
             self._requests.put(Request(None, end))
         await asyncio.gather(*ends)
 

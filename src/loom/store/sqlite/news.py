@@ -37,6 +37,7 @@ class Watcher:
         self._source = source
         self._tell = tell
         self._stopped = threading.Event()
+        self._ended: Callable[[], object] | None = None
         self._seen = 0
         self._version = -1
         self._thread = threading.Thread(target=self._main, name="loom sqlite news", daemon=True)
@@ -46,10 +47,10 @@ class Watcher:
         self._seen = connection.query(_LATEST)[0][0]
         self._thread.start()
 
-    def stop(self) -> threading.Thread:
-        """Stop soon; the thread ends by itself."""
+    def stop(self, ended: Callable[[], object]) -> None:
+        """Stop soon; the thread ends by itself, and says so as its last act."""
+        self._ended = ended
         self._stopped.set()
-        return self._thread
 
     def _main(self) -> None:
         connection: Connection | None = None
@@ -68,6 +69,8 @@ class Watcher:
                     connection = None
         if connection is not None:
             connection.close()
+        if self._ended is not None:
+            self._ended()
 
     def _look(self, connection: Connection) -> None:
         version = connection.query(_VERSION)[0][0]

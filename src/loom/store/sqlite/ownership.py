@@ -41,7 +41,7 @@ _TAKE = Many("UPDATE runs SET owner = v.column2 FROM (VALUES {rows}) AS v WHERE 
 _ENDED_BEFORE = """SELECT id, document FROM runs INDEXED BY runs_ended WHERE ended_at IS NOT NULL AND ended_at < ?
 ORDER BY ended_at, run_id LIMIT ?"""
 _ENDED = """SELECT id, document FROM runs
-WHERE run_id = ?1 AND ended_at IS NOT NULL AND (?2 ISNULL OR ended_at < ?2) LIMIT ?3"""
+WHERE run_id = ? AND ended_at IS NOT NULL AND (? ISNULL OR ended_at < ?) LIMIT ?"""
 _DELETE = (
     DELETE_MAIL,
     DELETE_TIMERS,
@@ -102,7 +102,7 @@ def park(session: Session, asked: ParkRun) -> bool:
 def purge(session: Session, asked: PurgeRuns) -> int:
     """Delete ended runs with everything that belongs to them."""
     if asked.run_id is not None:
-        gone = session.connection.query(_ENDED, (asked.run_id, asked.ended_before, asked.limit))
+        gone = session.connection.query(_ENDED, (asked.run_id, asked.ended_before, asked.ended_before, asked.limit))
     elif asked.ended_before is not None:
         gone = session.connection.query(_ENDED_BEFORE, (asked.ended_before, asked.limit))
     else:

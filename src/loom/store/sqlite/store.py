@@ -6,13 +6,13 @@ import asyncio
 import logging
 import os
 import secrets
-import time
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from loom.store.entries import check_names
 from loom.store.errors import StoreUnavailable
+from loom.store.loop_time import hold, wall_clock
 from loom.store.records import Entry
 from loom.store.sqlite import documents, entries, finding, ownership, reads
 from loom.store.sqlite.applying import Group
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from loom.store.operations import Operation, Result
-    from loom.store.records import Chunk, Mail, Member, RunQuery, RunRow, StoredRun
+    from loom.store.records import Chunk, HeldRuns, Holder, Mail, Member, RunQuery, RunRow, StoredRun
     from loom.store.sqlite.connection import Connection
 
 T = TypeVar("T")
@@ -142,7 +142,7 @@ class SqliteStore:
         leaving = writer.submit(partial(ownership.leave, fence=fence, now=self._now())) if fence is not None else None
         try:
             if watcher is not None:
-                await asyncio.to_thread(watcher.stop().join)
+                await _stopped(watcher)
             await readers.stop()
             await writer.stop()
         finally:
@@ -179,6 +179,12 @@ class SqliteStore:
     async def owned(self, fence: int, *, with_mail: bool = False) -> list[str]:
         """The runs that a member owns."""
         return await self._read(reads.owned, fence, with_mail)
+
+    async def holder(self, row: RunRow) -> Holder | None:
+        """The engine, if it owns a run. Its place has no end; one that is silent for long is taken for dead."""
+        if row.owner is None:
+            return None
+        return await self._read(reads.holder, row.owner, self._now())
 
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
         """One transaction."""
@@ -256,6 +262,10 @@ class SqliteStore:
         """How many runs there are by status, plus `idle` and `owned`."""
         return await self._read(reads.counts)
 
+    async def held_counts(self) -> dict[str, HeldRuns]:
+        """Give the runs by workflow that wait for input, are parked or are stuck."""
+        return await self._read(reads.held_counts)
+
     def _read(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
         if self._readers is None:
             raise self._not_open()
@@ -272,8 +282,16 @@ class SqliteStore:
     def _now(self) -> float:
         if self._clock is not None:
             return self._clock()
-        clock: Callable[[], float] = getattr(asyncio.get_running_loop(), "wall_time", time.time)
-        return clock()
+        return wall_clock(asyncio.get_running_loop())()
+
+
+async def _stopped(watcher: Watcher) -> None:
+    """Wait for the end of a watcher's thread, without another one: a process that ends starts no threads any more."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+    with hold():
+        watcher.stop(lambda: loop.call_soon_threadsafe(ended.set_result, None))
+        await ended
 
 
 def _nothing(_session: Session) -> None:

@@ -1,0 +1,212 @@
+"""Writes where an exception was raised as text that is stored with the failed attempt.
+
+The text begins with what its reader needs most, so that a cut takes the rest: the exception, the author's frames with
+the most recent call first, then frames of libraries, then what caused it. Frames of the engine and of the event loop
+below it are left out. Values of local variables are never read. Credentials in messages and source lines are masked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import linecache
+import os
+import sysconfig
+import threading
+from functools import lru_cache
+from traceback import walk_tb
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from loom.effects.redaction import masked
+from loom.steps.texts import well_formed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_BYTES = 16 * 1024
+"""What the traceback of one attempt may have, in UTF-8."""
+
+_HIDDEN = "(hidden, because the action's data is secure)"
+_MAX_FRAMES = 30
+"""Frames of each kind and exception that are shown: the innermost."""
+_MAX_LINE = 300
+_MESSAGE_SHARE = 8
+"""A message may have an eighth of the limit, in characters of up to four bytes: half the text is left for frames."""
+_MAX_EXCEPTIONS = 30
+"""Exceptions of one text: causes, contexts and members of groups."""
+_CUT = "\n… (cut)"
+
+_ENGINE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+_LOOPS = tuple(
+    os.path.join(os.path.dirname(os.path.abspath(package.__file__)), "")
+    for package in (asyncio, concurrent.futures)
+    if package.__file__ is not None
+)
+_THREADS = os.path.abspath(threading.__file__)
+_LIBRARIES = tuple(
+    {
+        os.path.join(path, "")
+        for name in ("stdlib", "platstdlib", "purelib", "platlib")
+        if (path := sysconfig.get_path(name))
+    }
+)
+
+_Kind = Literal["author", "library", "engine"]
+
+
+class _Frame(NamedTuple):
+    file: str
+    line: int
+    function: str
+    repeated: int = 0
+    """How many more times the same line called itself."""
+
+
+@lru_cache(maxsize=1024)
+def _kind_of(file: str) -> _Kind:
+    path = os.path.abspath(file)
+    if path.startswith((_ENGINE, *_LOOPS)) or path == _THREADS:
+        return "engine"
+    return "library" if file.startswith("<frozen ") or path.startswith(_LIBRARIES) else "author"
+
+
+def has_other_frames(error: BaseException) -> bool:
+    """Say whether an exception passed through code that is not the engine's."""
+    return any(_kind_of(frame.f_code.co_filename) != "engine" for frame, _ in walk_tb(error.__traceback__))
+
+
+def traceback_text(error: BaseException, limit: int = MAX_BYTES, *, hide_messages: bool = False) -> str:
+    """Write an exception, its frames and its causes, in at most `limit` bytes.
+
+    With `hide_messages` no message and no note is shown: they may hold data that is secure. An exception whose own code
+    fails when it is looked at gives a text that says so: the attempt must be recorded in any case.
+    """
+    try:
+        return _written_text(error, limit, hide_messages)
+    except Exception as broken:  # noqa: BLE001 - an author's exception may raise anything, from wherever it is looked at
+        return f"{type(error).__name__}: its traceback cannot be written ({type(broken).__name__})"
+
+
+def _written_text(error: BaseException, limit: int, hide_messages: bool) -> str:
+    lines = _lines(_Writer(hide_messages, limit // _MESSAGE_SHARE), error, limit)
+    if not any(line.lstrip().startswith('File "') for line in lines):
+        # Nobody's code but the engine's was involved: its frames are better than none.
+        lines = _lines(_Writer(hide_messages, limit // _MESSAGE_SHARE, shows_engine=True), error, limit)
+    return _fitting(well_formed("\n".join(lines)), limit)
+
+
+def _lines(writer: _Writer, error: BaseException, limit: int) -> list[str]:
+    lines: list[str] = []
+    room = 2 * limit  # more characters cannot be shown; what follows is not even looked at
+    for line in writer.exception(error):
+        lines.append(line)
+        room -= len(line)
+        if room < 0:
+            break
+    return lines
+
+
+def _fitting(text: str, limit: int) -> str:
+    encoded = text.encode()
+    if len(encoded) <= limit:
+        return text
+    return encoded[: limit - len(_CUT.encode())].decode(errors="ignore") + _CUT
+
+
+class _Writer:
+    """Writes one text. Each exception is written once, however often causes and groups lead to it."""
+
+    def __init__(self, hide_messages: bool, max_message: int, *, shows_engine: bool = False) -> None:
+        self._hides = hide_messages
+        self._max_message = max_message
+        self._shows_engine = shows_engine
+        self._seen: set[int] = set()
+
+    def exception(self, error: BaseException, margin: str = "") -> Iterator[str]:
+        """Write an exception and what led to it."""
+        introduction = ""
+        current: BaseException | None = error
+        while current is not None and id(current) not in self._seen and len(self._seen) < _MAX_EXCEPTIONS:
+            self._seen.add(id(current))
+            for line in self._lines(current, introduction):
+                yield margin + line
+            if isinstance(current, BaseExceptionGroup):
+                yield from self._members(current, margin)
+            if current.__cause__ is not None:
+                introduction, current = "Caused by ", current.__cause__
+            elif not current.__suppress_context__:
+                introduction, current = "While handling ", current.__context__
+            else:
+                current = None
+
+    def _members(self, group: BaseExceptionGroup[BaseException], margin: str) -> Iterator[str]:
+        number = len(group.exceptions)
+        for position, member in enumerate(group.exceptions, 1):
+            if len(self._seen) >= _MAX_EXCEPTIONS:
+                yield f"{margin}  … {number - position + 1} more exceptions"
+                return
+            yield f"{margin}  Exception {position} of {number}:"
+            yield from self.exception(member, f"{margin}    ")
+
+    def _lines(self, error: BaseException, introduction: str) -> Iterator[str]:
+        name = _name_of(type(error))
+        message = _HIDDEN if self._hides else masked(_text_of(error), self._max_message)
+        yield from f"{introduction}{name}: {message}".splitlines() if message else (f"{introduction}{name}",)
+        if not self._hides:
+            notes = getattr(error, "__notes__", ())
+            for note in notes if isinstance(notes, list | tuple) else ():
+                yield from masked(str(note), self._max_message).splitlines()
+        yield from _frame_lines(error, self._shows_engine)
+
+
+def _frame_lines(error: BaseException, shows_engine: bool) -> Iterator[str]:
+    """The author's frames, then frames of libraries, or else the engine's if they are wanted."""
+    by_kind: dict[_Kind, list[_Frame]] = {"author": [], "library": [], "engine": []}
+    for frame in _frames(error):
+        by_kind[_kind_of(frame.file)].append(frame)
+    authors, libraries = by_kind["author"], by_kind["library"]
+    yield from _written(authors)
+    if libraries:
+        if authors:
+            yield "  In libraries:"
+        yield from _written(libraries)
+    elif not authors and shows_engine:
+        yield from _written(by_kind["engine"])
+
+
+def _frames(error: BaseException) -> Iterator[_Frame]:
+    """The frames of an exception, most recent call first. A line that called itself over and over is one frame."""
+    found: list[_Frame] = []
+    for frame, line in walk_tb(error.__traceback__):
+        code = frame.f_code
+        if found and found[-1][:3] == (code.co_filename, line, code.co_name):
+            found[-1] = found[-1]._replace(repeated=found[-1].repeated + 1)
+            continue
+        linecache.lazycache(code.co_filename, frame.f_globals)
+        found.append(_Frame(code.co_filename, line, code.co_name))
+    return reversed(found)
+
+
+def _written(frames: list[_Frame]) -> Iterator[str]:
+    for frame in frames[:_MAX_FRAMES]:
+        yield f'  File "{frame.file}", line {frame.line}, in {frame.function}'
+        linecache.checkcache(frame.file)
+        source = linecache.getline(frame.file, frame.line).strip()
+        if source:
+            yield f"    {masked(source, _MAX_LINE)}"
+        if frame.repeated:
+            yield f"    (repeated {frame.repeated} more times)"
+    if len(frames) > _MAX_FRAMES:
+        yield f"  … {len(frames) - _MAX_FRAMES} more frames"
+
+
+def _name_of(cls: type[BaseException]) -> str:
+    module = cls.__module__
+    return cls.__qualname__ if module in ("builtins", "__main__") else f"{module}.{cls.__qualname__}"
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:  # noqa: BLE001 - an author's __str__ may raise anything, and the attempt has failed already
+        return f"(its text cannot be shown: {type(broken).__name__})"

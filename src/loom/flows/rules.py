@@ -1,0 +1,23 @@
+"""The rules of the walk that have changed since runs were first stored. Pure; imports nothing of Loom.
+
+A run records the number of its rules when it starts and keeps it, so a stored run replays and goes on as it began. Each
+change of what the walk decides has a name here, with the first number that it holds for, and is asked for with
+`walk.rules >= NAME`. A change that comes after a release gets the next number.
+"""
+
+from __future__ import annotations
+
+AS_FIRST = 0
+"""Runs that recorded no number. A retry of the run begins failed containers anew."""
+
+RETRIES_GO_ON = 1
+"""A retry of the run goes on inside failed containers, at the failed action."""
+
+FOREACH_HAS_RESULTS = 1
+"""`loopResult` and `loopStartTime` can be read in a `foreach`."""
+
+RETRIES_HAVE_LIMITS = 1
+"""The system limits hold for the retry action, and a fixed interval is no shorter than the minimum."""
+
+NEWEST = 1
+"""What new runs record."""

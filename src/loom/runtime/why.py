@@ -1,0 +1,321 @@
+"""Why a run is where it is: from its row, its state and the time to one sentence and its causes.
+
+`explained` is pure. `why` reads what it needs from a store, so that it also answers for runs that are not in memory,
+in any process.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, get_args
+
+from loom.api.attempts import numbered
+from loom.api.why import Cause, CauseKind, Why
+from loom.core.state import CHILD_RUN
+from loom.effects.kept import waiter_dict
+from loom.flows.calls import ActionCall
+from loom.runtime.details import end_of_run, open_waiters, program_of_row
+from loom.runtime.masking import shown_waiter
+from loom.store.errors import CorruptRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from loom.core.records import Failure
+    from loom.core.reports import WaiterReport
+    from loom.core.state import BrokerState, Execution, WorkItem
+    from loom.runtime.durable.calls import StoredRuns
+    from loom.runtime.flow_details import FlowStatus
+    from loom.store.records import Holder, RunRow
+
+_MOST = 20
+"""How many causes of one kind are told."""
+_ORDER: dict[str, int] = {kind: place for place, kind in enumerate(get_args(CauseKind))}
+_SECONDS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (0.0, "s"))
+
+
+async def why(runtime: StoredRuns, row: RunRow) -> Why:
+    """Tell what holds a stored run now."""
+    now, store = runtime.now(), runtime.store
+    if row.head.status != "running" or row.head.failed_with is not None:
+        return explained(row, None, now)
+    holder = await store.holder(row)
+    if not row.head.ticks:
+        return explained(row, None, now, holder)
+    try:
+        state = await runtime.state_at(row.run_id)
+        mail = len(await store.mail(row.run_id, 0))
+    except CorruptRecord as error:
+        return explained(row, None, now, holder, damage=str(error))
+    program, flow = await program_of_row(runtime, row), None
+    if program is not None:
+        from loom.runtime.flow_details import flow_status  # brings with it what only flows need
+
+        flow = flow_status(program, state, now, await end_of_run(runtime, row.run_id))
+    waiters = [shown_waiter(program, report) for report in open_waiters(state)]
+    return explained(row, state, now, holder, waiters=waiters, flow=flow, mail=mail)
+
+
+def explained(
+    row: RunRow,
+    state: BrokerState | None,
+    now: float,
+    holder: Holder | None = None,
+    *,
+    waiters: Sequence[WaiterReport] = (),
+    flow: FlowStatus | None = None,
+    mail: int = 0,
+    damage: str | None = None,
+) -> Why:
+    """Say what holds a run. `state` is None where it is not needed or cannot be read; `holder` moves the run.
+
+    `waiters` and `flow` come from the state, without what is secure. `mail` counts messages that the run has not taken.
+    """
+    causes = [*_of_row(row, now), *_of_holder(row, holder, now)]
+    if damage is not None:
+        causes.append(Cause(kind="damaged", sentence=f"Its journal cannot be read: {damage}"))
+    if state is not None and row.head.status == "running":
+        at_work = holder if holder is not None and holder.alive and not row.head.parked else None
+        work = [*_of_work(state, at_work, now), *_of_timers(state, now), *(_of_flow(flow, now) if flow else ())]
+        causes += [*work, *_of_waiters(row, waiters, now)]
+        if holder is None and not (row.head.paused or row.head.parked):
+            causes += _of_nobody(row, causes, mail, now)
+    if row.head.stuck is not None:
+        since = row.head.idle_since
+        sentence = f"It is stuck{_since(since, now)}: {row.head.stuck}"
+        causes.append(Cause(kind="stuck", sentence=sentence, since=_moment(since)))
+    if not causes:
+        causes.append(Cause(kind="busy", sentence="It goes on: nothing holds it."))
+    causes = sorted(_at_most(causes), key=lambda cause: (_ORDER[cause.kind], cause.since or cause.until or _NEVER))
+    return Why(
+        run_id=row.run_id,
+        workflow=row.workflow,
+        status=row.head.status,
+        kind=causes[0].kind,
+        sentence=causes[0].sentence,
+        at=datetime.fromtimestamp(now, tz=UTC),
+        causes=causes,
+    )
+
+
+# -- causes ------------------------------------------------------------------------------------------------------------
+
+
+def _of_row(row: RunRow, now: float) -> Iterator[Cause]:
+    """Tell what the row alone says."""
+    head = row.head
+    if head.status != "running":
+        error = head.failed_with
+        words = f"It {'was cancelled' if head.status == 'cancelled' else f'has {head.status}'}{_at(row.ended_at, now)}"
+        sentence = f"{words}: {error}" if error else f"{words}."
+        yield Cause(kind="ended", sentence=sentence, since=_moment(row.ended_at), error=error)
+        return
+    if head.failed_with is not None:
+        yield Cause(kind="unanswered", sentence=head.failed_with, error=head.failed_with)
+    if head.parked is not None:
+        sentence = f"It is parked until other code comes or it is resumed: {head.parked}"
+        yield Cause(kind="parked", sentence=sentence, since=_moment(head.updated_at), error=head.parked)
+    if head.paused:
+        sentence = "It is paused: it keeps what comes, and starts nothing until it is resumed."
+        yield Cause(kind="paused", sentence=sentence)
+
+
+def _of_holder(row: RunRow, holder: Holder | None, now: float) -> Iterator[Cause]:
+    """Tell what can be said of the process that has the run, and of one that nobody has begun."""
+    head = row.head
+    if head.status != "running" or head.failed_with is not None:
+        return
+    if holder is not None and not holder.alive:
+        seen = f", which was last heard of{_at(holder.seen, now)}" if holder.seen is not None else ""
+        sentence = f"It is held by process {holder.name!r}{seen}: a worker takes it over when the lease is over."
+        yield Cause(
+            kind="lease", sentence=sentence, owner=holder.name, since=_moment(holder.seen), until=_moment(holder.until)
+        )
+    elif not head.ticks and not head.parked:
+        owner = holder.name if holder is not None and holder.is_process else None
+        by = f"Process {owner!r} is about to begin it" if owner is not None else "No worker has begun it yet"
+        sentence = f"{by}: it was started{_at(row.created_at, now)}."
+        yield Cause(kind="not_started", sentence=sentence, since=_moment(row.created_at), owner=owner)
+
+
+def _of_work(state: BrokerState, holder: Holder | None, now: float) -> Iterator[Cause]:
+    """Steps that execute, that wait for a free worker, and whose next attempt is delayed. `holder` is at work now."""
+    for step, worker in sorted(state.workers.items()):
+        for _, execution in sorted(worker.in_progress.items()):
+            yield _busy(step, execution, holder, now)
+        if worker.queue:
+            count, limit = len(worker.queue), worker.num_workers
+            reason = f"all {limit} of its workers are busy" if limit and worker.in_progress else "it has not begun"
+            yield Cause(kind="queued", sentence=f"Step {step!r} has {count} more to do, and {reason}.", step=step)
+        for number, item in sorted(worker.delayed.items()):
+            timer = state.timers.get(number)
+            yield _backoff(step, item, timer.due if timer is not None else None, now)
+
+
+def _busy(step: str, execution: Execution, holder: Holder | None, now: float) -> Cause:
+    item, body = execution.item, execution.item.event.body
+    since = item.attempt_since
+    attempt = body.attempt + 1 if isinstance(body, ActionCall) else item.attempts + 1
+    error = _words(item.last_failure)
+    what = "Action" if isinstance(body, ActionCall) else "Step"
+    number = f", attempt {numbered(attempt, item.max_attempts)}" if attempt > 1 else ""
+    where = f" in process {holder.name!r}" if holder is not None and holder.is_process else ""
+    if holder is not None:
+        does = f"executes{_since(since, now)}{number}{where}"
+    else:
+        does = f"was begun{_at(since, now)}{number} and has not ended"
+    return Cause(
+        kind="busy",
+        sentence=f"{what} {step!r} {does}.",
+        step=step,
+        since=_moment(since),
+        attempt=attempt,
+        max_attempts=item.max_attempts or None,
+        error=error,
+        owner=holder.name if holder is not None else None,
+    )
+
+
+def _backoff(step: str, item: WorkItem, due: float | None, now: float) -> Cause:
+    error, following = _words(item.last_failure), numbered(item.attempts + 1, item.max_attempts)
+    return Cause(
+        kind="backoff",
+        sentence=f"Step {step!r} failed {_times(item.attempts)}, and attempt {following} is due{_at(due, now)}"
+        f"{f': {error}' if error else '.'}",
+        step=step,
+        since=_moment(item.last_failed_at),
+        until=_moment(due),
+        attempt=item.attempts + 1,
+        max_attempts=item.max_attempts or None,
+        error=error,
+    )
+
+
+def _of_timers(state: BrokerState, now: float) -> Iterator[Cause]:
+    """Steps that sleep. Delays of flows are told by `_of_flow`, with their actions."""
+    for _, timer in sorted(state.timers.items()):
+        if timer.purpose == "sleep":
+            sentence = f"Step {timer.step!r} sleeps until{_clock(timer.due, now)}."
+            yield Cause(kind="timer", sentence=sentence, step=timer.step, until=_moment(timer.due))
+
+
+def _of_flow(flow: FlowStatus, now: float) -> Iterator[Cause]:
+    """Actions of a flow that wait for a time or for their next attempt, and loops between two iterations."""
+    for action in flow.under_way:
+        since, until = _moment(action.since), _moment(action.due)
+        if action.status == "waiting":
+            sentence = f"Action {action.path!r} waits until{_clock(action.due, now)}."
+            yield Cause(kind="timer", sentence=sentence, step=action.path, since=since, until=until)
+        elif action.status == "retrying":
+            failed, following = _times(action.attempt - 1), numbered(action.attempt, action.max_attempts)
+            sentence = f"Action {action.path!r} failed {failed}, and attempt {following} is due"
+            sentence += f"{_at(action.due, now)}{f': {action.error}' if action.error else '.'}"
+            yield Cause(
+                kind="backoff", sentence=sentence, step=action.path, since=since, until=until,
+                attempt=action.attempt, max_attempts=action.max_attempts, error=action.error,
+            )  # fmt: skip
+    for loop in flow.loops:
+        if loop.next_iteration_at is not None:
+            due = loop.next_iteration_at
+            sentence = f"Loop {loop.path!r} begins its next iteration{_at(due, now)}."
+            yield Cause(kind="timer", sentence=sentence, step=loop.path, until=_moment(due))
+
+
+def _of_waiters(row: RunRow, waiters: Sequence[WaiterReport], now: float) -> Iterator[Cause]:
+    for report in waiters:
+        since = report.since if report.since is not None else row.head.idle_since
+        if report.event_type == CHILD_RUN:
+            sentence = f"Step {report.step!r} waits for run {report.waiter_id!r} to end{_since(since, now)}."
+            yield Cause(
+                kind="child", sentence=sentence, step=report.step, since=_moment(since), child_id=report.waiter_id
+            )
+            continue
+        name, asked = report.event_type.rpartition(".")[2], waiter_dict(report)["requirements"]
+        until = f", at most until{_clock(report.deadline, now)}" if report.deadline is not None else ""
+        refusal = report.refused
+        refused = f"; the last answer was refused: {refusal.reason}" if refusal is not None else ""
+        yield Cause(
+            kind="waiter",
+            sentence=f"Step {report.step!r} waits for event {name!r}{_since(since, now)}{until}{refused}.",
+            step=report.step,
+            since=_moment(since),
+            until=_moment(report.deadline),
+            event_type=report.event_type,
+            waiter_id=report.waiter_id,
+            requirements=asked or None,
+            refused=refusal.reason if refusal is not None else None,
+        )
+
+
+def _of_nobody(row: RunRow, causes: Sequence[Cause], mail: int, now: float) -> Iterator[Cause]:
+    """Nobody has the run in memory, though it could go on: work, something that came, or a timer whose time is over."""
+    late = [cause for cause in causes if cause.kind in ("timer", "backoff") and cause.until is not None]
+    due = min((cause.until.timestamp() for cause in late if cause.until is not None), default=None)
+    if row.head.needs_worker:
+        reason = "it has work to do"
+    elif mail:
+        reason = f"{mail} {'message waits' if mail == 1 else 'messages wait'} for it"
+    elif due is not None and due <= now:
+        reason = f"its timer was due{_at(due, now)}"
+    else:
+        return
+    since = row.head.updated_at
+    yield Cause(
+        kind="no_worker",
+        sentence=f"No worker has it in memory, though {reason}: is a process at work for {row.workflow!r}?",
+        since=_moment(since),
+    )
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+def _at_most(causes: Sequence[Cause]) -> list[Cause]:
+    counts: dict[str, int] = {}
+    kept: list[Cause] = []
+    for cause in causes:
+        counts[cause.kind] = counts.get(cause.kind, 0) + 1
+        if counts[cause.kind] <= _MOST:
+            kept.append(cause)
+    return kept
+
+
+def _moment(at: float | None) -> datetime | None:
+    return None if at is None else datetime.fromtimestamp(at, tz=UTC)
+
+
+def _words(failure: Failure | None) -> str | None:
+    """A failure in one line."""
+    if failure is None:
+        return None
+    return " ".join(f"{failure.type.removeprefix('builtins.')}: {failure.message}".split())
+
+
+def _clock(at: float | None, now: float) -> str:
+    """A moment, with how far it is from now."""
+    if at is None:
+        return ""
+    shown = datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f" {shown} ({f'in {_length(at - now)}' if at > now else f'{_length(now - at)} ago'})"
+
+
+def _at(at: float | None, now: float) -> str:
+    return f" at{_clock(at, now)}" if at is not None else ""
+
+
+def _since(since: float | None, now: float) -> str:
+    if since is None:
+        return ""
+    shown = datetime.fromtimestamp(since, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f" since {shown} ({_length(now - since)})"
+
+
+def _length(seconds: float) -> str:
+    size, unit = next((size, unit) for size, unit in _SECONDS if seconds >= size or not size)
+    return f"{max(0.0, seconds) / (size or 1.0):.0f} {unit}"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

@@ -1,0 +1,77 @@
+"""What Loom asks an event loop about time, beyond asyncio.
+
+A plain event loop offers none of it: dates are the system's, and every pause lasts as long as it was asked for.
+`loom.testing.VirtualLoop` offers all of it, under these names, because its clock jumps when nothing can run:
+
+- `wall_time()`: the date. One clock gives dates and durations, so that both jump together.
+- `hold()` and `hold_until(future)`: real work is under way in a thread or a database, so the clock must stand still.
+- `look_later(seconds, callback)`: a recurring look at something that tells of its changes by itself, in case that it
+  failed to. Nothing but a lost notification depends on it, so a clock that jumps may jump over it.
+- `keep_looking(seconds)`: for this long a look may find something of its own, such as a lease that ends.
+- `skipped_s`: the seconds of virtual time that were jumped over so far, with the looks that were due in them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from contextlib import AbstractContextManager
+
+
+def wall_clock(loop: asyncio.AbstractEventLoop | None) -> Callable[[], float]:
+    """Return the clock that gives dates on this loop, in seconds since the epoch; without a loop the system's."""
+    clock: Callable[[], float] = getattr(loop, "wall_time", time.time)
+    return clock
+
+
+def hold_until(loop: asyncio.AbstractEventLoop) -> Callable[[asyncio.Future[Any]], None] | None:
+    """Return what tells the loop of real work and of the future that is done with it; None if it need not know."""
+    found: Callable[[asyncio.Future[Any]], None] | None = getattr(loop, "hold_until", None)
+    return found
+
+
+def hold() -> AbstractContextManager[None]:
+    """Let the running loop's clock stand still inside of `with`, while something real is awaited there."""
+    held: AbstractContextManager[None] = getattr(asyncio.get_running_loop(), "hold", nullcontext)()
+    return held
+
+
+async def until_look(seconds: float, news: Awaitable[Any]) -> bool:
+    """Wait for news of something, at most until it is time to look at it again. True if it was the news that came.
+
+    On a loop whose clock jumps, the time to look may be later than in `seconds`, but no news comes before it.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(None) as scope:
+            timer = getattr(loop, "look_later", loop.call_later)(seconds, lambda: scope.reschedule(loop.time()))
+            try:
+                await news
+            finally:
+                timer.cancel()
+    except TimeoutError:
+        return False
+    return True
+
+
+def can_skip(loop: asyncio.AbstractEventLoop) -> bool:
+    """Tell whether the loop's clock may jump over looks, so that what is due must be a timer of its own."""
+    return hasattr(loop, "look_later")
+
+
+def keep_looking(loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+    """Let no look be jumped over for this long: one of them may find what nobody tells of."""
+    keep = getattr(loop, "keep_looking", None)
+    if keep is not None:
+        keep(seconds)
+
+
+def skipped_s(loop: asyncio.AbstractEventLoop) -> float:
+    """Return the seconds that were jumped over, in which no lease could be renewed and so none runs out."""
+    seconds: float = getattr(loop, "skipped_s", 0.0)
+    return seconds
