@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,6 +18,24 @@ settings.register_profile("nightly", max_examples=20_000, deadline=None)
 
 _DEFAULT = "ci" if os.environ.get("CI", "").lower() in {"1", "true"} else "dev"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _DEFAULT))
+
+
+_IN_MEMORY, _ROOM = "/dev/shm", 4 * 1024**3
+
+
+def _work_in_memory() -> None:
+    """Let files of tests be in memory, if it has room and nobody has said where else.
+
+    Stores ask the disk to keep what they write, which takes milliseconds each time. Processes are killed here, but no
+    power is cut: files in memory survive all that happens to those on a disk.
+    """
+    if "TMPDIR" in os.environ or not os.path.isdir(_IN_MEMORY) or shutil.disk_usage(_IN_MEMORY).free < _ROOM:
+        return
+    os.environ["TMPDIR"] = _IN_MEMORY
+    tempfile.tempdir = None
+
+
+_work_in_memory()
 
 
 @pytest.fixture

@@ -25,8 +25,41 @@ from typing import Any
 _SESSION = os.environ.get("PYTEST_XDIST_TESTRUNUID") or f"{os.getpid()}"
 _caretakers: list[subprocess.Popen[bytes]] = []
 
+_ACCOUNT = "pgserver"
+"""Under which the server runs if the tests run as root, which PostgreSQL refuses to be. The package chose the name."""
+
+
+def find_useradd(path: str) -> str:
+    """The command that makes accounts; root's PATH may lack the folders that have it, as after `su` without a dash."""
+    found = shutil.which("useradd", path=os.pathsep.join([path, "/usr/sbin", "/sbin", "/usr/local/sbin"]))
+    if found is None:
+        raise RuntimeError(
+            f"The tests run as root, and PostgreSQL does not: make an account named {_ACCOUNT}, or install useradd."
+        )
+    return found
+
+
+def _ensure_account() -> None:
+    if sys.platform == "win32" or os.geteuid() != 0 or _has_account():
+        return
+    made = subprocess.run(
+        [find_useradd(os.environ.get("PATH", "")), "-s", "/bin/bash", _ACCOUNT],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if not _has_account():  # else another worker of xdist may have made it
+        raise RuntimeError(f"The account {_ACCOUNT}, under which PostgreSQL runs, was not made: {made.stderr.strip()}")
+
+
+def _has_account() -> bool:
+    import pwd
+
+    return any(account.pw_name == _ACCOUNT for account in pwd.getpwall())
+
 
 def _server(folder: Path, *, start: bool = True) -> Any:
+    _ensure_account()
     with warnings.catch_warnings():
         # The package asks for a folder that a machine without a login session lacks, and takes another one.
         warnings.simplefilter("ignore")

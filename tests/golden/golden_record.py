@@ -1,7 +1,7 @@
 """Records the golden histories of this version: `python tests/golden/golden_record.py 0.1`.
 
 The histories of a version that was released are never recorded again: later versions must replay them as they are.
-`--again` records those of a version that is still being made.
+`--again` records those of a version that is still being made, `--case` only one of them.
 """
 
 from __future__ import annotations
@@ -58,13 +58,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Record the golden histories of a version.")
     parser.add_argument("version", help="which version this is, as 0.1")
     parser.add_argument("--again", action="store_true", help="the version is not released: record it again")
+    parser.add_argument("--case", choices=sorted(CASES), help="only this one")
     arguments = parser.parse_args()
     folder = golden_history.GOLDEN / arguments.version
-    if folder.exists():
+    taken = folder / arguments.case if arguments.case else folder
+    if taken.exists():
         if not arguments.again:
-            parser.error(f"{folder} is there already.")
-        shutil.rmtree(folder)
-    written = [path for name in CASES for path in run_virtual(record(name, folder))]
+            parser.error(f"{taken} is there already.")
+        shutil.rmtree(taken)
+    names = [arguments.case] if arguments.case else list(CASES)
+    written = [path for name in names for path in run_virtual(record(name, folder))]
     ticks = sum(len(golden_history.read(path)[1]) for path in written)
     sys.stdout.write(f"{len(written)} histories, {ticks} ticks\n")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -14,10 +15,14 @@ import golden_history
 import golden_record
 import pytest
 from golden_cases import CASES, Stage
-from golden_workflows import Patient
+from golden_workflows import Answer, Note, Patient, Telling, Whole
 
+from loom import Workflow
 from loom.core.ticks import TickResume
 from loom.store import codec
+from loom.store.memory import MemoryStore
+from loom.store.operations import ImportRun
+from loom.store.records import RunHead, RunRow, StoredRun
 from loom.testing import run_virtual
 
 FOLDERS = golden_history.folders()
@@ -77,10 +82,58 @@ def test_an_unfinished_run_of_an_earlier_version_goes_on() -> None:
     assert run_virtual(_go_on((golden_history.GOLDEN / "0.1" / "unfinished" / "export.json").read_bytes())) == "late"
 
 
+@pytest.mark.parametrize(
+    ("case", "workflow", "result"), [("wrong_answer", Patient, "late"), ("wrong_answer_to_a_step", Whole, 4)]
+)
+def test_a_run_that_a_wrong_answer_had_failed_in_an_earlier_version_is_healed(
+    case: str, workflow: type[Workflow], result: object
+) -> None:
+    history, _ = golden_history.read(golden_history.GOLDEN / "0.1" / case)
+    assert run_virtual(_heal(history, workflow(timeout=None))) == result
+
+
+async def _heal(history: golden_history.History, workflow: Workflow) -> object:
+    stage = Stage()
+    ticks = sum(chunk.ticks for chunk in history.chunks)
+    head = RunHead("failed", ticks, sum(chunk.events for chunk in history.chunks), 1_700_000_000.0)
+    row = RunRow(history.run_id, history.workflow, 1_700_000_000.0, head, ended_at=1_700_000_000.0)
+    store = MemoryStore(stage.database)
+    await store.open()
+    assert await store.apply([ImportRun(StoredRun(row, history.start, None, history.chunks))]) == [True]
+    await store.close()
+    async with stage.process(workflow) as runtime:
+        # As it is, a retry would only repeat the failure: nothing says that the answer had not been checked.
+        await runtime.retry(history.run_id)
+        await asyncio.sleep(10)
+        assert (await runtime.get(history.run_id)).status == "failed"
+        await runtime.retry(history.run_id, event=Answer(text="late", about="b"))
+        await asyncio.sleep(10)
+        if history.workflow == "Patient":
+            await runtime.send_event(history.run_id, Answer(text="late", about="b"))
+        return await (await runtime.handler(history.run_id))
+
+
 async def _go_on(exported: bytes) -> object:
     async with Stage().process(Patient(timeout=None)) as runtime:
         run_id = await runtime.import_run(exported)
         # Its first wait runs into its timeout, and the second one finds what was sent to it while nobody worked.
         result = await (await runtime.handler(run_id))
         assert any([isinstance(tick, TickResume) async for _, _, tick in runtime.history(run_id)])
+        return result
+
+
+def test_an_unfinished_stream_of_an_earlier_version_goes_on() -> None:
+    exported = (golden_history.GOLDEN / "0.1" / "unfinished_stream" / "export.json").read_bytes()
+    assert run_virtual(_stream_on(exported)) == "yes"
+
+
+async def _stream_on(exported: bytes) -> object:
+    """There the tokens counted among all effects, and do so until the end of the execution."""
+    Telling.tokens = [3]
+    async with Stage().process(Telling(timeout=None)) as runtime:
+        run_id = await runtime.import_run(exported)
+        result = await (await runtime.handler(run_id))
+        events = [event async for event in (await runtime.handler(run_id)).stream_events(after=-1)]
+        told = [event.text for event in events if isinstance(event, Note)]
+        assert told == [*(f"token {number}" for number in range(3)), "heard yes"]
         return result

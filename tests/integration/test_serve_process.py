@@ -37,7 +37,7 @@ class Begun(Event):
 class Order(Workflow):
     @step
     async def place(self, ctx: Context, ev: StartEvent) -> StopEvent:
-        return StopEvent(result=(await ctx.wait_for_event(Approval)).by)
+        return StopEvent(result=(await ctx.wait_for_event(Approval, timeout=None)).by)
 
 
 class Slow(Workflow):
@@ -73,8 +73,11 @@ class Served(NamedTuple):
     client: httpx2.Client
 
     def said(self) -> str:
+        """The next line that is not of the log of runs."""
         assert self.process.stderr is not None
-        return self.process.stderr.readline()
+        while " loom.run: " in (line := self.process.stderr.readline()):
+            pass
+        return line
 
     def run(self, run_id: str, wait: int = 0) -> Any:
         answer = self.client.get(f"/v1/runs/{run_id}", params={"wait": wait} if wait else {})

@@ -37,6 +37,7 @@ from loom.flows.calls import (
     START_KIND,
     ActionCall,
     ActionOutcome,
+    ActionReport,
     FlowEnd,
     FlowStart,
     LoopIteration,
@@ -77,6 +78,8 @@ class Moment:
     cursors: list[int] = field(default_factory=list)
     iterations: list[LoopIteration] = field(default_factory=list)
     calls: list[ActionCall] = field(default_factory=list)
+    ended_well: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
+    """Actions that have succeeded, each with the iterations that it is in."""
 
 
 class Driver:
@@ -102,6 +105,8 @@ class Driver:
         self._cancelled: set[int] = set()
         self._work: deque[TickStepResult] = deque()
         self._end: FlowEnd | None = None
+        self.mended = False
+        """Whether calls succeed from now on."""
         if state is None:
             event = EventRecord(START_KIND, FlowStart())
             self.happen(TickStartRun(at=EPOCH, run_id=RUN_ID, config=flow_config(program), event=event, seed=7))
@@ -130,7 +135,8 @@ class Driver:
             case CommandRunWorker():
                 call = command.item.event.body
                 moment.calls.append(call)
-                outcome = EventRecord(OUTCOME_KIND, worked(call))
+                mended = ActionOutcome(outputs={"worked": call.inputs["input"]["value"]})
+                outcome = EventRecord(OUTCOME_KIND, mended if self.mended else worked(call))
                 self._work.append(
                     TickStepResult(
                         at=self.now, step=command.step, item=command.item.id, seq=command.seq, returned=(outcome,)
@@ -142,8 +148,11 @@ class Driver:
                 self._cancelled.add(command.seq)
             case CommandPublishEvent():
                 moment.cursors.append(command.cursor)
-                if isinstance(command.event, EventRecord) and isinstance(command.event.body, LoopIteration):
-                    moment.iterations.append(command.event.body)
+                body = command.event.body if isinstance(command.event, EventRecord) else None
+                if isinstance(body, LoopIteration):
+                    moment.iterations.append(body)
+                elif isinstance(body, ActionReport) and body.status == "Succeeded":
+                    moment.ended_well.append((body.name, body.repetition))
             case CommandCompleteRun():
                 self._end = command.result.body
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from loom.core.replay import replay
 from loom.flows import ending, planner, walk
 from loom.flows.planner import FlowPlanner
+from loom.flows.program import SUCCEEDED, Program
 from loom.runtime.load import load
 from loom.testing.flow_invariants import leftovers
 
@@ -152,3 +153,41 @@ def test_a_failed_flow_can_be_retried_again_and_again(definition: Any, fuel: int
             top = {program.nodes[index].name for index in program.blocks[0].nodes}
             assert called.isdisjoint(kept & top), "what has succeeded at the top level does not run again"
             result = again  # variables keep their values, so that it may go better this time
+
+
+def needs_success_alone(program: Program) -> set[str]:
+    """Actions that run after successes only, and so do all before and around them: none has a failure for a reason."""
+    reasons: dict[int, bool] = {}
+
+    def has_other_reason(index: int) -> bool:
+        if index not in reasons:
+            node = program.nodes[index]
+            owner = program.blocks[node.block].owner
+            reasons[index] = any(wanted != SUCCEEDED or has_other_reason(before) for before, wanted in node.after) or (
+                owner >= 0 and has_other_reason(owner)
+            )
+        return reasons[index]
+
+    return {node.name for node in program.nodes if not has_other_reason(node.index)}
+
+
+@given(flows(), st.sampled_from([2_000, 2_000, 1, 5]))
+@any_flow
+def test_a_retried_flow_does_nothing_again_that_ended_well(definition: Any, fuel: int) -> None:
+    program = load(definition, name="random").program
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planner, "FUEL", fuel)
+        driver = Driver(program, restores=True)
+        driver.go_on()
+        if driver.state.outcome is None or driver.state.outcome.status != "failed":
+            return
+        begun = len(driver.moments)
+        driver.mended = True
+        driver.retry()
+        again = replay([moment.tick for moment in driver.moments], FlowPlanner(program))
+    assert stored(again) == stored(driver.state)
+    before = {one for moment in driver.moments[:begun] for one in moment.ended_well}
+    after = [one for moment in driver.moments[begun:] for one in moment.ended_well]
+    lasting = {node.name for node in program.nodes if node.type != "terminate"} & needs_success_alone(program)
+    if "retry" not in str(definition):  # a container's own policy begins it anew
+        assert [one for one in after if one in before and one[0] in lasting] == []

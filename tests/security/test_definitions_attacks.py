@@ -13,6 +13,8 @@ import httpx2
 import pytest
 from server_serving import Served, serving
 
+from loom.effects.actions.handlers import HANDLERS
+
 EXPRESSIONS = [
     "@__import__('os').system('id')",
     "@''.__class__.__mro__",
@@ -48,7 +50,10 @@ def composed(expression: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def no_escape(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing starts a process or reads a secret of the environment."""
+    """Nothing starts a process or reads a secret of the environment, and no other test has registered a handler."""
+    for handlers in (HANDLERS.activities, HANDLERS.actors, HANDLERS.ai_providers, HANDLERS.actions):
+        for name in list(handlers):
+            monkeypatch.delitem(handlers, name)
 
     def caught(*args: Any, **options: Any) -> None:
         raise AssertionError(f"escaped: {args} {options}")

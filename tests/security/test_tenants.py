@@ -217,3 +217,19 @@ async def test_a_child_of_theirs_does_not_tell_whose_it_is(two: Two) -> None:
     assert (await client.get(f"/v1/runs/{child}")).json()["parent_id"] is None
     for path in ("/v1/runs", "/handlers", f"/v1/runs/{child}/history", f"/v1/runs/{child}/state"):
         assert '"their-parent"' not in (await client.get(path)).text, path
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "body"),
+    [
+        ("/v1/runs", "run_id", {"workflow": "flow"}),
+        (f"/v1/runs/{OURS}/fork", "run_id", {"tick": 0}),
+        ("/workflows/flow/run-nowait", "handler_id", {}),
+    ],
+)
+async def test_no_caller_takes_the_id_of_a_notice(two: Two, path: str, field: str, body: dict[str, Any]) -> None:
+    """A notice that finds its id taken would not tell the operator of a failed run."""
+    _, _, client = two
+    answer = await client.post(path, json={**body, field: "loom.problem:webhook:1"})
+    assert answer.status_code == 400
+    assert "'loom.problem:webhook:1' is kept for Loom's own runs: choose another one." in answer.text

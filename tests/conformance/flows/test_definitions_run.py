@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from held_sqlite import HeldSqliteStore
 from loopback_world import Reply, Request, World, loopback_world
 from published_definitions import Prepared, prepared
 
@@ -27,6 +26,7 @@ from loom.effects.actions.handlers import HANDLERS
 from loom.effects.convert import read_field
 from loom.flows.planner import FlowPlanner
 from loom.store import codec
+from loom.store.sqlite import SqliteStore
 from loom.testing import run_virtual
 
 REPOSITORY = Path(__file__).parents[3]
@@ -47,9 +47,6 @@ IMPLIED = {
 
 BY_CHANCE = {"L51": "Terminate_with_Failed"}
 """It divides by a random number that may be 0, and ends with a Terminate for either case."""
-
-SELDOM: dict[str, Any] = {"poll_interval": 3_600.0, "lease": 36_000.0}
-"""Days pass at once here, so nobody looks at the database every second of them."""
 
 _ENDS = {"Succeeded", "Failed", "Cancelled", "TimedOut"}
 
@@ -97,7 +94,7 @@ def run_stored(flow: Prepared, path: Path) -> loom.FlowResult:
     """One run in a database, whose journal must give the stored state again. Uses the connectors of the run before."""
 
     async def main() -> loom.FlowResult:
-        async with loom.connect(HeldSqliteStore(path), **SELDOM) as runtime:
+        async with loom.connect(SqliteStore(path)) as runtime:
             runtime.register(flow.flow, name="published")
             event = flow.flow._start_event(None, {"body": flow.body, **_start(flow)})
             result: loom.FlowResult = await (await runtime.start("published", event, run_id="published"))

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from held_sqlite import HeldSqliteStore
 from loopback_world import Reply, Request, World, loopback_world
 
 import loom
 from loom.effects.actions.handlers import HANDLERS
+from loom.store.sqlite import SqliteStore
 from loom.testing import VIRTUAL_EPOCH, run_virtual
 
 OWN = Path(__file__).parent / "own"
@@ -48,9 +48,7 @@ class Place:
 
         async def in_a_database() -> loom.FlowResult:
             assert self._folder is not None
-            async with loom.connect(
-                HeldSqliteStore(self._folder / "runs.db"), poll_interval=3_600.0, lease=36_000.0
-            ) as runtime:
+            async with loom.connect(SqliteStore(self._folder / "runs.db")) as runtime:
                 runtime.register(flow, name="flow")
                 return await self._watched(await runtime.start("flow", body, run_id="run-1", **more))
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from flow_player import play
-from held_sqlite import HeldSqliteStore
 
 import loom
 from loom.core.replay import replay
@@ -22,6 +21,7 @@ from loom.effects.flow_events import ActionEvent
 from loom.effects.flow_result import FlowResult
 from loom.flows.planner import FlowPlanner
 from loom.store import codec
+from loom.store.sqlite import SqliteStore
 from loom.testing import run_virtual
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "workflow_cases.json").read_text(encoding="utf-8"))
@@ -109,7 +109,7 @@ def test_in_memory(case: dict[str, Any]) -> None:
 @named(RUNNING)
 def test_in_a_database_and_after_a_replay(case: dict[str, Any], tmp_path: Path) -> None:
     async def main() -> None:
-        async with loom.connect(HeldSqliteStore(tmp_path / "runs.db")) as runtime:
+        async with loom.connect(SqliteStore(tmp_path / "runs.db")) as runtime:
             flow = loom.load(case["definition"], name="case")
             runtime.register(flow, name="case")
             handler = await runtime.start("case", case.get("triggerBody"), run_id="run-1")
@@ -119,7 +119,7 @@ def test_in_a_database_and_after_a_replay(case: dict[str, Any], tmp_path: Path) 
             ticks = [entry.tick async for entry in runtime.history("run-1")]
             again = replay(ticks, FlowPlanner(flow.program), None, read_field)
             assert codec.encode_state(again) == codec.encode_state(stored)
-        async with loom.connect(HeldSqliteStore(tmp_path / "runs.db")) as runtime:
+        async with loom.connect(SqliteStore(tmp_path / "runs.db")) as runtime:
             later = await runtime.handler("run-1")
             assert differences(case, await later, executions) == []
 

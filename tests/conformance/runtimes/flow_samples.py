@@ -106,7 +106,7 @@ def _nested() -> loom.Flow:
 
 
 def _retry() -> loom.Flow:
-    policy = {"type": "fixed", "count": 3, "interval": "PT0.01S"}
+    policy = {"type": "fixed", "count": 3, "interval": "PT0.01S", "minimumInterval": "PT0.01S"}
     actions = {"step": {"type": "retry", "action": work("at 0", "nothing"), "retryPolicy": policy}, "note": _NOTE}
     return flow(actions)
 

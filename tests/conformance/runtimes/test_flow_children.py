@@ -100,7 +100,10 @@ async def test_how_a_child_ends(deployment: Deployment, witness: Witness, monkey
     assert "not yet at child" in str(ended.actions["caught"].outputs)
     # A policy gives it another run.
     runtime.register(
-        flow({"call": {**call, "retry": {"type": "fixed", "count": 1, "interval": "PT0.01S"}}}), name="two"
+        flow(
+            {"call": {**call, "retry": {"type": "fixed", "count": 1, "interval": "PT0.01S", "minimumInterval": "PT0S"}}}
+        ),
+        name="two",
     )
     ended = await result(await runtime.start("two", run_id="retried"))
     assert ended.actions["call"].outputs["body"] == {"got": 1, "work": "child"}
@@ -229,7 +232,11 @@ async def test_an_actors_failure_is_the_callers(deployment: Deployment, monkeypa
 
     monkeypatch.setitem(HANDLERS.actors, "moody", moody)
     inputs = {"actorType": "moody", "actorId": "m", "input": "hello"}
-    tell = {"type": "actor", "inputs": inputs, "retry": {"type": "fixed", "count": 1, "interval": "PT0.01S"}}
+    tell = {
+        "type": "actor",
+        "inputs": inputs,
+        "retry": {"type": "fixed", "count": 1, "interval": "PT0.01S", "minimumInterval": "PT0S"},
+    }
     runtime = await deployment.open({"flow": flow({"tell": tell})})
     failed = await result(await runtime.start("flow", run_id="a"))
     assert (failed.status, failed.actions["tell"].code) == ("Failed", "ConnectionError")

@@ -99,7 +99,7 @@ class TwoSleeps(Watched):
 @pytest.mark.parametrize("idle_timeout", [None, 0], ids=["in memory", "released"])
 async def test_only_timers_that_are_armed_are_stored(deployment: Deployment, idle_timeout: float | None) -> None:
     """One that was left behind would bring the run back for nothing."""
-    runtime = await deployment.open({"timers": Timers()}, idle_timeout=idle_timeout)
+    runtime = await deployment.open({"timers": Timers(timeout=600)}, idle_timeout=idle_timeout)
     handler = await runtime.start("timers", run_id="a")
     before: float | None = None
     for number in range(3):
@@ -287,3 +287,54 @@ class Bounded(Watched):
     async def work(self, ev: StartEvent) -> StopEvent:
         await self.witness.at("work")
         return StopEvent()
+
+
+class Unbounded(Watched):
+    """Waits with the default timeout if it is told to, else with its own."""
+
+    @step
+    async def ask(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        word = await (ctx.wait_for_event(Word) if ev.default else ctx.wait_for_event(Word, timeout=2000))
+        return StopEvent(result=word.text)
+
+
+class Grown(Unbounded):
+    """The same under another name, with a step more."""
+
+    @step
+    async def more(self, ev: Word) -> None:
+        return None
+
+
+async def test_the_default_timeout_of_a_wait_is_logged_once_per_step(
+    deployment: Deployment, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = f"unbounded-{deployment.kind}"
+    runtime = await deployment.open({name: Unbounded(workflow_name=name)})
+    for run_id, default in (("asked", False), ("a", True), ("b", True)):
+        await runtime.start(name, {"default": default}, run_id=run_id)
+    for run_id in ("asked", "a", "b"):
+        await until_idle(runtime, run_id)
+        await runtime.send_event(run_id, Word(text="yes"))
+        assert await result(await runtime.handler(run_id)) == "yes"
+    [told] = [record for record in caplog.records if "default" in record.message]
+    assert (told.name, told.levelname) == ("loom.durable", "WARNING")
+    assert told.message.startswith(f"Step 'ask' of {name} waits for Word with the default timeout of 2,000 s")
+    assert (told.__dict__["step"], told.__dict__["run_id"] in "ab") == ("ask", True)
+
+
+async def test_a_run_has_a_timeout_if_one_was_asked_for_and_keeps_it(deployment: Deployment) -> None:
+    first = await deployment.open({"open": Unbounded(), "asked": Unbounded(timeout=3600)})
+    for name in ("open", "asked"):
+        await first.start(name, {"default": False}, run_id=name)
+        await until_idle(first, name)
+    assert [(await first.state_at(name)).config.timeout_s for name in ("open", "asked")] == [None, 3600.0]
+    await deployment.close(first)
+    # Other code that asks for none takes nothing away from a run, and gives it nothing.
+    second = await deployment.open({"open": Grown(), "asked": Grown()})
+    for name in ("open", "asked"):
+        await second.pause(name)
+        await until_info(second, name, lambda info: info.paused)
+    states = [await second.state_at(name) for name in ("open", "asked")]
+    assert [len(state.config.steps) for state in states] == [2, 2]
+    assert [(state.config.timeout_s, state.deadline is not None) for state in states] == [(None, False), (3600.0, True)]

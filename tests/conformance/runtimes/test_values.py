@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from runtime_deployments import Deployment
 from runtime_watching import Watched, Witness, failure, result, soon, stored, until_idle
 
-from loom import Context, Event, HumanResponseEvent, RunNotFound, StartEvent, StopEvent, step
+from loom import Context, Event, HumanResponseEvent, RunNotFound, StartEvent, StopEvent, WorkflowRuntimeError, step
 
 VALUES: dict[str, Any] = {
     "none": None,
@@ -257,3 +257,46 @@ async def test_a_large_event(deployment: Deployment, witness: Witness) -> None:
     assert await result(handler) == [text] * 4
     assert [event.value async for event in handler.stream_events() if isinstance(event, Carrier)] == [text]
     assert (await soon(runtime.get("a"))).status == "completed"
+
+
+class Basket(StartEvent):
+    items: list[str]
+    keys: int
+    values: dict[str, int]
+
+
+class Chosen(HumanResponseEvent):
+    items: list[str]
+    get: str
+
+
+class Bill(StopEvent):
+    to_dict: int
+
+
+class Shop(Watched):
+    """Its events have fields that are named as methods of a mapping."""
+
+    @step
+    async def sell(self, ctx: Context, ev: Basket) -> Bill:
+        ctx.write_event_to_stream(ev)
+        answer = await ctx.wait_for_event(Chosen, requirements={"get": "now"}, timeout=None)
+        return Bill(to_dict=len(ev.items) + ev.keys + ev.values["tea"] + len(answer.items), note="paid")
+
+
+async def test_fields_named_as_methods_of_a_mapping(deployment: Deployment, witness: Witness) -> None:
+    basket = {"items": ["tea", "milk"], "keys": 10, "values": {"tea": 100}}
+    first = await deployment.open({"shop": Shop(witness)}, idle_timeout=0)
+    await first.start("shop", basket, run_id="a")
+    with pytest.raises(WorkflowRuntimeError, match="Field required"):
+        await first.start("shop", {"keys": 1, "values": {}}, run_id="b")
+    await until_idle(first, "a")
+    await deployment.crash(first)
+    second = await deployment.open({"shop": Shop(witness)})
+    await second.send_event("a", Chosen(items=["tea"], get="later"))
+    await second.send_event("a", Chosen(items=["tea"], get="now"))
+    handler = await second.handler("a")
+    bill = await result(handler)
+    assert (type(bill), bill.to_dict, bill.note) == (Bill, 113, "paid")
+    shown = [event async for event in handler.stream_events() if isinstance(event, Basket)]
+    assert shown == [Basket(**basket)]

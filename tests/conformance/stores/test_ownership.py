@@ -275,3 +275,17 @@ async def test_downtime_grows_only_while_nobody_lives(database: Database) -> Non
         await database.pass_time(0.1)
         other = await database.open()
         assert (await other.join("third", 60.0)).downtime == second.downtime
+
+
+async def test_the_member_that_owns_a_run_is_known_by_its_name(store: Store) -> None:
+    fence = (await store.join("worker-1", 10.0)).fence
+    await do(store, start())
+    row = await store.get("r")
+    assert row is not None
+    assert await store.holder(row) is None
+    await do(store, ClaimRun("r", fence))
+    row = await store.get("r")
+    assert row is not None
+    holder = await store.holder(row)
+    assert holder is not None
+    assert (holder.name, holder.alive) == ("worker-1", True)

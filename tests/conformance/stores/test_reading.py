@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from store_samples import Owner, comparable, do, exported, ids, mail_of, post, start, started, timer
@@ -184,6 +186,21 @@ async def test_counts_tell_runs_by_status_idle_and_owned(store: Store, fence: in
     counts = await store.counts()
     expected = {"running": 3, "completed": 2, "failed": 1, "cancelled": 1, "idle": 1, "owned": 1}
     assert {name: counts.get(name, 0) for name in expected} == expected
+
+
+async def test_counts_by_workflow_tell_who_waits_is_parked_or_stuck(store: Store, fence: int) -> None:
+    waits = {"idle_since": 3.0, "waiting_for": ("Word",), "waiters": b'[{"event_type": "Word"}]'}
+    heads: dict[str, dict[str, Any]] = {
+        "a": waits, "b": {"idle_since": 3.0, "parked": "why"}, "c": {"parked": "why"}, "d": {}, "e": waits,
+        "f": {"idle_since": 3.0, "error": "returned None"},
+    }  # fmt: skip
+    for run_id, head in heads.items():
+        await (await started(store, run_id, fence)).commit(head=head)
+    over = await started(store, "over", fence)
+    await over.commit(head={"idle_since": 3.0})
+    await over.end("failed")
+    await store.apply([start("new", workflow="v")])
+    assert await store.held_counts() == {"w": (2, 2, 1)}
 
 
 async def test_purging_one_run_leaves_nothing_of_it(store: Store, owner: Owner) -> None:

@@ -137,8 +137,10 @@ async def test_cancelled_run_has_its_event_and_does_not_go_on():
 async def test_handler_shows_its_workflow_run_and_result():
     handler = Plain(timeout=5, workflow_name="plain").run(run_id="r1", topic="x")
     assert str(handler) == "WorkflowHandler(workflow=plain, run_id=r1, result=None)"
+    assert repr(handler) == "WorkflowHandler(workflow='plain', run_id='r1', status='running')"
     await handler
     assert str(handler) == "WorkflowHandler(workflow=plain, run_id=r1, result=x)"
+    assert repr(handler) == "WorkflowHandler(workflow='plain', run_id='r1', status='completed')"
 
 
 async def test_run_id_is_given_or_made():

@@ -75,6 +75,21 @@ async def test_a_signal_that_nobody_can_read_holds_nobody_up() -> None:
             assert await handler == [7]
 
 
+async def test_a_signal_that_does_not_fit_its_event_is_refused_and_the_wait_goes_on() -> None:
+    async with loom.connect(fresh_temporal_url()) as runtime:
+        runtime.register(Talk(timeout=None), name="talk")
+        handler = await runtime.start("talk", {"words": 1}, run_id="a")
+        async with asyncio.timeout(30):
+            while not (await runtime.get("a")).idle_since:  # noqa: ASYNC110 - a cluster is asked, and tells nobody
+                await asyncio.sleep(0.01)
+            await runtime.client.get_workflow_handle("a").signal("Word", {"n": "many"})
+            while not any("refused" in one for one in (await runtime.get("a")).active_waiters):  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.01)
+            await runtime.client.get_workflow_handle("a").signal("Word", {"n": 7})
+            assert await handler == [7]
+        assert (await replay_view(runtime, "a"))["differences"] == []
+
+
 async def test_a_run_that_left_in_parts_replays() -> None:
     async with loom.connect(fresh_temporal_url()) as runtime:
         runtime.register(Wide(timeout=None), name="wide")

@@ -178,6 +178,52 @@ def test_cancel_pause_resume_and_retry() -> None:
     assert data("workflow", "status", "order-1")["status"] == "cancelled"
 
 
+def test_a_wrong_answer_through_the_store_is_refused_and_shown_and_the_right_one_is_taken() -> None:
+    started("order-1")
+    good("workflow", "send", "order-1", "Approval", '{"note": "hush"}')
+    until_idle("order-1")
+    found = data("workflow", "status", "order-1")
+    assert (found["status"], found["error"]) == ("running", None)
+    [refused] = found["refused"]
+    assert (refused["step"], refused["event_type"], refused["reason"]) == (
+        "place",
+        "Approval",
+        "amount: Field required",
+    )
+    assert found["active_waiters"][0]["refused"] == refused
+    page = good("workflow", "status", "order-1")
+    assert "Refused events" in page
+    assert "amount: Field required" in page
+    told = good("workflow", "history", "order-1")
+    assert "place#1 refused Approval: amount: Field required" in told
+    assert "hush" in told  # the event is where it came
+    assert "Approval for place was refused: amount: Field required" in good("workflow", "events", "order-1")
+    good("workflow", "send", "order-1", "Approval", '{"amount": 5}')
+    until_end("order-1")
+    assert result_of("order-1") == {"amount": 5, "note": ""}
+
+
+def test_a_wrong_answer_with_its_code_is_not_sent() -> None:
+    started("order-1")
+    send = ("workflow", "send", "order-1", "Approval", '{"note": "x"}', "--target", ORDER)
+    assert failure(2, *send) == "This is no Approval: amount: Field required."
+
+
+def test_retry_with_another_event() -> None:
+    started("order-1")
+    good("workflow", "send", "order-1", "Approval", '{"amount": -1}')
+    until_end("order-1")
+    retry = ("workflow", "retry", "order-1", "--event")
+    assert failure(1, *retry, "Note", "{}") == (
+        "Run 'order-1' failed in step 'place', and no Note did that: it had Approval, StartEvent."
+    )
+    assert failure(2, *retry, "Approval", "{}", "--target", ORDER) == "This is no Approval: amount: Field required."
+    assert good(*retry, "Approval", '{"amount": 3}') == "Run order-1 was asked to retry with Approval.\n"
+    until_end("order-1")
+    assert "retry was asked for, with Approval(amount=3)" in good("workflow", "history", "order-1")
+    assert result_of("order-1") == {"amount": 3, "note": ""}
+
+
 @pytest.mark.parametrize("command", ["pause", "resume", "cancel", "retry"])
 def test_what_a_finished_run_cannot_do_any_more(command: str) -> None:
     good("run", "shop.py:Double", "--run-id", "d")

@@ -48,7 +48,12 @@ def test_a_worker_that_stops_leaves_its_runs_to_the_next(shop: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 0
         assert process.stderr is not None
-        assert process.stderr.read() == "Stopped. Unfinished runs are in the store.\n"
+        *logged, told = process.stderr.read().splitlines()
+        assert told == "Stopped. Unfinished runs are in the store."
+        assert [line.partition(" loom.run: ")[2].partition(" [")[0] for line in logged] == [
+            "Run order-1 of Order started",
+            "Run order-1 of Order became idle, waiting for Approval",
+        ]
     good("workflow", "send", "order-1", "Approval", '{"amount": 7}')
     until_end("order-1")
     assert data("workflow", "status", "order-1")["status"] == "completed"

@@ -12,7 +12,7 @@ import pytest
 from cli_rig import data, failure, good, loom
 
 from loom.cli.flow_views import event_words
-from loom.effects.actions.events import AnswerRefusedEvent
+from loom.steps.events import AnswerRefusedEvent
 
 pytestmark = pytest.mark.usefixtures("flows")
 
@@ -94,7 +94,10 @@ def test_a_flow_that_fails_says_why_with_exit_code_1(flows: Path) -> None:
     result = loom("run", "bad.json", *HANDLERS, "--run-id", "b")
     assert result.exit_code == 1
     assert result.stdout.splitlines()[-1] == "Status: Failed"
-    assert result.stderr == "Error: Run 'b' has ended Failed in 'a': 3 is not good (ValueError)\n"
+    logged, told = result.stderr.splitlines()
+    assert "Run b of bad: attempt 1 of 1 at a failed: ValueError: 3 is not good (" in logged
+    assert "flow_handlers.py, line 14, in fail); no other attempt follows" in logged
+    assert told == "Error: Run 'b' has ended Failed in 'a': 3 is not good (ValueError)"
     found = loom("run", "bad.json", *HANDLERS, "--json")
     assert found.exit_code == 1
     assert json.loads(found.stdout)["error"] == {"code": "ValueError", "message": "3 is not good"}

@@ -72,6 +72,16 @@ def test_json_has_the_same_for_programs() -> None:
     }
 
 
+def test_the_limit_holds_for_the_retry_action() -> None:
+    action = {"type": "retry", "action": {"type": "compose", "inputs": 1}, "retryPolicy": {"count": 1_001}}
+    Path("retry.json").write_text(json.dumps({"actions": {"again": action}}))
+    assert (
+        "actions.again.retryPolicy.count: Retry count exceeds system limit: 1000"
+        in loom("validate", "retry.json").output
+    )
+    good("validate", "retry.json", "--max-iterations", "1001")
+
+
 def test_warnings_alone_are_fine_unless_strict() -> None:
     assert "odd.json: 2 warnings." in good("validate", "odd.json")
     assert loom("validate", "odd.json", "--strict").exit_code == 1

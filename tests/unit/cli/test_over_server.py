@@ -81,6 +81,8 @@ FILTERS = [
     (["--waiting-for", "Approval", "--tag", "size=big"], 1),
     (["--idle-longer-than", "1h"], 0),
     (["--paused"], 0),
+    (["--stuck"], 0),
+    (["--not-stuck", "--waiting-for", "Approval"], 1),
     (["--not-parked", "--limit", "2"], 2),
     (["--parent", "order-1"], 0),
 ]
@@ -101,6 +103,13 @@ def test_commands_print_the_same_over_both(shown: Serving) -> None:
         assert store == server, filters
         assert len(store) == count, filters
         assert len(good("workflow", "list", *filters, "--store", STORE).splitlines()) == (count + 2 if count else 1)
+
+
+def test_why_is_the_same_over_both(shown: Serving) -> None:
+    for run_id, kind in (("order-1", "waiter"), ("order-2", "ended"), ("n", "waiter")):
+        store, server = (_without({"at", "sentence"}, found) for found in shown.both_data("why", run_id))
+        assert store == server, run_id
+        assert store["kind"] == kind, run_id
 
 
 def _ageless(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 import pytest
-from cli_rig import STORE, data, good, loom, started, until_end
+from cli_rig import STORE, data, good, loom, started, until_end, until_idle
 from msgspec.structs import replace
 
 from loom.core.records import EventRecord
@@ -41,6 +41,13 @@ def test_the_journal_gives_the_stored_state() -> None:
     assert (found.ticks, found.events) == (stored.row.head.ticks, stored.row.head.events)
     text = good("workflow", "replay", "order-1")
     assert text == f"Run order-1: {found.ticks} ticks and {found.events} events give what is stored.\n"
+    assert data("workflow", "replay", "order-1")["replay"] == "same"
+
+
+def test_an_idle_run_with_mail_is_replayed() -> None:
+    started("order-1")
+    until_idle("order-1")
+    good("workflow", "send", "order-1", "Approval", '{"amount": 5}')
     assert data("workflow", "replay", "order-1")["replay"] == "same"
 
 

@@ -27,3 +27,14 @@ async def test_a_replay() -> None:
         replayed = await client.replay("r")
     assert (replayed.replay, replayed.ticks, replayed.differences) == ("different", 3, ["The row says …"])
     assert script.requests[0].url.path == "/v1/runs/r/replay"
+
+
+async def test_attempts_are_read_from_the_state() -> None:
+    failed = {"step": "work", "attempt": 1, "max_attempts": 3, "type": "ValueError", "message": "no", "traceback": "t"}
+    executing = {"step": "other", "attempt": 2, "max_attempts": None, "since": "2026-01-02T03:04:05Z"}
+    script = Script(ok({"run_id": "r", "steps": [], "executing": [executing], "failed_attempts": [failed]}))
+    async with script.client() as client:
+        attempts = await client.attempts("r")
+    assert script.requests[0].url.path == "/v1/runs/r/state"
+    assert (attempts.failed[0].of, attempts.failed[0].traceback) == ("1 of 3", "t")
+    assert (attempts.executing[0].of, attempts.executing[0].since.year) == ("2", 2026)  # type: ignore[union-attr]

@@ -54,7 +54,7 @@ def test_a_stream_that_is_forgotten_may_be_collected_by_the_clients_own_thread()
     with sync_client(Script(httpx2.Response(200, stream=body), ok(run()))) as client:
         begun = [client.stream("r")]
         assert next(begun[0]).seq == 0
-        client._loop.call_soon_threadsafe(begun.clear)
+        client._loop_thread.loop.call_soon_threadsafe(begun.clear)
         assert client.get("r").run_id == "r"
     assert begun == []
     assert body.closed

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+import loom
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, catch_error, step
+from loom.core.ticks import TickPublishEvent
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import StepFailedEvent
 from loom.steps.retry import retry_policy, stop_after_attempt, wait_fixed
@@ -181,3 +184,27 @@ async def test_target_that_does_not_exist_is_refused_at_the_call() -> None:
             return StopEvent()
 
     await Sends().run()
+
+
+async def test_stream_writes_of_many_threads_reach_the_run_in_the_order_of_their_numbers() -> None:
+    class Crowd(Workflow):
+        @step
+        def work(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            def tell(thread: int) -> None:
+                for number in range(50):
+                    ctx.write_event_to_stream(Note(number=100 * thread + number))
+
+            with ThreadPoolExecutor(8) as pool:
+                list(pool.map(tell, range(8)))
+            return StopEvent()
+
+    async with loom.connect("memory://") as runtime:
+        runtime.register(Crowd(), name="crowd")
+        handler = await runtime.start("crowd", run_id="a")
+        await handler
+        ticks = [tick async for _, _, tick in runtime.history("a")]
+        assert [tick.writes for tick in ticks if isinstance(tick, TickPublishEvent)] == list(range(400))
+        events = [event async for event in handler.stream_events(after=-1)]
+        assert sorted(event.number for event in events[:-1]) == [
+            100 * thread + n for thread in range(8) for n in range(50)
+        ]

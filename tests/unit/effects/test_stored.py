@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from pydantic import ValidationError, field_validator
 from typing_extensions import override
 
 from loom import Context, Event, StartEvent, StopEvent, Workflow, step
@@ -21,9 +22,13 @@ from loom.core.ticks import TickAddEvent, TickParkRun, TickPublishEvent, TickSte
 from loom.effects.binding import StepBinding
 from loom.effects.convert import LIVE, exception_of, published_event
 from loom.effects.execution import StepExecution
-from loom.effects.stored import MissingTypeError, StoredBodies
+from loom.effects.flow_convert import FLOW
+from loom.effects.flow_events import FlowEvent
+from loom.effects.stored import MissingTypeError, StoredBodies, UnfitEventError
 from loom.steps import events
+from loom.steps.registry import wire_name
 from loom.steps.serializers import BaseSerializer, JsonSerializer
+from loom.steps.stand_ins import stand_in
 from loom.steps.tagged import TaggedSerializer
 from loom.store import codec
 
@@ -112,6 +117,72 @@ def test_class_that_is_gone_is_a_missing_type() -> None:
         with pytest.raises(MissingTypeError, match=r"Unknown type '\S*\.Gone'") as caught:
             STORED.event(record)
         assert caught.value.name.endswith(".Gone")
+
+
+class Login(Event):
+    """Has a validator that says too much."""
+
+    user: str
+    password: str
+
+    @field_validator("password")
+    @classmethod
+    def long_enough(cls, value: str) -> str:
+        assert len(value) > 9, f"{value} is too short"
+        return value
+
+
+def test_an_event_of_a_class_is_checked_and_that_of_a_stand_in_is_not() -> None:
+    assert STORED.record(Parcel()).checked is True
+    loose = STORED.record(stand_in(wire_name(Parcel))(weight=2))
+    assert (loose.checked, loose.kind.name) == (False, STORED.record(Parcel()).kind.name)
+    assert STORED.event(loose) == Parcel(weight=2)
+    assert STORED.checked(loose).checked is True
+    unknown = STORED.record(stand_in("a.module.without.Class")(weight=2))
+    assert STORED.checked(unknown) is unknown
+
+
+def test_what_is_told_of_an_event_that_does_not_fit_has_no_values_in_it() -> None:
+    wrong = STORED.record(stand_in(wire_name(Login))(user=[4711], password="hush"))
+    with pytest.raises(UnfitEventError) as caught:
+        STORED.event(wrong)
+    assert str(caught.value) == (
+        "Login does not fit its class: user: Input should be a valid string; password: The value is refused"
+    )
+    with pytest.raises(UnfitEventError, match="does not fit its class"):
+        STORED.checked(wrong)
+
+
+def test_a_flow_takes_an_event_that_does_not_fit_its_class_by_its_fields() -> None:
+    wrong = FLOW.record(stand_in(wire_name(Login))(user=1))
+    event = FLOW.event(wrong)
+    assert isinstance(event, FlowEvent)
+    assert (event.name, event.data) == ("Login", {"user": 1})
+
+
+def test_what_cannot_be_read_at_all_is_told_by_the_kind_of_error() -> None:
+    class Broken(Backwards):
+        @override
+        def deserialize(self, value: str) -> Any:
+            raise KeyError("hush")
+
+    convert = StoredBodies(Broken())
+    with pytest.raises(UnfitEventError, match=r"Parcel does not fit its class: it cannot be read \(KeyError\)"):
+        convert.event(convert.record(Parcel()))
+
+
+def test_an_event_without_a_mark_raises_what_it_raised_before_there_were_marks() -> None:
+    record = STORED.record(stand_in(wire_name(Login))(user=1)).without_marks()
+    with pytest.raises(ValidationError):
+        STORED.event(record)
+    # A start is checked in any case.
+    start = STORED.record(stand_in(wire_name(Order))(amount="many")).without_marks()
+    with pytest.raises(UnfitEventError):
+        STORED.event(EventRecord(STORED.record(Order(amount=1)).kind, start.body))
+
+
+class Order(StartEvent):
+    amount: int
 
 
 def test_model_that_does_not_fit_its_class_any_more_is_no_missing_type() -> None:

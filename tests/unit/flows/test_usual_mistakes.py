@@ -25,7 +25,8 @@ def said(source) -> list[str]:
         ("a:\n  type: compose\n  inputs: @add(1, 2)\n", (3, 11), "put an expression in quotes"),
         ("a:\n  type: compose\n   inputs: 1\n", (3, 10), "look at the indentation"),
         ("a:\n  type: compose\n  inputs: see: there\n", (3, 14), "put a text with a colon in quotes"),
-        ('{"a": {"type": "compose"},}', (1, 27), ""),
+        ('{"a": {"type": "compose"},}', (1, 26), ""),
+        ('{"a": {"type": "compose", "inputs": [1, 2,\n]}}', (1, 42), ""),
     ],
 )
 def test_a_text_that_cannot_be_read_has_its_place_and_a_hint(text, spot, hint):

@@ -182,6 +182,8 @@ async def test_a_body_does_not_carry_the_request_that_started_its_run(written: i
         "Proxy-Authorization: Basic t0p-token",
         "Cookie: session=t0p-token",
         "POST /v1/callbacks/a?x=1&sig=t0p-token 200",
+        "connection to host=db password=t0p-token dbname=x failed",
+        "user=ada,api_key=t0p-token, region=eu",
     ],
 )
 def test_credentials_are_hidden_wherever_they_stand(text: str) -> None:
@@ -198,7 +200,13 @@ def test_credentials_are_hidden_wherever_they_stand(text: str) -> None:
 
 
 def test_what_is_no_secret_stays() -> None:
-    for text in ("the basic idea", "A bearer of news", "authorization failed for somebody", "cookie jar"):
+    for text in (
+        "the basic idea",
+        "A bearer of news",
+        "authorization failed for somebody",
+        "cookie jar",
+        "ask(max_tokens=512, n=1)",
+    ):
         assert without_secrets(text) == text
     assert without_secrets(_KEY) == "loom_0123456789ab_***"
 

@@ -281,3 +281,19 @@ async def test_given_clock_is_what_runs_read() -> None:
     handler.ctx.send_event(HumanResponseEvent(text="x"))
     await handler
     assert {tick.at for tick in run.journal} == {123.0}
+
+
+async def test_a_restored_context_of_an_idle_run_is_idle(until_idle: Any) -> None:
+    workflow = Asking()
+    handler = workflow.run()
+    await until_idle(handler)
+    saved = handler.ctx.to_dict()
+    await handler.cancel_run()
+    assert (handler.ctx.is_running, handler.ctx.is_idle) == (False, False)
+
+    restored = Context.from_dict(workflow, saved)
+    assert (restored.is_running, restored.is_idle) == (True, True)
+    again = workflow.run(ctx=restored)
+    await again.send_event(HumanResponseEvent(kind=None, text="yes"))
+    assert await again == "yes"
+    assert (restored.is_running, restored.is_idle) == (False, False)

@@ -10,7 +10,7 @@ import pytest
 PROGRAM = """
 import asyncio, gc, logging, sys
 
-logging.basicConfig()
+logging.basicConfig(level=logging.ERROR)  # failed attempts are warnings
 from loom import Context, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
 from loom.runtime.basic import basic_runtime
 from loom.steps.retry import retry_policy, stop_after_attempt, wait_fixed

@@ -13,6 +13,7 @@ from server_serving import FLOW, Asks, Served, serving
 
 import loom
 from loom.client import Client
+from loom.flows.document import digest_of, document_text, read_document
 from loom.server.settings import ServerSettings
 
 YAML = {"Content-Type": "application/yaml"}
@@ -405,6 +406,26 @@ async def test_what_was_put_is_there_after_a_restart(tmp_path: Any) -> None:
     async with following(url) as served, served.client() as client:
         assert await said(client) == ("two", 2)
         assert await said(client, version=1) == ("one", 1)
+
+
+async def test_a_count_above_the_limit_is_refused_when_it_is_put_and_capped_where_it_is_stored(
+    served: Served, client: httpx2.AsyncClient
+) -> None:
+    say = {"type": "compose", "inputs": "one"}
+    retry = {"type": "retry", "action": say, "retryPolicy": {"count": 5_000}}
+    asked = document(actions={"again": retry}, outputs={"said": {"type": "string", "value": "@outputs('again')"}})
+    put = await client.put("/v1/definitions/f", json=asked)
+    assert put.status_code == 422
+    [found] = put.json()["errors"]
+    assert (found["path"], found["message"]) == (
+        "/actions/again/retryPolicy/count",
+        "Retry count exceeds system limit: 1000",
+    )
+    assert not (await client.post("/v1/definitions/validate", json=asked)).json()["valid"]
+    text = document_text(read_document(asked, name="f"))
+    await served.runtime.definitions.stored.put("f", digest_of(text), text.encode())
+    assert (await client.get("/v1/definitions/f")).json() == asked
+    assert await said(client) == ("one", 1)
 
 
 async def test_a_stored_text_that_is_damaged(served: Served, client: httpx2.AsyncClient) -> None:

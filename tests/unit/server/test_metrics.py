@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx2
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from server_serving import Asks, Served
 
@@ -17,6 +20,8 @@ from loom.server.exposition import Exposition
 from loom.server.settings import ServerSettings
 from loom.store.errors import StoreUnavailable
 from loom.store.memory import MemoryStore
+
+OPERATIONS = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
 
 
 async def read(client: httpx2.AsyncClient) -> dict[str, float]:
@@ -63,6 +68,48 @@ async def test_runs_are_counted_by_status_and_idle(served: Served, client: httpx
     assert found["loom_runs_in_memory"] == 1
     assert found["loom_store_up"] == 1
     assert [value for name, value in found.items() if name.startswith("loom_build_info")] == [1]
+
+
+async def test_runs_and_steps_are_counted_by_workflow(served: Served, client: httpx2.AsyncClient) -> None:
+    before = await read(client)
+    # They begin at zero: the first failure is a change for who reads them.
+    assert before['loom_runs_failed_total{workflow="asks"}'] == 0
+    assert before['loom_step_failures_total{workflow="asks",step="ask"}'] == 0
+    assert before['loom_step_seconds_count{workflow="flow",step="waitforevent"}'] == 0
+    for run_id, topic in (("a", "now"), ("b", "fail"), ("c", "tea"), ("d", "milk")):
+        await start(client, topic, run_id)
+    await served.until_waiting("c")
+    await served.until_waiting("d")
+    await client.post("/v1/runs/d/cancel", json={})
+    counted = served.runtime.measured.workflows["asks"]
+    await until(lambda: counted.cancelled == 1)
+    served.server.run_counts = RunCounts(served.runtime.store)
+    found = await read(client)
+    words = ("started", "completed", "failed", "cancelled", "parked")
+    assert [found[f'loom_runs_{word}_total{{workflow="asks"}}'] for word in words] == [4, 1, 1, 1, 0]
+    assert found['loom_step_seconds_count{workflow="asks",step="ask"}'] == 2
+    assert found['loom_step_failures_total{workflow="asks",step="ask"}'] == 1
+    assert found['loom_step_retries_total{workflow="asks",step="ask"}'] == 0
+    assert found['loom_workflow_runs{workflow="asks",state="waiting"}'] == 1
+    assert found['loom_workflow_runs{workflow="asks",state="parked"}'] == 0
+    assert found['loom_workflow_runs{workflow="asks",state="stuck"}'] == 0
+    assert found['loom_workflow_runs{workflow="flow",state="waiting"}'] == 0
+
+
+async def test_alerts_of_the_page_name_metrics_that_exist(served: Served, client: httpx2.AsyncClient) -> None:
+    page = OPERATIONS.read_text("utf-8")
+    [text] = re.findall(r"```yaml\n(groups:.*?)```", page, re.DOTALL)
+    [group] = yaml.safe_load(text)["groups"]
+    assert "LoomOrdersFail" in [rule["alert"] for rule in group["rules"]]
+    await client.get("/v1/runs")
+    shown = {name.partition("{")[0] for name in await read(client)}
+    named = set(re.findall(r"\bloom_\w+", text)) | set(re.findall(r"`(loom_[a-z_]+)", page))
+    histograms = {name.removesuffix("_bucket") for name in shown if name.endswith("_bucket")}
+    assert len(named) > 10
+    assert sorted(named - shown - histograms) == []
+    labels = {pair for name in await read(client) for pair in re.findall(r'(\w+)="', name)}
+    assert set(re.findall(r"(\w+)=~?\"", text)) <= labels
+    assert set(re.findall(r"by \((.*?)\)", text)) <= {"le", "workflow", "workflow, step", "le, workflow, step"}
 
 
 async def test_work_is_counted(served: Served, client: httpx2.AsyncClient) -> None:

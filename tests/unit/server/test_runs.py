@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import httpx2
-from server_serving import Served
+from server_serving import Approval, Served
+
+from loom.core.ticks import TickAddEvent
+from loom.effects.flow_convert import AnyBodies
+from loom.steps.registry import wire_name
+from loom.steps.stand_ins import stand_in
+from loom.store import codec
+from loom.store.operations import PostMail
 
 
 async def started(client: httpx2.AsyncClient, **body: Any) -> dict[str, Any]:
@@ -46,9 +54,58 @@ async def test_a_failed_run_is_no_failure_of_the_server(client: httpx2.AsyncClie
     assert ended.json()["status"] == "failed"
     error = ended.json()["error"]
     assert (error["code"], error["step"], error["message"]) == ("failed", "ask", "no such topic")
+    assert 'in ask\n    raise RuntimeError("no such topic")' in error["traceback"]
+    [listed] = (await client.get("/v1/runs?status=failed")).json()["items"]
+    assert listed["error"] == {**error, "traceback": None}
+    ticks = (await client.get("/v1/runs/bad/history?type=TickStepResult")).json()["items"]
+    assert ticks[-1]["tick"]["failure"]["traceback"] == error["traceback"]
     again = await client.post("/v1/runs/bad/retry")
     assert again.status_code == 202
     assert (await client.get("/v1/runs/bad?wait=10")).json()["status"] == "failed"
+
+
+async def test_a_failed_run_is_healed_by_another_event(client: httpx2.AsyncClient) -> None:
+    await started(client, run_id="bad", input={"topic": "fail"})
+    await client.get("/v1/runs/bad?wait=10")
+    for event, path in (
+        ({"type": "Topic", "value": {"times": "x"}}, "/event/value/topic"),
+        ({"type": "os.system", "value": {}}, "/event/type"),
+        ({"type": "Approval", "value": {"by": "x"}}, "/event"),
+        ({"type": "Topic", "surprise": 1}, "/event"),
+        ("Topic", "/event"),
+    ):
+        answer = await client.post("/v1/runs/bad/retry", json={"event": event})
+        assert answer.status_code == 400, event
+        assert answer.json()["errors"][0]["path"] == path, answer.text
+    better = {"type": "Topic", "value": {"topic": "now"}}
+    assert (await client.post("/v1/runs/bad/retry", json={"event": better})).status_code == 202
+    assert (await client.get("/v1/runs/bad?wait=10")).json()["status"] == "completed"
+    late = await client.post("/v1/runs/bad/retry", json={"event": better})
+    assert late.json()["code"] == "run-finished"
+
+
+async def test_a_refused_answer_is_shown_with_the_wait(served: Served, client: httpx2.AsyncClient) -> None:
+    await started(client, run_id="w")
+    await served.until_waiting("w")
+    # As a command beside the server stores it, which does not know the class.
+    record = AnyBodies().record(stand_in(wire_name(Approval))(secret="hush"))
+    tick = TickAddEvent(at=0.0, event=record, accepted=True)
+    await served.runtime._post(PostMail("w", codec.encode_tick(tick), served.runtime.now()), "Approval")
+    waiter: dict[str, Any] = {"refused": None}
+    async with asyncio.timeout(10):
+        while waiter["refused"] is None:
+            await asyncio.sleep(0.005)
+            # Between the answer and its refusal nothing is waited for.
+            [waiter] = (await client.get("/v1/runs/w")).json()["active_waiters"] or [waiter]
+    assert waiter["refused"]["reason"] == "by: Field required"
+    assert (await client.get("/v1/runs/w/state")).json()["refused"] == [waiter["refused"]]
+    await client.post("/v1/runs/w/events", json={"type": "Approval", "value": {"by": "ann"}})
+    assert (await client.get("/v1/runs/w?wait=10")).json()["result"]["value"] == {"text": "tea by ann"}
+    lines = (await client.get("/v1/runs/w/stream", headers={"Accept": "application/x-ndjson"})).text.splitlines()
+    told = [json.loads(line) for line in lines if "AnswerRefusedEvent" in line]
+    assert [(one["type"], one["value"]["step"], one["value"]["reason"]) for one in told] == [
+        ("AnswerRefusedEvent", "ask", "by: Field required")
+    ]
 
 
 async def test_what_the_input_lacks_is_named(client: httpx2.AsyncClient) -> None:

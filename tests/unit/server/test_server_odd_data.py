@@ -8,6 +8,7 @@ import httpx2
 import pytest
 from server_serving import Served
 
+from loom import Context, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
 from loom.server.answers import JsonAnswer
 
 ODD: list[Any] = [
@@ -45,6 +46,39 @@ async def test_no_event_makes_the_server_fail(served: Served, client: httpx2.Asy
         for path in ("", "/history?commands=true", "/state", "/loops"):
             answer = await client.get(f"/v1/runs/{run_id}{path}")
             assert answer.status_code == 200, (path, answer.text)
+
+
+class Basket(StartEvent):
+    items: list[str]
+
+
+class Picked(HumanResponseEvent):
+    values: list[str]
+
+
+class Bill(StopEvent):
+    keys: int
+
+
+class Shop(Workflow):
+    @step
+    async def sell(self, ctx: Context, ev: Basket) -> Bill:
+        ctx.write_event_to_stream(ev)
+        answer = await ctx.wait_for_event(Picked, timeout=None)
+        return Bill(keys=len(ev.items) + len(answer.values))
+
+
+async def test_fields_named_as_methods_of_a_mapping(served: Served, client: httpx2.AsyncClient) -> None:
+    served.runtime.register(Shop(), name="shop")
+    refused = await client.post("/v1/runs", json={"workflow": "shop", "input": {}})
+    assert (refused.status_code, refused.json()["errors"][0]["path"]) == (400, "/input/items"), refused.text
+    await client.post("/v1/runs", json={"workflow": "shop", "input": {"items": ["tea", "milk"]}, "run_id": "a"})
+    await served.until_waiting("a")
+    await client.post("/v1/runs/a/events", json={"type": "Picked", "value": {"values": ["tea"]}})
+    shown = (await client.get("/v1/runs/a?wait=10")).json()
+    assert (shown["status"], shown["result"]) == ("completed", {"type": "Bill", "value": {"keys": 3}}), shown
+    assert '"items":["tea","milk"]' in (await client.get("/v1/runs/a/stream")).text
+    assert "Basket" in (await client.get("/v1/definitions/shop")).text
 
 
 @pytest.mark.parametrize(

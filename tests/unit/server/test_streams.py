@@ -54,6 +54,20 @@ class Broken(Workflow):
         return StopEvent(result="mended")
 
 
+class Unsteady(Workflow):
+    """Says something else each time that its body runs."""
+
+    times = 0
+
+    @step
+    async def talk(self, ev: StartEvent, ctx: Context) -> Finished:
+        self.times += 1
+        for n in (1, 10 * self.times):
+            ctx.write_event_to_stream(Said(n=n))
+        answer = await ctx.wait_for_event(Answer)
+        return Finished(word=answer.word)
+
+
 class Reader:
     """A reader at the ASGI interface: sees each message as it is sent, and may leave or stop taking any."""
 
@@ -178,6 +192,30 @@ async def test_entries_of_v1(runtime: Any) -> None:
         assert [data["type"] for _, data in stops] == ["Finished"]
         both = messages((await client.get("/v1/runs/r/stream?type=Said&type=Finished")).text)
         assert both == found
+
+
+async def test_both_faces_tell_every_reader_what_is_superseded() -> None:
+    async with loom.connect("memory://", idle_timeout=0) as runtime:
+        runtime.register(Unsteady(timeout=None), name="unsteady")
+        handler = await runtime.start("unsteady", run_id="r")
+        async with asyncio.timeout(10):
+            while runtime.figures["released"] < 1:  # noqa: ASYNC110 - a release has no event of its own
+                await asyncio.sleep(0.01)
+        await runtime.send_event("r", Answer(word="yes"))
+        await handler
+        async with client_of(create_app(runtime)) as client:
+            found = messages((await client.get("/v1/runs/r/stream")).text)
+            old = messages((await client.get("/events/r?after_sequence=-1")).text)
+    said = {seq: data["value"]["n"] for seq, data in found if data["type"] == "Said"}
+    assert list(said.values()) == [1, 10, 20]
+    [superseded] = [data for _, data in found if data["type"] == "StreamSupersededEvent"]
+    [[first, last]] = superseded["value"].pop("cursors")
+    assert superseded["value"] == {"step_name": "talk", "execution": 1}
+    assert (said[first], first) == (10, last)
+    assert [(seq, data["type"], data["value"]) for seq, data in old if seq != superseded["seq"]] == [
+        (seq, data["type"], data["value"]) for seq, data in found if seq != superseded["seq"]
+    ]
+    assert dict(old)[superseded["seq"]]["qualified_name"] == "loom.StreamSupersededEvent"
 
 
 @pytest.mark.parametrize("path", ["/v1/runs/r/stream?after=", "/events/r?after_sequence="])

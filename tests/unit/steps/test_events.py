@@ -117,3 +117,12 @@ def test_a_failure_carries_its_input_with_its_type() -> None:
     again = StepFailedEvent.model_validate(dumped)
     assert (again.input_event, again.failed_at, again.attempts) == (failed.input_event, failed.failed_at, 3)
     assert (type(again.exception), str(again.exception)) == (AppError, "boom")
+
+
+def test_a_stop_event_with_fields_of_its_own_is_shown_by_them() -> None:
+    class Shipped(StopEvent):
+        parcels: int
+
+    assert str(Shipped(parcels=3)) == "Shipped(parcels=3)"
+    assert str(Shipped(parcels=3, result="two")) == "two"
+    assert str(StopEvent()) == "None"

@@ -65,6 +65,10 @@ class Around:
         self.policies = policies
         self.heard: list[str] = []
         self.other_code: list[str] = []
+        self.counts: list[str] = []
+
+    def counted(self, workflow: str, fact: str) -> None:
+        self.counts.append(fact)
 
     def activated(self, run_id: str, ticks: int) -> None:
         self.heard.append(run_id)

@@ -61,7 +61,7 @@ from loom.temporal.payloads import (
     payload_of,
     value_of,
 )
-from loom.temporal.policy import FLAG_BASE
+from loom.temporal.policy import DOUBTS_SIGNALS, FLAG_BASE
 
 
 class Dyed(Event):
@@ -101,7 +101,7 @@ def test_a_start_schedules_the_first_step_and_records_the_policy(code):
     assert scheduled.activity_id == str(task_of(command).command.seq)
     assert scheduled.HasField("start_to_close_timeout")
     assert scheduled.heartbeat_timeout.seconds == 10
-    assert list(run.completion.successful.used_internal_flags) == [FLAG_BASE]
+    assert list(run.completion.successful.used_internal_flags) == [FLAG_BASE, DOUBTS_SIGNALS]
     assert task_of(command).run_id == "run-1"
     run.finish(command, Dyed())
     assert list(run.completion.successful.used_internal_flags) == []
@@ -623,6 +623,14 @@ def test_a_signal_of_any_client_is_an_event_by_its_name(code):
     run.start()
     (approve,) = run.activate(foreign_signal("Approval", {"by": "a Go program"}))
     assert code.convert.event(task_of(approve).command.item.event).by == "a Go program"
+
+
+@pytest.mark.parametrize(("flags", "checked"), [((FLAG_BASE,), None), ((FLAG_BASE, DOUBTS_SIGNALS), False)])
+def test_a_replay_marks_what_came_by_a_signal_if_its_history_says_so(code, flags, checked):
+    run = HandMade(code, replaying=True, flags=flags)
+    run.start()
+    (approve,) = run.activate(foreign_signal("Approval", {"by": "a Go program"}))
+    assert task_of(approve).command.item.event.checked is checked
 
 
 def test_a_signal_reaches_who_waits_for_its_type(code):

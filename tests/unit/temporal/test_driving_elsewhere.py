@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from sewing import FORCED, Piece, Pressing, Sewing, child_of, child_started, effects, resolved, source_of
 
 import loom
-from loom.core.ticks import TickAddEvent, TickContinueRun, TickParkRun, TickPublishEvent
+from loom.core.ticks import TickAddEvent, TickCancelRun, TickContinueRun, TickParkRun, TickPublishEvent
 from loom.runtime.durable.registered import registered
 from loom.store import codec
 from loom.store.records import RunRow, Snapshot, StoredRun
@@ -120,6 +120,46 @@ def test_code_that_has_not_come_in_goes_along(code):
     after = HandMade(code, value_of(argument, Opening), continued_run_id="execution-1")
     after.start()
     assert after.host.core.state.config == new
+
+
+@pytest.mark.parametrize("keeps_timeout", [True, False])
+@pytest.mark.parametrize("goes_on", ["here", "elsewhere", "imported", "continued"])
+def test_code_that_asks_for_no_timeout_leaves_a_run_its_own(goes_on, keeps_timeout):
+    code, new = code_of(Sewing(timeout=60)), code_of(Pressing()).config
+    assert new.timeout_s is None
+    run = HandMade(code, around=Around((FORCED,)))
+    _, cut = run.start()
+    if goes_on == "imported":
+        chunks = run.answer(names.QUERY_CHUNKS, Chunks, ChunkQuery()).chunks
+        stored = StoredRun(run.answer(names.QUERY_ROW, RunRow), b"", None, chunks)
+        run = HandMade(code, Opening(run.opening.card, stored=stored, config=new, keeps_timeout=keeps_timeout))
+        run.start()
+    elif goes_on == "continued":
+        run.activate(run.reported(cut, TickParkRun(at=0.0, reason="no type")))
+        run.activate(letter(TickContinueRun(at=0.0), config=new, keeps_timeout=keeps_timeout))
+    else:
+        run.activate(signal(names.SIGNAL_CODE, NewCode(new, 1.0, keeps_timeout)))
+        if goes_on == "elsewhere":
+            run.history_length = 500
+            end = run.activate(letter(TickContinueRun(at=0.0)))[-1]
+            argument = end.continue_as_new_workflow_execution.arguments[0]
+            run = HandMade(code, value_of(argument, Opening), continued_run_id="execution-1")
+            run.start()
+        else:
+            run.finish(cut, Piece())
+    state = run.host.core.state
+    assert state.config == replace(new, timeout_s=60.0 if keeps_timeout else None)
+    assert state.deadline is not None, "it was armed when the run began"
+
+
+def test_runs_are_counted_once_and_not_by_a_replay(code):
+    for replaying in (False, True):
+        run = HandMade(code, replaying=replaying)
+        (cut,) = run.start()
+        run.activate(run.reported(cut, TickParkRun(at=0.0, reason="no type")))
+        run.activate(letter(TickContinueRun(at=0.0)))
+        run.activate(letter(TickCancelRun(at=0.0)))
+        assert run.around.counts == ([] if replaying else ["started", "parked", "cancelled"])
 
 
 def test_a_flow_keeps_what_it_began_with_in_the_next_execution_too():

@@ -12,15 +12,31 @@ sys.path.insert(0, str(Path(__file__).parent))
 from hand_made import START, Around, HandMade, code_of, kinds, letter, opening_of, step_result, task_of, timer_fired
 from msgspec.structs import replace
 from temporalio.bridge.proto.workflow_activation import workflow_activation_pb2 as activations
+from temporalio.bridge.proto.workflow_commands import workflow_commands_pb2 as messages
 
 from loom import Context, Event, StartEvent, StopEvent, Workflow, step
+from loom.core.commands import CommandRunWorker
+from loom.core.persistent import EMPTY_MAP
+from loom.core.records import EventKind, EventRecord
+from loom.core.state import WorkItem
 from loom.core.ticks import Source, TickAddEvent, TickCancelRun, TickLeaveStep, TickParkRun, TickSleep, TickStartChild
 from loom.store import codec
 from loom.store.records import RunRow
 from loom.temporal import names
-from loom.temporal.outgoing import ActivityOptions
-from loom.temporal.payloads import ChunkQuery, Chunks, Effects, Ending, Opening, payload_of, value_of
+from loom.temporal.outgoing import ActivityOptions, Outgoing, Place
+from loom.temporal.payloads import (
+    MAX_PAYLOAD,
+    ChunkQuery,
+    Chunks,
+    Effects,
+    Ending,
+    Opening,
+    StepTask,
+    payload_of,
+    value_of,
+)
 from loom.temporal.policy import FLAG_BASE, POLICIES, Policy, flag_of, recorded_row
+from loom.temporal.refusing import refused
 
 SMALL = Policy(budget=2_000, window=1_000, drain_events=1_000, force_events=2_000)
 NARROW = Policy(budget=1_500_000, window=3, drain_events=1_000, force_events=2_000)
@@ -357,3 +373,34 @@ def test_payloads_have_the_same_bytes_every_time(code):
     assert payload_of(opening) == payload_of(value_of(payload_of(opening), Opening))
     effects = Effects((TickCancelRun(at=1.0),))
     assert value_of(payload_of(effects), Effects) == effects
+
+
+@pytest.mark.parametrize(
+    ("length", "weight"), [(0, 503), (61, 564), (70, 573), (16_085, 16_588), (16_090, 16_593), (16_100, 16_604)]
+)
+def test_a_body_weighs_what_it_weighed_when_the_first_histories_were_recorded(length: int, weight: int) -> None:
+    """Fields that were added since must not move the border of a flush: the weights are those of version 0.1."""
+    item = WorkItem(1, "step", EventRecord(EventKind("m.E"), "x" * length))
+    command = CommandRunWorker(5, "step", item, 0, 5, 1.0, EMPTY_MAP, EMPTY_MAP)
+    out = Outgoing(Place("ns", "q"), ActivityOptions(), {})
+    task = StepTask(command, "run", "wf", {}, None, None, 1.0)
+    assert out.weight(out.activity_message("step", "5", task)) == weight
+
+
+@pytest.mark.parametrize(("more", "leaves"), [(0, True), (1, False)])
+def test_what_a_body_begins_with_may_be_as_large_as_when_the_first_histories_were_recorded(
+    more: int, leaves: bool
+) -> None:
+    """A history of version 0.1 may hold a body of just this size: a replay must schedule it too."""
+    out = Outgoing(Place("ns", "q"), ActivityOptions(), {})
+
+    def built(length: int) -> tuple[CommandRunWorker, messages.WorkflowCommand]:
+        item = WorkItem(1, "step", EventRecord(EventKind("m.E"), "x" * length))
+        command = CommandRunWorker(5, "step", item, 0, 5, 1.0, EMPTY_MAP, EMPTY_MAP)
+        task = StepTask(command, "run", "wf", {}, None, None, 1.0)
+        return command, out.activity_message("step", "5", task)
+
+    fields_since = len(",null,null,null")
+    rest = built(1_000_000)[1].schedule_activity.arguments[0].ByteSize() - fields_since - 1_000_000
+    command, message = built(MAX_PAYLOAD - rest + more)
+    assert (refused(command, message, 0.0) is None) is leaves

@@ -230,3 +230,16 @@ async def test_a_workflow_that_takes_no_updates_is_told_of(monkeypatch: pytest.M
     monkeypatch.setattr(cluster, "handle", lambda _run_id: handle)
     with pytest.raises(StoreUnavailable, match="takes no updates"):
         await Entries(cluster).put("kind", PutEntry("key", b"data"))
+
+
+async def test_a_caller_that_is_cancelled_while_it_writes_is_cancelled() -> None:
+    """The SDK tells of it as of an update that nobody has answered: then a task that is to end would go on."""
+    store = TemporalStore(parse_address(fresh_temporal_url()))
+    await store.open()
+    writing = asyncio.create_task(store.put_entry("marks", "a", b"1"))
+    await asyncio.sleep(0.3)  # no worker is there, so that it cannot end by itself
+    assert not writing.done()
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    await store.close()

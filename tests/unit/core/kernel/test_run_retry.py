@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from core_rig import START, STOP, A, B, Rig, ev
 
 from loom.core.commands import CommandResumeWorker, CommandRunWorker, CommandStartTimer
 from loom.core.config import StepSpec
+from loom.core.kernel.waits import wait_key
 from loom.core.records import STEP_FAILED_KIND, EventRecord, Failure
 from loom.core.run import Run
 from loom.core.ticks import (
@@ -143,3 +146,29 @@ def test_parked_by_a_tick_keeps_everything_and_says_why() -> None:
     assert rig.state.outcome is not None
     assert (rig.state.outcome.status, rig.state.outcome.message) == ("parked", "no type t.B")
     assert len(rig.worker().queue) == 1
+
+
+def test_another_event_takes_the_place_of_what_the_failed_work_was_for() -> None:
+    rig = Rig().start().event(A).fail(1)
+    rig.tick(TickRetryRun(at=50.0, event=ev(START, n=2), step="work", item=1))
+    (command,) = rig.commands(CommandRunWorker)
+    assert (command.item.id, command.item.event) == (1, ev(START, n=2))
+    assert [queued.event for queued in rig.worker().queue] == [ev(A)]
+
+
+def test_another_event_answers_the_wait_that_the_failed_work_had_come_to() -> None:
+    rig = Rig().start().wait().event(B, fields={"n": 1}).wait(occurrence=1).event(B, fields={"n": 2}).event(B)
+    rig.fail(1).tick(TickRetryRun(at=50.0, event=ev(B, n=3), step="work", item=1, key=wait_key("w", 1)))
+    (first,) = rig.wait(at=50.0).commands(CommandResumeWorker)
+    (second,) = rig.wait(at=50.0, occurrence=1).commands(CommandResumeWorker)
+    assert (first.event, second.event) == (ev(B, n=1), ev(B, n=3))
+    assert rig.state.waiting.kept_count == 1  # what came early stays for whom it came
+
+
+@pytest.mark.parametrize("place", [{"item": 7}, {"step": "other"}, {"key": wait_key("w", 0)}])
+def test_an_event_for_a_place_that_is_not_there_changes_nothing(place: dict[str, Any]) -> None:
+    rig = Rig(*TWO).start().fail(1)
+    before = rig.state
+    rig.tick(TickRetryRun(at=50.0, event=ev(START), **{"step": "work", "item": 1, **place}))
+    assert rig.state.outcome == before.outcome
+    assert rig.state.dropped == before.dropped + 1

@@ -65,6 +65,7 @@ class ActionHost:
         self.store.on_edit = self._edited
         self._items = 0
         self._effects: dict[int, str] = {}
+        self._writes = 0
         self._answers: dict[str, dict[str, Any]] = {}
         self._records: dict[str, Any] = {}
         self._outcome: TickStepResult | None = None
@@ -78,6 +79,7 @@ class ActionHost:
         """Do an action as a new piece of work."""
         self._items += 1
         self._effects, self._answers, self._records = {}, {}, {}
+        self._writes = 0
         self._call = call
         return await self.resume()
 
@@ -151,9 +153,13 @@ class ActionHost:
 
     def _had(self, tick: Any, what: str) -> bool:
         """Note an effect; whether it was known already."""
-        known = tick.source.ordinal in self._effects
-        assert self._effects.setdefault(tick.source.ordinal, what) == what, "a repeated effect is of another kind"
-        if not known and self.crash_after is not None and len(self._effects) >= self.crash_after:
+        if isinstance(tick, TickPublishEvent):
+            known = tick.writes < self._writes
+            self._writes = max(self._writes, tick.writes + 1)
+        else:
+            known = tick.source.ordinal in self._effects
+            assert self._effects.setdefault(tick.source.ordinal, what) == what, "a repeated effect is of another kind"
+        if not known and self.crash_after is not None and len(self._effects) + self._writes >= self.crash_after:
             self.crash_after = None
             assert self._execution is not None
             assert self._execution.task is not None

@@ -11,9 +11,9 @@ import pytest
 from action_server import ActionServer, Reply, serving
 
 import loom
-from loom.effects.actions.events import AnswerRefusedEvent
 from loom.effects.actions.handlers import HANDLERS
 from loom.effects.flow_events import FlowEvent
+from loom.steps.events import AnswerRefusedEvent
 
 
 class ApprovalOfRuns(loom.Event):

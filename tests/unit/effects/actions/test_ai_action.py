@@ -113,3 +113,60 @@ async def test_registered_providers_answer(host: ActionHost) -> None:
     outcome = await host.run(call_of("ai", {"provider": "mine", "prompt": "p", "temperature": 1}))
     assert outcome.outputs == {"echo": {"prompt": "p", "temperature": 1}}
     assert (await host.run(call_of("ai", {"provider": "plain", "input": 4}))).outputs == {"given": 4}
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOOM_AI_BASE_URL", "LOOM_AI_MODEL", "LOOM_AI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def register(host: ActionHost, *names: str) -> None:
+    for name in names:
+        host.handlers.ai_provider(name)(lambda given, name=name: {"by": name, "given": given})
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize("unnamed", [{}, {"provider": None}, {"provider": ""}], ids=["missing", "null", "empty"])
+async def test_without_a_name_the_only_provider_answers(host: ActionHost, unnamed: Any) -> None:
+    register(host, "mine")
+    outcome = await host.run(call_of("ai", {"prompt": "p", **unnamed}))
+    assert outcome.outputs == {"by": "mine", "given": {"prompt": "p"}}
+
+
+@pytest.mark.usefixtures("bare")
+async def test_without_a_name_the_one_called_default_answers(host: ActionHost) -> None:
+    register(host, "mine", "default", "other")
+    outcome = await host.run(call_of("ai", {"prompt": "p"}))
+    assert outcome.outputs == {"by": "default", "given": {"prompt": "p"}}
+
+
+@pytest.mark.usefixtures("server")
+async def test_one_called_default_goes_before_the_one_of_the_environment(host: ActionHost) -> None:
+    register(host, "default")
+    assert (await host.run(call_of("ai", {"prompt": "p"}))).outputs["by"] == "default"
+    assert (await host.run(call_of("ai", {"prompt": "p", "provider": "openai"}))).outputs == {"content": "hello"}
+
+
+@pytest.mark.usefixtures("bare")
+async def test_of_several_without_a_default_none_is_guessed(host: ActionHost) -> None:
+    register(host, "second", "first")
+    outcome = await host.run(call_of("ai", {"prompt": "p"}))
+    assert (outcome.status, outcome.code) == ("Failed", "AiProviderAmbiguous")
+    assert "'first', 'second'" in outcome.message
+    assert "inputs.provider" in outcome.message
+
+
+@pytest.mark.usefixtures("server")
+async def test_the_one_of_the_environment_counts_as_registered(host: ActionHost) -> None:
+    register(host, "mine")
+    outcome = await host.run(call_of("ai", {"prompt": "p"}))
+    assert (outcome.status, outcome.code) == ("Failed", "AiProviderAmbiguous")
+    assert "'mine', 'openai' (of LOOM_AI_BASE_URL)" in outcome.message
+    assert (await host.run(call_of("ai", {"prompt": "p", "provider": "openai"}))).outputs == {"content": "hello"}
+
+
+async def test_an_address_of_the_flow_is_a_choice(host: ActionHost, server: ActionServer) -> None:
+    register(host, "mine", "other")
+    outcome = await host.run(call_of("ai", {"prompt": "p", "baseUrl": f"{server.url}/v1"}))
+    assert outcome.code == "HostRefused", "it is asked there, and the guard decides"

@@ -12,10 +12,11 @@ from action_server import ActionServer, Reply, serving
 from loom import Event, HumanResponseEvent, InputRequiredEvent, StopEvent
 from loom.core.records import Failure
 from loom.core.state import ChildEnd
-from loom.effects.actions.events import AnswerRefusedEvent, CallbackEvent
+from loom.effects.actions.events import CallbackEvent
 from loom.effects.flow_events import FlowEvent
 from loom.effects.flow_result import flow_result
 from loom.flows.calls import FlowEnd
+from loom.steps.events import AnswerRefusedEvent
 
 SCHEMA = {"type": "object", "properties": {"approved": {"type": "boolean"}}, "required": ["approved"]}
 

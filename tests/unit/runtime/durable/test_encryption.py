@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +112,32 @@ async def test_a_process_without_the_new_key_does_not_park_runs(
 async def test_without_keys_the_store_is_the_database_itself(tmp_path: Path) -> None:
     runtime = loom.connect(f"sqlite:///{tmp_path / 'runs.db'}")
     assert not isinstance(runtime.store, EncryptedStore)
+
+
+class Hurries(Workflow):
+    """Waits for an instant."""
+
+    @step
+    async def wait(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        await ctx.wait_for_event(Word, timeout=0.2)
+        return StopEvent()
+
+
+async def test_a_run_whose_row_does_not_open_is_parked(tmp_path: Path, until_idle: UntilIdle) -> None:
+    path = tmp_path / "runs.db"
+    async with connect(path, K1) as runtime:
+        runtime.register(Hurries(), name="hurries")
+        await until_idle(await runtime.start("hurries", run_id="a"))
+    with closing(sqlite3.connect(path)) as file, file:
+        [(waiters,)] = file.execute("SELECT waiters FROM runs").fetchall()
+        file.execute("UPDATE runs SET waiters = ?", (waiters.replace(b"A", b"B"),))
+    async with connect(path, K1, on_problem=lambda _problem: None) as runtime:
+        runtime.register(Hurries(), name="hurries")
+        async with asyncio.timeout(30):
+            while not runtime.measured.parked:  # noqa: ASYNC110 - nobody tells of it
+                await asyncio.sleep(0.01)
+        [info] = [info async for info in runtime.list()]
+        assert not info.in_memory
+        assert "what it waits for cannot be read" in str(info.parked)
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("SELECT owner, parked IS NULL FROM runs").fetchall() == [(None, 0)]

@@ -11,7 +11,7 @@ import pytest
 import loom
 from loom import Context, Event, StartEvent, StopEvent, Workflow, step
 from loom.core.ticks import TickTimerFired
-from loom.runtime.durable.figures import Figures, Histogram
+from loom.runtime.durable.figures import MAX_STEPS, MAX_WORKFLOWS, OTHER, Figures, Histogram
 from loom.store.committer import Committer
 from loom.store.errors import StoreUnavailable
 from loom.store.memory import MemoryDatabase, MemoryStore
@@ -192,3 +192,18 @@ def test_a_lost_lease_is_counted() -> None:
             return runtime.measured
 
     assert run_virtual(lose()).lease_losses == 1
+
+
+def test_workflows_and_steps_beyond_the_limits_share_their_figures() -> None:
+    figures = Figures()
+    for number in range(2 * MAX_WORKFLOWS):
+        figures.of_workflow(f"w{number}").count("started")
+    assert len(figures.workflows) == MAX_WORKFLOWS + 1
+    assert figures.of_workflow("w1").started == 1
+    assert figures.of_workflow("w199") is figures.of_workflow(OTHER)
+    assert figures.of_workflow(OTHER).started == MAX_WORKFLOWS
+    for number in range(2 * MAX_STEPS):
+        figures.know(f"w{number % 7}", [f"s{number}"])
+    shown = [step for each in figures.workflows.values() for step in each.steps]
+    assert len(shown) <= MAX_STEPS + MAX_WORKFLOWS + 1
+    assert figures.of_step(figures.of_workflow("w0"), "s999") is figures.workflows["w0"].steps[OTHER]

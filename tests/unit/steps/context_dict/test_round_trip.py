@@ -355,16 +355,24 @@ def test_every_part_of_the_state_has_been_thought_of() -> None:
     assert set(WorkItem.__struct_fields__) == {
         "id", "step", "event", "extra", "attempts", "first_at", "last_failure", "last_failed_at", "reserved",
         "execution", "effects",
+        # For people only, and told anew by the next failure.
+        "max_attempts", "began_at",
+        # A run that goes on from a dict has a stream of its own: bodies that run again write to it anew.
+        "writes",
     }  # fmt: skip
     assert set(InternalStepWorkerState.__struct_fields__) == {
         "num_workers", "queue", "in_progress", "busy", "suspended", "ready", "delayed", "collected_events",
         "collected_waiters",
     }  # fmt: skip
-    assert set(Waiting.__struct_fields__) == {"index", "open", "answers", "kept", "kept_count"}
+    # Only stored runs are sent events that nobody has checked, and only runs in memory are saved as dicts.
+    assert set(Waiting.__struct_fields__) == {"index", "open", "answers", "kept", "kept_count", "doubted"}
     assert set(StepWorkerWaiter.__struct_fields__) == {
         "number", "step", "item", "key", "waiter_id", "event_type", "requirements", "since", "deadline", "timer",
+        "refused",
     }  # fmt: skip
-    assert set(Execution.__struct_fields__) == {"seq", "id", "item", "worker_id", "effects", "live", "waits_on"}
+    assert set(Execution.__struct_fields__) == {
+        "seq", "id", "item", "worker_id", "effects", "live", "waits_on", "writes",
+    }  # fmt: skip
     assert set(Answer.__struct_fields__) == {"event", "timed_out", "value", "child"}
     assert set(StepsPlan.__struct_fields__) == {"streams", "opened", "slots"}
     assert set(BrokerState.__struct_fields__) == {
@@ -372,5 +380,7 @@ def test_every_part_of_the_state_has_been_thought_of() -> None:
         "asleep", "timers", "waiting", "store", "store_version", "seen", "deadline", "timeout_timer", "alive_since",
         "idle_since", "dropped", "outcome", "ticks",
         # A dict is made to go on from, in a run of its own: it is not paused, and it has no child runs yet.
-        "paused", "children", "store_type", "due",
+        "paused", "children", "store_type", "due", "refused",
+        # For people only: the failure of the run that the dict was made of is told by that run.
+        "last_traceback",
     }  # fmt: skip

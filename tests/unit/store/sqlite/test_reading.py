@@ -28,6 +28,8 @@ QUERIES = [
     RunQuery(paused=True, idle=True),
     RunQuery(paused=False, parked=False),
     RunQuery(parked=True),
+    RunQuery(stuck=True),
+    RunQuery(stuck=False, workflow="w"),
     RunQuery(status=("failed", "running")),
     RunQuery(workflow=("v", "w"), status=("failed", "running")),
     RunQuery(workflow=("v", "w"), idle=True, created_after=1.0),
