@@ -23,8 +23,19 @@ from rich.console import Console
 from rich.table import Table
 
 import loom
-from loom import Context, Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
-from loom.steps.retry import retry_policy, stop_after_attempt, wait_fixed
+from loom import (
+    Context,
+    Event,
+    HumanResponseEvent,
+    InputRequiredEvent,
+    StartEvent,
+    StopEvent,
+    Workflow,
+    retry_policy,
+    step,
+    stop_after_attempt,
+    wait_fixed,
+)
 
 RUN, LOOP = "cloth-1", "rows-1"
 COLOURS = ("red", "green", "blue", "yellow", "magenta", "cyan")

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import asyncio
 
-from loom import Context, Event, StartEvent, StopEvent, Workflow, catch_error, step
-from loom.steps.events import StepFailedEvent
-from loom.steps.retry import retry_if_exception_type, retry_policy, stop_after_attempt, wait_exponential
+from loom import (
+    Context,
+    Event,
+    StartEvent,
+    StepFailedEvent,
+    StopEvent,
+    Workflow,
+    catch_error,
+    retry_if_exception_type,
+    retry_policy,
+    step,
+    stop_after_attempt,
+    wait_exponential,
+)
 
 
 class Page(Event):
