@@ -6,6 +6,7 @@ May import loom.core, loom.effects, loom.store and what hides secure data.
 from __future__ import annotations
 
 import json
+from operator import is_
 from typing import TYPE_CHECKING, Any, Literal
 
 from loom.api.problems import is_stuck
@@ -28,17 +29,20 @@ MAX_WAITERS_SHOWN = 100
 
 _MAX_ERROR = 500
 
+_NOTHING = (None, None, None, False)
+"""What the waiters of a run that has ended are made from."""
+
 
 class HeadWriter:
     """Writes heads, and notices when what the run waits for has changed."""
 
-    __slots__ = ("_children", "_idle", "_index", "_program", "_reason", "_waits", "is_stuck")
+    __slots__ = ("_program", "_reason", "_seen", "_waits", "is_stuck")
 
     def __init__(self, program: Program | None = None, reason: str | None = None) -> None:
         self._program = program
-        self._index: Any = None
-        self._children: Any = None
-        self._idle = self._waits = False
+        self._seen: tuple[Any, ...] = _NOTHING
+        """What the waiters of the last head were made from."""
+        self._waits = False
         self._reason = StuckReason(reason)
         self.is_stuck = False
         """Whether the last head was that of a stuck run. A head whose waiters did not change does not tell it."""
@@ -54,13 +58,13 @@ class HeadWriter:
         outcome = now.outcome
         running = outcome is None or outcome.status == "parked"
         idle = now.idle_since is not None
-        index, children = (now.waiting.index, now.children) if running else (None, None)
-        # The maps are immutable: the same map is the same waiters.
-        changed = index is not self._index or children is not self._children or idle is not self._idle
+        made_from = (now.waiting.index, now.children, now.refused, idle) if running else _NOTHING
+        # These values are immutable: the same objects give the same waiters.
+        changed = not all(map(is_, made_from, self._seen))
         waiters = b"[]"
         waiting_for: tuple[str, ...] = ()
         if changed:
-            self._index, self._children, self._idle = index, children, idle
+            self._seen = made_from
             if running:
                 waiters, waiting_for = _waiters(whole(), self._program)
             self._waits = bool(waiting_for)

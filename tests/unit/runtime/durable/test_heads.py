@@ -6,8 +6,11 @@ import json
 
 import pytest
 from immutables import Map
+from msgspec.structs import replace
 
+from loom.core.config import BrokerConfig, StepSpec
 from loom.core.records import Failure
+from loom.core.reports import Refusal
 from loom.core.state import BrokerState, Child, InternalStepWorkerState, Outcome, StepWorkerWaiter, Waiting
 from loom.runtime.durable.heads import MAX_WAITERS_SHOWN, HeadWriter, child_ended, status_of
 
@@ -48,6 +51,18 @@ def test_waiters_that_did_not_change_are_not_written_again() -> None:
     assert head_of(state, writer)[1]
     assert not head_of(state, writer)[1]
     assert head_of(waiting_state(2), writer)[1]
+
+
+def test_refusal_of_a_run_that_stayed_idle_is_written() -> None:
+    # On Temporal one activation takes a run from idle to idle: no head is made in between.
+    taking = BrokerConfig("w", steps=(StepSpec("take", ("shop.Word",), inputs=("shop.Word",)),))
+    state = BrokerState(run_id="a", is_running=True, idle_since=5.0, config=taking)
+    writer = HeadWriter()
+    head_of(state, writer)
+    refusal = Refusal("Word", "by: Field required", 6.0)
+    head, changed = head_of(replace(state, refused=Map({"take": refusal})), writer)
+    assert changed
+    assert json.loads(head.waiters)[0]["refused"]["reason"] == "by: Field required"
 
 
 def test_child_run_is_something_to_wait_for() -> None:
