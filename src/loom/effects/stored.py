@@ -65,7 +65,7 @@ class StoredBodies:
     def record(self, event: Event) -> EventRecord:
         """The event as text; `ValueError` with its type and the path of what cannot be stored.
 
-        An event of a class has been checked by it; one of a stand-in for a class has not.
+        An event that a body makes of a class counts as checked by it; one of a stand-in for a class does not.
         """
         kind = kind_of(type(event))
         try:
@@ -92,13 +92,14 @@ class StoredBodies:
         return event
 
     def checked(self, record: EventRecord) -> EventRecord:
-        """Compare an event that was made without its class with the class, if this process has it; `UnfitEventError`
-        if it does not fit.
+        """Compare an event with its class, if this process has it; `UnfitEventError` if it does not fit.
+
+        An instance may not fit either: `model_construct` and assignments validate nothing.
         """
         try:
             self.event(record)
         except MissingTypeError:
-            return record
+            return record.as_unchecked()
         return record.as_checked()
 
     def value(self, value: Any) -> str:

@@ -164,3 +164,32 @@ async def test_a_right_answer_where_the_class_is_known_is_checked_by_the_sender(
         await runtime.send_event("a", unchecked(approved=True))
     await runtime.send_event("a", unchecked(approved=True, by="ann"))
     assert await result(await runtime.handler("a")) == "ann"
+
+
+async def test_an_instance_that_nobody_validated_is_checked_by_the_sender(deployment: Deployment) -> None:
+    runtime = await deployment.open({"asking": Asking()})
+    await runtime.start("asking", run_id="a")
+    await until_idle(runtime, "a")
+    changed = Approval(approved=True, by="ann")
+    changed.by = None  # type: ignore[assignment]
+    for wrong, reason in (
+        (Approval.model_construct(approved=True), "by: Field required"),
+        (changed, "by: Input should be a valid string"),
+    ):
+        with pytest.raises(ValueError, match=f"Approval does not fit its class: {reason}"):
+            await runtime.send_event("a", wrong)
+    await runtime.send_event("a", Approval(approved=True, by="ann"))
+    assert await result(await runtime.handler("a")) == "ann"
+
+
+async def test_a_sender_whose_class_is_older_does_not_park_the_run(deployment: Deployment, witness: Witness) -> None:
+    runtime = await deployment.open({"asking": Asking(witness)})
+    client = await deployment.open()
+    await runtime.start("asking", run_id="a")
+    await until_idle(runtime, "a")
+    # What a client makes of a class that had no `by` yet: it fitted there, and does not fit the run's class.
+    await client.send_event("a", Approval.model_construct(approved=True))
+    info = await until_info(runtime, "a", lambda info: info.parked or (info.idle_since and refusal(info)))
+    assert info.parked is None
+    await client.send_event("a", Approval(approved=True, by="ann"))
+    assert await result(await runtime.handler("a")) == "ann"

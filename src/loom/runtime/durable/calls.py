@@ -21,6 +21,7 @@ from loom.runtime.durable.figures import Figures
 from loom.runtime.durable.info import RunInfo, info_of
 from loom.runtime.durable.names import can_be_kept, check_name, check_run_id
 from loom.runtime.durable.settings import JOURNAL_KEYS
+from loom.runtime.durable.starting import sent_record
 from loom.runtime.durable.watching import RecentEnds, Watchers
 from loom.steps.errors import WorkflowRuntimeError
 from loom.store import codec
@@ -240,9 +241,7 @@ class StoredRuns:
         code = self.codes.get(row.workflow)
         if code is not None:
             code.workflow._check_target(event, step)
-        record = self.convert_of(row).record(event)
-        if record.checked is False and code is not None:
-            record = code.convert.checked(record)
+        record = sent_record(event, code, self.convert_of(row))
         taken = record.kind.name in row.head.waiting_for or (code is not None and code.accepts(record.kind, step))
         at = self.now()
         tick = TickAddEvent(at=at, event=record, step=step, waiter_id=waiter_id, accepted=True)
@@ -295,7 +294,7 @@ class StoredRuns:
             return TickRetryRun(at=self.now())  # what is said of it without an event holds for it
         record = self.convert_of(row).record(event)
         code = self.codes.get(row.workflow)
-        if record.checked is False and code is not None:
+        if record.checked is not None and code is not None:
             record = code.convert.checked(record)
         return await healing_tick(run_id, await self.state_at(run_id), record, self.history(run_id), self.now())
 
