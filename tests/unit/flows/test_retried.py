@@ -304,6 +304,47 @@ def test_what_was_under_way_when_the_run_was_terminated_goes_on(work: Work) -> N
     assert (ended.actions["loop"].iterations, ended.actions["each"].iterations) == (4, 3)
 
 
+def _each_beside_a_stop(each: Data, wait: str, stop: str, minute: Any, half: Any) -> Data:
+    """A parallel loop whose iterations take a minute, and beside it what ends the run after half of one."""
+    body = {"one": at("@item()"), "nap": {"type": wait, "inputs": {"interval": minute}, "runAfter": _AFTER_ONE}}
+    return {
+        "each": {**each, "actions": body, "runtimeConfiguration": {"concurrency": {"repetitions": 2}}},
+        "rest": {"type": wait, "inputs": {"interval": half}, "runAfter": {}},
+        "check": at("stop", runAfter={"rest": ["Succeeded"]}),
+        "end": {"type": stop, "inputs": {"runStatus": "Failed"}, "runAfter": {"check": ["Failed"]}},
+    }
+
+
+_AFTER_ONE = {"one": ["Succeeded"]}
+_LOOM_EACH = _each_beside_a_stop({"type": "foreach", "items": [1, 2, 3, 4]}, "wait", "terminate", "PT1M", "PT30S")
+_AZURE_EACH = _each_beside_a_stop(
+    {"type": "Foreach", "foreach": [1, 2, 3, 4]},
+    "Wait",
+    "Terminate",
+    {"count": 1, "unit": "Minute"},
+    {"count": 30, "unit": "Second"},
+)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"actions": {"all": {"type": "parallel", "actions": {
+            "loop": {"type": "scope", "actions": {"each": _LOOM_EACH["each"]}},
+            "stop": {"type": "scope", "actions": {k: v for k, v in _LOOM_EACH.items() if k != "each"}},
+        }}}},
+        azure(_AZURE_EACH),
+    ],
+    ids=["loom", "azure"],
+)  # fmt: skip
+def test_failed_iterations_of_a_foreach_that_was_under_way_run_again(work: Work, document: Data) -> None:
+    work.failing |= {"1": 1, "stop": 1}
+    failed, ended = retried(document)
+    assert (failed.status, ended.status, ended.actions["each"].iterations) == ("Failed", "Succeeded", 4)
+    assert work.calls.count("1") == 2
+    assert all(work.calls.count(str(item)) == 1 for item in (2, 3, 4))
+
+
 def test_a_terminate_that_was_skipped_stays_skipped(work: Work) -> None:
     work.failing["b"] = 1
     actions = {

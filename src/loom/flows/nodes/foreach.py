@@ -130,6 +130,8 @@ class Foreach(Operation):
             walk.eaches = walk.eaches.set(state.id, state)
             for inner in unfinished.frames:
                 resumption.reopen(inner)
+            if state.failed:
+                self._go_on(walk, _with_failed_again(state), node)
             return
         iterations = _finished(walk, node, record)
         iterations |= dict(state.iterations)
@@ -158,6 +160,12 @@ def _unfinished(state: EachState) -> Unfinished:
     kept = EMPTY_MAP if last in state.failed else Map({last: state.iterations[last]})
     each = replace(state, iterations=kept, failure=None, failed=EMPTY_MAP, again=(), turns=0)
     return Unfinished(frames, each=each)
+
+
+def _with_failed_again(state: EachState) -> EachState:
+    """Queue the iterations that failed before the run ended for another turn, after those that still wait for one."""
+    failed = tuple(inner for _, inner in sorted(state.failed.items()))
+    return replace(state, failure=None, failed=EMPTY_MAP, again=(*state.again[state.turns :], *failed), turns=0)
 
 
 def _finished(walk: Walk, node: Node, record: Record) -> dict[int, Map[int, Record]]:
