@@ -237,7 +237,7 @@ def wednesday(url: str) -> None:
     types("loom workflow send good Approval '{\"approved\": true}' --store sqlite:///loom.db", r"stored for run good")
     until("the answer is refused", lambda: "refused" in fetch(f"{url}/v1/runs/good/state"))
     types("loom workflow status good", r"running \(idle\)", r"Refused events", r"by: Field required")
-    types("loom why good", r"waits for event 'Approval' since .*the last answer was refused: by: Field required")
+    types("loom why good", r"waits for event 'Approval' since .*the last Approval was refused: by: Field required")
     types('loom workflow send good Approval \'{"approved": true, "by": "ada"}\' --store sqlite:///loom.db')
     until("good is over", lambda: json.loads(fetch(f"{url}/v1/runs/good"))["status"] == "completed")
     types("loom workflow status good", r"tea shipped by ada")

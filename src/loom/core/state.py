@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 from immutables import Map
 
-from loom.core.config import BrokerConfig
+from loom.core.config import BrokerConfig, StepSpec
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
 from loom.core.records import EventRecord, Failure, Opaque, Traceback
 from loom.core.reports import Refusal, WaiterReport
@@ -319,10 +319,18 @@ class BrokerState(RunFields, frozen=True):  # type: ignore[misc]  # msgspec allo
         if reports:
             return tuple(report for _, report in sorted(reports.items()))
         return tuple(
-            WaiterReport(spec.name, name, refused=self.refused.get(spec.name))
+            WaiterReport(spec.name, name, refused=self._refused_as(spec, name))
             for spec in self.config.steps
             for name in spec.inputs
         )
+
+    def _refused_as(self, spec: StepSpec, name: str) -> Refusal | None:
+        """Give the last refusal of a step, if it was for an input of this type; a subclass may be any of its inputs."""
+        refusal = self.refused.get(spec.name)
+        if refusal is None or refusal.event_type == name.rpartition(".")[2]:
+            return refusal
+        own = {other.rpartition(".")[2] for other in spec.inputs}
+        return None if refusal.event_type in own else refusal
 
     def refusals(self) -> list[tuple[str, str | None, Refusal]]:
         """The refused events that are still to be made good: the step, the waiter if it was one, and what was refused,

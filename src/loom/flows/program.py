@@ -42,7 +42,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RetryLimits:
-    """What the system allows the action in a `retry`, which is a loop, whatever its policy says."""
+    """What the system allows the tries of an action, whatever its policy says."""
 
     max_count: int
     """Tries after the first one."""
@@ -84,8 +84,8 @@ class Node:
     blocks: tuple[int, ...] = ()
     """The blocks that it owns, in the order of its operation: branches, cases, the body of a loop."""
     retry: RetryPolicy | None = None
-    retry_limits: RetryLimits | None = None
-    """Of the action in a `retry`."""
+    retry_limits: RetryLimits = RetryLimits(0, 0.0)
+    """What holds for `retry`, whatever it says."""
     secure_inputs: bool = False
     secure_outputs: bool = False
     """Whether people may not see them: asked for in the document, or because they pass on what is secure."""

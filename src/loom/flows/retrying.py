@@ -24,14 +24,10 @@ def next_delay(policy: RetryPolicy, tries: int, record: Record, random_below: Ca
     return max(delay, record.retry_after) if record.retry_after is not None else delay
 
 
-def limited_delay(
-    policy: RetryPolicy, limits: RetryLimits | None, tries: Tries, at: float, delay: float
-) -> float | None:
+def limited_delay(policy: RetryPolicy, limits: RetryLimits, tries: Tries, at: float, delay: float) -> float | None:
     """The delay before the next try, as the rules `RETRIES_HAVE_LIMITS` have it; None: there is no further try."""
     if policy.type == "fixed" and not policy.azure:
         delay = max(delay, policy.min_interval_s)
-    if limits is None:
-        return delay
     is_over = tries.count >= limits.max_count or at + delay - tries.first_at > limits.max_duration_s
     return None if is_over else delay
 

@@ -17,7 +17,7 @@ FOREACH_HAS_RESULTS = 1
 """`loopResult` and `loopStartTime` can be read in a `foreach`."""
 
 RETRIES_HAVE_LIMITS = 1
-"""The system limits hold for the retry action, and a fixed interval is no shorter than the minimum."""
+"""The system limits hold for all tries of an action, and a fixed interval is no shorter than the minimum."""
 
 NEWEST = 1
 """What new runs record."""

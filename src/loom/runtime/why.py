@@ -233,7 +233,7 @@ def _of_waiters(row: RunRow, waiters: Sequence[WaiterReport], now: float) -> Ite
         name, asked = report.event_type.rpartition(".")[2], waiter_dict(report)["requirements"]
         until = f", at most until{_clock(report.deadline, now)}" if report.deadline is not None else ""
         refusal = report.refused
-        refused = f"; the last answer was refused: {refusal.reason}" if refusal is not None else ""
+        refused = f"; the last {refusal.event_type} was refused: {refusal.reason}" if refusal is not None else ""
         yield Cause(
             kind="waiter",
             sentence=f"Step {report.step!r} waits for event {name!r}{_since(since, now)}{until}{refused}.",

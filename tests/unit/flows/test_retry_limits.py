@@ -26,10 +26,11 @@ class Failing:
 
     def __init__(self) -> None:
         self.times: list[float] = []
+        self.counts_attempts = True
 
     async def __call__(self, _: Any, context: ActionContext) -> None:
         self.times.append(asyncio.get_running_loop().time())
-        assert context.attempt == len(self.times) - 1
+        assert not self.counts_attempts or context.attempt == len(self.times) - 1
         raise ConnectionError(f"attempt {context.attempt}")
 
     @property
@@ -72,6 +73,19 @@ def test_a_fixed_delay_of_zero_does_not_spin(failing: Failing) -> None:
 def test_a_fixed_delay_is_no_shorter_than_the_minimum_that_is_given(failing: Failing) -> None:
     run(again(type="fixed", count=2, interval="PT0S", minimumInterval="PT0.25S"))
     assert failing.delays == [0.25, 0.25]
+
+
+@pytest.mark.parametrize("kind", ["activity", "scope"])
+def test_a_policy_on_any_action_has_the_limit_of_tries(failing: Failing, kind: str) -> None:
+    call: Data = {"type": "activity", "inputs": {"activityType": "failing"}}
+    policy = {"type": "exponential", "count": 1_000_000, "interval": "PT0S", "minimumInterval": "PT0S"}
+    action = call if kind == "activity" else {"type": "scope", "actions": {"call": call}}
+    flow = loom.load({"actions": {"again": {**action, "retryPolicy": policy}}}, limits=Limits(max_iterations=100))
+    assert [warning.message for warning in flow.warnings] == ["Retry count exceeds system limit: 100"]
+    if kind == "scope":
+        failing.counts_attempts = False  # each try of the scope begins its action anew
+    assert run(flow).status == "Failed"
+    assert len(failing.times) == 101
 
 
 def test_a_policy_on_an_action_respects_the_minimum_too(failing: Failing) -> None:

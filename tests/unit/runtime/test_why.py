@@ -140,6 +140,6 @@ def test_an_answer_that_was_refused_is_told_with_its_waiter() -> None:
     why = explained(row(idle_since=NOW - 1, waiting_for=("Word",)), STATE, NOW, Holder("p"), waiters=waiters)
     assert why.sentence == (
         "Step 'ask' waits for event 'Word' since 1970-01-12 13:46:38 UTC (2 s); "
-        "the last answer was refused: text: Field required."
+        "the last Word was refused: text: Field required."
     )
     assert why.causes[0].refused == "text: Field required"

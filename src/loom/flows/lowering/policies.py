@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, get_args
 
 from loom.expressions.errors import FunctionError
@@ -39,10 +40,15 @@ def retry_policy(action: Action) -> RetryPolicy | None:
     return _Reader(action, part, _LOOM if loom else _AZURE).policy()
 
 
-def retry_limits(action: Action) -> RetryLimits | None:
-    """Tell what the system allows the action in a `retry`; None for any other action."""
+def retry_limits(action: Action) -> RetryLimits:
+    """Tell what the system allows the tries of an action. In a `retry`, which is a loop, they have a time limit too.
+
+    Elsewhere a day would be too short: Logic Apps allows 90 tries with a day between two of them.
+    """
     limits = action.low.limits
-    return RetryLimits(limits.max_iterations, limits.max_duration_s) if action.place.retried else None
+    if action.place.retried:
+        return RetryLimits(limits.max_iterations, limits.max_duration_s)
+    return RetryLimits(max(limits.max_iterations, _MAX_RETRIES), math.inf)
 
 
 class _Reader:
@@ -81,7 +87,7 @@ class _Reader:
             message = f"a fixed interval is at least 'minimumInterval', so {policy.min_interval_s:g} s count instead"
             self._action.low.problems.warn(path, message)
         limits = retry_limits(self._action)
-        if limits is not None and policy.interval_s > limits.max_duration_s:
+        if policy.interval_s > limits.max_duration_s:
             message = f"the system limit is {limits.max_duration_s:g} seconds for all tries, so there is no second one"
             self._action.low.problems.warn(path, message)
 
@@ -114,9 +120,9 @@ class _Reader:
             self._action.low.problems.error(part.path, f"a retry count must be an integer of at least 0, not {value!r}")
             return default
         limits = retry_limits(self._action)
-        if limits is not None and value > limits.max_count:
-            problems = self._action.low.problems
-            tell = problems.warn if self._action.low.stored else problems.error
+        if value > limits.max_count:
+            problems, place = self._action.low.problems, self._action.place
+            tell = problems.error if place.retried and not self._action.low.stored else problems.warn
             tell(part.path, f"Retry count exceeds system limit: {limits.max_count}")
         elif value > _MAX_RETRIES:
             self._action.low.problems.warn(part.path, f"more than {_MAX_RETRIES} retries")

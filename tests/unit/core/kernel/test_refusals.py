@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from core_rig import START, A, B, Rig, ev
+from immutables import Map
+from msgspec.structs import replace
 
 from loom.core.commands import CommandCancelTimer, CommandResumeWorker, CommandStartTimer, CommandWarn
-from loom.core.config import StepSpec
+from loom.core.config import BrokerConfig, StepSpec
 from loom.core.kernel.waits import wait_key
 from loom.core.persistent import EMPTY_MAP
 from loom.core.records import CHECKED, UNCHECKED, EventKind, EventRecord
-from loom.core.reports import IdleReport, RefusedReport
+from loom.core.reports import IdleReport, Refusal, RefusedReport
+from loom.core.state import BrokerState
 from loom.core.ticks import TickAddEvent, TickLeaveStep, TickRefuseEvent, TickResume, TickTimerFired
 
 WIDE = StepSpec("work", (START.name, A.name), num_workers=0)
@@ -171,3 +174,16 @@ def test_a_wait_that_nobody_remembers_parks_the_run_instead_of_waiting_for_ever(
     assert rig.state.outcome is not None
     assert rig.state.outcome.status == "parked"
     assert "does not fit its class" in rig.state.outcome.message
+
+
+def test_a_refusal_is_told_of_the_input_that_it_was_for() -> None:
+    spec = StepSpec("both", ("shop.App", "shop.Note"), inputs=("shop.App", "shop.Note"))
+    state = BrokerState(run_id="a", is_running=True, config=BrokerConfig("w", steps=(spec,)))
+
+    def refused(event_type: str) -> list[bool]:
+        refusal = Refusal(event_type, "by: Field required", 0.0)
+        reports = replace(state, refused=Map({"both": refusal})).waiter_reports()
+        return [report.refused is refusal for report in reports]
+
+    assert refused("App") == [True, False]
+    assert refused("AppOfAnotherKind") == [True, True], "it may be a subclass of either"
