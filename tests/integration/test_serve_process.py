@@ -79,6 +79,13 @@ class Served(NamedTuple):
             pass
         return line
 
+    def logged(self, words: str) -> str:
+        """The next line of the log with these words."""
+        assert self.process.stderr is not None
+        while words not in (line := self.process.stderr.readline()):
+            assert line, "the log is at its end"
+        return line
+
     def run(self, run_id: str, wait: int = 0) -> Any:
         answer = self.client.get(f"/v1/runs/{run_id}", params={"wait": wait} if wait else {})
         assert answer.status_code == 200, answer.text
@@ -158,6 +165,8 @@ def test_a_server_is_stopped_and_the_next_one_goes_on(tmp_path: Path, monkeypatc
         assert "A key is asked for." in second.first
         body = {"workflow": "stored", "input": {}, "run_id": "flow-1"}
         assert second.client.post("/v1/runs?wait=20", json=body).json()["status"] == "completed"
+        recovered = {second.logged(" was recovered") for _ in range(2)}
+        assert {line.split(" Run ")[1].split()[0] for line in recovered} == {"slow-1", "blocking-1"}
         for run_id in ("slow-1", "blocking-1"):
             assert second.run(run_id, wait=20)["result"]["value"] == {"result": "done"}
         event = {"type": "Approval", "value": {"by": "Ada"}}

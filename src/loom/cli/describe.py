@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from loom.api.attempts import numbered, place_of
-from loom.cli.shown import span
+from loom.api.lengths import span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from loom.api.lengths import span
 from loom.cli.flow_words import value_words
-from loom.cli.shown import span
 from loom.flows.graph import type_words
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from loom.api.lengths import span
 from loom.cli.attempts import add_traceback, failed_attempts
 from loom.cli.flow_words import result_words, status_lines
-from loom.cli.shown import Page, ago, seconds_of, span
+from loom.cli.shown import Page, ago, seconds_of
 from loom.flows.graph import type_words
 from loom.flows.progress import ActionProgress, LoopProgress
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from typing_extensions import override
 
+from loom.api.lengths import span
 from loom.cli.flow_words import live_words, repetition_path, tree
-from loom.cli.shown import clean, print_line, span
+from loom.cli.shown import clean, print_line
 from loom.effects.flow_events import ActionEvent, LoopIterationEvent
 from loom.flows.graph import type_words
 from loom.flows.progress import action_progress, loop_progress

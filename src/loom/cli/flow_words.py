@@ -7,7 +7,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from loom.api.attempts import numbered
-from loom.cli.shown import ago, clean, clean_lines, span
+from loom.api.lengths import span
+from loom.cli.shown import ago, clean, clean_lines
 from loom.flows.graph import type_words
 from loom.flows.progress import LoopProgress, preview
 from loom.flows.records import MASK
@@ -123,7 +124,8 @@ def _action_facts(action: ActionProgress, now: float) -> Iterator[tuple[str, str
     elif action.due is not None:
         yield "Waits Until", due_words(action.due, now)
     if action.error:
-        yield "Last Error", action.error
+        code = action.code or ""
+        yield "Last Error", action.error if action.error.startswith(code) else f"{code}: {action.error}"
 
 
 def due_words(due: float, now: float) -> str:

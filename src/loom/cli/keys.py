@@ -180,7 +180,7 @@ def revoke(key_id: str, store: str, as_json: bool) -> None:
 @json_option
 def rotate(key_id: str, grace: float, store: str, **given: Any) -> None:
     """Make a key in the place of another one, and print it. It has the same name and rights."""
-    from loom.cli.shown import span
+    from loom.api.lengths import span
 
     async def work(found: Keys, note: Note) -> tuple[str, StoredKey]:
         key, stored = await found.rotate(key_id, grace)

@@ -162,10 +162,11 @@ async def _serve(named: dict[str, Workflow], settings: ServerSettings, given: Ma
         async with opened(store_at(given["store"], upgrade=True), **_runtime_settings(given, sockets[0])) as runtime:
             app = create_app(runtime, settings)
             await check_keys(sockets, app.state.server)
+            let_out = at_end.enter_context(logs.written())
             await work_for(runtime, named)
             _collect_seldom()
-            at_end.enter_context(logs.written())
             async with _serving(app, sockets, logs, given["store"]):
+                let_out()
                 await stopped.wait()
                 _end_at_next_signal()
                 logs.tell("Stopping. Once more to stop at once.")

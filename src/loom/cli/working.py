@@ -11,6 +11,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from logging.handlers import MemoryHandler
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import click
@@ -21,7 +22,7 @@ from loom.runtime.logs import JsonLines, configure_logs
 from loom.steps.errors import WorkflowConfigurationError, WorkflowValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 
     from loom.runtime.durable.working import WorkingRuntime
     from loom.steps.workflow import Workflow
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _BODY = "loom-body"
+_KEPT_RECORDS = 10_000
+"""Log records that a starting process keeps; with more, the log begins before it has started."""
 
 
 @asynccontextmanager
@@ -39,8 +42,9 @@ async def engine(
     stopped = stop_on_signals()
     with ExitStack() as at_end:
         async with opened(store_at(url, upgrade=True), **settings) as runtime:
+            let_out = at_end.enter_context(logs.written())  # to the end, also of the runtime
             await work_for(runtime, workflows)
-            at_end.enter_context(logs.written())  # to the end, also of the runtime
+            let_out()
             yield runtime, stopped
 
 
@@ -98,14 +102,29 @@ class Logs(NamedTuple):
         click.echo(words, err=True)
 
     @contextmanager
-    def written(self) -> Iterator[None]:
-        """Write logs in the block: once a process works. What goes wrong before is raised, and told once."""
+    def written(self) -> Iterator[Callable[[], None]]:
+        """Write logs in the block, from the call of what it gives on; until then they are kept.
+
+        A process that starts keeps them until it has said where it works. If it cannot start, that is raised, and
+        what led to it is not told twice.
+        """
         root = logging.getLogger()
         level, handler = root.level, configure_logs(self.format, self.level)
+        kept = MemoryHandler(_KEPT_RECORDS, logging.CRITICAL + 1, handler, flushOnClose=False)
+        for each in handler.filters:
+            kept.addFilter(each)  # they read the context, which is another one later
+        root.removeHandler(handler)
+        root.addHandler(kept)
+
+        def let_out() -> None:
+            kept.capacity = 1  # from now on every record passes at once
+            kept.flush()
+
         try:
-            yield
+            yield let_out
         finally:
-            root.removeHandler(handler)
+            root.removeHandler(kept)
+            kept.close()
             root.setLevel(level)
 
 

@@ -42,5 +42,9 @@ def result_of_child(answer: CommandResumeWorker, convert: Conversion) -> Any:
 def _error_of(child: ChildEnd) -> ChildRunFailed:
     failure = child.failure
     message = failure.message if failure is not None else f"The child run {child.run_id!r} {_WAYS[child.status]}."
-    error = ChildRunCancelled if child.status == "cancelled" else ChildRunFailed
-    return error(message, child.run_id, failure.type if failure is not None else "")
+    made = ChildRunCancelled if child.status == "cancelled" else ChildRunFailed
+    error = made(message, child.run_id, failure.type if failure is not None else "")
+    if failure is not None:
+        kind = failure.type.removeprefix("builtins.")
+        error.add_note(f"Child run {child.run_id!r} failed with {kind}: its history says where.")
+    return error

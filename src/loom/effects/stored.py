@@ -74,6 +74,16 @@ class StoredBodies:
         except ValueError as error:
             raise ValueError(f"The event {kind.name} cannot be stored: {error}") from error
 
+    def sent(self, event: Event, *, is_known: bool) -> EventRecord:
+        """Record an event from outside: compared with its class if this process works for the run, else unchecked.
+
+        The class of a sender that does not work for the run says nothing: it may be of another version than the run's.
+        """
+        record = self.record(event)
+        if record.checked is None:  # flows compare with schemas, not with classes
+            return record
+        return self.checked(record) if is_known else record.as_unchecked()
+
     def event(self, record: EventRecord) -> Event:
         """The event that a record's text stands for, or one that the engine describes."""
         body = record.body

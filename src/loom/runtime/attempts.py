@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from loom.api.attempts import Attempts, ExecutingAttempt, FailedAttempt
+from loom.effects.redaction import without_secrets
 from loom.flows.state import FlowPlan
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def attempts_of(state: BrokerState, program: Program | None = None) -> Attempts:
         )
         for _, worker in sorted(state.workers.items())
         for _, execution in sorted(worker.in_progress.items())
+        if state.outcome is None  # what a parked run had begun does not execute
     ]
     return Attempts(executing=executing, failed=[_failed(state, item, due) for item, due in _tried(state)])
 
@@ -53,7 +55,7 @@ def _failed(state: BrokerState, item: WorkItem, due: float | None) -> FailedAtte
         max_attempts=item.max_attempts or None,
         failed_at=_moment(item.last_failed_at),
         type=failure.type if failure is not None else "",
-        message=failure.message if failure is not None else "",
+        message=without_secrets(failure.message) if failure is not None else "",
         next_at=_moment(due),
         traceback=newest.text if newest is not None and newest.item == item.id else None,
     )
@@ -69,7 +71,7 @@ def _of_flow(state: BrokerState, program: Program) -> Attempts:
     newest = plan.last_traceback
     executing, failed = [], []
     for action in action_progress(program, plan):
-        if action.status == "running":
+        if action.status == "running" and state.outcome is None:
             executing.append(
                 ExecutingAttempt(
                     step=action.name,
@@ -86,7 +88,7 @@ def _of_flow(state: BrokerState, program: Program) -> Attempts:
                     max_attempts=action.max_attempts,
                     failed_at=_moment(action.failed_at),
                     type=action.code or "",
-                    message=action.error or "",
+                    message=without_secrets(action.error or ""),
                     next_at=_moment(action.due) if action.status == "retrying" else None,
                     traceback=newest.text if newest is not None and newest.step == action.name else None,
                 )

@@ -10,9 +10,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, get_args
 
 from loom.api.attempts import numbered
+from loom.api.lengths import span
 from loom.api.why import Cause, CauseKind, Why
 from loom.core.state import CHILD_RUN
 from loom.effects.kept import waiter_dict
+from loom.effects.redaction import without_secrets
 from loom.flows.calls import ActionCall
 from loom.runtime.details import end_of_run, open_waiters, program_of_row
 from loom.runtime.masking import shown_waiter
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 _MOST = 20
 """How many causes of one kind are told."""
 _ORDER: dict[str, int] = {kind: place for place, kind in enumerate(get_args(CauseKind))}
-_SECONDS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (0.0, "s"))
 
 
 async def why(runtime: StoredRuns, row: RunRow) -> Why:
@@ -78,7 +79,7 @@ def explained(
         at_work = holder if holder is not None and holder.alive and not row.head.parked else None
         work = [*_of_work(state, at_work, now), *_of_timers(state, now), *(_of_flow(flow, now) if flow else ())]
         causes += [*work, *_of_waiters(row, waiters, now)]
-        if holder is None and not (row.head.paused or row.head.parked):
+        if holder is None:
             causes += _of_nobody(row, causes, mail, now)
     if row.head.stuck is not None:
         since = row.head.idle_since
@@ -86,7 +87,12 @@ def explained(
         causes.append(Cause(kind="stuck", sentence=sentence, since=_moment(since)))
     if not causes:
         causes.append(Cause(kind="busy", sentence="It goes on: nothing holds it."))
-    causes = sorted(_at_most(causes), key=lambda cause: (_ORDER[cause.kind], cause.since or cause.until or _NEVER))
+    # A run that only waits for input needs no worker: its silent owner is not what holds it.
+    last = {"lease"} if row.head.idle_since is not None and not mail else set()
+    causes = sorted(
+        _at_most(causes),
+        key=lambda cause: (cause.kind in last, _ORDER[cause.kind], cause.since or cause.until or _NEVER),
+    )
     return Why(
         run_id=row.run_id,
         workflow=row.workflow,
@@ -105,7 +111,7 @@ def _of_row(row: RunRow, now: float) -> Iterator[Cause]:
     """Tell what the row alone says."""
     head = row.head
     if head.status != "running":
-        error = head.failed_with
+        error = without_secrets(head.failed_with) if head.failed_with is not None else None
         words = f"It {'was cancelled' if head.status == 'cancelled' else f'has {head.status}'}{_at(row.ended_at, now)}"
         sentence = f"{words}: {error}" if error else f"{words}."
         yield Cause(kind="ended", sentence=sentence, since=_moment(row.ended_at), error=error)
@@ -127,14 +133,16 @@ def _of_holder(row: RunRow, holder: Holder | None, now: float) -> Iterator[Cause
         return
     if holder is not None and not holder.alive:
         seen = f", which was last heard of{_at(holder.seen, now)}" if holder.seen is not None else ""
-        sentence = f"It is held by process {holder.name!r}{seen}: a worker takes it over when the lease is over."
+        over = "when the lease is over" if holder.until is not None else f"once one works for {row.workflow!r} again"
+        sentence = f"It is held by process {holder.name!r}{seen}: a worker takes it over {over}."
         yield Cause(
             kind="lease", sentence=sentence, owner=holder.name, since=_moment(holder.seen), until=_moment(holder.until)
         )
     elif not head.ticks and not head.parked:
         owner = holder.name if holder is not None and holder.is_process else None
         by = f"Process {owner!r} is about to begin it" if owner is not None else "No worker has begun it yet"
-        sentence = f"{by}: it was started{_at(row.created_at, now)}."
+        asks = "" if owner is not None else f" Is a process at work for {row.workflow!r}, with room for it?"
+        sentence = f"{by}: it was started{_at(row.created_at, now)}.{asks}"
         yield Cause(kind="not_started", sentence=sentence, since=_moment(row.created_at), owner=owner)
 
 
@@ -192,9 +200,12 @@ def _backoff(step: str, item: WorkItem, due: float | None, now: float) -> Cause:
 
 
 def _of_timers(state: BrokerState, now: float) -> Iterator[Cause]:
-    """Steps that sleep. Delays of flows are told by `_of_flow`, with their actions."""
+    """Steps that sleep, and the timeout of the run. Delays of flows are told by `_of_flow`, with their actions."""
     for _, timer in sorted(state.timers.items()):
-        if timer.purpose == "sleep":
+        if timer.purpose == "timeout":
+            sentence = f"The timeout of the run ends it{_at(timer.due, now)}."
+            yield Cause(kind="timeout", sentence=sentence, until=_moment(timer.due))
+        elif timer.purpose == "sleep":
             sentence = f"Step {timer.step!r} sleeps until{_clock(timer.due, now)}."
             yield Cause(kind="timer", sentence=sentence, step=timer.step, until=_moment(timer.due))
 
@@ -208,11 +219,12 @@ def _of_flow(flow: FlowStatus, now: float) -> Iterator[Cause]:
             yield Cause(kind="timer", sentence=sentence, step=action.path, since=since, until=until)
         elif action.status == "retrying":
             failed, following = _times(action.attempt - 1), numbered(action.attempt, action.max_attempts)
+            error = _line(action.code or "", action.error) if action.error else None
             sentence = f"Action {action.path!r} failed {failed}, and attempt {following} is due"
-            sentence += f"{_at(action.due, now)}{f': {action.error}' if action.error else '.'}"
+            sentence += f"{_at(action.due, now)}{f': {error}' if error else '.'}"
             yield Cause(
                 kind="backoff", sentence=sentence, step=action.path, since=since, until=until,
-                attempt=action.attempt, max_attempts=action.max_attempts, error=action.error,
+                attempt=action.attempt, max_attempts=action.max_attempts, error=error,
             )  # fmt: skip
     for loop in flow.loops:
         if loop.next_iteration_at is not None:
@@ -251,11 +263,12 @@ def _of_nobody(row: RunRow, causes: Sequence[Cause], mail: int, now: float) -> I
     """Nobody has the run in memory, though it could go on: work, something that came, or a timer whose time is over."""
     late = [cause for cause in causes if cause.kind in ("timer", "backoff") and cause.until is not None]
     due = min((cause.until.timestamp() for cause in late if cause.until is not None), default=None)
-    if row.head.needs_worker:
+    is_held = row.head.paused or row.head.parked is not None  # only what comes for it, such as a cancel, moves it
+    if row.head.needs_worker and not is_held:
         reason = "it has work to do"
     elif mail:
         reason = f"{mail} {'message waits' if mail == 1 else 'messages wait'} for it"
-    elif due is not None and due <= now:
+    elif due is not None and due <= now and not is_held:
         reason = f"its timer was due{_at(due, now)}"
     else:
         return
@@ -288,9 +301,13 @@ def _moment(at: float | None) -> datetime | None:
 
 def _words(failure: Failure | None) -> str | None:
     """A failure in one line."""
-    if failure is None:
-        return None
-    return " ".join(f"{failure.type.removeprefix('builtins.')}: {failure.message}".split())
+    return None if failure is None else _line(failure.type.removeprefix("builtins."), failure.message)
+
+
+def _line(kind: str, message: str) -> str:
+    """What failed, in one line without credentials: the kind of the error, unless the message begins with it."""
+    text = message if not kind or message.startswith(kind) else f"{kind}: {message}"
+    return without_secrets(" ".join(text.split()))
 
 
 def _clock(at: float | None, now: float) -> str:
@@ -298,7 +315,7 @@ def _clock(at: float | None, now: float) -> str:
     if at is None:
         return ""
     shown = datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return f" {shown} ({f'in {_length(at - now)}' if at > now else f'{_length(now - at)} ago'})"
+    return f" {shown} ({f'in {span(at - now)}' if at > now else f'{span(now - at)} ago'})"
 
 
 def _at(at: float | None, now: float) -> str:
@@ -309,12 +326,7 @@ def _since(since: float | None, now: float) -> str:
     if since is None:
         return ""
     shown = datetime.fromtimestamp(since, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return f" since {shown} ({_length(now - since)})"
-
-
-def _length(seconds: float) -> str:
-    size, unit = next((size, unit) for size, unit in _SECONDS if seconds >= size or not size)
-    return f"{max(0.0, seconds) / (size or 1.0):.0f} {unit}"
+    return f" since {shown} ({span(max(0.0, now - since))})"
 
 
 def _times(count: int) -> str:

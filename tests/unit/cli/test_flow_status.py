@@ -100,7 +100,7 @@ def test_a_retry_says_when_it_comes_and_why() -> None:
     lines = good("workflow", "status", "r").splitlines()
     assert lines[2] == "Current Action: try (activity)"
     assert re.fullmatch(r"  Attempt: 2 of 4, in (59m|1h)", lines[4])
-    assert lines[5] == "  Last Error: 1 is not good"
+    assert lines[5] == "  Last Error: ValueError: 1 is not good"
     (action,) = status("r")["under_way"]
     assert (action["status"], action["attempt"]) == ("retrying", 2)
     assert status("r")["actions"][0]["status"] == "Waiting"

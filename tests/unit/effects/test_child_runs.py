@@ -34,7 +34,9 @@ def test_result_is_what_awaiting_the_handler_would_give() -> None:
 
 def test_failure_is_an_error_that_tells_of_the_child() -> None:
     failed = ChildEnd("r:1", "failed", Failure("builtins.ValueError", "no"))
-    with pytest.raises(ChildRunFailed, match=r"^no$") as told:
+    with pytest.raises(
+        ChildRunFailed, match=r"^no\nChild run 'r:1' failed with ValueError: its history says where.$"
+    ) as told:
         result_of_child(answer(child=failed), LIVE)
     assert (told.value.run_id, told.value.original_type) == ("r:1", "builtins.ValueError")
     assert not isinstance(told.value, ChildRunCancelled)

@@ -139,7 +139,7 @@ def test_an_event_of_a_class_is_checked_and_that_of_a_stand_in_is_not() -> None:
     assert STORED.event(loose) == Parcel(weight=2)
     assert STORED.checked(loose).checked is True
     unknown = STORED.record(stand_in("a.module.without.Class")(weight=2))
-    assert STORED.checked(unknown) is unknown
+    assert STORED.checked(unknown) == unknown
 
 
 def test_what_is_told_of_an_event_that_does_not_fit_has_no_values_in_it() -> None:

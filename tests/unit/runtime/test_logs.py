@@ -184,6 +184,15 @@ async def test_a_body_does_not_carry_the_request_that_started_its_run(written: i
         "POST /v1/callbacks/a?x=1&sig=t0p-token 200",
         "connection to host=db password=t0p-token dbname=x failed",
         "user=ada,api_key=t0p-token, region=eu",
+        'connect(password="it\'s-t0p")',
+        'connect(password=f"t0p{x}", secret=r"t0p")',
+        '{"password": "a\\"t0p"}',
+        "Authorization: Token t0p",
+        "AWS_SECRET_ACCESS_KEY=t0p secret_key=t0p",
+        "Password: t0p, pwd = t0p",
+        "{'password': 12345, 'passphrase': 't0p'}",
+        'SECRET: str = """t0p\nt0p"""',
+        'private_key="t0p',
     ],
 )
 def test_credentials_are_hidden_wherever_they_stand(text: str) -> None:
@@ -206,6 +215,8 @@ def test_what_is_no_secret_stays() -> None:
         "authorization failed for somebody",
         "cookie jar",
         "ask(max_tokens=512, n=1)",
+        "token = get_token()",
+        "def ask(token: str) -> None:",
     ):
         assert without_secrets(text) == text
     assert without_secrets(_KEY) == "loom_0123456789ab_***"

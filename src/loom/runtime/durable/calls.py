@@ -21,7 +21,6 @@ from loom.runtime.durable.figures import Figures
 from loom.runtime.durable.info import RunInfo, info_of
 from loom.runtime.durable.names import can_be_kept, check_name, check_run_id
 from loom.runtime.durable.settings import JOURNAL_KEYS
-from loom.runtime.durable.starting import sent_record
 from loom.runtime.durable.watching import RecentEnds, Watchers
 from loom.steps.errors import WorkflowRuntimeError
 from loom.store import codec
@@ -241,7 +240,7 @@ class StoredRuns:
         code = self.codes.get(row.workflow)
         if code is not None:
             code.workflow._check_target(event, step)
-        record = sent_record(event, code, self.convert_of(row))
+        record = self.convert_of(row).sent(event, is_known=code is not None)
         taken = record.kind.name in row.head.waiting_for or (code is not None and code.accepts(record.kind, step))
         at = self.now()
         tick = TickAddEvent(at=at, event=record, step=step, waiter_id=waiter_id, accepted=True)

@@ -18,7 +18,6 @@ from loom.store.errors import RunExists
 from loom.store.operations import PostMail
 
 if TYPE_CHECKING:
-    from loom.core.records import EventRecord
     from loom.effects.stored import StoredBodies
     from loom.runtime.durable.registered import Registered
     from loom.steps.events import Event
@@ -52,24 +51,13 @@ def flow_start(
     return code.workflow._start_event(None, given)
 
 
-def sent_record(event: Event, code: Registered | None, convert: StoredBodies) -> EventRecord:
-    """Record an event from outside: compared with its class where the run's code is known, else marked as unchecked.
-
-    The class of a sender that does not work for the run says nothing: it may be of another version than the run's.
-    """
-    record = convert.record(event)
-    if record.checked is None:  # flows compare with schemas, not with classes
-        return record
-    return code.convert.checked(record) if code is not None else record.as_unchecked()
-
-
 def first_mail(
     run_id: str, event: Event, event_id: str, code: Registered | None, convert: StoredBodies, at: float
 ) -> PostMail:
     """The event that a run has from its first moment: checked if the run's code is at hand."""
     if code is not None:
         code.workflow._check_target(event, None)
-    record = sent_record(event, code, convert)
+    record = convert.sent(event, is_known=code is not None)
     tick = TickAddEvent(at=at, event=record, accepted=True)
     return PostMail(run_id, codec.encode_tick(tick), at, event_id=event_id)
 

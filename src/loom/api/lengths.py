@@ -1,0 +1,22 @@
+"""Lengths of time in words, as `status`, `why` and the log tell them."""
+
+from __future__ import annotations
+
+_UNITS = ((604800.0, "w"), (86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
+
+
+def span(seconds: float) -> str:
+    """A length of time for people, in its two largest units: `3m`, `2h 5m`."""
+    if seconds < 0.9995:  # noqa: PLR2004 - the rest is rounded to a second
+        return f"{seconds * 1000:.0f}ms" if seconds >= 0.0005 else "0s"  # noqa: PLR2004 - half of the last digit
+    seconds = max(seconds, 1.0)
+    for position, (size, unit) in enumerate(_UNITS):
+        if seconds >= size:
+            whole = int(seconds // size)
+            words = f"{whole}{unit}"
+            if position + 1 < len(_UNITS):
+                smaller, name = _UNITS[position + 1]
+                rest = int((seconds - whole * size) // smaller)
+                words += f" {rest}{name}" if rest and whole < 10 else ""  # noqa: PLR2004 - 12h 5m is not more telling
+            return words
+    return "0s"
