@@ -112,6 +112,7 @@ class SyncRuntime(SyncFace):
 
     def __init__(self, runtime: WorkingRuntime) -> None:
         self._inner: WorkingRuntime = runtime
+        runtime.opened_by = "with loom.connect_sync(...)"
         self._opened: LoopThread | None = None
 
     start = _starts(WorkingRuntime.start)
@@ -165,9 +166,11 @@ class SyncRuntime(SyncFace):
 
     def open(self) -> Self:
         """Open the store and begin to work, as `with` does. Unless it is closed before, it is when the process ends."""
-        if self._opened is not None and not self._opened.loop.is_closed():
-            raise RuntimeError("The runtime is open already.")
-        thread = LoopThread("loom-runtime", "The runtime")
+        if self._opened is not None:
+            self._opened.check_here()
+            if self._opened.is_open:
+                raise RuntimeError("The runtime is open already.")
+        thread = LoopThread("loom-runtime", "The runtime", "`loom.connect_sync(...)`")
         try:
             thread.run(self._inner.__aenter__())
         except BaseException:
@@ -180,8 +183,8 @@ class SyncRuntime(SyncFace):
     def close(self) -> None:
         """Stop working, and end the thread. Unfinished runs stay in the store."""
         if self._opened is not None:
-            atexit.unregister(self.close)
             self._opened.close(self._inner.close, first=True)
+            atexit.unregister(self.close)
 
     def __enter__(self) -> Self:
         return self.open()
