@@ -18,7 +18,7 @@ cannot go on with it. `paused`: it starts nothing until it is resumed. `damaged`
 its owner is silent, and another takes it over when the lease is over. `not_started`: no worker has begun it.
 `no_worker`: it could go on, but no worker has it. `busy`: a step or an action executes. `queued`: work waits for a free
 worker of its step. `backoff`: the next attempt at a step waits. `timer`: a sleep, a wait of a flow or the delay of a
-loop. `child`: another run has to end. `waiter`: an event has to come. `stuck`: it is idle, and nobody's turn it is.
+loop. `child`: another run has to end. `waiter`: an event has to come. `stuck`: it is idle, and nothing can move it.
 """
 
 

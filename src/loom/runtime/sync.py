@@ -106,8 +106,8 @@ class SyncRuntime(SyncFace):
             runtime.register(MyWorkflow(), name="my")
             print(runtime.start("my", {"topic": "x"}).result())
 
-    Bodies run on its thread, so those that are not `async` run on further threads, as ever. It may be used by several
-    threads, and in a program that has a running event loop, which it blocks for as long as a call takes.
+    Steps that are `async` run on its thread, other steps in a pool of threads. Several threads may use it. So may a
+    program that has a running event loop; a call blocks that loop until it returns.
     """
 
     def __init__(self, runtime: WorkingRuntime) -> None:
@@ -165,7 +165,7 @@ class SyncRuntime(SyncFace):
         return self._opened
 
     def open(self) -> Self:
-        """Open the store and begin to work, as `with` does. Unless it is closed before, it is when the process ends."""
+        """Open the store and begin to work, as `with` does. The end of the process closes a runtime that is still open."""
         if self._opened is not None:
             self._opened.check_here()
             if self._opened.is_open:

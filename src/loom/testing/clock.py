@@ -168,7 +168,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._stirs += 1
 
     def _skip(self, looks: list[_Look], moment: float) -> None:
-        """Jump over what nobody will find anything in; the last looks before the moment are made as ever."""
+        """Leave out the looks before a moment, but for the last of each: none of them would find anything."""
         before = min((look.due for look in looks), default=0.0)
         for look in looks:
             look.skip_to(moment)

@@ -47,7 +47,7 @@ def is_notice(workflow: str) -> bool:
 
 
 def problem_of(row: RunRow, head: RunHead, kind: ProblemKind, message: str | None) -> Problem:
-    """The problem of a run whose head it is. It leaves for other services: credentials in the error are masked."""
+    """Describe a run's problem for a hook. Credentials in the message are masked, because it goes to other services."""
     return Problem(
         id=f"{row.run_id}:{head.ticks - 1}:{kind}",
         kind=kind,
