@@ -165,7 +165,7 @@ class SyncRuntime(SyncFace):
         return self._opened
 
     def open(self) -> Self:
-        """Open the store and begin to work, as `with` does. The end of the process closes a runtime that is still open."""
+        """Open the store and begin to work, as `with` does. The end of the process closes a runtime left open."""
         if self._opened is not None:
             self._opened.check_here()
             if self._opened.is_open:

@@ -65,7 +65,7 @@ def can_skip(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def keep_looking(loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-    """Let no look be jumped over for this long: one of them may find what nobody tells of."""
+    """Let the clock jump over no look for `seconds`: a look may find what no notification tells of."""
     keep = getattr(loop, "keep_looking", None)
     if keep is not None:
         keep(seconds)

@@ -32,7 +32,7 @@ CALLABLE, WEBHOOK = "on_problem", "webhook"
 _NOTICES = f"{OWN}problems."
 _HOOKS = "problem-hook"
 _KNOWN_S = 7 * 86_400.0
-"""A hook of which no process was seen for so long is forgotten: problems are not kept for it any more."""
+"""Seconds after which a hook that no process has named is forgotten. Problems are no longer kept for it."""
 _RENEW_S = 3_600.0
 
 
