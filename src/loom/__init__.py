@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from loom.steps import ports as _ports
 
 if TYPE_CHECKING:
+    from loom.api.problems import Problem
+    from loom.api.why import Why
     from loom.client.connection import Client
     from loom.client.errors import ClientError
     from loom.client.sync import SyncClient
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from loom.expressions.errors import ExpressionError
     from loom.flows.diagnostics import DefinitionError
     from loom.runtime.connect import connect
+    from loom.runtime.durable.definitions_stored import DefinitionNotFound
+    from loom.runtime.durable.healing import CannotHeal
     from loom.runtime.durable.info import RunInfo
     from loom.runtime.durable.schedules import ScheduleNotFound
     from loom.runtime.flow import Flow
@@ -82,8 +86,10 @@ if TYPE_CHECKING:
         wait_random,
         wait_random_exponential,
     )
+    from loom.steps.system_events import AnswerRefusedEvent
     from loom.steps.workflow import Workflow
     from loom.store.errors import (
+        BadKeys,
         CorruptRecord,
         HistoryGone,
         RunBusy,
@@ -95,11 +101,14 @@ if TYPE_CHECKING:
         StoreOutdated,
         StoreTooNew,
         StoreUnavailable,
+        WrongKeys,
     )
 
 __version__ = "0.1.0"
 
 _NAMES = {
+    "loom.api.problems": "Problem",
+    "loom.api.why": "Why",
     "loom.client.connection": "Client",
     "loom.client.errors": "ClientError",
     "loom.client.sync": "SyncClient",
@@ -109,6 +118,8 @@ _NAMES = {
     "loom.expressions.errors": "ExpressionError",
     "loom.flows.diagnostics": "DefinitionError",
     "loom.runtime.connect": "connect",
+    "loom.runtime.durable.definitions_stored": "DefinitionNotFound",
+    "loom.runtime.durable.healing": "CannotHeal",
     "loom.runtime.durable.info": "RunInfo",
     "loom.runtime.durable.schedules": "ScheduleNotFound",
     "loom.runtime.flow": "Flow",
@@ -133,10 +144,11 @@ _NAMES = {
         "stop_never wait_chain wait_combine wait_exponential wait_exponential_jitter wait_fixed "
         "wait_full_jitter wait_incrementing wait_none wait_random wait_random_exponential"
     ),
+    "loom.steps.system_events": "AnswerRefusedEvent",
     "loom.steps.workflow": "Workflow",
     "loom.store.errors": (
-        "CorruptRecord HistoryGone RunBusy RunExists RunFinished RunNotFound StoreError StoreLocked "
-        "StoreOutdated StoreTooNew StoreUnavailable"
+        "BadKeys CorruptRecord HistoryGone RunBusy RunExists RunFinished RunNotFound StoreError StoreLocked "
+        "StoreOutdated StoreTooNew StoreUnavailable WrongKeys"
     ),
 }
 """The names that each module offers here."""
@@ -148,6 +160,9 @@ _ROOMS = frozenset({"client", "compat", "expressions", "testing"})
 
 __all__ = [
     "ActionContext",
+    "AnswerRefusedEvent",
+    "BadKeys",
+    "CannotHeal",
     "ChildRunCancelled",
     "ChildRunFailed",
     "Client",
@@ -157,6 +172,7 @@ __all__ = [
     "ContextStateError",
     "CorruptRecord",
     "DefinitionError",
+    "DefinitionNotFound",
     "Event",
     "ExpressionError",
     "Flow",
@@ -167,6 +183,7 @@ __all__ = [
     "HumanResponseEvent",
     "InputRequiredEvent",
     "LoopIterationEvent",
+    "Problem",
     "Resource",
     "RetryInfo",
     "RetryPolicy",
@@ -188,6 +205,7 @@ __all__ = [
     "SyncClient",
     "SyncHandler",
     "SyncRuntime",
+    "Why",
     "Workflow",
     "WorkflowCancelledByUser",
     "WorkflowConfigurationError",
@@ -195,6 +213,7 @@ __all__ = [
     "WorkflowRuntimeError",
     "WorkflowTimeoutError",
     "WorkflowValidationError",
+    "WrongKeys",
     "action",
     "activity",
     "actor",

@@ -13,6 +13,7 @@ from postgres_server import fresh_database_url
 
 import loom
 from loom import Context, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
+from loom.runtime.durable.scanner import Scanner
 from loom.store.memory import MemoryDatabase, MemoryStore
 from loom.testing import VIRTUAL_EPOCH, FaultPlan, FaultyStore, StalledError, run_virtual
 from loom.testing.faults import Crash
@@ -104,6 +105,43 @@ def test_a_day_of_frequent_timers_takes_no_look_per_second() -> None:
     began = time.monotonic()
     assert DAY <= run_virtual(_many_timers()) < DAY + 1
     assert time.monotonic() - began < 8
+
+
+class Stubborn(Workflow):
+    """Fails every quarter of an hour, for six hours."""
+
+    @step(retry_policy=loom.retry_policy(wait=loom.wait_fixed(900.0), stop=loom.stop_after_attempt(24)))
+    async def fail(self, _ev: StartEvent) -> StopEvent:
+        raise LookupError("no")
+
+
+@pytest.mark.parametrize(
+    ("idle_timeout", "looks_per_timer"),
+    [(None, 2), (0.0, 2), (60.0, 4)],  # the release after a minute is a timer too
+)
+def test_a_timer_costs_one_look_before_it_and_one_after(
+    idle_timeout: float | None, looks_per_timer: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    scan = Scanner.scan
+
+    async def counted(scanner: Scanner) -> bool:
+        nonlocal looks
+        looks += 1
+        return await scan(scanner)
+
+    async def main() -> float:
+        async with loom.connect(f"sqlite:///{tmp_path / 'runs.db'}", idle_timeout=idle_timeout) as runtime:
+            runtime.register(Stubborn(timeout=None), name="stubborn")
+            began = now()
+            with pytest.raises(LookupError):
+                await (await runtime.start("stubborn"))
+            return now() - began
+
+    monkeypatch.setattr(Scanner, "scan", counted)
+    assert 23 * 900.0 <= run_virtual(main()) < 23 * 900.0 + 1
+    settling = 2 * 15 + 5  # of the lease, when the worker comes
+    assert looks <= settling + 23 * looks_per_timer
 
 
 async def _two_workers() -> tuple[str, float]:

@@ -39,6 +39,13 @@ def test_the_parts_of_a_retry_policy_come_from_loom() -> None:
         ("StoreError", "loom.store.errors"),
         ("RunBusy", "loom.store.errors"),
         ("ScheduleNotFound", "loom.runtime.durable.schedules"),
+        ("CannotHeal", "loom.runtime.durable.healing"),
+        ("DefinitionNotFound", "loom.runtime.durable.definitions_stored"),
+        ("WrongKeys", "loom.store.errors"),
+        ("BadKeys", "loom.store.errors"),
+        ("AnswerRefusedEvent", "loom.steps.system_events"),
+        ("Problem", "loom.api.problems"),
+        ("Why", "loom.api.why"),
     ],
 )
 def test_a_name_is_the_one_of_its_home(name: str, home: str) -> None:

@@ -56,7 +56,8 @@ def work_options(command: Decorated) -> Decorated:
             "--idle-timeout",
             metavar="TIME",
             type=duration,
-            help="Release runs idle for so long.  [default: 60s; up to 1d if a step waits inside of its body]",
+            help="Release a run from memory after it has been idle for TIME.  "
+            "[default: 60s; up to 1d if a step waits inside of its body]",
         ),
         click.option(
             "--max-suspended",

@@ -33,7 +33,9 @@ _watch_option = click.option("--watch", "-w", is_flag=True, help="Draw it again 
 @click.option("--waiting-for", metavar="TYPE", help="Only runs that wait for an event of this type.")
 @click.option("--paused/--not-paused", default=None, help="Only runs that are (not) paused.")
 @click.option("--parked/--not-parked", default=None, help="Only runs that (do not) lack their code.")
-@click.option("--stuck/--not-stuck", default=None, help="Only runs that are (not) idle with nobody's turn to act.")
+@click.option(
+    "--stuck/--not-stuck", default=None, help="Only runs that are (not) idle with nothing that can move them."
+)
 @click.option("--parent", metavar="RUN_ID", help="Only child runs of this run.")
 @tag_option("Only runs with this tag. May be repeated.")
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many runs.")

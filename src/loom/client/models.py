@@ -70,7 +70,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     parked: str | None = None
     """Why it cannot go on with the code at hand."""
     stuck: str | None = None
-    """Why nobody's turn it is, although the run is idle: it waits for nothing, and is neither paused nor parked."""
+    """Why the run is idle although no step, timer or waiter can move it, and it is neither paused nor parked."""
     kept_events: int = 0
     """Events that came early and wait for somebody to ask for them."""
     tags: dict[str, str] = {}

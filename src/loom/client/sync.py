@@ -43,7 +43,7 @@ class SyncClient(SyncFace):
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self._inner = Client(url, api_key, timeout=timeout, retries=retries, transport=transport)
-        self._loop_thread = LoopThread("loom-client", "The client")
+        self._loop_thread = LoopThread("loom-client", "The client", "`loom.SyncClient(...)`")
 
     start = calls(Client.start)
     get = calls(Client.get)

@@ -106,12 +106,13 @@ class SyncRuntime(SyncFace):
             runtime.register(MyWorkflow(), name="my")
             print(runtime.start("my", {"topic": "x"}).result())
 
-    Bodies run on its thread, so those that are not `async` run on further threads, as ever. It may be used by several
-    threads, and in a program that has a running event loop, which it blocks for as long as a call takes.
+    Steps that are `async` run on its thread, other steps in a pool of threads. Several threads may use it. So may a
+    program that has a running event loop; a call blocks that loop until it returns.
     """
 
     def __init__(self, runtime: WorkingRuntime) -> None:
         self._inner: WorkingRuntime = runtime
+        runtime.opened_by = "with loom.connect_sync(...)"
         self._opened: LoopThread | None = None
 
     start = _starts(WorkingRuntime.start)
@@ -164,10 +165,12 @@ class SyncRuntime(SyncFace):
         return self._opened
 
     def open(self) -> Self:
-        """Open the store and begin to work, as `with` does. Unless it is closed before, it is when the process ends."""
-        if self._opened is not None and not self._opened.loop.is_closed():
-            raise RuntimeError("The runtime is open already.")
-        thread = LoopThread("loom-runtime", "The runtime")
+        """Open the store and begin to work, as `with` does. The end of the process closes a runtime left open."""
+        if self._opened is not None:
+            self._opened.check_here()
+            if self._opened.is_open:
+                raise RuntimeError("The runtime is open already.")
+        thread = LoopThread("loom-runtime", "The runtime", "`loom.connect_sync(...)`")
         try:
             thread.run(self._inner.__aenter__())
         except BaseException:
@@ -180,8 +183,8 @@ class SyncRuntime(SyncFace):
     def close(self) -> None:
         """Stop working, and end the thread. Unfinished runs stay in the store."""
         if self._opened is not None:
-            atexit.unregister(self.close)
             self._opened.close(self._inner.close, first=True)
+            atexit.unregister(self.close)
 
     def __enter__(self) -> Self:
         return self.open()

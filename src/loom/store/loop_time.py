@@ -5,8 +5,8 @@ A plain event loop offers none of it: dates are the system's, and every pause la
 
 - `wall_time()`: the date. One clock gives dates and durations, so that both jump together.
 - `hold()` and `hold_until(future)`: real work is under way in a thread or a database, so the clock must stand still.
-- `look_later(seconds, callback)`: a recurring look at something that tells of its changes by itself, in case that it
-  failed to. Nothing but a lost notification depends on it, so a clock that jumps may jump over it.
+- `look_later(seconds, callback)`: a recurring look, in case a notification of a change was lost. A virtual clock may
+  jump over looks, because only lost notifications depend on them.
 - `keep_looking(seconds)`: for this long a look may find something of its own, such as a lease that ends.
 - `skipped_s`: the seconds of virtual time that were jumped over so far, with the looks that were due in them.
 """
@@ -30,7 +30,7 @@ def wall_clock(loop: asyncio.AbstractEventLoop | None) -> Callable[[], float]:
 
 
 def hold_until(loop: asyncio.AbstractEventLoop) -> Callable[[asyncio.Future[Any]], None] | None:
-    """Return what tells the loop of real work and of the future that is done with it; None if it need not know."""
+    """Return the loop's `hold_until`, which stops its clock until a future is done; None on a plain loop."""
     found: Callable[[asyncio.Future[Any]], None] | None = getattr(loop, "hold_until", None)
     return found
 
@@ -65,7 +65,7 @@ def can_skip(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def keep_looking(loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-    """Let no look be jumped over for this long: one of them may find what nobody tells of."""
+    """Let the clock jump over no look for `seconds`: a look may find what no notification tells of."""
     keep = getattr(loop, "keep_looking", None)
     if keep is not None:
         keep(seconds)

@@ -92,7 +92,7 @@ class RunHead(msgspec.Struct, frozen=True):
 
     @property
     def stuck(self) -> str | None:
-        """Tell why nobody's turn it is, if the run is stuck: see `is_stuck`. Readers must have read the waiters."""
+        """Tell why nothing can move the run, if it is stuck: see `is_stuck`. Readers must have read the waiters."""
         waits, idle, parked = bool(self.waiting_for), self.idle_since is not None, self.parked is not None
         if not is_stuck(self.status, idle=idle, waits=waits, paused=self.paused, parked=parked):
             return None

@@ -78,12 +78,12 @@ class _JumpingSelector(selectors.DefaultSelector):
 class _Look:
     """A recurring look that is due: see `VirtualLoop.look_later`."""
 
-    __slots__ = ("asked_at", "callback", "due", "period_s")
+    __slots__ = ("callback", "due", "period_s", "seen")
 
-    def __init__(self, asked_at: float, period_s: float, callback: Callable[[], object]) -> None:
-        self.asked_at = asked_at
-        """When the look before this one was made."""
-        self.due = asked_at + period_s
+    def __init__(self, seen: int, due: float, period_s: float, callback: Callable[[], object]) -> None:
+        self.seen = seen
+        """How many stirs the look before this one has seen."""
+        self.due = due
         self.period_s = period_s
         self.callback: Callable[[], object] | None = callback
 
@@ -110,8 +110,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         selector.pass_time, selector.is_held, selector.stir = self._pass_time, self._is_held, self._stir
         selector.patience_s = patience_s
         self._now = start
-        self._stirred_at = start
-        """When a timer was due or something came from outside: what that has changed is looked at before any skip."""
+        self._stirs = 0
+        """How often a timer was due or something came from outside: what that has changed is looked at before any skip.
+
+        A count, not a time: a look is made when nothing else can run, so it sees also what a timer has done just now.
+        """
         self._holds = 0
         self._looks: list[_Look] = []
         """Few: one for each runtime, and one for each reader of a run."""
@@ -147,7 +150,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         timer_at = self._now + timeout if timeout is not None else math.inf
         if self._skips_looks and self._now >= self._looks_until:
             # After something has happened, each look is made once more. Only then can it be left out.
-            idle = [look for look in self._looks if look.asked_at > self._stirred_at]
+            idle = [look for look in self._looks if look.seen == self._stirs]
             moment = min([timer_at, *(look.due for look in self._looks if look not in idle)])
             if moment == math.inf:
                 return False
@@ -162,10 +165,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return look is not None or timeout is not None
 
     def _stir(self) -> None:
-        self._stirred_at = self._now
+        self._stirs += 1
 
     def _skip(self, looks: list[_Look], moment: float) -> None:
-        """Jump over what nobody will find anything in; the last looks before the moment are made as ever."""
+        """Leave out the looks before a moment, but for the last of each: none of them would find anything."""
         before = min((look.due for look in looks), default=0.0)
         for look in looks:
             look.skip_to(moment)
@@ -182,7 +185,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         Each look asks for the next one. When nothing else is due for a longer stretch, the looks within it are left
         out, but for the last; unless `keep_looking` has asked for them.
         """
-        look = _Look(self._now, seconds, callback)
+        look = _Look(self._stirs, self._now + seconds, seconds, callback)
         self._looks.append(look)
         return look
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 from runtime_deployments import Deployment
 from runtime_watching import Watched, Witness, failure, result, until_idle, until_released
 
@@ -51,6 +54,23 @@ async def test_a_released_run_is_idle_and_an_ended_one_is_neither(deployment: De
     assert shown(other) == ENDED
     assert shown(await client.handler("a")) == ENDED
     assert shown(await runtime.handler("a")) == ENDED
+
+
+async def test_a_handler_knows_the_rows_that_a_list_has_read(deployment: Deployment, witness: Witness) -> None:
+    await deployment.open({"ask": Ask(witness)})
+    client = await deployment.open()
+    handler = await client.start("ask", run_id="a")
+
+    async def until_listed(**filters: Any) -> None:
+        async with asyncio.timeout(30):
+            while not [info async for info in client.list(**filters)]:  # noqa: ASYNC110 - a list tells nobody
+                await asyncio.sleep(0.01)
+
+    await until_listed(idle=True)
+    assert shown(handler) == IDLE
+    await client.send_event("a", HumanResponseEvent(response="yes"))
+    await until_listed(status="completed")
+    assert shown(handler) == ENDED
 
 
 async def test_a_retried_run_runs_again(deployment: Deployment, witness: Witness) -> None:

@@ -1,4 +1,4 @@
-"""Runs that are idle although nobody's turn it is: told apart from those that wait, found, and shown with a reason."""
+"""Runs that are idle although nothing can move them: told apart from runs that wait, found, and shown with a reason."""
 
 from __future__ import annotations
 

@@ -180,6 +180,7 @@ class StoredRuns:
         while left is None or left > 0:
             rows = await self.store.find(query)
             for row in rows[:left]:
+                self.saw(row)
                 yield info_of(row)
             if len(rows) < _PAGE:
                 return

@@ -56,7 +56,7 @@ class RunHandle:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def saw(self, row: RunRow) -> None:
-        """This process has read or written the run's row. One that is older than what is known tells nothing."""
+        """Note a row that this process has read or written. Ignore a row older than the newest one seen."""
         if self._row is not None and _age(row) < _age(self._row):
             return
         if row.head.status == "running":

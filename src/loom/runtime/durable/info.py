@@ -31,7 +31,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     parked: str | None = None
     """Why it cannot go on with the code at hand."""
     stuck: str | None = None
-    """Why nobody's turn it is, although the run is idle: it waits for nothing, and is neither paused nor parked."""
+    """Why the run is idle although no step, timer or waiter can move it, and it is neither paused nor parked."""
     error: str | None = None
     """What a failed run failed with."""
     kept_events: int = 0

@@ -1,4 +1,4 @@
-"""The run that a notice is: it tells one problem to the hook of this process, and tries again until that takes it."""
+"""The run that delivers a notice: it tells one problem to this process' hook, and retries until the hook accepts it."""
 
 from __future__ import annotations
 

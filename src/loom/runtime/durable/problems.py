@@ -32,7 +32,7 @@ CALLABLE, WEBHOOK = "on_problem", "webhook"
 _NOTICES = f"{OWN}problems."
 _HOOKS = "problem-hook"
 _KNOWN_S = 7 * 86_400.0
-"""A hook of which no process was seen for so long is forgotten: problems are not kept for it any more."""
+"""Seconds after which a hook that no process has named is forgotten. Problems are no longer kept for it."""
 _RENEW_S = 3_600.0
 
 
@@ -47,7 +47,7 @@ def is_notice(workflow: str) -> bool:
 
 
 def problem_of(row: RunRow, head: RunHead, kind: ProblemKind, message: str | None) -> Problem:
-    """The problem of a run whose head it is. It leaves for other services: credentials in the error are masked."""
+    """Describe a run's problem for a hook. Credentials in the message are masked, because it goes to other services."""
     return Problem(
         id=f"{row.run_id}:{head.ticks - 1}:{kind}",
         kind=kind,

@@ -173,7 +173,7 @@ class Residents:
         return max(0, min(own, every))
 
     def make_room(self) -> None:
-        """Let the run leave memory that has rested longest."""
+        """Release the resting run that costs least."""
         if self.can_make_room:
             self._spawn(self._release(self._resting.take_oldest()))
 

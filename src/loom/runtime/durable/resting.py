@@ -6,6 +6,7 @@ to run again from its beginning.
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 class Resting:
     """Runs that could be released, oldest first. Those that have rested for long enough are handed over."""
 
-    __slots__ = ("_alarm", "_held", "_held_timeout", "_loop", "_max_held", "_release", "_since", "_timeout")
+    __slots__ = ("_alarm", "_held", "_held_timeout", "_loop", "_max_held", "_release", "_since", "_timeout", "_young")
 
     def __init__(
         self,
@@ -33,32 +34,39 @@ class Resting:
         """How long runs with a suspended body may rest; None: as long as others."""
         self._max_held = max_held
         """How many of them may rest for longer than others."""
-        self._since: dict[str, tuple[float, bool]] = {}
-        """By the loop's time since when, and whether the run holds a body."""
+        self._since: dict[str, float] = {}
+        """Runs without a body, and by the loop's time since when they rest."""
+        self._young: dict[str, float] = {}
+        """Runs that hold a body, and have not rested for longer than others may."""
         self._held: dict[str, float] = {}
         """Runs that rest for longer than others, for the sake of their bodies."""
         self._alarm: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        return len(self._since) + len(self._held)
+        return len(self._since) + len(self._young) + len(self._held)
 
     def __contains__(self, run_id: str) -> bool:
-        return run_id in self._since or run_id in self._held
+        return run_id in self._since or run_id in self._young or run_id in self._held
 
     def add(self, run_id: str, holds_body: bool = False) -> None:
         """A run begins to rest."""
         self.drop(run_id)
-        self._since[run_id] = self._loop.time(), holds_body and self._held_timeout is not None
+        runs = self._young if holds_body and self._held_timeout is not None else self._since
+        runs[run_id] = self._loop.time()
         self._arm()
 
     def drop(self, run_id: str) -> None:
         """A run has something to do, or is gone."""
         self._since.pop(run_id, None)
+        self._young.pop(run_id, None)
         self._held.pop(run_id, None)
 
     def take_oldest(self) -> str:
-        """The run that has rested longest; whoever asks next gets another one."""
-        oldest = next(iter(self._held or self._since))
+        """Take the run that costs least to release: the oldest without a body, else the oldest with one.
+
+        It rests no more, so that the next call gives another one.
+        """
+        oldest = next(iter(self._since or self._held or self._young))
         self.drop(oldest)
         return oldest
 
@@ -72,9 +80,7 @@ class Resting:
         """Look again when the next one has rested for long enough."""
         if self._timeout is None:
             return
-        due = []
-        if self._since:
-            due.append(next(iter(self._since.values()))[0] + self._timeout)
+        due = [next(iter(runs.values())) + self._timeout for runs in (self._since, self._young) if runs]
         if self._held and self._held_timeout is not None:
             due.append(next(iter(self._held.values())) + self._held_timeout)
         if due and (self._alarm is None or min(due) < self._alarm.when()):
@@ -87,16 +93,9 @@ class Resting:
         if self._timeout is None:
             return
         now = self._loop.time() + 1e-6
-        while self._since:
-            run_id, (since, holds_body) = next(iter(self._since.items()))
-            if since > now - self._timeout:
-                break
-            # Its turn has come; if it cannot go now, it rests again later.
-            del self._since[run_id]
-            if holds_body:
-                self._held[run_id] = since
-            else:
-                self._release(run_id)
+        for run_id, _ in _older(self._since, now - self._timeout):
+            self._release(run_id)  # if it cannot go now, it rests again later
+        self._held.update(_older(self._young, now - self._timeout))
         while self._held:
             run_id, since = next(iter(self._held.items()))
             if len(self._held) <= self._max_held and since > now - (self._held_timeout or 0.0):
@@ -104,3 +103,11 @@ class Resting:
             del self._held[run_id]
             self._release(run_id)
         self._arm()
+
+
+def _older(runs: dict[str, float], moment: float) -> list[tuple[str, float]]:
+    """Take out the runs that have rested since a moment or longer, oldest first."""
+    found = list(takewhile(lambda item: item[1] <= moment, runs.items()))
+    for run_id, _ in found:
+        del runs[run_id]
+    return found

@@ -220,14 +220,17 @@ class Scanner:
             await self._look_in_time()
 
     async def _look_in_time(self) -> None:
-        """Have a timer, where looks may be left out, for the next one that must not be: shortly before a run is due."""
+        """On a virtual clock, set a timer for when the next run is due.
+
+        The timer does nothing. Before it the clock makes a look, which finds the run and sets its alarm.
+        """
         if self._distant is not None:
             self._distant.cancel()
             self._distant = None
         for _, due in await self._store.timers_due(tuple(self._codes), math.inf, 1):
-            seconds = due - self._clock() - self._interval_s
-            if seconds > 0:  # else this look has set the alarm
-                self._distant = self._loop.call_later(seconds, self._look.set)
+            seconds = due - self._clock()
+            if seconds > 2 * self._interval_s:  # else this look has set the alarm
+                self._distant = self._loop.call_later(seconds, _nothing)
 
     def _arm(self) -> None:
         if self._alarm is not None:
@@ -266,3 +269,7 @@ class Scanner:
         if gone:
             _log.info("%s ended runs were deleted: they were older than %s s.", gone, self._retention_s)
         return gone
+
+
+def _nothing() -> None:
+    pass

@@ -58,6 +58,8 @@ class WorkingRuntime(StartedRuns, ABC):
         """Why joining again has failed so far: whoever calls is told, and does not wait until it succeeds."""
         self._triggered: set[str] = set()
         self._open = False
+        self.opened_by = "async with loom.connect(...)"
+        """How a program opens it, for errors."""
         self.definitions = Definitions(
             self, follow=self._settings.definitions, poll_interval=self._settings.poll_interval
         )
@@ -141,7 +143,7 @@ class WorkingRuntime(StartedRuns, ABC):
     async def ready(self) -> None:
         """Wait until calls can be made; raise why they cannot."""
         if not self._open:
-            raise StoreError("The runtime is closed: use it inside of `async with loom.connect(...) as runtime:`.")
+            raise StoreError(f"The runtime is closed: use it inside of `{self.opened_by} as runtime:`.")
         if self._working is not None:
             if self._in_the_way is not None:
                 raise StoreUnavailable(self._in_the_way)

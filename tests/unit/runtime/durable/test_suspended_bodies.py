@@ -158,6 +158,32 @@ def test_the_settings_say_what_was_given() -> None:
         Settings(max_suspended=-1)
 
 
+def test_under_pressure_runs_without_a_body_leave_first() -> None:
+    async def main() -> None:
+        resting = Resting(asyncio.get_running_loop(), 60.0, lambda _run_id: None, 3600.0, 10)
+        for name, holds_body in (("held", True), ("young", True), ("plain", False), ("late", False)):
+            resting.add(name, holds_body=holds_body)
+            await asyncio.sleep(50)
+        # "held" has rested for longer than others may; "plain" was released after its minute.
+        resting.add("plain")
+        assert [resting.take_oldest() for _ in range(len(resting))] == ["late", "plain", "held", "young"]
+
+    run_virtual(main())
+
+
+def test_a_full_memory_keeps_the_bodies_it_holds() -> None:
+    async def use(runtime: DurableRuntime, asker: Asker) -> None:
+        await runtime.start("asker", {"name": "a"}, run_id="a")
+        await asyncio.sleep(61)
+        await runtime.start("interview", run_id="b")
+        await asyncio.sleep(1)
+        await runtime.start("interview", run_id="c")
+        await asyncio.sleep(1)
+        assert [run_id for run_id in "abc" if runtime.resident(run_id) is not None] == ["a", "c"]
+
+    _virtually(use, max_in_memory=2)
+
+
 def test_whoever_makes_room_gets_the_one_that_has_rested_longest() -> None:
     async def main() -> None:
         released: list[str] = []
