@@ -25,6 +25,7 @@ class Confined(NamedTuple):
     err: str
     cpu_s: float
     peak_mib: float
+    """At least what it took: the kernel begins to count with what the test process had."""
 
     def check(self) -> str:
         """Give what it printed, or fail with what it said instead."""

@@ -10,7 +10,7 @@ from confined import confined
 def test_a_program_within_its_limits(tmp_path: Path) -> None:
     ended = confined("print(len(b'x' * (50 << 20)))", cwd=tmp_path)
     assert ended.check() == "52428800\n"
-    assert 50 < ended.peak_mib < 200
+    assert ended.peak_mib > 50
 
 
 def test_a_program_that_takes_too_much_memory(tmp_path: Path) -> None:
