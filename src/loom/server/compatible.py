@@ -26,6 +26,7 @@ from loom.server.compat_handlers import (
 from loom.server.compat_listing import list_handlers
 from loom.server.compat_starting import Beginning, HandlerBusy, begin
 from loom.server.compat_workflows import event_schemas, graph_of, is_offered, offered, schemas_of
+from loom.server.event_rights import check_sent
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routing import Route, new_id, read_json
 from loom.server.streams import compatible_stream
@@ -243,6 +244,7 @@ async def send_event(call: Call) -> Response:
         event = event_from(
             _parsed(call, body["event"]), workflow, lambda name: event_names(workflow, row, name), flow=is_flow
         )
+        await check_sent(call, row, event, step=step or None, event_id=call.nonce)
         # A nonce is there for a repeated request only, and an event that is repeated must not come twice.
         await call.runtime.send_event(row.run_id, event, step=step or None, event_id=call.nonce)
     except (WorkflowRuntimeError, ValueError) as error:

@@ -85,6 +85,8 @@ class Call:
         """Somebody was at work on this very request before, and what it makes may be there."""
         self.made: str | None = None
         """The run that it has made: once there is one, a failure is none where nothing has happened."""
+        self.forced: str | None = None
+        """The type of an event that only an administrator may send: to send it, or to try, is recorded."""
 
     # -- the body -----------------------------------------------------------------------------------------------------
 

@@ -16,8 +16,9 @@ from loom.effects.flow_events import FlowEvent
 from loom.expressions.dotnet.durations import parse_duration
 from loom.expressions.errors import FunctionError
 from loom.flows.calls import ActionCall, ActionOutcome
+from loom.flows.lowering.calls import ANY_ANSWER
 from loom.flows.schema_checks import schema_check
-from loom.steps.event_base import Event, HumanResponseEvent, InputRequiredEvent
+from loom.steps.event_base import Event, InputRequiredEvent
 from loom.steps.system_events import AnswerRefusedEvent
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def data_of(event: Event) -> Any:
 def _name(inputs: dict[str, Any]) -> str:
     name = inputs.get("event")
     if name is None or name == "":
-        return HumanResponseEvent.__name__
+        return ANY_ANSWER
     if not isinstance(name, str):
         raise ActionFailed("inputs.event must be the name of an event.", "InvalidInputs")
     return name
