@@ -113,7 +113,7 @@ async def _code(call: Call) -> Registered:
 async def run(call: Call) -> Response:
     """Start a run and wait for its end."""
     run_id = await _begin(call)
-    row = await while_connected(call.request, until_ended(call.runtime, run_id))
+    row = await while_connected(call, until_ended(call.runtime, run_id))
     call.is_outcome = True
     return await _handler(call.runtime, row, 200 if row.head.status == "completed" else 500)
 

@@ -34,7 +34,7 @@ async def check_sent(
     """Refuse an event that the caller may not send into this run now. One that the run has had is let through."""
     record = call.runtime.convert_of(row).record(event)
     kind = record.kind
-    _refuse_own(kind)
+    _refuse_own(call, kind)
     if await may_come(call.runtime, row, record, step, waiter_id):
         return
     if call.principal.has("admin"):
@@ -51,7 +51,7 @@ async def check_sent(
 def check_better(call: Call, row: RunRow, event: Event, state: BrokerState) -> None:
     """Refuse an event in place of the one that failed a run, unless it is an answer or what the run began with."""
     kind = call.runtime.convert_of(row).record(event).kind
-    _refuse_own(kind)
+    _refuse_own(call, kind)
     code, item, outcome = call.runtime.codes.get(row.workflow), failed_item(state.outcome), state.outcome
     abandoned = outcome.abandoned if outcome is not None else None
     answers = answers_of(abandoned, item.id).values() if abandoned is not None and item is not None else ()
@@ -63,8 +63,9 @@ def check_better(call: Call, row: RunRow, event: Event, state: BrokerState) -> N
         raise ApiProblem("forbidden", _refusal(row, kind, item.step if item is not None else None))
 
 
-def _refuse_own(kind: EventKind) -> None:
+def _refuse_own(call: Call, kind: EventKind) -> None:
     if is_own(kind):
+        call.forced = kind.name
         raise ApiProblem("forbidden", f"{_label(kind)} is an event of the engine: nobody sends it from outside.")
 
 

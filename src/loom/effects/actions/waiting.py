@@ -114,7 +114,7 @@ def _deadline(execution: StepExecution, call: ActionCall, inputs: dict[str, Any]
     return min(ends) if ends else None
 
 
-def seconds_of(timeout: Any) -> float:
+def seconds_of(timeout: Any, name: str = "timeout") -> float:
     """A duration in ISO 8601, or a number of seconds."""
     if isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout > 0:
         return float(timeout)
@@ -122,5 +122,5 @@ def seconds_of(timeout: Any) -> float:
         return float(parse_duration(timeout))
     except (FunctionError, TypeError, AttributeError) as error:
         raise ActionFailed(
-            f"inputs.timeout must be a duration such as PT1H or a number of seconds: {error}", "InvalidInputs"
+            f"inputs.{name} must be a duration such as PT1H or a number of seconds: {error}", "InvalidInputs"
         ) from error

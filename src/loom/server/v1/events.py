@@ -41,9 +41,9 @@ async def send(call: Call) -> Response:
     row = await call.row()
     event = _event(call, row, body)
     step, waiter_id = body.get("step"), body.get("waiter_id")
-    await check_sent(call, row, event, step=step, waiter_id=waiter_id, event_id=event_id)
     delivered = _delivered(call, row, event, step, waiter_id)
     try:
+        await check_sent(call, row, event, step=step, waiter_id=waiter_id, event_id=event_id)
         is_new = await call.runtime.send_event(row.run_id, event, step=step, waiter_id=waiter_id, event_id=event_id)
     except WorkflowRuntimeError as error:
         raise invalid(str(error), "/step") from error
