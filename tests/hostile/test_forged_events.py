@@ -88,7 +88,11 @@ WAITS: dict[str, Any] = {
 ACTOR: dict[str, Any] = {
     "definition": {
         "actions": {
-            "Tell": {"type": "actor", "inputs": {"actorType": "forged-bank", "actorId": "7", "input": 1}, "runAfter": {}}
+            "Tell": {
+                "type": "actor",
+                "inputs": {"actorType": "forged-bank", "actorId": "7", "input": 1},
+                "runAfter": {},
+            }
         }
     }
 }
@@ -162,8 +166,8 @@ async def test_a_key_for_answers_skips_no_step(
 ) -> None:
     await started(served)
     before = await ticks(clerk)
-    for type_, value, step in FORGED:
-        answer = await sent(clerk, form(type_, value, **step))
+    for type_, value, more in FORGED:
+        answer = await sent(clerk, form(type_, value, **more))
         assert answer.status_code == 403, answer.text
         advice = "'admin'" if type_ in ("Order", "StartEvent", "StopEvent") else f"@step(external_events=[{type_}])"
         assert advice in answer.json()["detail"]
@@ -190,7 +194,7 @@ async def test_a_key_for_answers_sends_what_is_asked_for_taken_or_declared(
 async def until(served: Served, type_: str) -> None:
     """Return once the run waits for a type."""
     async with asyncio.timeout(30):
-        while type_ not in (await served.runtime.row("r")).head.waiting_for:
+        while type_ not in (await served.runtime.row("r")).head.waiting_for:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -198,9 +202,9 @@ async def test_a_step_that_is_named_must_be_the_one_that_takes_or_declares_it(
     served: Served, clerk: httpx2.AsyncClient
 ) -> None:
     await started(served)
-    for step in ("pay", "ask", "decide"):
-        answer = await sent(clerk, own("Hint", step=step))
-        assert answer.status_code == 403, (step, answer.text)
+    for name in ("pay", "ask", "decide"):
+        answer = await sent(clerk, own("Hint", step=name))
+        assert answer.status_code == 403, (name, answer.text)
     assert (await sent(clerk, own("Hint", step="hinted"))).status_code == 200
     assert (await sent(clerk, own("Decision", {"approved": False}, step="decide"))).status_code == 200
     assert await (await served.runtime.handler("r")) == "no"
@@ -249,16 +253,33 @@ async def test_a_repeated_answer_is_no_forged_one(served: Served, clerk: httpx2.
     assert (await sent(clerk, own("Pay"))).json()["code"] == "run-finished"
 
 
-async def test_an_answer_that_is_taken_can_be_repeated_while_the_run_goes_on(
-    served: Served, clerk: httpx2.AsyncClient
-) -> None:
-    await started(served)
-    await sent(clerk, own("Address", {"street": "s"}))
-    await sent(clerk, own("Decision"))
-    await until(served, "Receipt")
-    # Nobody had declared it, and now it is waited for.
-    assert (await sent(clerk, own("Receipt", {"number": 1}, event_id="a"))).json()["duplicate"] is False
-    assert (await sent(clerk, own("Receipt", {"number": 1}, event_id="a"))).json()["duplicate"] is True
+class Twice(Workflow):
+    """Asks for one thing after the other."""
+
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        first = await ctx.wait_for_event(Receipt)
+        second = await ctx.wait_for_event(Address)
+        return StopEvent(result=(first.number, second.street))
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+async def test_an_answer_that_is_taken_can_be_repeated_while_the_run_goes_on(store: str, tmp_path: Path) -> None:
+    url = "memory://" if store == "memory" else f"sqlite:///{tmp_path}/runs.db"
+    async with loom.connect(url) as runtime:
+        runtime.register(Twice(timeout=None), name="twice")
+        served = Served(runtime, ServerSettings())
+        await runtime.start("twice", run_id="r")
+        await until(served, "Receipt")
+        async with served.client(await served.key("event")) as clerk:
+            first = own("Receipt", {"number": 1}, event_id="a")
+            assert (await sent(clerk, first)).json()["duplicate"] is False
+            await until(served, "Address")
+            assert (await sent(clerk, first)).json()["duplicate"] is True
+            assert (await sent(clerk, own("Receipt", {"number": 1}, event_id="b"))).status_code == 403
+            assert (await runtime.get("r")).kept_events == 0
+            assert (await sent(clerk, own("Address", {"street": "s"}))).status_code == 200
+        assert await (await runtime.handler("r")) == (1, "s")
 
 
 @pytest.mark.parametrize("form", [own, compatible])

@@ -1,8 +1,7 @@
 """The record of what operators did: entries of the store that are added and never changed.
 
-Every act of `ACTIONS` that succeeds leaves one, and so does one that a key was refused, as far as there are not too many
-of them. A page can be read with an `admin` key. There is no way to edit or delete entries but the end of their
-retention.
+Every act of `ACTIONS` that succeeds leaves one. So does one that a key was refused, unless there are too many of them.
+A page can be read with an `admin` key. Entries go at the end of their retention, and in no other way.
 """
 
 from __future__ import annotations

@@ -79,8 +79,8 @@ def _refusal(row: RunRow, kind: EventKind, step: str | None) -> str:
     else:
         how = f"Declare it in the code of {row.workflow!r} with @step(external_events=[{label}])"
     return (
-        f"Run {row.run_id!r} does not wait for {label}{where}, and the type is not declared as one from outside. {how}, "
-        "or use a key with the scope 'admin'."
+        f"Run {row.run_id!r} does not wait for {label}{where}, and the type is not declared as one from outside. "
+        f"{how}, or use a key with the scope 'admin'."
     )
 
 

@@ -1,4 +1,4 @@
-"""Requests that wait for a run: until it ends, nobody reads the answer any more, the key is gone, or the server stops."""
+"""Requests that wait for a run: until it ends, nobody reads the answer, the key is gone, or the server stops."""
 
 from __future__ import annotations
 

@@ -164,8 +164,8 @@ def _external(types: object, step_name: str) -> tuple[type[Event], ...]:
             raise WorkflowValidationError(f"external_events takes event classes, not {cls!r}{naming(step_name)}")
         if issubclass(cls, StartEvent | StopEvent | InputRequiredEvent) or is_own(kind_of(cls)):
             raise WorkflowValidationError(
-                f"external_events cannot have {cls.__name__}: a run's beginning and end, its questions and the engine's "
-                f"own events do not come from outside{naming(step_name)}"
+                f"external_events cannot have {cls.__name__}: a run's beginning and end, its questions and the "
+                f"engine's own events do not come from outside{naming(step_name)}"
             )
     return found
 

@@ -25,9 +25,8 @@ FLOW_EVENT, CALLBACK_EVENT = "loom.flows.FlowEvent", "loom.flows.CallbackEvent"
 
 _RESERVED = "loom."
 """Wire names that begin so are the engine's."""
-_OPEN = frozenset(
-    {*map(wire_name, (Event, StartEvent, StopEvent, InputRequiredEvent, HumanResponseEvent)), FLOW_EVENT, CALLBACK_EVENT}
-)
+_AUTHORS = (Event, StartEvent, StopEvent, InputRequiredEvent, HumanResponseEvent)
+_OPEN = frozenset({*map(wire_name, _AUTHORS), FLOW_EVENT, CALLBACK_EVENT})
 """Wire names of the engine that others may use all the same."""
 
 
