@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from loom.steps.events import Event
     from loom.store.records import RunRow
 
+_OVER = ("completed", "cancelled")
+"""Runs that take nothing any more, whoever sends it: they say so, or know the event again."""
+
 
 async def check_sent(
     call: Call,
@@ -40,9 +43,9 @@ async def check_sent(
     if call.principal.has("admin"):
         call.forced = kind.name
         return
-    if event_id is not None and await call.runtime.has_event(row.run_id, event_id):
+    if row.head.status in _OVER or (event_id is not None and await call.runtime.has_event(row.run_id, event_id)):
         return
-    if row.head.status != "running":
+    if row.head.status != "running":  # it may be retried before the event is there
         raise RunFinished(row.run_id, row.head.status)
     call.forced = kind.name
     raise ApiProblem("forbidden", _refusal(row, kind, step))
