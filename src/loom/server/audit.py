@@ -107,7 +107,7 @@ async def note_refusal(route: Route, call: Call, problem: ApiProblem) -> None:
     action = ACTIONS.get((route.method, route.path))
     if problem.status != FORBIDDEN or action is None or (action == FORCED and call.forced is None):
         return
-    # What the body says is not looked at: whoever is refused has not earned it.
+    # The body is not read: a caller who is refused shall not make the server work.
     if call.server.refusals.may_record(call.principal.id):
         await _note(call, action, _named(call), None, problem.status)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from loom.store.records import RunRow
 
 _OVER = ("completed", "cancelled")
-"""Runs that take nothing any more, whoever sends it: they say so, or know the event again."""
+"""Runs that take nothing any more, from any caller: they say so, or know the event again."""
 
 
 async def check_sent(

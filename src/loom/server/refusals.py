@@ -1,6 +1,6 @@
 """Requests that were refused for who makes them: what the log says of them, and how often the record may.
 
-Both are bounded, for whoever is refused decides how often that happens. A line names the address and the id of the key
+Both are bounded, for the caller decides how often it is refused. A line names the address and the id of the key
 that was shown, never the key: whether there is a key of that id is not said.
 """
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from loom.server.problems import ApiProblem
 
 REFUSED = frozenset({401, 403, 429})
-"""The statuses of answers that refuse somebody, not what is asked."""
+"""The statuses of answers that refuse a caller, not what it asks."""
 
 _AT_ONCE, _PER_MINUTE = 10, 10
-"""Lines of one address, and entries of one key: so many at once, then so many a minute."""
+"""Lines of one address, and entries of one key: how many at once, and then how many a minute."""
 _ALL_AT_ONCE, _ALL_PER_MINUTE = 100, 600
 """Lines of all addresses together."""
 _EVERYBODY = "everybody"

@@ -35,7 +35,7 @@ _KEEP_ALIVE_S = 30
 _LAST_WORDS_S = 1.0
 """How long those who have waited in vain have for their answers."""
 _KEYS_S = 0.5
-"""How often the keys of open streams and waits are looked up: whoever lost one is out within a second."""
+"""How often the keys of open streams and waits are looked up: a caller who lost one is out within a second."""
 _FALSE_ALARMS = (
     "ASGI callable returned without completing response.",
     "No supported WebSocket library detected.",

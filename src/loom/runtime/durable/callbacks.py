@@ -1,6 +1,6 @@
 """Addresses for callbacks: each names one action of one run, and is signed with a secret that the store keeps.
 
-Whoever holds an address can call that action back once, until it expires, and do nothing else.
+The holder of an address can call that action back once, until it expires, and do nothing else.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ async def called_back(call: Call) -> Response:
     await call.check_event_size()
     event = CallbackEvent(key=callback.key, **(await received(call, "sig"))._asdict())
     try:
-        # One action, one event: whoever has its address cannot fill the run with calls.
+        # One action, one event: the holder of its address cannot fill the run with calls.
         is_new = await call.runtime.send_event(callback.run_id, event, event_id=callback.event_id)
     except ValueError as error:
         raise invalid(f"The body cannot be kept: {error}") from error
