@@ -26,6 +26,7 @@ from loom.server.compat_handlers import (
 from loom.server.compat_listing import list_handlers
 from loom.server.compat_starting import Beginning, HandlerBusy, begin
 from loom.server.compat_workflows import event_schemas, graph_of, is_offered, offered, schemas_of
+from loom.server.event_rights import check_sent
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routing import Route, new_id, read_json
 from loom.server.streams import compatible_stream
@@ -112,7 +113,7 @@ async def _code(call: Call) -> Registered:
 async def run(call: Call) -> Response:
     """Start a run and wait for its end."""
     run_id = await _begin(call)
-    row = await while_connected(call.request, until_ended(call.runtime, run_id))
+    row = await while_connected(call, until_ended(call.runtime, run_id))
     call.is_outcome = True
     return await _handler(call.runtime, row, 200 if row.head.status == "completed" else 500)
 
@@ -243,6 +244,7 @@ async def send_event(call: Call) -> Response:
         event = event_from(
             _parsed(call, body["event"]), workflow, lambda name: event_names(workflow, row, name), flow=is_flow
         )
+        await check_sent(call, row, event, step=step or None, event_id=call.nonce)
         # A nonce is there for a repeated request only, and an event that is repeated must not come twice.
         await call.runtime.send_event(row.run_id, event, step=step or None, event_id=call.nonce)
     except (WorkflowRuntimeError, ValueError) as error:

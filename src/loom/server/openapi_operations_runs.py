@@ -92,6 +92,8 @@ RUNS: Operations = {
         {200: Answer("The event is stored.", Delivery)},
         ("run-finished",),
         body=Body(EventRequest),
+        description="The scope `event` is for what the run waits for, answers that a step takes, and types that the "
+        "workflow declares. Any other type needs `admin`, and is recorded; the engine's own are refused.",
     ),
     ("POST", "/v1/runs/{run_id}/cancel"): Operation(
         "cancelRun",
@@ -110,7 +112,8 @@ RUNS: Operations = {
         {202: _TOLD},
         ("run-finished", "run-active"),
         body=Body(RetryRequest, required=False),
-        description="With an event it goes on with that one in place of the last of its type that the failed step got.",
+        description="With an event it goes on with that one in place of the last of its type that the failed step got. "
+        "A type that is neither a start event nor one that the scope `event` may send needs `admin`.",
     ),
     ("POST", "/v1/runs/{run_id}/fork"): Operation(
         "forkRun",
@@ -204,7 +207,7 @@ SERVER: Operations = {
     ("GET", "/v1/audit"): Operation(
         "listActs",
         "server",
-        "See what operators did",
+        "See what operators did, and what keys were refused",
         {200: Answer("A page of acts, newest first.", Page[Acted])},
         params=(LIMIT, CURSOR),
     ),

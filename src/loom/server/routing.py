@@ -14,6 +14,7 @@ from loom.runtime.durable.names import OWN, check_run_id
 from loom.server.counting import CountedRequests, RunCounts
 from loom.server.problems import ApiProblem, invalid
 from loom.server.rate import Rates
+from loom.server.refusals import Refusals
 from loom.server.stream_sending import OpenStreams
 from loom.server.waiting import Waits
 from loom.store.errors import RunNotFound
@@ -63,7 +64,8 @@ class Server:
         self.open_streams = OpenStreams(settings.max_streams, settings.retry_after)
         """Counted by the id of the principal. A server that stops calls `break_all` before it waits for anything."""
         self.waits = Waits()
-        """What requests wait for that have an answer without it. A server that stops calls `end_all`."""
+        """What requests wait for, by the id of the principal. A server that stops calls `end_all`."""
+        self.refusals = Refusals()
         self.requests = CountedRequests()
         self.run_counts = RunCounts(runtime.store)
 
@@ -85,6 +87,8 @@ class Call:
         """Somebody was at work on this very request before, and what it makes may be there."""
         self.made: str | None = None
         """The run that it has made: once there is one, a failure is none where nothing has happened."""
+        self.forced: str | None = None
+        """The type of an event that only an administrator may send: to send it, or to try, is recorded."""
 
     # -- the body -----------------------------------------------------------------------------------------------------
 

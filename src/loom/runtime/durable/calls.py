@@ -250,6 +250,15 @@ class StoredRuns:
         )
         return (await self._post(mail, record.kind.label, row=row)).outcome == "posted"
 
+    async def has_event(self, run_id: str, event_id: str) -> bool:
+        """Whether a run was sent an event of this id before, ended or not."""
+        await self.ready()
+        check_name("An event_id", event_id)
+        # A letter for which there is no room: it tells a repetition from what is new, and leaves nothing.
+        answer = await self.committer.submit(PostMail(run_id, b"", self.now(), event_id=event_id, limit=0))
+        assert isinstance(answer, Posted)
+        return answer.outcome == "repeated"
+
     async def cancel(self, run_id: str, *, reason: str = "") -> None:
         """Ask a run to stop. Returns once that is stored; a cancelled run stays cancelled."""
         try:
