@@ -168,7 +168,7 @@ def _parsed(call: Call, data: Any) -> Any:
     if not isinstance(data, str):
         return data
     try:
-        return read_json(data.encode(), call.settings.max_depth)
+        return read_json(data.encode(), call.settings)
     except ApiProblem as error:
         raise invalid(f"The event is a string that holds no event. {error.detail}") from error
 
