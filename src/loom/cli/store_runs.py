@@ -65,7 +65,8 @@ class StoreRuns:
     async def list(self, filters: Data, limit: int) -> Sequence[Data]:
         """See `Runs`."""
         rows = await found_rows(self._runtime.store, filters, limit, self._runtime.now())
-        return [await run_view(self._runtime, row, whole=False) for row in rows]
+        with_result = filters.get("include") == "result"
+        return [await run_view(self._runtime, row, whole=False, with_result=with_result) for row in rows]
 
     async def get(self, run_id: str) -> Data:
         """See `Runs`."""

@@ -73,7 +73,8 @@ async def _split(call: Call, name: str, start: FlowStartEvent, bodies: list[Any]
     nonce = call.nonce or uuid.uuid4().hex
     starts = [start.model_copy(update={"body": body}) for body in bodies]
     run_ids = await _started(call, name, starts, [f"{nonce}-{index}" for index in range(len(starts))])
-    items = [await run_view(call.runtime, await call.runtime.row(run_id), whole=False) for run_id in run_ids]
+    rows = [await call.runtime.row(run_id) for run_id in run_ids]
+    items = [await run_view(call.runtime, row, whole=False, with_result=False) for row in rows]
     page: Page[Run] = {"items": items, "next_cursor": None}
     return JsonAnswer(page, 202)
 
