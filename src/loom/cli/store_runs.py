@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -109,9 +110,10 @@ class StoreRuns:
             chunks = await self._runtime.store.stream(run_id, position, _CHUNKS)
             for chunk in chunks:
                 # All that some stores keep at hand of a run that has ended is its last event.
-                at = codec.decode_ticks(run_id, chunk)[-1].at if chunk.ticks else row.head.updated_at
+                ticked_at, entries = codec.decode_stream(run_id, chunk)
+                at = ticked_at if ticked_at is not None else row.head.updated_at
                 position = max(position, chunk.first_cursor)  # what lies before it may have been pruned
-                for published in codec.decode_published(run_id, chunk)[position - chunk.first_cursor :]:
+                for published in islice(entries, position - chunk.first_cursor, None):
                     yield position, at, published
                     position += 1
                     if follow and is_ending(published):

@@ -7,29 +7,40 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from immutables import Map
 
+from loom.core.ticks import TickAddEvent, TickPublishEvent
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from loom.core.ticks import WorkflowTick
+
+_FRAME = 150
+"""What a tick weighs beside its event."""
 _LEAVES = frozenset({int, float, bool, type(None), bytes})
 
 
 def is_heavier(values: Iterable[Any], limit: int) -> bool:
-    """Whether values have more characters and elements in them than this. It looks no further than it must.
+    """Whether values have more characters and elements in them than this."""
+    return weight_of(values, limit) > limit
+
+
+def weight_of(values: Iterable[Any], limit: int) -> int:
+    """Count the characters and elements in values. It looks no further than past the limit.
 
     A text that is named many times is there once in memory, but counts as often as it is named: so it is encoded.
     """
-    left, waiting = limit, list(values)
-    while waiting and left >= 0:
+    weight, waiting = 0, list(values)
+    while waiting and weight <= limit:
         value = waiting.pop()
         kind = type(value)
         if kind is str:
-            left -= len(value)
+            weight += len(value)
             continue
         if kind is dict or kind is Map:
-            left -= len(value)
+            weight += len(value)
             parts: list[Any] = [*value, *value.values()]
         elif kind is list or kind is tuple:
-            left -= len(value)
+            weight += len(value)
             parts = value
         elif isinstance(value, msgspec.Struct):
             parts = [getattr(value, name) for name in value.__struct_fields__]
@@ -39,7 +50,17 @@ def is_heavier(values: Iterable[Any], limit: int) -> bool:
         for part in parts:
             kind = type(part)
             if kind is str:
-                left -= len(part)
+                weight += len(part)
             elif kind not in _LEAVES:
                 waiting.append(part)
-    return left < 0
+    return weight
+
+
+def weight_of_tick(tick: WorkflowTick, limit: int) -> int:
+    """Count the characters and elements in a tick, roughly: most weigh what their event does."""
+    kind = type(tick)
+    if kind is TickPublishEvent or kind is TickAddEvent:
+        body = tick.event.body  # type: ignore[union-attr]
+        if type(body) is str:
+            return _FRAME + len(body)
+    return _FRAME + weight_of((tick,), limit)

@@ -172,7 +172,7 @@ async def _response(call: Call, run_id: str, wait: float) -> FlowResponse | None
     until = clock() + wait
     while not reader.is_over and (left := until - clock()) > 0:
         for chunk in await reader.page(left):
-            for entry in reader.entries(chunk):
+            for entry in await reader.entries(chunk):
                 published = entry.published
                 if isinstance(published, EventRecord) and isinstance(published.body, FlowResponse):
                     return published.body
