@@ -17,7 +17,7 @@ from loom.flows.calls import MASK
 from loom.runtime.plain import iso
 from loom.runtime.stream_ends import is_ending, is_for_few
 from loom.runtime.stream_shown import entry, plainly_shown
-from loom.runtime.views import masking_for, run_view, state_view, tick_view
+from loom.runtime.views import listed_view, masking_for, run_view, state_view, tick_view
 from loom.store import codec
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class StoreRuns:
         """See `Runs`."""
         rows = await found_rows(self._runtime.store, filters, limit, self._runtime.now())
         with_result = filters.get("include") == "result"
-        return [await run_view(self._runtime, row, whole=False, with_result=with_result) for row in rows]
+        return [await listed_view(self._runtime, row, with_result=with_result) for row in rows]
 
     async def get(self, run_id: str) -> Data:
         """See `Runs`."""

@@ -6,6 +6,7 @@ May import loom.core, loom.effects, loom.flows, loom.steps, loom.store and the r
 from __future__ import annotations
 
 import json
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, overload
 
@@ -21,10 +22,11 @@ from loom.runtime.details import (
     state_details,
 )
 from loom.runtime.durable.names import HANDLER, SCHEDULES
+from loom.runtime.logs import about
 from loom.runtime.masking import SCHEDULE_DEFINITION, Masking, ScheduleMasking
 from loom.runtime.plain import fields_of, iso, plain, plain_stop, stored_value
 from loom.steps.registry import UnknownTypeError
-from loom.store.errors import CorruptRecord
+from loom.store.errors import CorruptRecord, StoreError
 
 if TYPE_CHECKING:
     from loom.core.reports import Published
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from loom.runtime.flow_details import FlowStatus
     from loom.runtime.shapes import HistoryItem, Run, RunError, RunResult, State, Waiter
     from loom.store.records import RunRow
+
+_log = logging.getLogger("loom.run")
 
 MAX_LISTED_TEXT = 16 * 1024
 """The bytes of an error's text in a list."""
@@ -60,8 +64,19 @@ async def run_view(runtime: StoredRuns, row: RunRow, *, whole: bool = True, with
     return shown
 
 
+async def listed_view(runtime: StoredRuns, row: RunRow, *, with_result: bool) -> Run:
+    """A run in a list. One that cannot be shown says so in its own place, and the list goes on."""
+    try:
+        return await run_view(runtime, row, whole=False, with_result=with_result)
+    except Exception as error:
+        if isinstance(error, StoreError) and not isinstance(error, CorruptRecord):
+            raise  # it is the store that fails, not the row
+        return unshown_view(row, error)
+
+
 def unshown_view(row: RunRow, error: Exception) -> Run:
     """A run that cannot be shown, by what its row says for sure, with the reason as its error."""
+    _log.error("Run %s cannot be shown in a list.", row.run_id, exc_info=error, extra=about(row.run_id))
     message = cut_text(f"The run cannot be shown: {type(error).__name__}: {error}")
     return {**_row_view(row, None, [], None), "error": _error("result-unreadable", type(error).__name__, message)}
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from loom.runtime.durable.names import HANDLER
-from loom.runtime.views import event_value, run_view, unshown_view
+from loom.runtime.views import event_value, listed_view, run_view, unshown_view
 from loom.server.answers import json_bytes
-from loom.store.errors import CorruptRecord, StoreError
 
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
     from loom.store.records import RunRow
 
 __all__ = ["HANDLER", "PAGE_BYTES", "etag", "event_value", "is_known", "run_item", "run_view", "wait_for_end"]
-
-_log = logging.getLogger("loom.server")
 
 PAGE_BYTES = 8 * 1024 * 1024
 """A page of a list ends before the item that would make it larger, unless that is its first one."""
@@ -45,14 +41,11 @@ def is_known(headers: Headers, mark: str) -> bool:
 
 async def run_item(call: Call, row: RunRow, *, with_result: bool) -> msgspec.Raw:
     """A run in a list, written out. One that cannot be shown says so in its own place, and the list goes on."""
+    view = await call.seen(await listed_view(call.runtime, row, with_result=with_result))
     try:
-        view = await call.seen(await run_view(call.runtime, row, whole=False, with_result=with_result))
         return msgspec.Raw(json_bytes(view))
-    except Exception as error:
-        if isinstance(error, StoreError) and not isinstance(error, CorruptRecord):
-            raise  # it is the store that fails, not the row
-        _log.exception("Run %s cannot be shown in a list.", row.run_id)
-        return msgspec.Raw(json_bytes({**unshown_view(row, error), "parent_id": None}))
+    except (ValueError, TypeError, RecursionError) as error:
+        return msgspec.Raw(json_bytes(await call.seen(unshown_view(row, error))))
 
 
 async def wait_for_end(runtime: WorkingRuntime, run_id: str, seconds: float) -> RunRow:

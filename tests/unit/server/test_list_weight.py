@@ -88,7 +88,7 @@ async def test_a_row_that_cannot_be_shown_says_so_and_the_list_goes_on(
 ) -> None:
     for name in ("one", "bad", "two"):
         await ended(ends, name)
-    for place, name in (("loom.server.views", "run_view"), ("loom.server.compat_listing", "result_of")):
+    for place, name in (("loom.runtime.views", "run_view"), ("loom.server.compat_listing", "result_of")):
         real = getattr(__import__(place, fromlist=[name]), name)
 
         async def broken(runtime: Any, row: Any, *, _real: Any = real, **options: Any) -> Any:
