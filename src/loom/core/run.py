@@ -13,7 +13,7 @@ It knows no clock, no asyncio and no I/O; the asyncio control loop, the Temporal
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -45,6 +45,15 @@ _LOOK_AFTER = 256
 """How many ticks a draft is carried before it is frozen, if nobody has looked meanwhile."""
 
 
+class BatchLimit(NamedTuple):
+    """How much a batch may hold. What comes behind waits for the next one; one tick always passes."""
+
+    ticks: int
+    weight: int
+    weigh: Callable[[WorkflowTick], int]
+    """Tells what a tick weighs, in the unit of `weight`."""
+
+
 class Batch(msgspec.Struct, frozen=True):
     """What leaves a run at once: first save the ticks, then carry out the commands.
 
@@ -70,11 +79,14 @@ class Run:
         "_closed",
         "_draft",
         "_journal",
+        "_limit",
         "_marks",
         "_planner",
         "_queue",
         "_read_field",
         "_since",
+        "_weight",
+        "holds_input",
     )
 
     def __init__(
@@ -83,6 +95,7 @@ class Run:
         state: BrokerState | None = None,
         read_field: FieldReader = no_fields,
         size_of: Callable[[WorkflowCommand], int] | None = None,
+        limit: BatchLimit | None = None,
     ) -> None:
         self._planner = planner
         self._read_field = read_field
@@ -95,6 +108,11 @@ class Run:
         self._marks: list[int] = []
         """How many events were published after each tick of the journal."""
         self._queue = CommandQueue(size_of)
+        self._limit = limit
+        self._weight = 0
+        """Of the journal since the last flush."""
+        self.holds_input = False
+        """Whether the last drain left ticks for the next batch: flush, save, and drain again."""
         self._closed: Outcome | None = None
         """The outcome whose terminal command has left."""
 
@@ -179,9 +197,11 @@ class Run:
     def drain(self) -> None:
         """Reduce everything in the buffer. Ticks that others wait behind are marked, so that a replay knows it.
 
+        With a limit it stops when the batch is full; what is left is reduced after the flush, with the same marks.
         A parked run takes nothing: what comes behind the tick that parked it is neither reduced nor in the journal.
         If a tick cannot be reduced, which is a bug, the run is as it was before it and the error goes to the driver.
         """
+        self.holds_input = False
         if not self._buffer:
             return
         if self._draft is None:
@@ -189,6 +209,10 @@ class Run:
         buffer, self._buffer = self._buffer, []
         draft, last = self._draft, len(buffer) - 1
         for position, tick in enumerate(buffer):
+            if self._is_full:
+                self._buffer += buffer[position:]
+                self.holds_input = True
+                break
             outcome = draft.outcome
             if outcome is not None and outcome.status == "parked" and not may_go_on(outcome, type(tick)):
                 # It stays as it is, for whoever takes the run up with other code.
@@ -202,11 +226,7 @@ class Run:
                 self._buffer = [*buffer[position + 1 :], *self._buffer]
                 self._recover()
                 raise
-            self._since.append(tick)
-            self._journal.append(tick)
-            self._marks.append(draft.published)
-            self._queue.add(draft.commands)
-            draft.commands = []
+            self._reduced(draft, tick)
         if self._closed is not None and draft.outcome is not self._closed:
             # A parked run was taken up or cancelled, or a failed one is retried: it will end once more.
             self._closed = None
@@ -215,6 +235,23 @@ class Run:
             self._base = draft.freeze()
             self._since = []
             self._draft = None
+
+    def _reduced(self, draft: Draft, tick: WorkflowTick) -> None:
+        """Note a tick that the draft has taken, with what it led to."""
+        self._since.append(tick)
+        self._journal.append(tick)
+        if self._limit is not None:
+            self._weight += self._limit.weigh(tick)
+        self._marks.append(draft.published)
+        self._queue.add(draft.commands)
+        draft.commands = []
+
+    @property
+    def _is_full(self) -> bool:
+        limit = self._limit
+        if limit is None or not self._journal:
+            return False
+        return len(self._journal) >= limit.ticks or self._weight >= limit.weight
 
     def _recover(self) -> None:
         """Make the draft anew as it was before the tick that could not be reduced."""
@@ -247,6 +284,7 @@ class Run:
             commands.append(terminal_command(self.state))
             self._closed = self.state.outcome
         ticks, self._journal = self._journal, []
+        self._weight = 0
         marks, self._marks = self._marks, []
         return Batch(ticks, commands, self._queue.take_answers(), self._queue.held, marks)
 

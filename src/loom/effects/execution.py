@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from loom.core.commands import CommandResumeWorker, CommandRunWorker
+    from loom.core.records import EventRecord
     from loom.effects.body import Body
     from loom.effects.convert import Conversion
     from loom.steps.events import StartEvent
@@ -83,6 +84,15 @@ class Host(Protocol):
     @property
     def loop_ends(self) -> bool:
         """Whether everything on the event loop is being cancelled, the bodies too."""
+        ...
+
+    @property
+    def max_unsaved(self) -> int | None:
+        """How much bodies may have told the run that it has not come to, in characters; None: any amount."""
+        ...
+
+    def make_room(self, weight: int, *, waits: bool = True) -> None:
+        """Refuse what would be more than `max_unsaved`. In a thread, wait while much is unsaved."""
         ...
 
     def report(self, tick: WorkflowTick) -> None:
@@ -163,6 +173,7 @@ class StepExecution:
             else:
                 result = await binding.call(arguments)
             returned, fanned_out = binding.classify(result)
+            self._make_room(*returned)
             tick = TickStepResult(
                 at=host.now(),
                 step=command.step,
@@ -280,10 +291,12 @@ class StepExecution:
     def send(self, event: Event, step: str | None, waiter_id: str | None) -> None:
         """Send an event into the run."""
         self.host.check_target(event, step)
+        record = self.host.convert.record(event)
+        self._make_room(record)
         self.host.report(
             TickAddEvent(
                 at=self.host.now(),
-                event=self.host.convert.record(event),
+                event=record,
                 step=step,
                 waiter_id=self.host.convert.text(waiter_id) if waiter_id is not None else None,
                 source=self.next_source(),
@@ -295,10 +308,17 @@ class StepExecution:
         """Put an event on the stream."""
         event_object("write_event_to_stream", event)
         record = self.host.convert.record(event)
+        self._make_room(record)
         with _numbering:
             number = self.writes
             source = self._next_write() if number >= 0 else self.next_source()
             self.host.report(TickPublishEvent(at=self.host.now(), event=record, source=source, writes=number))
+
+    def _make_room(self, *records: EventRecord) -> None:
+        """Wait or fail before the effect has a number, so that an effect with a number always reaches the run."""
+        for record in records:
+            if type(record.body) is str:
+                self.host.make_room(len(record.body))
 
     def _next_write(self) -> Source | None:
         """The mark of a stream write with a number apart."""

@@ -131,6 +131,14 @@ class RunBodies:
 
     # -- bodies: what they ask ----------------------------------------------------------------------------------------
 
+    @property
+    def max_unsaved(self) -> int | None:
+        """A run that is only in memory has all of it there anyway."""
+        return None
+
+    def make_room(self, weight: int, *, waits: bool = True) -> None:
+        """See `Host`."""
+
     def report(self, tick: WorkflowTick) -> None:
         """A body did something; safe from any thread."""
         self._lane.append(tick)

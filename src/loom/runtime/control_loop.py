@@ -109,6 +109,8 @@ class ControlLoop:
                 if ending is not None:
                     return ending
                 del batch  # a run may wait for days
+                if run.holds_input:
+                    continue  # what did not fit into one commit goes into the next
                 until = self._timers.next_due if self._timers is not None else None
                 ticks = await adapter.wait_for_next_task(workers, until)
                 if until is not None and until <= adapter.get_now():

@@ -337,6 +337,9 @@ class LiveRun(RunBodies):
 
     def _edited(self, edit: StoreEdit) -> bool:
         """Tell the run about an edit. False if an interrupted run of the same execution had made it already."""
+        changed, removed, state_type = self.convert.store_edit(edit)
+        # A store may be locked while it is edited: nobody waits for anything here.
+        self.make_room(sum(len(text) for text in changed.values() if type(text) is str), waits=False)
         execution = current_execution.get()
         source: Source | None = None
         writes = -1
@@ -344,7 +347,6 @@ class LiveRun(RunBodies):
             source, writes = execution.next_source(), execution.writes
             if execution.is_repeated(source):
                 return False
-        changed, removed, state_type = self.convert.store_edit(edit)
         tick = TickEditStore(
             at=self.now(),
             base_version=edit.base_version,

@@ -6,17 +6,16 @@ May import starlette, loom.runtime, loom.store and the rest of the server.
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic_core import to_json
 from starlette.responses import JSONResponse, Response
 
 from loom.runtime.durable.definitions_stored import DefinitionNotFound
 from loom.server.compat_events import event_from, start_from
 from loom.server.compat_handlers import (
     handler_data,
+    handler_json,
     handler_of,
     latest_run,
     result_of,
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
         EventSchemas,
         HandlerData,
         HandlerResult,
-        Handlers,
         HealthStatus,
         Representation,
         Sent,
@@ -169,7 +167,7 @@ def _parsed(call: Call, data: Any) -> Any:
     if not isinstance(data, str):
         return data
     try:
-        return read_json(data.encode(), call.settings.max_depth)
+        return read_json(data.encode(), call.settings)
     except ApiProblem as error:
         raise invalid(f"The event is a string that holds no event. {error.detail}") from error
 
@@ -179,7 +177,7 @@ def _parsed(call: Call, data: Any) -> Any:
 
 async def handlers(call: Call) -> Response:
     """The handlers that match."""
-    return _answer(await list_handlers(call))
+    return await list_handlers(call)
 
 
 async def handler(call: Call) -> Response:
@@ -204,14 +202,8 @@ async def _handler(runtime: WorkingRuntime, row: RunRow, status: int) -> Respons
     return _answer(handler_data(row, result), status)
 
 
-def _answer(data: HandlerData | HandlerResult | Handlers, status: int = 200) -> Response:
-    """JSON with results of runs in it, which may hold what JSON has no words for: infinite numbers, half characters."""
-    try:
-        body = to_json(data, inf_nan_mode="null")
-    except ValueError:
-        finite = json.loads(json.dumps(data), parse_constant=lambda _name: None)
-        body = json.dumps(finite).encode()
-    return Response(body, status, media_type="application/json")
+def _answer(data: HandlerData | HandlerResult, status: int = 200) -> Response:
+    return Response(handler_json(data), status, media_type="application/json")
 
 
 def _unreadable() -> ApiProblem:

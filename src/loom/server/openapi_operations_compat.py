@@ -85,7 +85,7 @@ COMPATIBLE: Operations = {
         "listHandlers",
         "compatible",
         "List handlers, newest first",
-        {200: Answer("Those that match.", Handlers)},
+        {200: Answer("Those that match, up to 8 MiB of them: go on with `next_cursor`.", Handlers)},
         params=(
             Param("status", list[str], "Any of these; one that is not known matches nothing, an empty one counts not."),
             Param("workflow_name", list[str], "Of any of these workflows."),

@@ -57,6 +57,7 @@ _LISTED = (
     Param("parked", bool, "Whether the run cannot go on with the code at hand."),
     Param("stuck", bool, "Whether the run is idle, waits for nothing, and is neither paused nor parked."),
     Param("order", Literal["created_at", "-created_at"], "Oldest first, or newest first, as it is if nothing is said."),
+    Param("include", Literal["result"], "With the results of the runs, which are null otherwise."),
     LIMIT,
     CURSOR,
 )
@@ -73,7 +74,13 @@ RUNS: Operations = {
         description="Answered once the start is stored. The same `run_id`, workflow and input start one run only.",
     ),
     ("GET", "/v1/runs"): Operation(
-        "listRuns", "runs", "List runs", {200: Answer("A page of runs.", Page[Run])}, params=_LISTED
+        "listRuns",
+        "runs",
+        "List runs",
+        {200: Answer("A page of runs.", Page[Run])},
+        params=_LISTED,
+        description="`result` is null unless it is asked for, texts of errors are cut at 16 KiB, and a page ends early "
+        "where it would have more than 8 MiB: go on with `next_cursor`.",
     ),
     ("GET", "/v1/runs/{run_id}"): Operation(
         "getRun", "runs", "Get a run", {200: _RUN, 304: _SAME}, params=(_WAIT, IF_NONE_MATCH)

@@ -10,6 +10,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loom.effects.actions.bodies import OFF_LOOP_BYTES
+from loom.expressions.jsonshape import count_values, is_deeper
 from loom.runtime.durable.names import OWN, check_run_id
 from loom.server.counting import CountedRequests, RunCounts
 from loom.server.problems import ApiProblem, invalid
@@ -100,7 +102,7 @@ class Call:
         kind = self.request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         if kind != "application/json" and not kind.endswith("+json"):
             raise ApiProblem("unsupported-media-type", f"The body must be application/json, not {kind}.")
-        return read_json(body, self.settings.max_depth)
+        return await json_off_loop(body, self.settings)
 
     async def check_event_size(self) -> None:
         """Refuse an event that is larger than allowed, as far as its request tells."""
@@ -227,11 +229,20 @@ def pointer(*parts: str) -> str:
     return "".join(f"/{part[:100].replace('~', '~0').replace('/', '~1')}" for part in parts)
 
 
-def read_json(body: bytes, max_depth: int) -> Any:
-    """JSON from outside: no deeper than allowed, nothing that only Python knows, no key twice, no broken text."""
+async def json_off_loop(body: bytes, settings: ServerSettings) -> Any:
+    """Read JSON from outside, in a thread if there is much of it. See `read_json`."""
+    if len(body) <= OFF_LOOP_BYTES:
+        return read_json(body, settings)
+    return await asyncio.to_thread(read_json, body, settings)
+
+
+def read_json(body: bytes, settings: ServerSettings) -> Any:
+    """JSON from outside: no deeper and no more than allowed, nothing that only Python knows, no key twice, no broken
+    text.
+    """
     try:
         text = body.decode()
-        check_depth(text, max_depth)
+        check_shape(text, settings)
         found = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_unique)
         if "\\u" in text:
             json.dumps(found, ensure_ascii=False).encode()  # half a character has no form in UTF-8
@@ -240,23 +251,12 @@ def read_json(body: bytes, max_depth: int) -> Any:
     return found
 
 
-# A string without its end is taken to the end, so that no text is read twice.
-_TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{\]}]', re.DOTALL)
-
-
-def check_depth(text: str, max_depth: int) -> None:
-    """Refuse a text whose brackets are nested too deep, before anything reads it."""
-    if text.count("[") + text.count("{") <= max_depth:
-        return
-    depth = 0
-    for token in _TOKENS.finditer(text):
-        sign = token[0]
-        if sign in ("[", "{"):
-            depth += 1
-            if depth > max_depth:
-                raise invalid(f"The body is nested more than {max_depth} deep.")
-        elif sign in ("]", "}"):
-            depth -= 1
+def check_shape(text: str, settings: ServerSettings) -> None:
+    """Refuse a text that nests too deep or makes too many values, before anything reads it."""
+    if is_deeper(text, settings.max_depth):
+        raise invalid(f"The body is nested more than {settings.max_depth} deep.")
+    if count_values(text, settings.max_values) > settings.max_values:
+        raise ApiProblem("too-large", f"The body has more than {settings.max_values} values.")
 
 
 def _no_constant(name: str) -> Any:

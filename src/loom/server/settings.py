@@ -10,7 +10,8 @@ MAX_PAGE = 500
 """No setting makes a page larger."""
 
 _POSITIVE = (
-    "max_body", "max_event", "max_depth", "max_header", "arrival_timeout", "page", "max_page", "max_streams",
+    "max_body", "max_event", "max_depth", "max_values", "max_header", "arrival_timeout", "page", "max_page",
+    "max_streams",
 )  # fmt: skip
 
 
@@ -28,6 +29,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """A request that sends an event."""
     max_depth: int = 64
     """How deep the JSON of a request may be nested."""
+    max_values: int = 100_000
+    """How many values the JSON of a request may have: they are counted before anything is decoded."""
     max_header: int = 32 * 1024
     """All headers of a request together."""
     arrival_timeout: float = 10.0

@@ -102,6 +102,14 @@ class RunInside(ABC):
         self._edits: list[int] = []
         """The numbers of the edits in this turn."""
 
+    @property
+    def max_unsaved(self) -> int | None:
+        """The outbox holds bodies to what the cluster takes."""
+        return None
+
+    def make_room(self, weight: int, *, waits: bool = True) -> None:  # noqa: B027 - a body here needs no room
+        """See `Host`."""
+
     @abstractmethod
     def report(self, tick: WorkflowTick) -> None:
         """Tell the run what the body did; safe from any thread."""

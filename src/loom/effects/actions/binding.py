@@ -16,10 +16,11 @@ from loom.effects.actions.activity import activity_action
 from loom.effects.actions.actor import actor_action
 from loom.effects.actions.child import workflow_action
 from loom.effects.actions.connectors import connector_action
-from loom.effects.actions.outcomes import ActionBody, Services, failure, masked
+from loom.effects.actions.outcomes import ActionBody, ActionFailed, Services, failure, masked
 from loom.effects.actions.waiting import wait_action
 from loom.effects.convert import MissingTypeError
 from loom.effects.tracebacks import has_other_frames
+from loom.effects.weight import is_heavier
 from loom.flows.calls import OUTCOME_KIND, ActionCall, ActionOutcome
 from loom.steps.ports import current_execution
 
@@ -95,6 +96,11 @@ class ActionBinding:
         body = connector_action if registered else BODIES.get(call.type, connector_action)
         try:
             outcome = masked(call, await body(execution, call, self.services))
+            limit = execution.host.max_unsaved
+            if limit is not None and is_heavier((outcome.outputs,), limit):
+                raise ActionFailed(
+                    f"Its outputs have more than {limit} bytes, which max_state allows.", "ResultTooLarge"
+                )
         except MissingTypeError:
             raise
         except Exception as error:  # noqa: BLE001 - a failure is an outcome, whatever a handler raises

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,11 +31,20 @@ class Services:
     """The way to actors that are runs of their own, where runs are kept."""
     callbacks: Callbacks | None = None
     """What gives out addresses for callbacks, where runs are kept."""
+    max_response: int | None = None
+    """How many bytes a response may have, whatever the policy says; None: as the policy says."""
+    max_response_values: int | None = None
+    """How many values a response may decode to, likewise."""
 
     @property
     def policy(self) -> HttpPolicy:
-        """What requests may reach, now."""
-        return self.http if self.http is not None else HttpPolicy.from_environment()
+        """What requests may reach, now, and how much they may bring back."""
+        policy = self.http if self.http is not None else HttpPolicy.from_environment()
+        if self.max_response is not None and self.max_response != policy.max_response_bytes:
+            policy = dataclasses.replace(policy, max_response_bytes=self.max_response)
+        if self.max_response_values is not None and self.max_response_values != policy.max_response_values:
+            policy = dataclasses.replace(policy, max_response_values=self.max_response_values)
+        return policy
 
 
 ActionBody = Callable[["StepExecution", ActionCall, Services], Awaitable[ActionOutcome]]

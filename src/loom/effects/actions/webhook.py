@@ -65,7 +65,7 @@ async def _send(
 
     async def ask() -> ActionOutcome:
         answer = await request(addressed, services, key=context_of(execution, call).idempotency_key)
-        return outcome_of(answer, execution.host.now())
+        return await outcome_of(answer, services.policy, execution.host.now())
 
     outcome = await tamed(ask)
     return replace(

@@ -16,6 +16,7 @@ from loom.effects.kept import waiter_dict
 from loom.runtime.attempts import attempts_of
 from loom.runtime.details import program_of_row
 from loom.runtime.durable import looking
+from loom.runtime.durable.decoded import DecodedChunks
 from loom.runtime.durable.definitions_numbers import DefinitionNumbers
 from loom.runtime.durable.figures import Figures
 from loom.runtime.durable.info import RunInfo, info_of
@@ -67,6 +68,8 @@ class StoredRuns:
         self.endings = Watchers()
         """Who waits for ends only: a run may commit a thousand times before."""
         self.recent = RecentEnds()
+        self.decoded = DecodedChunks()
+        """What readers of streams have read last."""
         self.committer: Committer
         """Made when the store is opened."""
         self.codes: dict[str, Registered] = {}

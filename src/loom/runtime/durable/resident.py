@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 from typing_extensions import override
 
 from loom.core.commands import CommandHalt
-from loom.core.run import Run
+from loom.core.run import BatchLimit, Run
 from loom.core.ticks import TickStepResult
+from loom.effects.weight import weight_of_tick
 from loom.runtime.durable.adapter import DurableDecorator
 from loom.runtime.durable.limits import Outgrown
 from loom.runtime.durable.registered import child_start
@@ -18,6 +21,7 @@ from loom.runtime.live import LiveRun
 from loom.runtime.memory_adapter import MemoryAdapter
 from loom.runtime.planners import program_in
 from loom.runtime.tracing import TracedBodies
+from loom.steps.errors import TooMuchUnsaved
 
 if TYPE_CHECKING:
     import asyncio
@@ -38,12 +42,24 @@ if TYPE_CHECKING:
     from loom.store.records import Mail, RunRow, StoredRun
 
 
+MAX_TICKS, MAX_WEIGHT = 1_000, 256 * 1024
+"""What one commit takes at most: its chunk is read as a whole, by each who reads the run or its stream."""
+BLOCKS_AT = 4 * MAX_WEIGHT
+"""A body in a thread waits while its run has more than this to store."""
+PATIENCE_S = 30.0
+"""For that long. A body must not stand still for ever because the event loop waits for it."""
+
+_LIMIT = BatchLimit(MAX_TICKS, MAX_WEIGHT, partial(weight_of_tick, limit=MAX_WEIGHT))
+_room = threading.Condition(threading.Lock())
+"""Guards what bodies of all runs have told and is not taken; notified when it is."""
+
+
 class Resident(LiveRun):
     """A run that this process owns. Its handlers do not hold it: they read the store."""
 
     __slots__ = (
-        "_counted", "_durable", "_figures", "_trace", "code", "end_told", "last_mail", "names", "parked", "releasing",
-        "row", "wanted",
+        "_counted", "_durable", "_figures", "_is_stalled", "_limits", "_trace", "_unsaved", "code", "end_told",
+        "last_mail", "names", "parked", "releasing", "row", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -58,7 +74,7 @@ class Resident(LiveRun):
     ) -> None:
         row = stored.row
         inner = MemoryAdapter(guard.loop, clock)
-        core = Run(code.planner, state, code.convert.field)
+        core = Run(code.planner, state, code.convert.field, limit=_LIMIT)
         weight, covered = (len(stored.snapshot.data), stored.snapshot.ticks) if stored.snapshot else (0, 0)
         tail = weight, sum(len(chunk.data) for chunk in stored.chunks), covered
         timers = tuple(timer.seq for timer in stored.timers)
@@ -67,6 +83,11 @@ class Resident(LiveRun):
             outer.document = code.document
         super().__init__(code.workflow, row.run_id, core, inner, outer, code.bindings, guard, on_end)
         self._durable = outer
+        self._limits = keeper.limits
+        self._unsaved = 0
+        """The weight of what bodies have told since the control loop last looked."""
+        self._is_stalled = False
+        """Whether a body has waited in vain for the control loop to look."""
         self._figures, self._counted = keeper.figures, keeper.figures.of_workflow(row.workflow)
         self.code = code
         self.convert = code.convert
@@ -98,6 +119,61 @@ class Resident(LiveRun):
         if not execution.abandoned and type(result) is TickStepResult:
             self._figures.executed(self._counted, execution, result)
         super().executed(execution, result)
+
+    # -- what bodies tell ---------------------------------------------------------------------------------------------
+
+    @property
+    @override
+    def max_unsaved(self) -> int | None:
+        """What a run may store."""
+        return self._limits.state
+
+    @override
+    def make_room(self, weight: int, *, waits: bool = True) -> None:
+        """Refuse what is too much, and let a body in a thread wait until its run has stored what it was told.
+
+        On the event loop nothing can wait: what a body does there before it awaits has room, or fails.
+        """
+        limit = self._limits.state
+        if limit is not None and self._unsaved + weight > limit:
+            raise TooMuchUnsaved(
+                f"The step has {self._unsaved + weight} bytes of events and edits that are not stored yet, and "
+                f"max_state allows {limit}. Await something between writes, so that they are stored, and keep large "
+                "data elsewhere."
+            )
+        if waits and self._unsaved > BLOCKS_AT and threading.get_ident() != self._thread:
+            with _room:
+                taken = _room.wait_for(self._has_room, PATIENCE_S)
+                self._is_stalled = not taken
+
+    def _has_room(self) -> bool:
+        return self._unsaved <= BLOCKS_AT or self._is_stalled or self._done
+
+    @override
+    def report(self, tick: WorkflowTick) -> None:
+        """A body did something; safe from any thread."""
+        with _room:
+            self._unsaved += weight_of_tick(tick, MAX_WEIGHT)
+        super().report(tick)
+
+    @override
+    def completed(self) -> list[WorkflowTick]:
+        """What bodies did since the last call."""
+        ticks = super().completed()
+        if self._unsaved:
+            self._all_taken()
+        return ticks
+
+    @override
+    async def stop(self) -> None:
+        """Cancel the bodies that are left. None of them waits for room any more."""
+        self._all_taken()
+        await super().stop()
+
+    def _all_taken(self) -> None:
+        with _room:
+            self._unsaved, self._is_stalled = 0, False
+            _room.notify_all()
 
     def begin_with(self, ticks: list[WorkflowTick]) -> None:
         """Set the run in motion with these ticks."""

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from loom.effects.actions.bodies import MAX_VALUES
+from loom.effects.actions.ssrf import MAX_RESPONSE_BYTES, STORED_SHARE
 from loom.runtime.durable.limits import Limits
 from loom.runtime.durable.problem_webhook import Webhook
 from loom.store.keyring import Keyring, parse_keys
@@ -63,6 +65,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_history: int | None = None
     """How many ticks a run may have, if its past is kept. One that has more is parked until the limit is raised."""
 
+    max_response: int = MAX_RESPONSE_BYTES
+    """How many bytes the answer to a request of a flow may have, unpacked; never more than a quarter of `max_state`. An
+    action whose answer is larger fails."""
+    max_response_values: int = MAX_VALUES
+    """How many values such an answer may decode to; they are counted before that."""
+
     on_problem: Any = None
     """Called with a `Problem` when a run of this store fails, is parked or is stuck; async or not. It gets each at
     least once: if it raises, it is called again later."""
@@ -93,6 +101,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def limits(self) -> Limits:
         """How large runs may become."""
         return Limits(self.max_state, None if self.prune else self.max_history)
+
+    @property
+    def response_bytes(self) -> int:
+        """`max_response`, so that one answer alone cannot outgrow the run that asked for it."""
+        return min(self.max_response, max(1, self.max_state // STORED_SHARE)) if self.max_state else self.max_response
 
     @property
     def allowed_hosts(self) -> tuple[str, ...] | None:
@@ -131,7 +144,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}.")
         if not isinstance(self.http_allow, tuple | list | str | None):
             raise TypeError(f"http_allow must be a list of hosts, such as ['localhost:8080'], got {self.http_allow!r}.")
-        for name in ("max_in_memory", "max_state", "max_history"):
+        for name in ("max_in_memory", "max_state", "max_history", "max_response", "max_response_values"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}.")

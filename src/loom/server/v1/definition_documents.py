@@ -12,7 +12,7 @@ from loom.flows.lower import compile_flow
 from loom.flows.places import Places, pointer_of
 from loom.runtime.flow import Flow
 from loom.server.problems import ApiProblem, invalid
-from loom.server.routing import check_depth
+from loom.server.routing import check_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +47,7 @@ async def judged_body(call: Call, name: str = _NAMELESS) -> Judged:
     except UnicodeDecodeError as error:
         raise invalid(f"The body is no text in UTF-8: {error.reason} at byte {error.start}.") from error
     if is_json:
-        check_depth(text, call.settings.max_depth)
+        await asyncio.to_thread(check_shape, text, call.settings)
     # In a thread, and one at a time: a large document takes seconds of a core, which others need too.
     async with call.server.reading:
         return await asyncio.to_thread(judged, text, name, call.settings.limits, is_json=is_json)

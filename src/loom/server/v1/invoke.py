@@ -73,7 +73,8 @@ async def _split(call: Call, name: str, start: FlowStartEvent, bodies: list[Any]
     nonce = call.nonce or uuid.uuid4().hex
     starts = [start.model_copy(update={"body": body}) for body in bodies]
     run_ids = await _started(call, name, starts, [f"{nonce}-{index}" for index in range(len(starts))])
-    items = [await run_view(call.runtime, await call.runtime.row(run_id), whole=False) for run_id in run_ids]
+    rows = [await call.runtime.row(run_id) for run_id in run_ids]
+    items = [await run_view(call.runtime, row, whole=False, with_result=False) for row in rows]
     page: Page[Run] = {"items": items, "next_cursor": None}
     return JsonAnswer(page, 202)
 
@@ -171,7 +172,7 @@ async def _response(call: Call, run_id: str, wait: float) -> FlowResponse | None
     until = clock() + wait
     while not reader.is_over and (left := until - clock()) > 0:
         for chunk in await reader.page(left):
-            for entry in reader.entries(chunk):
+            for entry in await reader.entries(chunk):
                 published = entry.published
                 if isinstance(published, EventRecord) and isinstance(published.body, FlowResponse):
                     return published.body

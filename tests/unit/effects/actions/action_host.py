@@ -108,6 +108,11 @@ class ActionHost:
     def start_of(self, workflow: Any, inputs: dict[str, Any], start_event: Any) -> tuple[str, Any]:
         return workflow, (inputs, start_event)
 
+    max_unsaved = None
+
+    def make_room(self, weight: int, *, waits: bool = True) -> None:
+        pass
+
     def report(self, tick: Any) -> None:
         match tick:
             case TickSleep():
