@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from loom.store.errors import (
         CorruptRecord,
         HistoryGone,
+        MemoryExceeded,
         RunBusy,
         RunExists,
         RunFinished,
@@ -135,7 +136,7 @@ _NAMES = {
     ),
     "loom.steps.workflow": "Workflow",
     "loom.store.errors": (
-        "CorruptRecord HistoryGone RunBusy RunExists RunFinished RunNotFound StoreError StoreLocked "
+        "CorruptRecord HistoryGone MemoryExceeded RunBusy RunExists RunFinished RunNotFound StoreError StoreLocked "
         "StoreOutdated StoreTooNew StoreUnavailable"
     ),
 }
@@ -167,6 +168,7 @@ __all__ = [
     "HumanResponseEvent",
     "InputRequiredEvent",
     "LoopIterationEvent",
+    "MemoryExceeded",
     "Resource",
     "RetryInfo",
     "RetryPolicy",

@@ -15,6 +15,7 @@ from loom.cli.options import (
     json_option,
     json_value,
     limit_options,
+    size,
     start_options,
     store_option,
     tag_option,
@@ -65,6 +66,27 @@ def work_options(command: Decorated) -> Decorated:
             show_default=True,
             help="Without --idle-timeout: how many runs with such a step stay in memory after 60s.",
         ),
+        click.option(
+            "--max-memory",
+            metavar="SIZE",
+            type=size,
+            help="Take no more work while the process uses more memory, as in 2G.",
+        ),
+        click.option(
+            "--watchdog",
+            metavar="TIME",
+            type=duration,
+            default="1s",
+            show_default=True,
+            help="Log what holds the event loop for so long; 0: never.",
+        ),
+        click.option(
+            "--health-port",
+            metavar="N",
+            type=click.IntRange(0, 65535),
+            help="Answer /live, /ready and /metrics on this port too, also while the event loop is held.",
+        ),
+        click.option("--health-host", default="127.0.0.1", show_default=True, help="The address of that port."),
         click.option("--name", default="", help="What this process is called among others."),
     ):
         command = option(command)
@@ -100,7 +122,7 @@ def worker(
     async def work() -> None:
         bodies, logs = Bodies(), Logs(log_level, log_format)
         options = {**memory_options(settings), **allowed_hosts(allow_hosts)}
-        async with engine(store, named, logs, **options) as (_, stopped):
+        async with engine(store, named, logs, given=settings, **options) as (_, stopped):
             logs.tell(f"Working for {', '.join(named)} on {safe_url(store)}. Stop with Ctrl-C.")
             await stopped.wait()
         logs.tell("Stopped. Unfinished runs are in the store.")
@@ -121,10 +143,11 @@ def loaded(
 
 
 def memory_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a process among the options that were given: when runs leave memory and the store."""
-    names = ("name", "idle_timeout", "max_suspended", "max_in_memory", "retention")
+    """The settings of a process among the options that were given: its name, its memory, what is kept and watched."""
+    names = ("name", "idle_timeout", "max_suspended", "max_in_memory", "max_memory", "retention")
     # None would mean for ever.
-    return {name: given[name] for name in names if name != "idle_timeout" or given[name] is not None}
+    found = {name: given[name] for name in names if name != "idle_timeout" or given[name] is not None}
+    return {**found, "watchdog": given["watchdog"] or None}
 
 
 def allowed_hosts(hosts: Sequence[str]) -> dict[str, Any]:
