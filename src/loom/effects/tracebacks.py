@@ -11,6 +11,7 @@ import asyncio
 import concurrent.futures
 import linecache
 import os
+import selectors
 import sysconfig
 import threading
 from functools import lru_cache
@@ -95,15 +96,25 @@ def traceback_text(error: BaseException, limit: int = MAX_BYTES, *, hide_message
 
 def stack_text(innermost: FrameType, limit: int = MAX_BYTES) -> str:
     """Write where a thread is at work, up to the event loop: the author's frames, then libraries, then the engine."""
-    walked = islice(walk_stack(innermost), _MAX_WALKED)
-    inside = [*takewhile(lambda found: not _drives_loop(found[0].f_code.co_filename), walked)]
-    by_kind = _by_kind(_frames(reversed(inside)))
+    by_kind = _by_kind(_frames(reversed(_inside_loop(innermost))))
     lines = [*_written(by_kind["author"])]
     if by_kind["library"]:
         lines += ["  In libraries:", *_written(by_kind["library"])]
     if by_kind["engine"]:
         lines += ["  In the engine:", *_written(by_kind["engine"])]
     return _fitting(well_formed("\n".join(lines)), limit)
+
+
+def is_at_rest(innermost: FrameType) -> bool:
+    """Say whether the thread of an event loop waits for something to happen, and runs nobody's code."""
+    inside = _inside_loop(innermost)
+    return not inside or [frame.f_code.co_filename for frame, _ in inside] == [selectors.__file__]
+
+
+def _inside_loop(innermost: FrameType) -> list[tuple[FrameType, int]]:
+    """Walk from the innermost frame up to the event loop."""
+    walked = islice(walk_stack(innermost), _MAX_WALKED)
+    return [*takewhile(lambda found: not _drives_loop(found[0].f_code.co_filename), walked)]
 
 
 def _written_text(error: BaseException, limit: int, hide_messages: bool) -> str:

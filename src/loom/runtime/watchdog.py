@@ -25,7 +25,7 @@ from traceback import walk_stack
 from typing import TYPE_CHECKING, Any
 
 from loom.effects.execution import StepExecution
-from loom.effects.tracebacks import stack_text
+from loom.effects.tracebacks import is_at_rest, stack_text
 from loom.runtime.bodies import RunBodies
 from loom.runtime.control_loop import ControlLoop
 from loom.runtime.health_port import Doors
@@ -90,39 +90,50 @@ class LoopWatch:
 
         Returns whether there is anything to look at.
         """
+        held_up_since = planned
         if self._turned_at is not None and self._asked_at is not None:
-            stood = self._turned_at - self._asked_at
+            stood, held_up_since = self._turned_at - self._asked_at, max(planned, self._turned_at)
             if self._stall is not None:
                 self._over(stood)
+            elif stood >= self.stall_s and now - planned >= self.stall_s:
+                self._was_missed(stood)
             self._asked_at = self._turned_at = None
         if self._asked_at is None:
             if not self.is_at_work:
                 return False
             # A look that comes much too late was held up itself, by what held the loop.
-            self._asked_at = planned if now - planned >= self.stall_s else now
+            self._asked_at = held_up_since if now - held_up_since >= self.stall_s else now
             try:
                 self.loop.call_soon_threadsafe(self._turned)
             except RuntimeError:  # the loop was closed
                 self._asked_at = None
                 return False
         if self._stall is None and self._turned_at is None and now - self._asked_at >= self.stall_s:
-            self._begun(now - self._asked_at)
+            self._look_at_stack(now - self._asked_at)
         return True
 
     def _turned(self) -> None:
         self._turned_at = monotonic()
 
-    def _begun(self, seconds: float) -> None:
-        self.stalls += 1
+    def _look_at_stack(self, seconds: float) -> None:
         frame = sys._current_frames().get(self._thread)
-        self._stall = found = at_work_on(frame, self.loop) if frame is not None else {}
+        if frame is None or is_at_rest(frame):
+            return  # nothing holds the loop: it is the machine that does not come to it
+        self.stalls += 1
+        self._stall = found = at_work_on(frame, self.loop)
         words = "The event loop has not turned for %.1f s: %s."
-        _tell(words, (seconds, _named(found, "holds")), found, stack_text(frame) if frame is not None else None)
+        _tell(words, (seconds, _named(found, "holds")), found, stack_text(frame))
 
     def _over(self, seconds: float) -> None:
         found, self._stall = self._stall or {}, None
         self._past_s += seconds
         _tell("The event loop turns again after %.1f s: %s.", (seconds, _named(found, "held")), found)
+
+    def _was_missed(self, seconds: float) -> None:
+        """The loop stood, and this thread with it: the process was stopped, or had no processor."""
+        self.stalls += 1
+        self._past_s += seconds
+        _tell("The process stood still for %.1f s, and its event loop with it.", (seconds,), {})
 
 
 def _named(found: dict[str, str], verb: str) -> str:
@@ -180,6 +191,7 @@ class Watchdog:
         self._thread: threading.Thread | None = None
         self._doors = Doors()
         self._is_asleep = False
+        self._roused_at = 0.0
 
     def watch(
         self, loop: asyncio.AbstractEventLoop, stall_s: float, is_at_work: Callable[[], bool]
@@ -221,21 +233,23 @@ class Watchdog:
             if not self._watches and not self._doors:
                 return
             if self._thread is None or not self._thread.is_alive():
+                self._roused_at = monotonic()
                 self._thread = threading.Thread(target=self._run, name="loom watchdog", daemon=True)
                 self._thread.start()
             elif self._is_asleep:
                 self._is_asleep = False
+                self._roused_at = monotonic()
                 self._doors.ring()
 
     def _run(self) -> None:
         quiet = 0
-        planned = monotonic()
+        planned = self._roused_at
         while True:
             try:
                 quiet = 0 if self._look(planned) else quiet + 1
                 if quiet > _STAYS_AWAKE and self._may_sleep():
                     self._doors.attend(None)
-                    planned = monotonic()
+                    planned = self._roused_at
                 else:
                     planned = monotonic() + self._interval_s
                     self._doors.attend(planned)
