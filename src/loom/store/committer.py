@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from loom.store.errors import KeyUnavailable, PartlyApplied, StoreUnavailable
+from loom.store.operations import Posted, Started
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -61,7 +62,8 @@ class Committer:
         self._wake: asyncio.Future[None] | None = None
         self._closed = False
         self.failing: str | None = None
-        """Why the last transaction was not written, if the store was to blame; None if it was written."""
+        """Why the last transaction was not written, if the store was to blame; None if it was written. One that had
+        nothing to write, such as a claim that finds no run, says nothing about a full disk."""
         self._task = self._loop.create_task(self._work(), name="loom committer")
 
     def submit(self, operation: Operation) -> asyncio.Future[Result]:
@@ -137,7 +139,8 @@ class Committer:
             if _blames_store(error):
                 self.failing = str(error)
             raise
-        self.failing = None
+        if self.failing is not None and any(map(_has_written, results)):
+            self.failing = None
         if watch is not None:
             watch.written(len(group), perf_counter() - began)
         return results
@@ -164,6 +167,13 @@ def _blames_store(error: Exception) -> bool:
     if isinstance(error, PartlyApplied):
         return all(isinstance(outcome, StoreUnavailable) for outcome in error.outcomes)
     return isinstance(error, StoreUnavailable) and not isinstance(error, KeyUnavailable)
+
+
+def _has_written(result: Result) -> bool:
+    """Say whether an operation has changed anything."""
+    if isinstance(result, Started):
+        return result.created
+    return result.outcome == "posted" if isinstance(result, Posted) else bool(result)
 
 
 def _fail(entries: Iterable[_Entry], error: BaseException) -> None:

@@ -110,7 +110,7 @@ async def test_a_body_that_blocks_is_named_with_its_stack(told: Told) -> None:
 async def test_one_line_tells_of_a_stall_however_long(told: Told) -> None:
     async def body() -> None:
         told.hold()
-        time.sleep(3 * SOON_S)
+        time.sleep(3 * SOON_S)  # noqa: ASYNC251 - that is the point
 
     await held(told, body)
     assert len([record for record in told.records if "step hold of run r-1 holds it" in record.getMessage()]) == 1
@@ -158,7 +158,7 @@ async def test_a_loop_that_turns_is_not_told_of(told: Told) -> None:
         assert watch is not None
         for _ in range(3):  # several questions, each answered
             asked = watch._asked_at
-            await until(lambda: watch._asked_at != asked)
+            await until(lambda asked=asked: watch._asked_at != asked)  # type: ignore[misc]
 
     runtime: DurableRuntime
     async with loom.connect("memory://", watchdog=20.0) as runtime:
