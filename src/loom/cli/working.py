@@ -138,8 +138,8 @@ def health_port(
     try:
         port = opened_port(runtime, given["health_host"], given["health_port"], is_draining)
     except OSError as error:
-        where = f"{given['health_host']}:{given['health_port']}"
-        raise Problem(f"The health port {where} cannot be used: {error.strerror or error}.") from error
+        where, why = f"{given['health_host']}:{given['health_port']}", (error.strerror or str(error)).partition(" (")[0]
+        raise Problem(f"The health port {where} cannot be used: {why}.") from error
     runtime.watch_always()
     watchdog().open(port)
     try:

@@ -35,6 +35,7 @@ from loom.store.loop_time import can_skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextvars import Context
     from types import FrameType
 
     from loom.runtime.health_port import HealthPort
@@ -46,6 +47,7 @@ _LOOKS_PER_STALL = 4
 _STAYS_AWAKE = 20
 """Looks without anything at work before the thread sleeps: runs that come and go need not wake it each time."""
 _MAX_WALKED = 10_000
+_HANDLE = asyncio.Handle._run.__code__
 
 
 class LoopWatch:
@@ -67,7 +69,7 @@ class LoopWatch:
     @property
     def is_stalled(self) -> bool:
         """Whether the loop stands still."""
-        return self._stall is not None
+        return self._stall is not None and self._turned_at is None
 
     @property
     def standing_s(self) -> float:
@@ -78,7 +80,10 @@ class LoopWatch:
     @property
     def stalled_s(self) -> float:
         """For how many seconds all stalls have lasted, with the one that goes on."""
-        return self._past_s + self.standing_s
+        asked_at, turned_at = self._asked_at, self._turned_at
+        if self._stall is None or asked_at is None:
+            return self._past_s
+        return self._past_s + (turned_at if turned_at is not None else monotonic()) - asked_at
 
     @property
     def is_at_work(self) -> bool:
@@ -154,6 +159,8 @@ def at_work_on(innermost: FrameType, loop: asyncio.AbstractEventLoop) -> dict[st
     """Tell run, workflow and step that a loop's thread is at work on, as far as the engine is on its stack."""
     run: dict[str, str] = {}
     for frame, _ in islice(walk_stack(innermost), _MAX_WALKED):
+        if frame.f_code is _HANDLE:
+            return run or _of_context(frame.f_locals["self"]._context)
         if not frame.f_globals.get("__name__", "").startswith("loom."):
             continue
         names = frame.f_locals
@@ -175,10 +182,14 @@ def _about_run(run: RunBodies) -> dict[str, str]:
 
 
 def _of_task(loop: asyncio.AbstractEventLoop) -> dict[str, str]:
-    """Tell whose task is at work, if a body has begun it: then its context names the body. Python 3.11 keeps it."""
-    task = asyncio.current_task(loop)
-    context = getattr(task, "get_context", lambda: None)()
-    execution = context.get(current_execution) if context is not None else None
+    """Tell whose task is at work on a loop that has no handles of asyncio's. Before Python 3.12 no task tells that."""
+    context = getattr(asyncio.current_task(loop), "get_context", lambda: None)()
+    return _of_context(context) if context is not None else {}
+
+
+def _of_context(context: Context) -> dict[str, str]:
+    """Tell which body has begun a task or a callback."""
+    execution = context.get(current_execution)
     return about_execution(execution) if isinstance(execution, StepExecution) else {}
 
 

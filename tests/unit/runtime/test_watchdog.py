@@ -21,7 +21,7 @@ from loom.testing import run_virtual
 
 PATIENCE_S = 30.0
 SOON_S = 0.3
-LONG = "a" * 23 + "b"
+LONG = "a" * 22 + "b"
 
 
 class Told(logging.Handler):
@@ -123,6 +123,19 @@ async def test_native_code_that_keeps_the_lock_is_named_when_it_is_over(told: To
     await held(told, body, stall_s=0.04)
     stacks = [record.stack_info or "" for record in told.records if "step hold of run" in record.getMessage()]
     assert any("(a+)+" in stack for stack in stacks)
+
+
+async def test_a_task_that_a_body_has_begun_is_named_as_its_own(told: Told) -> None:
+    async def inner() -> None:
+        told.hold()
+
+    async def body() -> None:
+        await asyncio.gather(inner())
+
+    await held(told, body)
+    begun = told.that("step hold of run r-1 holds it")
+    assert begun.stack_info is not None
+    assert "in inner" in begun.stack_info
 
 
 async def test_a_run_that_is_reduced_for_long_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
