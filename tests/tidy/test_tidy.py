@@ -142,6 +142,7 @@ PUBLIC_NAMES = [
     "HumanResponseEvent",
     "InputRequiredEvent",
     "LoopIterationEvent",
+    "MemoryExceeded",
     "Resource",
     "RetryInfo",
     "RetryPolicy",

@@ -28,9 +28,36 @@ if TYPE_CHECKING:
     from loom.steps.workflow import Workflow
 
 
+_WATCHED = (
+    click.option("--health-host", default="127.0.0.1", show_default=True, help="The address of --health-port."),
+    click.option(
+        "--health-port",
+        metavar="N",
+        type=click.IntRange(0, 65535),
+        help="Answer /live, /ready and /metrics on this port too, also while the event loop is held.",
+    ),
+    click.option(
+        "--watchdog",
+        metavar="TIME",
+        type=duration,
+        default="1s",
+        show_default=True,
+        help="Log what holds the event loop for so long; 0: never.",
+    ),
+    click.option(
+        "--max-memory",
+        metavar="SIZE",
+        type=size,
+        help="Take no more work while the process uses more memory, as in 2G.",
+    ),
+)
+"""How a process that is left running looks after itself."""
+
+
 def work_options(command: Decorated) -> Decorated:
     """The options of commands that work on runs until they are stopped."""
     for option in (
+        *_WATCHED,
         store_option,
         allow_host_option,
         limit_options,
@@ -66,27 +93,6 @@ def work_options(command: Decorated) -> Decorated:
             show_default=True,
             help="Without --idle-timeout: how many runs with such a step stay in memory after 60s.",
         ),
-        click.option(
-            "--max-memory",
-            metavar="SIZE",
-            type=size,
-            help="Take no more work while the process uses more memory, as in 2G.",
-        ),
-        click.option(
-            "--watchdog",
-            metavar="TIME",
-            type=duration,
-            default="1s",
-            show_default=True,
-            help="Log what holds the event loop for so long; 0: never.",
-        ),
-        click.option(
-            "--health-port",
-            metavar="N",
-            type=click.IntRange(0, 65535),
-            help="Answer /live, /ready and /metrics on this port too, also while the event loop is held.",
-        ),
-        click.option("--health-host", default="127.0.0.1", show_default=True, help="The address of that port."),
         click.option("--name", default="", help="What this process is called among others."),
     ):
         command = option(command)
