@@ -95,13 +95,13 @@ def traceback_text(error: BaseException, limit: int = MAX_BYTES, *, hide_message
 
 
 def stack_text(innermost: FrameType, limit: int = MAX_BYTES) -> str:
-    """Write where a thread is at work, up to the event loop: the author's frames, then libraries, then the engine."""
-    by_kind = _by_kind(_frames(reversed(_inside_loop(innermost))))
-    lines = [*_written(by_kind["author"])]
-    if by_kind["library"]:
-        lines += ["  In libraries:", *_written(by_kind["library"])]
-    if by_kind["engine"]:
-        lines += ["  In the engine:", *_written(by_kind["engine"])]
+    """Write where a thread is at work, up to the event loop: the author's frames, then the others, latest first."""
+    frames = [*_frames(reversed(_inside_loop(innermost)))]
+    authors = [frame for frame in frames if _kind_of(frame.file) == "author"]
+    others = [frame for frame in frames if _kind_of(frame.file) != "author"]
+    lines = [*_written(authors)]
+    if others:
+        lines += ["  In libraries and the engine:", *_written(others)]
     return _fitting(well_formed("\n".join(lines)), limit)
 
 
@@ -191,7 +191,9 @@ class _Writer:
 
 def _frame_lines(error: BaseException, shows_engine: bool) -> Iterator[str]:
     """The author's frames, then frames of libraries, or else the engine's if they are wanted."""
-    by_kind = _by_kind(_frames(walk_tb(error.__traceback__)))
+    by_kind: dict[_Kind, list[_Frame]] = {"author": [], "library": [], "engine": []}
+    for frame in _frames(walk_tb(error.__traceback__)):
+        by_kind[_kind_of(frame.file)].append(frame)
     authors, libraries = by_kind["author"], by_kind["library"]
     yield from _written(authors)
     if libraries:
@@ -200,13 +202,6 @@ def _frame_lines(error: BaseException, shows_engine: bool) -> Iterator[str]:
         yield from _written(libraries)
     elif not authors and shows_engine:
         yield from _written(by_kind["engine"])
-
-
-def _by_kind(frames: Iterable[_Frame]) -> dict[_Kind, list[_Frame]]:
-    found: dict[_Kind, list[_Frame]] = {"author": [], "library": [], "engine": []}
-    for frame in frames:
-        found[_kind_of(frame.file)].append(frame)
-    return found
 
 
 def _drives_loop(file: str) -> bool:

@@ -98,7 +98,7 @@ async def test_a_body_that_blocks_is_named_with_its_stack(told: Told) -> None:
     # The author's own frames come first: the innermost of them is where it stands.
     assert begun.stack_info is not None
     assert begun.stack_info.splitlines()[0].endswith("in hold")
-    assert 'In the engine:\n  File "' in begun.stack_info
+    assert 'In libraries and the engine:\n  File "' in begun.stack_info
     assert "run_until_complete" not in begun.stack_info
     over = told.that("turns again")
     assert re.search(r"after \d+\.\d s: step hold of run r-1 held it", over.getMessage())
