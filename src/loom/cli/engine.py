@@ -15,6 +15,7 @@ from loom.cli.options import (
     json_option,
     json_value,
     limit_options,
+    size,
     start_options,
     store_option,
     tag_option,
@@ -27,9 +28,36 @@ if TYPE_CHECKING:
     from loom.steps.workflow import Workflow
 
 
+_WATCHED = (
+    click.option("--health-host", default="127.0.0.1", show_default=True, help="The address of --health-port."),
+    click.option(
+        "--health-port",
+        metavar="N",
+        type=click.IntRange(0, 65535),
+        help="Answer /live, /ready and /metrics on this port too, also while the event loop is held.",
+    ),
+    click.option(
+        "--watchdog",
+        metavar="TIME",
+        type=duration,
+        default="1s",
+        show_default=True,
+        help="Log what holds the event loop for so long; 0: never.",
+    ),
+    click.option(
+        "--max-memory",
+        metavar="SIZE",
+        type=size,
+        help="Take no more work while the process uses more memory, as in 2G.",
+    ),
+)
+"""How a process that is left running looks after itself."""
+
+
 def work_options(command: Decorated) -> Decorated:
     """The options of commands that work on runs until they are stopped."""
     for option in (
+        *_WATCHED,
         store_option,
         allow_host_option,
         limit_options,
@@ -101,7 +129,7 @@ def worker(
     async def work() -> None:
         bodies, logs = Bodies(), Logs(log_level, log_format)
         options = {**memory_options(settings), **allowed_hosts(allow_hosts)}
-        async with engine(store, named, logs, **options) as (_, stopped):
+        async with engine(store, named, logs, given=settings, **options) as (_, stopped):
             logs.tell(f"Working for {', '.join(named)} on {safe_url(store)}. Stop with Ctrl-C.")
             await stopped.wait()
         logs.tell("Stopped. Unfinished runs are in the store.")
@@ -122,10 +150,11 @@ def loaded(
 
 
 def memory_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a process among the options that were given: when runs leave memory and the store."""
-    names = ("name", "idle_timeout", "max_suspended", "max_in_memory", "retention")
+    """The settings of a process among the options that were given: its name, its memory, what is kept and watched."""
+    names = ("name", "idle_timeout", "max_suspended", "max_in_memory", "max_memory", "retention")
     # None would mean for ever.
-    return {name: given[name] for name in names if name != "idle_timeout" or given[name] is not None}
+    found = {name: given[name] for name in names if name != "idle_timeout" or given[name] is not None}
+    return {**found, "watchdog": given["watchdog"] or None}
 
 
 def allowed_hosts(hosts: Sequence[str]) -> dict[str, Any]:

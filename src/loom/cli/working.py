@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import click
 
-from loom.cli.problems import Stopped, WrongUse
+from loom.cli.problems import Problem, Stopped, WrongUse
 from loom.cli.session import opened, store_at
 from loom.runtime.logs import JsonLines, configure_logs
 from loom.steps.errors import WorkflowConfigurationError, WorkflowValidationError
@@ -36,13 +36,18 @@ _KEPT_RECORDS = 10_000
 
 @asynccontextmanager
 async def engine(
-    url: str, workflows: Mapping[str, Workflow], logs: Logs, **settings: Any
+    url: str, workflows: Mapping[str, Workflow], logs: Logs, given: Mapping[str, Any] | None = None, **settings: Any
 ) -> AsyncIterator[tuple[WorkingRuntime, asyncio.Event]]:
-    """A process that works for workflows, and the event that SIGTERM and SIGINT set."""
+    """A process that works for workflows, and the event that SIGTERM and SIGINT set.
+
+    `given` are the options of its command, if the process may have a health port.
+    """
     stopped = stop_on_signals()
     with ExitStack() as at_end:
         async with opened(store_at(url, upgrade=True), **settings) as runtime:
             let_out = at_end.enter_context(logs.written())  # to the end, also of the runtime
+            if given is not None:
+                at_end.enter_context(health_port(runtime, given))
             await work_for(runtime, workflows)
             let_out()
             yield runtime, stopped
@@ -136,6 +141,30 @@ async def work_for(runtime: WorkingRuntime, workflows: Mapping[str, Workflow]) -
         except (WorkflowValidationError, WorkflowConfigurationError) as error:
             raise WrongUse(f"{name} cannot be run: {error}") from error
     await runtime.ready()
+
+
+@contextmanager
+def health_port(
+    runtime: WorkingRuntime, given: Mapping[str, Any], is_draining: Callable[[], bool] = bool
+) -> Iterator[None]:
+    """Answer on the health port in the block, if there is to be one."""
+    if given["health_port"] is None:
+        yield
+        return
+    from loom.runtime.watchdog import watchdog
+    from loom.server.health_answers import opened_port
+
+    try:
+        port = opened_port(runtime, given["health_host"], given["health_port"], is_draining)
+    except OSError as error:
+        where, why = f"{given['health_host']}:{given['health_port']}", (error.strerror or str(error)).partition(" (")[0]
+        raise Problem(f"The health port {where} cannot be used: {why}.") from error
+    runtime.watch_always()
+    watchdog().open(port)
+    try:
+        yield
+    finally:
+        watchdog().close(port)
 
 
 def stop_on_signals() -> asyncio.Event:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, get_args
 
+from msgspec import structs
+
 from loom.api.attempts import numbered
 from loom.api.lengths import span
 from loom.api.why import Cause, CauseKind, Why
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 _MOST = 20
 """How many causes of one kind are told."""
 _ORDER: dict[str, int] = {kind: place for place, kind in enumerate(get_args(CauseKind))}
+_UNTAKEN = ("not_started", "no_worker")
 
 
 async def why(runtime: StoredRuns, row: RunRow) -> Why:
@@ -40,9 +43,9 @@ async def why(runtime: StoredRuns, row: RunRow) -> Why:
     now, store = runtime.now(), runtime.store
     if row.head.status != "running" or row.head.failed_with is not None:
         return explained(row, None, now)
-    holder = await store.holder(row)
+    holder, short = await store.holder(row), runtime.short_of_memory()
     if not row.head.ticks:
-        return explained(row, None, now, holder)
+        return _with_memory(explained(row, None, now, holder), short)
     try:
         state = await runtime.state_at(row.run_id)
         mail = len(await store.mail(row.run_id, 0))
@@ -54,7 +57,18 @@ async def why(runtime: StoredRuns, row: RunRow) -> Why:
 
         flow = flow_status(program, state, now, await end_of_run(runtime, row.run_id))
     waiters = [shown_waiter(program, report) for report in open_waiters(state)]
-    return explained(row, state, now, holder, waiters=waiters, flow=flow, mail=mail)
+    return _with_memory(explained(row, state, now, holder, waiters=waiters, flow=flow, mail=mail), short)
+
+
+def _with_memory(told: Why, short: str | None) -> Why:
+    """Add to what waits for a worker that the process which answers takes no run: it is short of memory."""
+    if short is None:
+        return told
+    causes = [
+        structs.replace(cause, sentence=f"{cause.sentence} {short}") if cause.kind in _UNTAKEN else cause
+        for cause in told.causes
+    ]
+    return structs.replace(told, causes=causes, sentence=causes[0].sentence)
 
 
 def explained(

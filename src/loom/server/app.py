@@ -107,6 +107,9 @@ def _endpoint(path: str, methods: dict[str, Route], server: Server) -> Callable[
                 raise
             _log.error("The store has failed a request that may be carried out: %s", error)
             raise _half_known(call) from error
+        finally:
+            if call.reserved:
+                server.starts.settle(call)
 
     return answer
 

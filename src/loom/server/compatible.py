@@ -28,6 +28,7 @@ from loom.server.compat_workflows import event_schemas, graph_of, is_offered, of
 from loom.server.event_rights import check_sent
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routing import Route, new_id, read_json
+from loom.server.starts import check_open
 from loom.server.streams import compatible_stream
 from loom.server.v1.health import unready
 from loom.server.views import HANDLER, wait_for_end
@@ -124,8 +125,7 @@ async def run_nowait(call: Call) -> Response:
 
 
 async def _begin(call: Call) -> str:
-    if call.server.draining:
-        raise ApiProblem("draining", "The server is stopping.", headers={"Retry-After": str(call.settings.retry_after)})
+    check_open(call)
     code = await _code(call)
     body = await _object(call)
     handler_id = body.get("handler_id")
@@ -135,12 +135,14 @@ async def _begin(call: Call) -> str:
     try:
         inputs = start_from(start if start is not None else body.get("kwargs"), code.workflow)
         beginning = Beginning(code, inputs, _context(call, body))
-        call.made = await begin(call.runtime, beginning, handler_id, call.nonce)
+        await call.server.starts.reserve(call)
+        run_id = await begin(call.runtime, beginning, handler_id, call.nonce)
     except HandlerBusy as error:
         raise ApiProblem("run-exists", str(error)) from error
     except (WorkflowRuntimeError, ContextSerdeError, TypeError, ValueError) as error:
         raise invalid(f"The start event is not valid: {error}", "/start_event") from error
-    return call.made
+    call.has_begun(run_id)
+    return run_id
 
 
 def _context(call: Call, body: dict[str, Any]) -> dict[str, Any] | None:

@@ -70,7 +70,7 @@ COMPATIBLE: Operations = {
         "compatible",
         "Start a run and wait for its end",
         {200: Answer("The run has completed.", HandlerData), 500: Answer(_FAILED, HandlerData)},
-        ("run-exists", "result-unreadable", "draining"),
+        ("run-exists", "result-unreadable", "draining", "memory-exceeded"),
         body=Body(RunRequest),
     ),
     ("POST", "/workflows/{name}/run-nowait"): Operation(
@@ -78,7 +78,7 @@ COMPATIBLE: Operations = {
         "compatible",
         "Start a run",
         {200: Answer("It is stored.", HandlerData)},
-        ("run-exists", "draining"),
+        ("run-exists", "draining", "memory-exceeded"),
         body=Body(RunRequest),
     ),
     ("GET", "/handlers"): Operation(

@@ -47,7 +47,7 @@ def _invoked(operation_id: str, summary: str) -> Operation:
             202: Answer("No answer came in time: the `Run`, or a page of those that splitOn has started.", Any, (ANY,)),
             "default": _SAID,
         },
-        ("not-found", "method-not-allowed", "run-exists", "draining"),
+        ("not-found", "method-not-allowed", "run-exists", "draining", "memory-exceeded"),
         params=(_WAIT,),
         body=Body(Any, required=False, media=(ANY,)),
         description="The request is the trigger's: its body, its headers without credentials, its query.",

@@ -17,6 +17,7 @@ from loom.server.counting import CountedRequests, RunCounts
 from loom.server.problems import ApiProblem, invalid
 from loom.server.rate import Rates
 from loom.server.refusals import Refusals
+from loom.server.starts import Starts
 from loom.server.stream_sending import OpenStreams
 from loom.server.waiting import Waits
 from loom.store.errors import RunNotFound
@@ -65,6 +66,7 @@ class Server:
         """All that it answers, for its description."""
         self.open_streams = OpenStreams(settings.max_streams, settings.retry_after)
         """Counted by the id of the principal. A server that stops calls `break_all` before it waits for anything."""
+        self.starts = Starts(runtime, settings.max_starts, settings.retry_after)
         self.waits = Waits()
         """What requests wait for, by the id of the principal. A server that stops calls `end_all`."""
         self.refusals = Refusals()
@@ -91,6 +93,15 @@ class Call:
         """The run that it has made: once there is one, a failure is none where nothing has happened."""
         self.forced: str | None = None
         """The type of an event that only an administrator may send: to send it, or to try, is recorded."""
+        self.begun: list[str] = []
+        """All runs that it has begun."""
+        self.reserved = 0
+        """How many it may begin, see `Starts`."""
+
+    def has_begun(self, run_id: str) -> None:
+        """A run is stored that this request has asked for."""
+        self.made = self.made or run_id
+        self.begun.append(run_id)
 
     # -- the body -----------------------------------------------------------------------------------------------------
 

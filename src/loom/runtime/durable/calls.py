@@ -6,6 +6,7 @@ of loom.runtime.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from loom.store import codec
 from loom.store.chain import Links
 from loom.store.committer import Committer
 from loom.store.encrypted import check_readable
-from loom.store.errors import RunBusy, RunExists, RunFinished, RunNotFound, StoreError, WrongKeys
+from loom.store.errors import RunBusy, RunExists, RunFinished, RunNotFound, StoreError, StoreUnavailable, WrongKeys
 from loom.store.loop_time import until_look
 from loom.store.marks import check_marks
 from loom.store.operations import ImportRun, Posted, PostMail, PurgeRuns
@@ -55,6 +56,11 @@ if TYPE_CHECKING:
 _PAGE = 200
 _POLL_S, _MAX_POLL_S = 0.05, 2.0
 _KEEP_UNCLAIMED = 1000
+_PROBE_S = 1.0
+_PROBE_KEPT_S = 60.0
+_PROBE = "commit-probe"
+_PROBE_BYTES = 64 * 1024
+"""A disk that has room for so much has room for most commits."""
 
 
 class StoredRuns:
@@ -73,6 +79,7 @@ class StoredRuns:
         self.committer: Committer
         """Made when the store is opened."""
         self.codes: dict[str, Registered] = {}
+        self._probed_at = float("-inf")
         self._wrong_keys: str | None = None
         """Why this process may not write journals."""
         self.links = Links()
@@ -84,6 +91,23 @@ class StoredRuns:
 
     async def ready(self) -> None:
         """Wait until calls can be made."""
+
+    async def commits_work(self) -> bool:
+        """Tell whether the last commit was written. After one that was not, a probe finds out, at most every second."""
+        committer, now = self.committer, asyncio.get_running_loop().time()
+        if committer.failing is not None and now - self._probed_at >= _PROBE_S:
+            self._probed_at = now
+            try:
+                await self.store.put_entry(_PROBE, "-", bytes(_PROBE_BYTES), expires_at=self.now() + _PROBE_KEPT_S)
+            except StoreUnavailable as error:
+                committer.failing = str(error)
+            else:
+                committer.failing = None
+        return committer.failing is None
+
+    def short_of_memory(self) -> str | None:
+        """Tell why this process claims no runs, if it has too little memory."""
+        return None
 
     async def row(self, run_id: str) -> RunRow:
         """What is stored about a run in one row."""

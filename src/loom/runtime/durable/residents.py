@@ -17,6 +17,7 @@ from loom.runtime.durable.adapter import Fenced
 from loom.runtime.durable.background import Background
 from loom.runtime.durable.figures import OTHER
 from loom.runtime.durable.held_back import HeldBack
+from loom.runtime.durable.memory_limit import MemoryLimit
 from loom.runtime.durable.problems import is_notice, problem_of
 from loom.runtime.durable.resident import Resident
 from loom.runtime.durable.resting import Resting
@@ -25,6 +26,7 @@ from loom.runtime.guard import Guard
 from loom.runtime.lifecycle_log import released
 from loom.runtime.logs import about
 from loom.runtime.tracing import find_tracing
+from loom.runtime.watchdog import rouse
 from loom.store.errors import CorruptRecord, StoreUnavailable
 from loom.store.operations import ClaimRun, ParkRun, PurgeRuns, ReleaseRun
 
@@ -71,7 +73,10 @@ class Residents:
         self._store = stored.store
         self._codes = stored.codes
         self._clock = stored.now
-        self._releases = settings.idle_s is not None or settings.max_in_memory is not None
+        limits = settings.idle_s, settings.max_in_memory, settings.max_memory
+        self._releases = any(limit is not None for limit in limits)
+        self.memory = MemoryLimit(None)
+        """While it is over its limit, no run comes into memory, and those that rest leave it."""
         self._limit = settings.max_in_memory
         self._on_end = on_end
         self._on_release = on_release
@@ -163,6 +168,8 @@ class Residents:
 
     def room_for(self, code: Registered) -> int:
         """How many more runs of a workflow may be in memory."""
+        if self.memory.is_over:
+            return 0
         limit = code.workflow._num_concurrent_runs
         own = every = _MANY
         if limit is not None:
@@ -177,10 +184,23 @@ class Residents:
         if self.can_make_room:
             self._spawn(self._release(self._resting.take_oldest()))
 
+    def relieve(self) -> None:
+        """Let all runs leave memory that rest: there is too little of it."""
+        while self._resting:
+            self._spawn(self._release(self._resting.take_oldest()))
+
+    def let_in(self, most: int) -> None:
+        """Take up runs that were held back and for which there is room now, at most so many."""
+        for _ in range(most):
+            run_id = self._held_back.next(self.room_for)
+            if run_id is None:
+                return
+            self.wake(run_id)
+
     @property
     def can_make_room(self) -> bool:
         """Whether memory is full, but not with runs that have something to do."""
-        return self._is_full and bool(self._resting)
+        return self._is_full and bool(self._resting) and not self.memory.is_over
 
     @property
     def _is_full(self) -> bool:
@@ -244,6 +264,7 @@ class Residents:
             return False
         if self._guard is None or self._guard.loop_ends:
             self._guard = Guard(self._loop)
+            rouse()
         resident = Resident(stored, state, version, self, self._guard, self._clock, self._ended)
         resident.names = self._codes
         self.runs[run_id] = resident
@@ -374,6 +395,9 @@ class Residents:
     def at_rest(self, run_id: str) -> None:
         """A run can only be moved from outside, or by a timer: after a while it leaves memory."""
         if not self._releases:
+            return
+        if self.memory.is_over:
+            self._spawn(self._release(run_id))
             return
         self._resting.add(run_id, self._is_worth_holding(run_id))
         if self._is_full and self._held_back:

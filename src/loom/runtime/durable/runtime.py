@@ -61,6 +61,7 @@ class DurableRuntime(WorkingRuntime):
         self._residents = Residents(
             self, self._settings, self._member, self.problems, self._on_end, self._on_release, self._on_room
         )
+        self._residents.memory = self.memory
         self._scanner = Scanner(self, self._residents, self._settings, self._lease_lost)
         self._scanner.start()
 
@@ -135,6 +136,11 @@ class DurableRuntime(WorkingRuntime):
             await future
         else:
             await super().news(future, waits)
+
+    @property
+    @override
+    def _is_at_work(self) -> bool:
+        return self._residents is not None and bool(self._residents.runs)
 
     @property
     @override

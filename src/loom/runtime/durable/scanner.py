@@ -39,6 +39,7 @@ class Scanner:
     def __init__(
         self, stored: StoredRuns, residents: Residents, settings: Settings, on_lost: Callable[[], None]
     ) -> None:
+        self._stored = stored
         self._store = stored.store
         self._committer = stored.committer
         self._residents = residents
@@ -61,6 +62,8 @@ class Scanner:
         self._ahead = self._clock() - self._loop.time()
         """How far the clock was ahead of the event loop's time, which stands still while a machine sleeps."""
         self._is_failing = False
+        self._is_short = False
+        """Whether the last look found too little memory for more runs."""
         self._has_more = False
         """Whether there may be runs in the store that had no room here."""
         self._task: asyncio.Task[None] | None = None
@@ -105,6 +108,7 @@ class Scanner:
                 self._is_failing = False
             except StoreUnavailable as error:
                 self._residents.figures.store_failures += 1
+                self._committer.failing = str(error)
                 if not self._is_failing:
                     _log.error("The store fails, and is tried again every %s s: %s", self._interval_s, error)
                 self._is_failing = True
@@ -131,6 +135,7 @@ class Scanner:
         """
         if not await self._store.beat(self._residents.fence, self._lease_s):
             return False
+        await self._stored.commits_work()
         if self._is_failing:
             # What was asked for while the store failed may have happened: nothing that is ours shall be forgotten.
             for run_id in await self._store.owned(self._residents.fence):
@@ -145,10 +150,26 @@ class Scanner:
             if run_id in self._residents.runs:
                 self._found(run_id)  # the news of it may have been lost
         await self._residents.problems.look(self._clock())
-        await self._claim()
+        if await self._has_memory():
+            self._residents.let_in(_BATCH)
+            await self._claim()
         await self._set_alarms()
         await self._purge()
         return True
+
+    async def _has_memory(self) -> bool:
+        """Tell whether more runs may come into memory. While they may not, those that rest leave it."""
+        memory = self._residents.memory
+        if memory.look():
+            self._has_more = False  # room that others leave is not enough
+            if not self._is_short:
+                _log.warning("%s Runs that wait leave memory.", memory.words)
+            self._residents.relieve()
+            await memory.tidy()
+        if self._is_short and not memory.look():
+            _log.warning("There is enough memory again: runs are claimed and started.")
+        self._is_short = memory.is_over
+        return not self._is_short
 
     def _found(self, run_id: str) -> None:
         """Wake a run that was found by looking."""
@@ -171,6 +192,7 @@ class Scanner:
         leave for it.
         """
         while True:
+            self._residents.memory.look()  # what was claimed just now may have taken much
             wanted = min(_BATCH, self._residents.room_for(code) or int(self._residents.can_make_room))
             if not wanted:
                 self._has_more = True

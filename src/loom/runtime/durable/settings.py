@@ -31,6 +31,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     Those that have rested longest leave first: their bodies run again from the beginning."""
     max_in_memory: int | None = None
     """How many runs may be in memory. Those that nothing happens to make room; others wait for their turn."""
+    max_memory: int | None = None
+    """How many bytes of memory the process may use (its resident set) before it takes no more work: it starts and
+    claims no run, and runs that wait leave memory, until it is below nine tenths of that. None: any number."""
+    watchdog: float | None = 1.0
+    """After how many seconds without a turn of the event loop the log names the run and the step that hold it; None:
+    never. It costs a thread that asks the loop four times a second while runs are in memory."""
     name: str = ""
     """What this process is called among others."""
     lease: float = 15.0
@@ -144,7 +150,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}.")
         if not isinstance(self.http_allow, tuple | list | str | None):
             raise TypeError(f"http_allow must be a list of hosts, such as ['localhost:8080'], got {self.http_allow!r}.")
-        for name in ("max_in_memory", "max_state", "max_history", "max_response", "max_response_values"):
+        if self.watchdog is not None and not self.watchdog > 0:
+            raise ValueError(f"watchdog must be greater than 0, or None, got {self.watchdog}.")
+        for name in ("max_in_memory", "max_memory", "max_state", "max_history", "max_response", "max_response_values"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}.")

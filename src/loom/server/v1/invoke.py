@@ -20,9 +20,10 @@ from loom.server.flow_response import response_of
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routing import Route
 from loom.server.served import served_code
+from loom.server.starts import check_open
 from loom.server.stream_reading import StreamReader
 from loom.server.trigger_request import received
-from loom.server.v1.runs import check_open, run_answer
+from loom.server.v1.runs import run_answer
 from loom.server.views import run_view
 from loom.server.waiting import while_serving
 from loom.steps.errors import WorkflowRuntimeError
@@ -141,8 +142,9 @@ async def _started(call: Call, name: str, starts: Sequence[FlowStartEvent], run_
             # A repetition after a crash may come with other headers: what was started first counts.
             if call.nonce is None or (await call.runtime.row(run_id)).workflow != name:
                 raise
-        call.made = call.made or run_id
+        call.has_begun(run_id)
 
+    await call.server.starts.reserve(call, len(starts))
     try:
         # All of them are waited for: what becomes of one that is under way shall be known when this is answered.
         for failed in await asyncio.gather(*map(start, starts, run_ids), return_exceptions=True):
