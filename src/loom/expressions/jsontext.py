@@ -1,4 +1,4 @@
-"""Reading JSON into values of the language. Pure; may import `errors` and `limits`.
+"""Reading JSON into values of the language. Pure; may import `errors`, `limits` and `metering`.
 
 Integers beyond int64 are read as floats, of duplicate keys the last wins, line ends inside strings are forgiven.
 """
@@ -10,7 +10,8 @@ import re
 from typing import Any
 
 from loom.expressions.errors import FunctionError
-from loom.expressions.limits import MAX_DEPTH
+from loom.expressions.limits import BOX, ELEMENT, FREE, MAX_DEPTH, NODE
+from loom.expressions.metering import spend
 
 _MAY_EXCEED_INT64 = re.compile("[0-9]{19}")
 _INT64 = range(-(2**63), 2**63)
@@ -21,6 +22,10 @@ _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 def parse_json(text: str) -> Any:
     """The value that a JSON text stands for."""
+    if len(text) > FREE:
+        # The structure is counted before it is read: 16 MB of brackets would be half a gigabyte of arrays.
+        parts = sum(map(text.count, ",:[{"))
+        spend(len(text) + parts * (NODE if "\\u" in text else ELEMENT), len(text) + parts * BOX)
     reader = _LARGE if _MAY_EXCEED_INT64.search(text) else _PLAIN
     try:
         value = reader.decode(text.removeprefix("\ufeff"))
