@@ -70,6 +70,9 @@ def _program(low: Lowering) -> Program:
         program.by_name[node.name] = node.index
     for node in program.nodes:
         program.by_name.setdefault(node.name.lower(), node.index)
+    for reference in low.references:
+        if reference.owner >= 0:
+            program.nodes[reference.owner].calls += 1
     check_references(low, program)
     mark_kept_iterations(low, program)
     mark_secure(low, program)

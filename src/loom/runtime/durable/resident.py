@@ -10,6 +10,7 @@ from typing_extensions import override
 from loom.core.commands import CommandHalt
 from loom.core.run import Run
 from loom.core.ticks import TickStepResult
+from loom.runtime.control_loop import PATIENCE
 from loom.runtime.durable.adapter import DurableDecorator
 from loom.runtime.durable.limits import Outgrown
 from loom.runtime.durable.registered import child_start
@@ -102,7 +103,7 @@ class Resident(LiveRun):
     def begin_with(self, ticks: list[WorkflowTick]) -> None:
         """Set the run in motion with these ticks."""
         self._core.feed(*ticks)
-        self._core.drain()
+        self._core.drain(PATIENCE)
         self.begin()
 
     def deliver(self, mail: list[Mail]) -> None:

@@ -107,7 +107,9 @@ def test_names_with_namespaces_are_found_without() -> None:
     assert ours(text, "//@x") == []
 
 
-@pytest.mark.parametrize("path", ["a[", "a]", "a b", "a/", "1 +", "f()", "count()", "count(1)", "bad::a", "(1)/a", "1[1]"])
+@pytest.mark.parametrize(
+    "path", ["a[", "a]", "a b", "a/", "1 +", "f()", "count()", "count(1)", "bad::a", "(1)/a", "1[1]"]
+)
 def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(FunctionError):
         ours("<r/>", path)
