@@ -55,7 +55,9 @@ class Server:
         self.idempotency = idempotency
         self.rates = Rates(keys, settings.rate)
         self.reading = asyncio.Lock()
-        """Held by whoever reads a document."""
+        """Held while a document that is put is read."""
+        self.validating = asyncio.Lock()
+        """Held while a document is read only to be judged: that must not keep others from putting theirs."""
         self.draining = False
         """No new runs: the server is about to stop."""
         self.routes: tuple[Route, ...] = ()
