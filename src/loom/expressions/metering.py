@@ -81,6 +81,12 @@ def meter() -> Meter | None:
     return _METER.get()
 
 
+def refuses() -> bool:
+    """Whether what older runs were allowed is refused: everywhere but in them."""
+    counting = _METER.get()
+    return counting is None or counting.counts
+
+
 def spend(units: int, size: int = 0) -> None:
     """Count units of work, and bytes that are built, for the action that is under way."""
     counting = _METER.get()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loom.runtime.durable.names import OWN, check_run_id
@@ -230,7 +231,7 @@ def read_json(body: bytes, max_depth: int) -> Any:
     try:
         text = body.decode()
         check_depth(text, max_depth)
-        found = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_unique)
+        found = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_unique)
         if "\\u" in text:
             json.dumps(found, ensure_ascii=False).encode()  # half a character has no form in UTF-8
     except (ValueError, RecursionError) as error:
@@ -259,6 +260,13 @@ def check_depth(text: str, max_depth: int) -> None:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not isfinite(value):
+        raise ValueError(f"{digits[:40]} is larger than any number")
+    return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
