@@ -1,4 +1,4 @@
-"""Numbers as text, and any value as JSON. Pure; may import `kinds`, `errors` and `limits`.
+"""Numbers as text, and any value as JSON. Pure; may import `kinds`, `errors`, `limits` and `metering`.
 
 Data may be deep, and one list may be part of another many times over, so the writer counts depth and size.
 """
@@ -12,7 +12,8 @@ from typing import Any
 
 from loom.expressions.errors import FunctionError
 from loom.expressions.kinds import kind_of
-from loom.expressions.limits import MAX_DEPTH, MAX_NODES, MAX_TEXT
+from loom.expressions.limits import MAX_DEPTH, MAX_NODES, MAX_TEXT, NODE
+from loom.expressions.metering import spend
 
 # A context of our own: the one that Python keeps for a thread may have been changed by anybody.
 _FLOAT_DIGITS = Context(prec=17)
@@ -44,6 +45,7 @@ def json_text(value: Any) -> str:
     """A value as compact JSON, the way the language writes it: floats and decimals always show that they are some."""
     writer = _Writer()
     writer.write(value, MAX_DEPTH)
+    spend(2 * writer.size, writer.size)
     return "".join(writer.parts)
 
 
@@ -68,6 +70,7 @@ class _Writer:
         self.left -= len(value)
         if not depth or self.left < 0:
             raise FunctionError(f"the value is too large to write (over {MAX_NODES:,} parts or {MAX_DEPTH} levels)")
+        spend(len(value) * NODE)
         if isinstance(value, dict):
             self._object(value, depth - 1)
         else:

@@ -17,7 +17,7 @@ from loom.effects.convert import published_event
 from loom.effects.execution import StepExecution
 from loom.runtime import lifecycle_log
 from loom.runtime.bodies import RunBodies
-from loom.runtime.control_loop import ControlLoop
+from loom.runtime.control_loop import PATIENCE, ControlLoop
 from loom.runtime.driver import Driver
 from loom.runtime.endings import ending_of
 from loom.runtime.logs import about
@@ -100,7 +100,7 @@ class LiveRun(RunBodies):
         if self.first_tick is not None:
             # Its state is there at once, for whoever looks at it or saves it before its loop has turned.
             self._core.feed(self.first_tick())
-            self._core.drain()
+            self._core.drain(PATIENCE)
             self.first_tick = None
         drive = ControlLoop(self._core, self._outer, self).drive
         driven = spans.around_run(self.workflow, drive, self._ending_of) if spans.are_wanted() else drive()

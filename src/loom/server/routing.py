@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loom.effects.actions.bodies import OFF_LOOP_BYTES
@@ -59,7 +60,9 @@ class Server:
         self.idempotency = idempotency
         self.rates = Rates(keys, settings.rate)
         self.reading = asyncio.Lock()
-        """Held by whoever reads a document."""
+        """Held while a document that is put is read."""
+        self.validating = asyncio.Lock()
+        """Held while a document is read only to be judged: that must not keep others from putting theirs."""
         self.draining = False
         """No new runs: the server is about to stop."""
         self.routes: tuple[Route, ...] = ()
@@ -254,7 +257,7 @@ def read_json(body: bytes, settings: ServerSettings) -> Any:
     try:
         text = body.decode()
         check_shape(text, settings)
-        found = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_unique)
+        found = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_unique)
         if "\\u" in text:
             json.dumps(found, ensure_ascii=False).encode()  # half a character has no form in UTF-8
     except (ValueError, RecursionError) as error:
@@ -272,6 +275,13 @@ def check_shape(text: str, settings: ServerSettings) -> None:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not isfinite(value):
+        raise ValueError(f"{digits[:40]} is larger than any number")
+    return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from loom.core.commands import CommandHalt
 from loom.core.run import BatchLimit, Run
 from loom.core.ticks import TickStepResult
 from loom.effects.weight import weight_of_tick
+from loom.runtime.control_loop import PATIENCE
 from loom.runtime.durable.adapter import DurableDecorator
 from loom.runtime.durable.limits import Outgrown
 from loom.runtime.durable.registered import child_start
@@ -178,7 +179,7 @@ class Resident(LiveRun):
     def begin_with(self, ticks: list[WorkflowTick]) -> None:
         """Set the run in motion with these ticks."""
         self._core.feed(*ticks)
-        self._core.drain()
+        self._core.drain(PATIENCE)
         self.begin()
 
     def deliver(self, mail: list[Mail]) -> None:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from loom.core.patience import Patience, TooCostly
+from loom.runtime.control_loop import PATIENCE
 from loom.runtime.durable.adapter import Fenced
 from loom.runtime.durable.background import Background
 from loom.runtime.durable.figures import OTHER
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from loom.runtime.durable.problems import Problems
     from loom.runtime.durable.registered import Registered
     from loom.runtime.durable.settings import Settings
+    from loom.runtime.durable.takeup import Recovered
     from loom.runtime.live import LiveRun
     from loom.steps.events import StopEvent
     from loom.store.operations import Operation, Result
@@ -247,19 +251,34 @@ class Residents:
         stored = await self._store.load(run_id)
         if stored is None or run_id in self.runs:
             return
-        if not self.begin(stored, code):
+        recovered = await self._recovered(stored, code)
+        if run_id in self.runs:
+            return
+        if not self.begin(stored, code, recovered):
             await self._park(run_id, stored.row.head.parked or "")
         elif stored.row.head.ticks:
             self.figures.resume_seconds.observe(self.figures.clock() - since)
 
-    def begin(self, stored: StoredRun, code: Registered) -> bool:
+    async def _recovered(self, stored: StoredRun, code: Registered) -> Recovered | None:
+        """The run as its journal leaves it; in a thread, if that costs more than the event loop can spare."""
+        if self._closing or not stored.row.head.ticks:
+            return None
+        self.links.check(stored)
+        recover = partial(taken_up, stored, code.for_run(stored), self._clock(), self.downtime)
+        try:
+            with Patience(PATIENCE):
+                return recover()
+        except TooCostly:
+            return await asyncio.to_thread(recover)
+
+    def begin(self, stored: StoredRun, code: Registered, recovered: Recovered | None = None) -> bool:
         """Set an owned run in motion. False if it is parked and would only be parked again."""
         run_id = stored.row.run_id
         if self._closing:
             return True  # whoever works for it next finds it in the store
         self.links.check(stored)
         version = code.for_run(stored)
-        state, ticks = taken_up(stored, version, self._clock(), self.downtime)
+        state, ticks = recovered or taken_up(stored, version, self._clock(), self.downtime)
         if parked_again(state, ticks, version) or self.limits.still_hold(stored.row, state, ticks):
             return False
         if self._guard is None or self._guard.loop_ends:

@@ -5,7 +5,7 @@ May import loom.core and loom.store.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
 
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from loom.core.ticks import TickStartRun, WorkflowTick
     from loom.runtime.durable.registered import Registered
     from loom.store.records import Chunk, Mail, Snapshot, StoredRun
+
+
+Recovered: TypeAlias = "tuple[BrokerState, list[WorkflowTick]]"
+"""A stored run, and the ticks with which a process recovers it."""
 
 
 def restored(
@@ -48,9 +52,7 @@ def restored(
     return draft.freeze()
 
 
-def taken_up(
-    stored: StoredRun, code: Registered, now: float, downtime: float
-) -> tuple[BrokerState, list[WorkflowTick]]:
+def taken_up(stored: StoredRun, code: Registered, now: float, downtime: float) -> Recovered:
     """A stored run and the ticks with which this process takes it up: its start or its resumption, then its mail."""
     row = stored.row
     mail = [read_mail(row.run_id, item, now) for item in stored.mail]
