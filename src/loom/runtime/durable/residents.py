@@ -356,7 +356,7 @@ class Residents:
             if self.problems.channels and row is not None and row.head.parked != reason:
                 problem = problem_of(row, row.head, "parked", reason)
                 for notice in self.problems.notices(problem, self._clock(), self.downtime):
-                    await self.submit(notice)  # first: parked, the run is told of no more
+                    await self.submit(self.links.signed_start(notice))  # first: parked, the run is told of no more
             if await self.submit(ParkRun(run_id, self.fence, reason)):
                 self.figures.of_workflow(row.workflow if row is not None else OTHER).count("parked")
         except StoreUnavailable as error:

@@ -1,0 +1,2 @@
+-- Of the branch that counts deaths of workers: nothing here yet.
+SELECT 1;

@@ -1,0 +1,1 @@
+-- Of the branch that counts deaths of workers: nothing here yet.
