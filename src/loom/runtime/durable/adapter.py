@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from loom.core.ticks import WorkflowTick
     from loom.flows.program import Program
     from loom.runtime.durable.figures import Figures
+    from loom.runtime.durable.lease import Lease
     from loom.runtime.durable.limits import Limits
     from loom.runtime.durable.problems import Problems
     from loom.runtime.tracing import Tracing
@@ -76,6 +77,7 @@ class Keeper(Protocol):
     tracing: Tracing | None
     links: Links
     problems: Problems
+    lease: Lease
 
     def submit(self, operation: Operation) -> asyncio.Future[Result]:
         """Write, in one group with others."""

@@ -21,7 +21,7 @@ from loom.runtime.tracing import TracedBodies
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from loom.core.commands import TerminalCommand
     from loom.core.reports import Published
@@ -42,8 +42,8 @@ class Resident(LiveRun):
     """A run that this process owns. Its handlers do not hold it: they read the store."""
 
     __slots__ = (
-        "_counted", "_durable", "_figures", "_trace", "code", "end_told", "last_mail", "names", "parked", "releasing",
-        "row", "wanted",
+        "_counted", "_durable", "_figures", "_lease", "_trace", "code", "end_told", "last_mail", "names", "parked",
+        "releasing", "row", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +67,7 @@ class Resident(LiveRun):
             outer.document = code.document
         super().__init__(code.workflow, row.run_id, core, inner, outer, code.bindings, guard, on_end)
         self._durable = outer
+        self._lease = keeper.lease
         self._figures, self._counted = keeper.figures, keeper.figures.of_workflow(row.workflow)
         self.code = code
         self.convert = code.convert
@@ -180,6 +181,11 @@ class Resident(LiveRun):
         elif isinstance(error, Outgrown):
             self.parked = str(error)
         super()._ended(command, error)
+
+    @override
+    def lease(self) -> Awaitable[None] | None:
+        """What a body waits for if this process may have lost the run: see `Lease`."""
+        return self._lease.held()
 
     @override
     def is_stuck(self) -> None:

@@ -17,6 +17,7 @@ from loom.runtime.durable.adapter import Fenced
 from loom.runtime.durable.background import Background
 from loom.runtime.durable.figures import OTHER
 from loom.runtime.durable.held_back import HeldBack
+from loom.runtime.durable.lease import Lease
 from loom.runtime.durable.problems import is_notice, problem_of
 from loom.runtime.durable.resident import Resident
 from loom.runtime.durable.resting import Resting
@@ -62,6 +63,7 @@ class Residents:
         self.fence, self.downtime, self.prune = member.fence, member.downtime, settings.prune
         self.limits = settings.limits
         self.problems = problems
+        self.lease = Lease(settings.lease, stored.now, asyncio.get_running_loop())
         self.submit: Callable[[Operation], asyncio.Future[Result]] = stored.committer.submit
         self.committed: Callable[[str], None] = stored.watchers.wake
         self.figures, self.links = stored.measured, stored.links

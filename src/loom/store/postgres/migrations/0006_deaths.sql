@@ -1,2 +1,11 @@
--- Of the branch that counts deaths of workers: nothing here yet.
-SELECT 1;
+-- Runs that were at work in processes that died uncleanly: see loom.store.deaths. Most of the time it is empty.
+
+CREATE TABLE deaths (
+    run bigint PRIMARY KEY,
+    marks bigint NOT NULL,
+    own bigint NOT NULL,
+    at float8 NOT NULL,
+    suspect boolean NOT NULL,
+    trial bigint,
+    fence bigint NOT NULL
+);
