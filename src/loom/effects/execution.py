@@ -43,7 +43,7 @@ from loom.steps.registry import wire_name
 from loom.steps.retry import RetryInfo, ask_policy, attempt_limit, policy_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from loom.core.commands import CommandResumeWorker, CommandRunWorker
     from loom.core.records import EventRecord
@@ -111,6 +111,13 @@ class Host(Protocol):
 
     def make_context(self, execution: StepExecution) -> Any:
         """The context that a body asks for."""
+        ...
+
+    def lease(self) -> Awaitable[None] | None:
+        """What a body waits for before it does what must not happen twice; None if the run is surely its own.
+
+        If another process has taken the run over, that never comes, and the body is cancelled.
+        """
         ...
 
     def executed(self, execution: StepExecution, result: TickStepResult | TickRefuseEvent) -> None:

@@ -155,6 +155,10 @@ class RunBodies:
         """The context that a body asks for."""
         return Context._inside(self.workflow, execution)
 
+    def lease(self) -> Awaitable[None] | None:
+        """A run in memory has no other owner."""
+        return None
+
     def start_of(
         self, workflow: Workflow | str, inputs: dict[str, Any], start_event: StartEvent | None
     ) -> tuple[str, Any]:

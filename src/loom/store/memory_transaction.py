@@ -22,6 +22,7 @@ from loom.store.operations import (
     PostMail,
     PurgeRuns,
     ReleaseRun,
+    SignHead,
     Started,
     StartRun,
 )
@@ -86,7 +87,7 @@ class Transaction:
             asked.run_id,
             asked.workflow,
             asked.created_at,
-            RunHead("running", 0, 0, asked.created_at, downtime=asked.downtime),
+            RunHead("running", 0, 0, asked.created_at, downtime=asked.downtime, mac=asked.mac),
             tags=dict(asked.tags),
             parent=asked.parent,
             parent_ref=asked.parent_ref,
@@ -111,8 +112,10 @@ class Transaction:
         head = run.row.head
         if head.status != ("failed" if asked.reopens else "running"):
             return Posted("finished", status=head.status)
+        if asked.reopened is not None and asked.reopened[0] != head.ticks:
+            return Posted("finished", status=head.status)
         if asked.reopens:
-            run = _reopened(run)
+            run = _reopened(run, asked.reopened[1] if asked.reopened is not None else None)
         kept = head.kept + len(run.mail)
         if asked.limit is not None and kept >= asked.limit:
             return Posted("full", kept=kept)
@@ -155,6 +158,14 @@ class Transaction:
         self._keep(asked.run_id, run)
         for sent in asked.sent:
             self._do(sent)
+        return True
+
+    def _sign(self, asked: SignHead) -> bool:
+        run, head = self._runs.get(asked.row.run_id), asked.row.head
+        if run is None or run.row.head.mac is not None or _signed_fields(run.row) != _signed_fields(asked.row):
+            return False
+        row = replace(run.row, head=replace(run.row.head, mac=head.mac))
+        self._keep(row.run_id, replace(run, row=row))
         return True
 
     def _release(self, asked: ReleaseRun) -> bool:
@@ -255,6 +266,7 @@ _ACTIONS: dict[type, Callable[[Transaction, Any], Result]] = {
     ParkRun: Transaction._park,
     PurgeRuns: Transaction._purge,
     ImportRun: Transaction._import,
+    SignHead: Transaction._sign,
 }
 
 
@@ -265,6 +277,11 @@ def _check_follows(row: RunRow, chunk: Chunk) -> None:
             f"Run {row.run_id!r}: a chunk from tick {chunk.first_tick} and cursor {chunk.first_cursor} does not follow "
             f"its journal of {row.head.ticks} ticks and {row.head.events} events. Nothing was written."
         )
+
+
+def _signed_fields(row: RunRow) -> tuple[object, ...]:
+    """What tells whether a row is as it was read: a link is another one only if ticks or events are more."""
+    return row.workflow, row.document, row.head.status, row.head.ticks, row.head.events
 
 
 def _owned(run: KeptRun, owner: int | None) -> KeptRun:
@@ -284,9 +301,9 @@ def _timers(timers: Map[int, TimerRow], asked: CommitRun) -> Map[int, TimerRow]:
     return without(timers, asked.timers_gone) if asked.timers_gone else timers
 
 
-def _reopened(run: KeptRun) -> KeptRun:
-    """A failed run is running again, and somebody must take it up."""
-    head = replace(run.row.head, status="running", needs_worker=True, error=None)
+def _reopened(run: KeptRun, mac: bytes | None) -> KeptRun:
+    """A failed run is running again, and a worker must take it up."""
+    head = replace(run.row.head, status="running", needs_worker=True, error=None, mac=mac)
     return replace(run, row=replace(run.row, head=head, ended_at=None))
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from loom.store.records import Chunk, RunHead, Snapshot, StoredRun, TimerRow
+from loom.store.records import Chunk, RunHead, RunRow, Snapshot, StoredRun, TimerRow
 
 
 class StartRun(msgspec.Struct, frozen=True):
@@ -27,6 +27,8 @@ class StartRun(msgspec.Struct, frozen=True):
     """Digest and text of the definition that it keeps for life. The first text under a digest is the one that stays."""
     mail: PostMail | None = None
     """What a new run has in its inbox from the first moment. A run that is there already is not sent it."""
+    mac: bytes | None = None
+    """The signature of its row: see `loom.store.chain`."""
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -51,6 +53,9 @@ class PostMail(msgspec.Struct, frozen=True):
     """Refuse it if the early events that the run keeps and its mail are so many already."""
     reopens: bool = False
     """It is for a failed run only, which is running again with it (no `ended_at`, `needs_worker`); others refuse it."""
+    reopened: tuple[int, bytes | None] | None = None
+    """With `reopens`: how many ticks the failed run must have (another number is refused as `finished`), and the
+    signature of its row when it is running again. None: any number, and no signature."""
 
 
 class Posted(msgspec.Struct, frozen=True):
@@ -87,6 +92,13 @@ class CommitRun(msgspec.Struct, frozen=True):
     document: tuple[str, bytes] | None = None
     """Digest and text of the definition that the run keeps for life, as in a start that did not have it at hand. A run
     that has one already keeps that, and this is not stored."""
+
+
+class SignHead(msgspec.Struct, frozen=True):
+    """Sign a row that has no signature. Result: True, or False if the row is not as it was when it was read."""
+
+    row: RunRow
+    """As it was read, with the signature in its head."""
 
 
 class ReleaseRun(msgspec.Struct, frozen=True):
@@ -144,5 +156,7 @@ class ImportRun(msgspec.Struct, frozen=True):
     run: StoredRun
 
 
-Operation = StartRun | PostMail | CommitRun | ReleaseRun | ClaimRun | ClaimRuns | ParkRun | PurgeRuns | ImportRun
+Operation = (
+    StartRun | PostMail | CommitRun | SignHead | ReleaseRun | ClaimRun | ClaimRuns | ParkRun | PurgeRuns | ImportRun
+)
 Result = Started | Posted | bool | int | list[str]

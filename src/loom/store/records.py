@@ -89,6 +89,9 @@ class RunHead(msgspec.Struct, frozen=True):
     """The store's downtime when this was written: see `Member`."""
     link: bytes | None = None
     """The link of its last chunk: see `loom.store.chain`."""
+    mac: bytes | None = None
+    """The signature of the row, made with a key: see `loom.store.chain`. None without keys, and from before there were
+    such signatures."""
 
     @property
     def stuck(self) -> str | None:

@@ -204,9 +204,10 @@ class StartedRuns(ScheduledRuns):
             mail=mail,
         )
         try:
+            operation = self.signed_start(operation)
             started = await self._submit_start(operation)
             if started.created and here and residents is not None and code is not None:
-                head = RunHead("running", 0, 0, now, downtime=downtime)
+                head = RunHead("running", 0, 0, now, downtime=downtime, mac=operation.mac)
                 digest, text = document if document is not None else (None, None)
                 row = RunRow(run_id, name, now, head, tags=tags, document=digest)
                 try:

@@ -26,7 +26,7 @@ from loom.steps.errors import TooMuchUnsaved
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from loom.core.commands import TerminalCommand
     from loom.core.reports import Published
@@ -59,7 +59,7 @@ class Resident(LiveRun):
     """A run that this process owns. Its handlers do not hold it: they read the store."""
 
     __slots__ = (
-        "_counted", "_durable", "_figures", "_is_stalled", "_limits", "_trace", "_unsaved", "code", "end_told",
+        "_counted", "_durable", "_figures", "_is_stalled", "_lease", "_limits", "_trace", "_unsaved", "code", "end_told",
         "last_mail", "names", "parked", "releasing", "row", "wanted",
     )  # fmt: skip
 
@@ -89,6 +89,7 @@ class Resident(LiveRun):
         """The weight of what bodies have told since the control loop last looked."""
         self._is_stalled = False
         """Whether a body has waited in vain for the control loop to look."""
+        self._lease = keeper.lease
         self._figures, self._counted = keeper.figures, keeper.figures.of_workflow(row.workflow)
         self.code = code
         self.convert = code.convert
@@ -257,6 +258,11 @@ class Resident(LiveRun):
         elif isinstance(error, Outgrown):
             self.parked = str(error)
         super()._ended(command, error)
+
+    @override
+    def lease(self) -> Awaitable[None] | None:
+        """What a body waits for if this process may have lost the run: see `Lease`."""
+        return self._lease.held()
 
     @override
     def is_stuck(self) -> None:

@@ -20,6 +20,7 @@ from loom.runtime.durable.adapter import Fenced
 from loom.runtime.durable.background import Background
 from loom.runtime.durable.figures import OTHER
 from loom.runtime.durable.held_back import HeldBack
+from loom.runtime.durable.lease import Lease
 from loom.runtime.durable.memory_limit import MemoryLimit
 from loom.runtime.durable.problems import is_notice, problem_of
 from loom.runtime.durable.resident import Resident
@@ -68,6 +69,7 @@ class Residents:
         self.fence, self.downtime, self.prune = member.fence, member.downtime, settings.prune
         self.limits = settings.limits
         self.problems = problems
+        self.lease = Lease(settings.lease, stored.now, asyncio.get_running_loop())
         self.submit: Callable[[Operation], asyncio.Future[Result]] = stored.committer.submit
         self.committed: Callable[[str], None] = stored.watchers.wake
         self.figures, self.links = stored.measured, stored.links
@@ -396,7 +398,7 @@ class Residents:
             if self.problems.channels and row is not None and row.head.parked != reason:
                 problem = problem_of(row, row.head, "parked", reason)
                 for notice in self.problems.notices(problem, self._clock(), self.downtime):
-                    await self.submit(notice)  # first: parked, the run is told of no more
+                    await self.submit(self.links.signed_start(notice))  # first: parked, the run is told of no more
             if await self.submit(ParkRun(run_id, self.fence, reason)):
                 self.figures.of_workflow(row.workflow if row is not None else OTHER).count("parked")
         except StoreUnavailable as error:

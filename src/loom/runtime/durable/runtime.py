@@ -55,7 +55,7 @@ class DurableRuntime(WorkingRuntime):
     async def _join(self) -> None:
         if self._residents is not None:
             return
-        self._check_keys()
+        self.check_keys()
         self._member = await self.store.join(self._name, self._settings.lease)
         await self.problems.look(self.now())
         self._residents = Residents(

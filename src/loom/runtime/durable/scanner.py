@@ -67,6 +67,7 @@ class Scanner:
         self._has_more = False
         """Whether there may be runs in the store that had no room here."""
         self._task: asyncio.Task[None] | None = None
+        residents.lease.on_doubt = self._look.set
 
     def start(self) -> None:
         """Begin."""
@@ -133,8 +134,10 @@ class Scanner:
 
         False if the lease is lost: then nothing here is this process' own any more.
         """
+        asked_at = self._residents.lease.now()
         if not await self._store.beat(self._residents.fence, self._lease_s):
             return False
+        self._residents.lease.renewed(asked_at)
         await self._stored.commits_work()
         if self._is_failing:
             # What was asked for while the store failed may have happened: nothing that is ours shall be forgotten.

@@ -17,6 +17,7 @@ from loom.store.operations import (
     PostMail,
     PurgeRuns,
     ReleaseRun,
+    SignHead,
     StartRun,
 )
 
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
 
 Single = StartRun | PostMail | CommitRun | ReleaseRun | ClaimRun | ParkRun
 """Operations on a run that they name."""
-Wide = ClaimRuns | PurgeRuns | ImportRun
+Wide = ClaimRuns | PurgeRuns | ImportRun | SignHead
 """Operations that stand alone."""
 
 _SINGLE = (StartRun, PostMail, CommitRun, ReleaseRun, ClaimRun, ParkRun)
 _BY_OWNER = (CommitRun, ReleaseRun, ClaimRun, ParkRun)
-_WIDE = (ClaimRuns, PurgeRuns, ImportRun)
+_WIDE = (ClaimRuns, PurgeRuns, ImportRun, SignHead)
 
 
 class Batch:

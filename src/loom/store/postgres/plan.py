@@ -69,7 +69,7 @@ class Plan:
         self.mail_taken: Rows = []
         self.owners: Rows = []
         self.ended: list[int] = []
-        self.reopened: list[int] = []
+        self.reopened: Rows = []
         self.documents: dict[str, tuple[bytes, float]] = {}
         """What runs have got from their start or a commit, by digest: text and time."""
         self.pinned: Rows = []
@@ -108,12 +108,14 @@ class Plan:
             return Posted("repeated")
         if run.status != ("failed" if asked.reopens else "running"):
             return Posted("finished", status=run.status)
+        if asked.reopened is not None and asked.reopened[0] != run.ticks:
+            return Posted("finished", status=run.status)
         kept = run.kept + run.mail
         if asked.limit is not None and kept >= asked.limit:
             return Posted("full", kept=kept)
         if asked.reopens:
             run.status = "running"
-            self.reopened.append(run.key)
+            self.reopened.append((run.key, asked.reopened[1] if asked.reopened is not None else None))
         run.mail += 1
         self.mail.append((run.key, asked.at, asked.data))
         if asked.event_id is not None:
@@ -130,7 +132,7 @@ class Plan:
         if chunk is not None and (chunk.first_tick, chunk.first_cursor) != (run.ticks, run.events):
             raise does_not_follow(asked)
         self.commits.append(commit_values(asked))
-        run.status, run.kept = head.status, head.kept
+        run.status, run.kept, run.ticks, run.events = head.status, head.kept, head.ticks, head.events
         if asked.document is not None and run.document is None:
             self._keep_document(run, asked.document, head.updated_at)
             self.pinned.append((run.key, run.document))

@@ -45,6 +45,7 @@ def start_values(start: StartRun) -> tuple[Any, ...]:
         start.owner,
         start.downtime,
         start.document[0] if start.document is not None else None,
+        start.mac,
     )
 
 
@@ -84,6 +85,7 @@ def commit_values(commit: CommitRun) -> tuple[Any, ...]:
         words(head.error),
         head.downtime,
         head.link,
+        head.mac,
         *(_NO_CHUNK if chunk is None else chunk_values(chunk)),
     )
 
@@ -127,6 +129,7 @@ def import_values(row: RunRow) -> tuple[Any, ...]:
         list(head.waiting_for),
         row.document,
         head.link,
+        head.mac,
     )
 
 
@@ -163,6 +166,7 @@ def run_row(row: Mapping[str, Any]) -> RunRow:
         error=_text(row["error"]),
         downtime=row["downtime"],
         link=row["link"],
+        mac=row["mac"],
     )
     return RunRow(
         row["run_id"],

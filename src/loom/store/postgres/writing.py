@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from loom.store.errors import StoreUnavailable
-from loom.store.operations import ClaimRuns, CommitRun, ImportRun, PostMail, PurgeRuns, ReleaseRun, Started, StartRun
+from loom.store.operations import (
+    ClaimRuns,
+    CommitRun,
+    ImportRun,
+    PostMail,
+    PurgeRuns,
+    ReleaseRun,
+    SignHead,
+    Started,
+    StartRun,
+)
 from loom.store.postgres import documents
 from loom.store.postgres import statements as sql
 from loom.store.postgres.batches import Batch, batches, plain_commits
@@ -36,7 +46,7 @@ if TYPE_CHECKING:
     from loom.store.postgres.address import Address
     from loom.store.postgres.batches import Single, Wide
     from loom.store.postgres.driver import Connection
-    from loom.store.records import StoredRun
+    from loom.store.records import RunRow, StoredRun
 
 _ATTEMPTS = 5
 _MAX_PAYLOAD = 7000
@@ -135,9 +145,8 @@ async def _write_batch(connection: Connection, batch: Batch) -> Plan:
         await connection.fetch(sql.COMMIT_RUNS, *columns(plan.commits))
     if plan.ended:
         await connection.execute(sql.CLEAR_ENDED, plan.ended)
-    if plan.reopened:
-        await connection.execute(sql.REOPEN_RUNS, plan.reopened)
     for statement, rows in (
+        (sql.REOPEN_RUNS, plan.reopened),
         (sql.WRITE_SNAPSHOTS, plan.snapshots),
         (sql.PRUNE, plan.pruned),
         (sql.SET_TIMERS, plan.timers_set),
@@ -217,7 +226,16 @@ async def _write_wide(connection: Connection, operation: Wide, news: dict[str, N
         if imported:
             news[operation.run.row.run_id] = None
         return imported
+    if isinstance(operation, SignHead):
+        return await _sign(connection, operation.row)
     return await _purge(connection, operation)
+
+
+async def _sign(connection: Connection, row: RunRow) -> bool:
+    """Sign a row that has no signature, if it is as it was read."""
+    head = row.head
+    values = (head.mac, row.run_id, row.workflow, head.status, head.ticks, head.events, row.document)
+    return bool(await connection.fetchval(sql.SIGN_HEAD, *values))
 
 
 async def _purge(connection: Connection, operation: PurgeRuns) -> int:

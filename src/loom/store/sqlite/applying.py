@@ -13,6 +13,7 @@ from loom.store.operations import (
     PostMail,
     PurgeRuns,
     ReleaseRun,
+    SignHead,
     StartRun,
 )
 from loom.store.sqlite import inputs, ownership
@@ -36,6 +37,7 @@ _OF_MANY: dict[type, Callable[[Session, Any], Result]] = {
     ClaimRuns: ownership.claim_many,
     PurgeRuns: ownership.purge,
     ImportRun: inputs.import_run,
+    SignHead: inputs.sign,
 }
 
 
