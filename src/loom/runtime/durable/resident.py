@@ -59,8 +59,8 @@ class Resident(LiveRun):
     """A run that this process owns. Its handlers do not hold it: they read the store."""
 
     __slots__ = (
-        "_counted", "_durable", "_figures", "_is_stalled", "_lease", "_limits", "_trace", "_unsaved", "code", "end_told",
-        "last_mail", "names", "parked", "releasing", "row", "wanted",
+        "_counted", "_durable", "_figures", "_is_stalled", "_lease", "_limits", "_trace", "_unsaved", "code",
+        "end_told", "last_mail", "names", "parked", "releasing", "row", "wanted",
     )  # fmt: skip
 
     def __init__(
