@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, TypeVar
 import msgspec
 
 from loom.api.problems import NOBODYS_TURN, is_stuck
+from loom.store.deaths import Deaths
 
 RunStatus = Literal["running", "completed", "failed", "cancelled"]
 
@@ -145,6 +146,8 @@ class StoredRun(msgspec.Struct, frozen=True):
     event_ids: tuple[str, ...] = ()
     document: bytes | None = None
     """The text of the definition whose digest its row has."""
+    deaths: Deaths | None = None
+    """The unclean deaths of processes that were at work on it, if there were any since its last result."""
 
 
 class RunQuery(msgspec.Struct, frozen=True):

@@ -15,8 +15,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from loom.store.errors import StoreUnavailable
-from loom.store.operations import ClaimRuns, CommitRun, ImportRun, PostMail, PurgeRuns, ReleaseRun, Started, StartRun
-from loom.store.postgres import documents
+from loom.store.operations import (
+    AcquitRun,
+    ClaimRuns,
+    CommitRun,
+    ForgetDeaths,
+    ImportRun,
+    PostMail,
+    PurgeRuns,
+    ReleaseRun,
+    Started,
+    StartRun,
+    TryRun,
+)
+from loom.store.postgres import documents, suspects
 from loom.store.postgres import statements as sql
 from loom.store.postgres.batches import Batch, batches, plain_commits
 from loom.store.postgres.connections import (
@@ -152,6 +164,8 @@ async def _write_batch(connection: Connection, batch: Batch) -> Plan:
             await connection.execute(statement, *columns(rows))
     if plan.documents:
         await documents.keep(connection, plan.documents)
+    if plan.poison:
+        await suspects.are_poison(connection, plan.poison)
     return plan
 
 
@@ -217,7 +231,17 @@ async def _write_wide(connection: Connection, operation: Wide, news: dict[str, N
         if imported:
             news[operation.run.row.run_id] = None
         return imported
-    return await _purge(connection, operation)
+    if isinstance(operation, PurgeRuns):
+        return await _purge(connection, operation)
+    return await _write_deaths(connection, operation)
+
+
+async def _write_deaths(connection: Connection, operation: TryRun | AcquitRun | ForgetDeaths) -> Result:
+    if isinstance(operation, TryRun):
+        return await suspects.try_one(connection, operation)
+    if isinstance(operation, AcquitRun):
+        return await suspects.acquit(connection, operation)
+    return await suspects.forget(connection, operation)
 
 
 async def _purge(connection: Connection, operation: PurgeRuns) -> int:
