@@ -144,6 +144,11 @@ class StepExecution:
         return host  # type: ignore[no-any-return]
 
     @property
+    def is_waiting(self) -> bool:
+        """Say whether the body waits for an answer of its run."""
+        return bool(self._waits)
+
+    @property
     def idempotency_key(self) -> str:
         """The same for every attempt at the same work."""
         return f"{self.host.run_id}:{self.command.step}:{self.command.item.id}"

@@ -23,7 +23,7 @@ def is_from_outside(error: BaseException, task: asyncio.Task[object] | None) -> 
     """
     if isinstance(error, GeneratorExit):
         return not _is_current(task)
-    return isinstance(error, KeyboardInterrupt) and _is_signal(error)
+    return isinstance(error, KeyboardInterrupt) and is_signal(error)
 
 
 def _is_current(task: asyncio.Task[object] | None) -> bool:
@@ -34,7 +34,7 @@ def _is_current(task: asyncio.Task[object] | None) -> bool:
         return False
 
 
-def _is_signal(error: KeyboardInterrupt) -> bool:
+def is_signal(error: KeyboardInterrupt) -> bool:
     """Say whether Ctrl-C raised it. Where Python's own handler is set, nobody can tell, so that the signal wins.
 
     `loom serve`, `worker` and `run` hand signals to the event loop, and `asyncio.run` cancels its main task with the

@@ -203,5 +203,3 @@ def _written(frames: list[_Frame]) -> Iterator[str]:
 def _name_of(cls: type[BaseException]) -> str:
     module = cls.__module__
     return cls.__qualname__ if module in ("builtins", "__main__") else f"{module}.{cls.__qualname__}"
-
-

@@ -9,7 +9,7 @@ def well_formed(text: str) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """The text of an exception. Where its own code fails when it is asked, the text says so: nothing may be lost to it."""
+    """The text of an exception. If its own code fails when it is asked, the text says so: the failure must be told."""
     try:
         text = str(error)
         return text if type(text) is str else str.__str__(text)

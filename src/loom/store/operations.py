@@ -110,8 +110,8 @@ class ClaimRun(msgspec.Struct, frozen=True):
 class ClaimRuns(msgspec.Struct, frozen=True):
     """Take up runs of these workflows that nobody owns and that need a worker, have mail, or have a timer due at `now`.
 
-    Parked runs and suspected ones are left alone. Result: the ids of the runs that `fence` owns now, at most `limit`, those that have
-    waited longest first.
+    Parked runs and suspected ones are left alone. Result: the ids of the runs that `fence` owns now, at most `limit`,
+    those that have waited longest first.
     """
 
     fence: int
@@ -131,7 +131,7 @@ class ParkRun(msgspec.Struct, frozen=True):
 
 
 class TryRun(msgspec.Struct, frozen=True):
-    """Take up the next suspected run of these workflows that has something to do, on probation: one at a time and member.
+    """Take up, on probation, the next suspected run of these workflows that has something to do; one per member.
 
     Those that most deaths count for come first, then those that were written last. Result: a list with its id, or an
     empty one.
@@ -143,7 +143,7 @@ class TryRun(msgspec.Struct, frozen=True):
 
 
 class AcquitRun(msgspec.Struct, frozen=True):
-    """End the probation of a run: it is no suspect until the next death. Result: True if `fence` had it on probation."""
+    """End the probation of a run: it is no suspect until the next death. Result: True if `fence` had it on one."""
 
     run_id: str
     fence: int

@@ -95,6 +95,7 @@ class ActionBinding:
         # A registered handler wins over what is built in, which is how tests stub it.
         registered = call.type in self.services.handlers.actions
         body = connector_action if registered else BODIES.get(call.type, connector_action)
+        task = asyncio.current_task()
         try:
             outcome = masked(call, await body(execution, call, self.services))
         except MissingTypeError:
@@ -103,7 +104,7 @@ class ActionBinding:
             raise
         except BaseException as error:
             # A failure is an outcome, whatever a handler raises.
-            if is_from_outside(error, execution.task):
+            if is_from_outside(error, task):
                 raise
             outcome = masked(call, failure(error))
             if has_other_frames(error):  # else it is the engine's own word for what went wrong

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from loom.core.draft import FieldReader
     from loom.core.planner import Planner
-    from loom.core.ticks import TickStartRun, WorkflowTick
+    from loom.core.ticks import WorkflowTick
     from loom.runtime.durable.registered import Registered
     from loom.store.records import Chunk, Mail, Snapshot, StoredRun
 
@@ -54,25 +54,21 @@ def taken_up(
     """A stored run and the ticks with which this process takes it up: its start or its resumption, then its mail."""
     row = stored.row
     mail = [read_mail(row.run_id, item, now) for item in stored.mail]
+    cancel = next((tick for tick in mail if isinstance(tick, TickCancelRun)), None)
     if not row.head.ticks:
-        return BrokerState(), [_first_tick(stored, code, now, mail), *mail]
+        if cancel is not None:
+            # It begins only to end: without its event nothing is planned, so no expression and no code is run.
+            return BrokerState(), [replace(code.first_tick(row.run_id, codec.StartSpec(), now), event=None), cancel]
+        return BrokerState(), [code.first_tick(row.run_id, codec.decode_start(row.run_id, stored.start), now), *mail]
     state = restored(row.run_id, stored.snapshot, stored.chunks, code.planner, code.convert.field)
     if state.ticks != row.head.ticks:
         raise CorruptRecord(row.run_id, f"tick {state.ticks}", f"the journal should have {row.head.ticks} ticks")
     away = max(0.0, downtime - row.head.downtime)
     resume = TickResume(at=max(now, state.at), away_s=away, config=code.changed_since(state.config))
+    if cancel is not None and (state.outcome is None or state.outcome.status == "parked"):
+        # What came before it is overtaken: it could not change how the run ends, but what it plans might never end.
+        return state, [resume, cancel]
     return state, [resume, *mail]
-
-
-def _first_tick(stored: StoredRun, code: Registered, now: float, mail: list[WorkflowTick]) -> TickStartRun:
-    """What the run begins with. One that cannot begin with its input can be cancelled nevertheless."""
-    run_id = stored.row.run_id
-    try:
-        return code.first_tick(run_id, codec.decode_start(run_id, stored.start), now)
-    except Exception:
-        if not any(isinstance(tick, TickCancelRun) for tick in mail):
-            raise
-    return code.first_tick(run_id, codec.StartSpec(), now)
 
 
 def parked_again(state: BrokerState, ticks: list[WorkflowTick], code: Registered) -> bool:

@@ -157,7 +157,11 @@ def _exception_of(failure: Failure) -> Exception:
         return failure.body
     error = load_exception(failure_data(failure))
     # A cancelled body is a failure like any other, but is no Exception by itself.
-    return error if isinstance(error, Exception) else UnreconstructedException(message_of(error), original_type=failure.type)
+    return (
+        error
+        if isinstance(error, Exception)
+        else UnreconstructedException(message_of(error), original_type=failure.type)
+    )
 
 
 def _failure_of(error: BaseException) -> Failure:

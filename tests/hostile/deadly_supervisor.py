@@ -1,0 +1,86 @@
+"""Restarts a `loom` process until it ends in order, as a service manager does. Run as a program: `RESTARTS ARGUMENT...`.
+
+The command line is loaded once and forked, so that a restart costs little. It prints a line for every end, and kills a
+process whose event loop hangs, as an operator would. The names of processes are their numbers.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import resource
+import signal
+import sys
+import time
+from typing import NoReturn
+
+import deadly_bodies
+
+import loom.cli.engine
+import loom.cli.serving
+import loom.cli.session
+import loom.cli.working
+import loom.runtime.durable.runtime
+import loom.server.app
+import loom.store.sqlite.store  # noqa: F401 - what is loaded here is not loaded by every child
+from loom.cli.app import main
+
+_POLL_S = 0.02
+
+
+class Supervisor:
+    """One process at a time."""
+
+    def __init__(self) -> None:
+        self.child = 0
+        self.stopping = False
+        signal.signal(signal.SIGTERM, self._stop)
+
+    def _stop(self, _number: int, _frame: object) -> None:
+        self.stopping = True
+        if self.child:
+            os.kill(self.child, signal.SIGTERM)
+
+    def run(self, restarts: int, arguments: list[str]) -> int:
+        for _ in range(restarts):
+            code = self._once(arguments)
+            print("ended", code, flush=True)
+            if code == 0 or self.stopping:
+                return code
+        return 99
+
+    def _once(self, arguments: list[str]) -> int:
+        sys.stdout.flush()
+        self.child = os.fork()
+        if not self.child:
+            _become(arguments)
+        while True:
+            ended, status = os.waitpid(self.child, os.WNOHANG)
+            if ended:
+                self.child = 0
+                return os.waitstatus_to_exitcode(status)
+            if deadly_bodies.HANGING.exists():
+                deadly_bodies.HANGING.unlink()
+                os.kill(self.child, signal.SIGKILL)
+            time.sleep(_POLL_S)
+
+
+def _become(arguments: list[str]) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    faulthandler.disable()
+    code = 1
+    try:
+        main.main(arguments, standalone_mode=False)
+        code = 0
+    except BaseException as error:
+        print("raised", repr(error), file=sys.stderr, flush=True)
+        raise
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    sys.exit(Supervisor().run(int(sys.argv[1]), sys.argv[2:]))
