@@ -14,15 +14,24 @@ if TYPE_CHECKING:
     from loom.runtime.live import LiveRun
 
 
+AtWork = list[tuple[float, str]]
+"""Steps whose bodies are at work, each with when it began."""
+
 _guards: weakref.WeakSet[Guard] = weakref.WeakSet()
-_interrupted: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[str]] = weakref.WeakKeyDictionary()
+_interrupted: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AtWork] = weakref.WeakKeyDictionary()
 """What was at work when everything on an event loop was cancelled."""
 
 
 def at_work(loop: asyncio.AbstractEventLoop) -> list[str]:
-    """Name the steps whose bodies are at work on an event loop, or were when everything on it was cancelled."""
-    guards = [guard for guard in _guards if guard.loop is loop]
-    return sorted({*_interrupted.get(loop, ()), *(name for guard in guards for name in guard.at_work())})
+    """Name the steps whose bodies are at work on an event loop, or were when everything on it was cancelled.
+
+    Those that began last come first: what has just happened is most likely their doing.
+    """
+    found = {*_interrupted.get(loop, ())}
+    for guard in _guards:
+        if guard.loop is loop:
+            found.update(guard.at_work())
+    return [name for _, name in sorted(found, reverse=True)]
 
 
 class Guard:
@@ -55,9 +64,9 @@ class Guard:
             self._nothing_left.set_result(None)
         return True
 
-    def at_work(self) -> list[str]:
-        """Name the steps whose bodies are at work."""
-        return [name for run in self.runs for name in run.at_work()]
+    def at_work(self) -> AtWork:
+        """Name the steps whose bodies are at work, each with when it began."""
+        return [entry for run in self.runs for entry in run.at_work()]
 
     async def _watch(self) -> None:
         try:

@@ -15,6 +15,7 @@ from loom.core.config import config_for
 from loom.core.run import Run
 from loom.core.ticks import TickResume, TickRetryRun, TickStartRun
 from loom.runtime.durable.heads import HeadWriter
+from loom.runtime.durable.probation import POISON
 from loom.runtime.durable.takeup import parked_again, restored, taken_up
 from loom.runtime.planners import program_in
 from loom.store import codec
@@ -133,6 +134,12 @@ class HostedRun:
         """Whether it waits for other code."""
         outcome = self.core.look.outcome
         return outcome is not None and outcome.status == "parked"
+
+    @property
+    def is_poison(self) -> bool:
+        """Say whether it was parked because its steps kill their workers: only who resumes it lets it go again."""
+        outcome = self.core.look.outcome
+        return outcome is not None and outcome.status == "parked" and outcome.message.startswith(POISON)
 
     @property
     def is_at_rest(self) -> bool:

@@ -68,17 +68,13 @@ class Probation:
         """Say whether the deaths of a run are to be forgotten with its next result."""
         return run_id in self._marked
 
-    def length_s(self, deaths: Deaths) -> float:
-        """How long a run is on probation: doubled with every death since the second."""
-        return min(LONGEST_S, self._base_s * 2.0 ** min(max(0, deaths.marks - 2), 60))
-
     def begin(self, run_id: str, deaths: Deaths | None) -> None:
         """A run is in memory now, and about to begin."""
         if deaths is None:
             return
         self._marked.add(run_id)
         if deaths.suspect and deaths.trial == self._fence:
-            length = self.length_s(deaths)
+            length = probation_s(self._base_s, deaths.marks)
             _log.warning(
                 "Run %s is on probation for %g s: it was at work in %s processes that died, and %s of these deaths "
                 "count for it.",
@@ -123,6 +119,11 @@ class Probation:
             # It is suspected for longer than it must be, and has another probation.
             _log.warning("What a run is suspected of could not be noted: %s", error)
         self.on_acquitted()
+
+
+def probation_s(base_s: float, marks: int) -> float:
+    """How long a run is on probation that was at work in so many deaths: doubled with each since the second."""
+    return min(LONGEST_S, base_s * 2.0 ** min(max(0, marks - 2), 60))
 
 
 def _nothing() -> None:

@@ -23,7 +23,7 @@ from loom.runtime.durable.probation import Probation, is_let_go, is_poison, reas
 from loom.runtime.durable.problems import is_notice, problem_of
 from loom.runtime.durable.resident import Resident
 from loom.runtime.durable.resting import Resting
-from loom.runtime.durable.takeup import parked_again, read_mail, restored, taken_up
+from loom.runtime.durable.takeup import parked_again, read_mail, recovered, restored
 from loom.runtime.guard import Guard
 from loom.runtime.lifecycle_log import released
 from loom.runtime.logs import about
@@ -263,7 +263,7 @@ class Residents:
             return True  # whoever works for it next finds it in the store
         self.links.check(stored)
         version = code.for_run(stored)
-        state, ticks = taken_up(stored, version, self._clock(), self.downtime)
+        state, ticks = recovered(stored, version, self._clock(), self.downtime)
         if parked_again(state, ticks, version) or self.limits.still_hold(stored.row, state, ticks):
             return False
         if self._guard is None or self._guard.loop_ends:
@@ -289,13 +289,14 @@ class Residents:
     async def _park_poison(self, stored: StoredRun, code: Registered) -> None:
         """Park a run that has killed its processes, or leave it parked."""
         run_id, reason = stored.row.run_id, stored.row.head.parked
+        is_new = reason is None
         if reason is None:
             version = code.for_run(stored)
             state = restored(run_id, stored.snapshot, stored.chunks, version.planner, version.convert.field)
             assert stored.deaths is not None
             reason = reason_of(stored.deaths, state)
             _log.error("Run %s of %s is parked: %s", run_id, stored.row.workflow, reason, extra=about(run_id))
-        await self._park(run_id, reason, is_poison=True)
+        await self._park(run_id, reason, is_poison=is_new)  # it explains the deaths before it, and none after
         self.probation.on_acquitted()
 
     async def _fetch(self, resident: Resident) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from loom.core.draft import Draft
 from loom.core.reduce import advance, transition
 from loom.core.state import BrokerState
-from loom.core.ticks import TickCancelRun, TickResume
+from loom.core.ticks import TickCancelRun, TickResume, TickStartRun
 from loom.store import codec
 from loom.store.errors import CorruptRecord
 
@@ -54,21 +54,45 @@ def taken_up(
     """A stored run and the ticks with which this process takes it up: its start or its resumption, then its mail."""
     row = stored.row
     mail = [read_mail(row.run_id, item, now) for item in stored.mail]
-    cancel = next((tick for tick in mail if isinstance(tick, TickCancelRun)), None)
     if not row.head.ticks:
-        if cancel is not None:
-            # It begins only to end: without its event nothing is planned, so no expression and no code is run.
-            return BrokerState(), [replace(code.first_tick(row.run_id, codec.StartSpec(), now), event=None), cancel]
-        return BrokerState(), [code.first_tick(row.run_id, codec.decode_start(row.run_id, stored.start), now), *mail]
+        return BrokerState(), [_first_tick(stored, code, now, mail), *mail]
     state = restored(row.run_id, stored.snapshot, stored.chunks, code.planner, code.convert.field)
     if state.ticks != row.head.ticks:
         raise CorruptRecord(row.run_id, f"tick {state.ticks}", f"the journal should have {row.head.ticks} ticks")
     away = max(0.0, downtime - row.head.downtime)
     resume = TickResume(at=max(now, state.at), away_s=away, config=code.changed_since(state.config))
-    if cancel is not None and (state.outcome is None or state.outcome.status == "parked"):
-        # What came before it is overtaken: it could not change how the run ends, but what it plans might never end.
-        return state, [resume, cancel]
     return state, [resume, *mail]
+
+
+def recovered(
+    stored: StoredRun, code: Registered, now: float, downtime: float
+) -> tuple[BrokerState, list[WorkflowTick]]:
+    """A stored run and the ticks with which this process recovers it. A pending cancel overtakes all else.
+
+    What came before the cancel could not change how the run ends; but an expression or a body that it leads to might
+    never end.
+    """
+    run_id = stored.row.run_id
+    mail = (read_mail(run_id, item, now) for item in stored.mail)
+    cancel = next((tick for tick in mail if isinstance(tick, TickCancelRun)), None)
+    if cancel is not None and not stored.row.head.ticks:
+        # It begins only to end: without an event nothing is planned.
+        return BrokerState(), [TickStartRun(at=now, run_id=run_id, config=code.config), cancel]
+    state, ticks = taken_up(stored, code, now, downtime)
+    if cancel is not None and (state.outcome is None or state.outcome.status == "parked"):
+        return state, [ticks[0], cancel]
+    return state, ticks
+
+
+def _first_tick(stored: StoredRun, code: Registered, now: float, mail: list[WorkflowTick]) -> TickStartRun:
+    """What the run begins with. One that cannot begin with its input can be cancelled nevertheless."""
+    run_id = stored.row.run_id
+    try:
+        return code.first_tick(run_id, codec.decode_start(run_id, stored.start), now)
+    except Exception:
+        if not any(isinstance(tick, TickCancelRun) for tick in mail):
+            raise
+    return code.first_tick(run_id, codec.StartSpec(), now)
 
 
 def parked_again(state: BrokerState, ticks: list[WorkflowTick], code: Registered) -> bool:
