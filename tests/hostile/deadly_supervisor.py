@@ -1,7 +1,7 @@
 """Restarts a `loom` process until it ends in order, as a service manager does. Run as a program: `RESTARTS ARGUMENT...`.
 
 The command line is loaded once and forked, so that a restart costs little. It prints a line for every end, and kills a
-process whose event loop hangs, as an operator would. The names of processes are their numbers.
+process whose event loop hangs, as an operator would. SIGHUP restarts the process in order.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import loom.cli.session
 import loom.cli.working
 import loom.runtime.durable.runtime
 import loom.server.app
+import loom.store.postgres
 import loom.store.sqlite.store  # noqa: F401 - what is loaded here is not loaded by every child
 from loom.cli.app import main
 
@@ -33,11 +34,15 @@ class Supervisor:
 
     def __init__(self) -> None:
         self.child = 0
-        self.stopping = False
+        self.stopping = self.restarting = False
         signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGHUP, self._stop)
 
-    def _stop(self, _number: int, _frame: object) -> None:
-        self.stopping = True
+    def _stop(self, number: int, _frame: object) -> None:
+        if number == signal.SIGTERM:
+            self.stopping = True
+        else:
+            self.restarting = True
         if self.child:
             os.kill(self.child, signal.SIGTERM)
 
@@ -45,8 +50,9 @@ class Supervisor:
         for _ in range(restarts):
             code = self._once(arguments)
             print("ended", code, flush=True)
-            if code == 0 or self.stopping:
+            if (code == 0 and not self.restarting) or self.stopping:
                 return code
+            self.restarting = False
         return 99
 
     def _once(self, arguments: list[str]) -> int:
@@ -67,6 +73,7 @@ class Supervisor:
 
 def _become(arguments: list[str]) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     faulthandler.disable()
     code = 1

@@ -61,7 +61,7 @@ class Transaction:
         for run_id, run in self._runs.items():
             owner = run.row.owner
             if owner is not None and is_gone(owner):
-                if has_died(owner) and _has_work(run, now):
+                if has_died(owner) and run.row.head.parked is None and _has_work(run, now):
                     run = replace(run, deaths=after_death(run.deaths, now), died_with=owner)  # noqa: PLW2901 - marked
                 self._keep(run_id, _owned(run, None))
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _AT_WORK = """
 SELECT r.id, d.marks, d.own, d.at, d.suspect, d.trial FROM runs r LEFT JOIN deaths d ON d.run = r.id
-WHERE r.owner = $1::bigint AND r.status = 'running' AND (
+WHERE r.owner = $1::bigint AND r.status = 'running' AND r.parked IS NULL AND (
     r.needs_worker OR EXISTS (SELECT FROM inbox WHERE inbox.run = r.id)
     OR EXISTS (SELECT FROM timers WHERE timers.run = r.id AND timers.due <= $2::float8)
 )

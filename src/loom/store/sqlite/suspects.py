@@ -19,7 +19,7 @@ NOT_SUSPECTED = "runs.id NOT IN (SELECT run FROM deaths WHERE suspect = 1)"
 
 _AT_WORK = """SELECT runs.id, runs.owner, deaths.marks, deaths.own, deaths.at, deaths.suspect, deaths.trial
 FROM runs INDEXED BY runs_owned LEFT JOIN deaths ON deaths.run = runs.id
-WHERE runs.owner IS NOT NULL AND runs.status = 'running'
+WHERE runs.owner IS NOT NULL AND runs.status = 'running' AND runs.parked IS NULL
 AND (runs.needs_worker = 1 OR EXISTS (SELECT 1 FROM inbox WHERE inbox.run = runs.id)
     OR EXISTS (SELECT 1 FROM timers WHERE timers.run = runs.id AND timers.due <= ?))"""
 _MARK = Many(
