@@ -12,6 +12,7 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import NoReturn
 
 import deadly_bodies
@@ -46,20 +47,21 @@ class Supervisor:
         if self.child:
             os.kill(self.child, signal.SIGTERM)
 
-    def run(self, restarts: int, arguments: list[str]) -> int:
+    def run(self, restarts: int, work: Callable[[], object]) -> int:
+        """Let a process do the work, again and again until it ends in order."""
         for _ in range(restarts):
-            code = self._once(arguments)
+            code = self._once(work)
             print("ended", code, flush=True)
             if (code == 0 and not self.restarting) or self.stopping:
                 return code
             self.restarting = False
         return 99
 
-    def _once(self, arguments: list[str]) -> int:
+    def _once(self, work: Callable[[], object]) -> int:
         sys.stdout.flush()
         self.child = os.fork()
         if not self.child:
-            _become(arguments)
+            _become(work)
         while True:
             ended, status = os.waitpid(self.child, os.WNOHANG)
             if ended:
@@ -71,14 +73,14 @@ class Supervisor:
             time.sleep(_POLL_S)
 
 
-def _become(arguments: list[str]) -> NoReturn:
+def _become(work: Callable[[], object]) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     faulthandler.disable()
     code = 1
     try:
-        main.main(arguments, standalone_mode=False)
+        work()
         code = 0
     except BaseException as error:
         print("raised", repr(error), file=sys.stderr, flush=True)
@@ -90,4 +92,4 @@ def _become(arguments: list[str]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    sys.exit(Supervisor().run(int(sys.argv[1]), sys.argv[2:]))
+    sys.exit(Supervisor().run(int(sys.argv[1]), lambda: main.main(sys.argv[2:], standalone_mode=False)))

@@ -35,14 +35,19 @@ class Rig:
         self.url = url
         self.folder = folder
         self.runs: StoreClient
+        self.long = LONG
         self._services: list[subprocess.Popen[bytes]] = []
 
     def work(self, *arguments: str, name: str = "one", command: str = "worker") -> subprocess.Popen[bytes]:
         """A service: a process that is restarted until it ends in order."""
-        program = [sys.executable, str(HERE / "deadly_supervisor.py"), "400", command, *TARGETS, "--store", self.url]
+        program = [str(HERE / "deadly_supervisor.py"), "400", command, *TARGETS, "--store", self.url]
+        return self.serve(name, *program, "--name", name, "--probation", "0.2s", *arguments)
+
+    def serve(self, name: str, *program: str) -> subprocess.Popen[bytes]:
+        """A service of any program."""
         with (self.folder / f"{name}.out").open("ab") as out, (self.folder / f"{name}.log").open("ab") as log:
             service = subprocess.Popen(
-                [*program, "--name", name, "--probation", "0.2s", *arguments],
+                [sys.executable, *program],
                 cwd=self.folder,
                 stdout=out,
                 stderr=log,
@@ -67,10 +72,11 @@ class Rig:
         codes = [int(line.split()[1]) for line in (self.folder / f"{name}.out").read_text().splitlines()]
         return [code for code in codes if code != 0]
 
-    async def begin(self, *kinds: str) -> None:
+    async def begin(self, *kinds: str, long: int = len(LONG)) -> None:
         """Start the long runs, and one of each kind."""
+        self.long = LONG[:long]
         async with loom.connect(self.url) as runtime:
-            for run_id in LONG:
+            for run_id in self.long:
                 await runtime.start("Long", {}, run_id=run_id)
             for kind in kinds:
                 await runtime.start("Deadly", {"kind": kind}, run_id=poison(kind))
@@ -97,7 +103,7 @@ class Rig:
         (self.folder / deadly_bodies.MAY_END).touch()
 
         async def finished() -> bool:
-            return (await self.runs.store.counts())["completed"] == len(LONG)
+            return (await self.runs.store.counts())["completed"] == len(self.long)
 
         await self.until(finished, "the long runs")
 

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 from deadly_bodies import DEADLY, HANGING
-from poison_rig import LONG, Rig, poison, rig
+from poison_rig import HERE, LONG, Rig, poison, rig
 from postgres_server import fresh_database_url
+from temporal_server import fresh_temporal_url
 
 FULL = os.environ.get("LOOM_FULL") == "1"
 OWN = 5
@@ -90,6 +91,28 @@ async def test_two_workers_on_postgres(tmp_path: Path) -> None:
         for name in ("one", "two"):
             store.work("--lease", "1.5s", name=name)
         await _all_parked(store, "segfault", services=("one", "two"))
+
+
+async def test_on_temporal_a_step_is_given_up_after_lost_heartbeats(tmp_path: Path) -> None:
+    async with rig(fresh_temporal_url(), tmp_path) as store:
+        await store.begin("exit", long=len(LONG) if FULL else 4)
+        store.serve("one", str(HERE / "temporal_deadly.py"), store.url)
+        await store.until_parked(poison("exit"))
+        await store.finish()
+        assert await store.parked() == [poison("exit")]
+        info = await store.runs.get(poison("exit"))
+        assert info.parked is not None
+        assert info.parked.startswith(f"poison: {OWN} workers have died while step 'work' was on probation"), info
+        assert OWN <= len(store.deaths()) <= OWN + 4
+        await store.runs.resume(poison("exit"))
+        deaths = len(store.deaths())
+        await store.until(partial(store.has_ended, deaths + 1), "the resumed run")
+        await store.runs.cancel(poison("exit"))
+
+        async def ended() -> bool:
+            return (await store.runs.get(poison("exit"))).status == "cancelled"
+
+        await store.until(ended, "the cancel")
 
 
 async def test_orderly_restarts_and_the_kills_of_an_operator_park_nothing(tmp_path: Path) -> None:
