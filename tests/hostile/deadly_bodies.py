@@ -19,6 +19,11 @@ MAY_END = Path("may-end")
 """Until it is there, long steps go on."""
 
 
+def _hang() -> None:
+    HANGING.touch()
+    time.sleep(1000)
+
+
 class Deadly(Workflow):
     @step
     async def work(self, ev: StartEvent) -> StopEvent:
@@ -35,8 +40,7 @@ class Deadly(Workflow):
                 for task in asyncio.all_tasks():
                     task.cancel()
             case "hang":
-                HANGING.touch()
-                time.sleep(1000)
+                _hang()
             case "SystemExit":
                 raise SystemExit(7)
             case "child":
@@ -51,6 +55,6 @@ class Deadly(Workflow):
 class Long(Workflow):
     @step
     async def work(self, ev: StartEvent) -> StopEvent:
-        while not MAY_END.exists():
+        while not os.path.exists(MAY_END):  # noqa: ASYNC110, ASYNC240 - other processes say so by a file
             await asyncio.sleep(0.05)
         return StopEvent(result="done")

@@ -1,4 +1,4 @@
-"""Restarts a `loom` process until it ends in order, as a service manager does. Run as a program: `RESTARTS ARGUMENT...`.
+"""Restarts a `loom` process until it ends in order, as a service manager does. As a program: `RESTARTS ARGUMENT...`.
 
 The command line is loaded once and forked, so that a restart costs little. It prints a line for every end, and kills a
 process whose event loop hangs, as an operator would. SIGHUP restarts the process in order.
@@ -51,7 +51,8 @@ class Supervisor:
         """Let a process do the work, again and again until it ends in order."""
         for _ in range(restarts):
             code = self._once(work)
-            print("ended", code, flush=True)
+            sys.stdout.write(f"ended {code}\n")
+            sys.stdout.flush()
             if (code == 0 and not self.restarting) or self.stopping:
                 return code
             self.restarting = False
@@ -83,7 +84,7 @@ def _become(work: Callable[[], object]) -> NoReturn:
         work()
         code = 0
     except BaseException as error:
-        print("raised", repr(error), file=sys.stderr, flush=True)
+        sys.stderr.write(f"raised {error!r}\n")
         raise
     finally:
         sys.stdout.flush()

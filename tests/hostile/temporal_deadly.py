@@ -10,7 +10,7 @@ import deadly_bodies
 from deadly_supervisor import Supervisor
 
 import loom
-import loom.temporal.runtime  # noqa: F401 - what is loaded here is not loaded by every child
+import loom.temporal.runtime
 
 
 async def work(url: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from confined import confined
 
-_PROGRAM = '''
+_PROGRAM = """
 import argparse, asyncio, json, sys
 import loom
 from loom import StartEvent, StopEvent, Workflow, step
@@ -117,7 +117,7 @@ async def main():
         return {"memory": await live(), "durable": await durable("sqlite:///runs.db")}
 
 print("found:" + json.dumps(asyncio.run(main())))
-'''
+"""
 
 
 def test_a_wish_to_exit_is_a_failure_of_the_attempt(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ The short form has every kind at once. With LOOM_FULL=1 each kind is alone, unde
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import socket
 import urllib.request
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deadly_bodies import DEADLY, HANGING
@@ -150,11 +152,9 @@ async def test_safe_mode_looks_and_cancels(tmp_path: Path) -> None:
         await store.until(cancelled, "the cancel from before")
         await store.until(lambda: _listens(port), "the server")
         address = f"http://127.0.0.1:{port}/v1/runs/{poison('exit')}"
-        with urllib.request.urlopen(f"{address}/why") as answer:
-            assert json.load(answer)["kind"] == "not_started"
-        request = urllib.request.Request(f"{address}/cancel", data=b"", method="POST")
-        with urllib.request.urlopen(request) as answer:
-            assert answer.status < 300
+        why = await asyncio.to_thread(_asked, f"{address}/why")
+        assert why["kind"] == "not_started"
+        await asyncio.to_thread(_asked, f"{address}/cancel", b"")
 
         async def ended() -> bool:
             return (await store.runs.get(poison("exit"))).status == "cancelled"
@@ -164,6 +164,11 @@ async def test_safe_mode_looks_and_cancels(tmp_path: Path) -> None:
         counts = await store.runs.store.counts()
         assert (counts["running"], counts["owned"], counts["completed"]) == (len(LONG) - 1, 0, 0)
         assert store.stop() == [0]
+
+
+def _asked(url: str, data: bytes | None = None) -> Any:
+    with urllib.request.urlopen(urllib.request.Request(url, data)) as answer:
+        return json.load(answer)
 
 
 async def _listens(port: int) -> bool:

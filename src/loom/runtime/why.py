@@ -15,8 +15,8 @@ from loom.core.state import CHILD_RUN
 from loom.effects.kept import waiter_dict
 from loom.flows.calls import ActionCall
 from loom.runtime.details import end_of_run, open_waiters, program_of_row
-from loom.runtime.durable.probation import POISON
 from loom.runtime.masking import shown_waiter
+from loom.store.deaths import POISON
 from loom.store.errors import CorruptRecord
 
 if TYPE_CHECKING:

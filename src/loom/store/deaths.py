@@ -13,6 +13,8 @@ import msgspec
 FORGOTTEN_AFTER_S = 3600.0
 """A run that lived for so long since it was last suspected or acquitted begins anew: its process died of something
 else."""
+POISON = "poison"
+"""How the reason of a run begins that was parked for its deaths."""
 TIMER_SLACK_S = 2.0
 """A timer that was due so long after a member's last sign of life may have fired in it."""
 

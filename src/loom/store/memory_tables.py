@@ -123,7 +123,7 @@ class KeptRun(msgspec.Struct, frozen=True):
             tuple(self.timers[seq] for seq in sorted(self.timers)),
             tuple(sorted(self.event_ids)) if whole else (),
             document,
-            self.deaths,
+            msgspec.UNSET if whole or self.deaths is None else self.deaths,
         )
 
 

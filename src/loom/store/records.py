@@ -146,8 +146,13 @@ class StoredRun(msgspec.Struct, frozen=True):
     event_ids: tuple[str, ...] = ()
     document: bytes | None = None
     """The text of the definition whose digest its row has."""
-    deaths: Deaths | None = None
-    """The unclean deaths of processes that were at work on it, if there were any since its last result."""
+    marked: Deaths | msgspec.UnsetType = msgspec.UNSET
+    """From `load`: its `deaths`. They belong to this store and are never exported."""
+
+    @property
+    def deaths(self) -> Deaths | None:
+        """The unclean deaths of processes that were at work on it, if there were any since its last result."""
+        return None if isinstance(self.marked, msgspec.UnsetType) else self.marked
 
 
 class RunQuery(msgspec.Struct, frozen=True):

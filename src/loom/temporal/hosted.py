@@ -15,10 +15,10 @@ from loom.core.config import config_for
 from loom.core.run import Run
 from loom.core.ticks import TickResume, TickRetryRun, TickStartRun
 from loom.runtime.durable.heads import HeadWriter
-from loom.runtime.durable.probation import POISON
 from loom.runtime.durable.takeup import parked_again, restored, taken_up
 from loom.runtime.planners import program_in
 from loom.store import codec
+from loom.store.deaths import POISON
 from loom.store.records import Chunk, RunHead, RunRow, StoredRun
 from loom.temporal.journal import Journal
 

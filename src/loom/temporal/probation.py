@@ -16,8 +16,8 @@ from temporalio.api.enums.v1 import TimeoutType
 from temporalio.client import AsyncActivityCancelledError
 from temporalio.service import RPCError
 
-from loom.runtime.durable.probation import MAX_DEATHS, POISON, probation_s
-from loom.store.deaths import Deaths, after_death
+from loom.runtime.durable.probation import MAX_DEATHS, probation_s
+from loom.store.deaths import POISON, Deaths, after_death
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

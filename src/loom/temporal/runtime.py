@@ -14,9 +14,9 @@ import msgspec
 from typing_extensions import override
 
 from loom.core.ticks import TickContinueRun
-from loom.runtime.durable.probation import POISON
 from loom.runtime.durable.working import WorkingRuntime
 from loom.store.codec import encode_tick
+from loom.store.deaths import POISON
 from loom.store.errors import StoreError, StoreUnavailable
 from loom.store.operations import PostMail
 from loom.store.records import RunQuery

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from loom.core.ticks import TickCancelRun, TickContinueRun, TickStepResult
 from loom.flows.calls import ActionCall
 from loom.runtime.logs import about
+from loom.store.deaths import POISON
 from loom.store.errors import StoreUnavailable
 from loom.store.operations import AcquitRun, ForgetDeaths
 
@@ -33,8 +34,6 @@ MAX_DEATHS = 5
 """After so many deaths of its own a run is poison."""
 LONGEST_S = 1800.0
 """No probation is longer."""
-POISON = "poison"
-"""How the reason of a run begins that was parked for its deaths."""
 
 _SHOWN = 5
 

@@ -11,6 +11,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 from pydantic import ValidationError
 
@@ -250,7 +251,7 @@ class Residents:
                 await self._park_poison(stored, code)
                 return
             await self.submit(ForgetDeaths(run_id, self.fence, unparks=True))
-            stored = replace(stored, deaths=None)
+            stored = replace(stored, marked=UNSET)
         if not self.begin(stored, code):
             await self._park(run_id, stored.row.head.parked or "")
         elif stored.row.head.ticks:

@@ -209,5 +209,5 @@ def stored_run(row: Mapping[str, Any]) -> StoredRun:
         tuple(TimerRow(*values) for values in row["timers"]),
         tuple(row["event_ids"]),
         row["document_data"],
-        Deaths(*row["deaths"][0]) if row["deaths"] else None,
+        Deaths(*row["deaths"][0]) if row["deaths"] else msgspec.UNSET,
     )

@@ -111,7 +111,7 @@ def stored(connection: Connection, run_id: str, *, whole: bool) -> StoredRun | N
             tuple(timers_of(connection.query(_TIMERS, (key,)))),
             tuple(event_id for (event_id,) in connection.query(_EVENT_IDS, (key,))) if whole else (),
             documents.text(connection, row.document) if row.document is not None else None,
-            suspects.deaths_of(connection, key),
+            msgspec.UNSET if whole else suspects.deaths_of(connection, key),
         )
 
 

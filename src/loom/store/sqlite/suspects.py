@@ -89,10 +89,10 @@ def is_poison(session: Session, run_id: str) -> None:
     session.connection.execute(_EXPLAINED)
 
 
-def deaths_of(connection: Connection, key: int) -> Deaths | None:
+def deaths_of(connection: Connection, key: int) -> Deaths | msgspec.UnsetType:
     """The deaths that a run was at work in."""
     rows = connection.query(_DEATHS, (key,))
-    return _deaths(rows[0]) if rows else None
+    return _deaths(rows[0]) if rows else msgspec.UNSET
 
 
 def _deaths(known: tuple[int, ...] | list[int]) -> Deaths:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import loom
@@ -42,10 +43,17 @@ async def ticks_of(runtime: Any, run_id: str) -> list[type]:
     return [type(entry.tick) async for entry in runtime.history(run_id)]
 
 
-async def ended(runtime: Any, run_id: str, status: str) -> None:
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(30):
-        while (await runtime.get(run_id)).status != status:
+        while not await holds():  # noqa: ASYNC110 - a store tells nobody here
             await asyncio.sleep(0.01)
+
+
+async def ended(runtime: Any, run_id: str, status: str) -> None:
+    async def has_ended() -> bool:
+        return bool((await runtime.get(run_id)).status == status)
+
+    await until(has_ended)
 
 
 async def test_a_cancel_overtakes_a_start_that_was_never_begun() -> None:
@@ -73,9 +81,11 @@ async def test_a_cancel_overtakes_what_came_before_it() -> None:
     async with loom.connect(MemoryStore(database)) as runtime:
         runtime.register(Asks(), name="asks")
         await runtime.start("asks", {}, run_id="r")
-        async with asyncio.timeout(30):
-            while not (await runtime.get("r")).idle_since:
-                await asyncio.sleep(0.01)
+
+        async def is_idle() -> bool:
+            return (await runtime.get("r")).idle_since is not None
+
+        await until(is_idle)
     async with loom.connect(MemoryStore(database)) as client:
         await client.send_event("r", HumanResponseEvent())
         await client.cancel("r")
@@ -114,9 +124,11 @@ async def test_a_suspect_is_recovered_on_probation_and_forgotten_with_its_result
         runtime.register(once(), name="once")
         handler = await runtime.handler("r")
         assert await handler == "done"
-        async with asyncio.timeout(30):
-            while database.tables.runs["r"].deaths is not None:
-                await asyncio.sleep(0.01)
+
+        async def is_forgotten() -> bool:
+            return database.tables.runs["r"].deaths is None
+
+        await until(is_forgotten)
 
 
 async def test_a_suspect_can_be_cancelled_before_its_turn() -> None:
