@@ -27,6 +27,33 @@ if TYPE_CHECKING:
     from loom.steps.workflow import Workflow
 
 
+def recovery_options(command: Decorated) -> Decorated:
+    """The options of what becomes of runs whose process has died."""
+    for option in (
+        click.option(
+            "--safe", is_flag=True, help="Recover no run: only look and cancel. What comes is stored, and waits."
+        ),
+        click.option(
+            "--probation",
+            metavar="TIME",
+            type=duration,
+            default="2s",
+            show_default=True,
+            help="Recover a run alone for so long that may have killed its process; doubled with every death.",
+        ),
+        click.option(
+            "--lease",
+            metavar="TIME",
+            type=duration,
+            default="15s",
+            show_default=True,
+            help="Others take over the runs of this process when it is silent for so long.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def work_options(command: Decorated) -> Decorated:
     """The options of commands that work on runs until they are stopped."""
     for option in (
@@ -65,25 +92,7 @@ def work_options(command: Decorated) -> Decorated:
             show_default=True,
             help="Without --idle-timeout: how many runs with such a step stay in memory after 60s.",
         ),
-        click.option(
-            "--safe", is_flag=True, help="Recover no run: only look and cancel. What comes is stored, and waits."
-        ),
-        click.option(
-            "--probation",
-            metavar="TIME",
-            type=duration,
-            default="2s",
-            show_default=True,
-            help="Recover a run alone for so long that may have killed its process; doubled with every death.",
-        ),
-        click.option(
-            "--lease",
-            metavar="TIME",
-            type=duration,
-            default="15s",
-            show_default=True,
-            help="Others take over the runs of this process when it is silent for so long.",
-        ),
+        recovery_options,
         click.option("--name", default="", help="What this process is called among others."),
     ):
         command = option(command)

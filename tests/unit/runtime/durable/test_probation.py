@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+
+from typing_extensions import override
 
 import loom
 from loom import HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
 from loom.core.ticks import TickCancelRun, TickResume, TickStartRun
 from loom.runtime.durable.probation import LONGEST_S, MAX_DEATHS, probation_s
 from loom.store.memory import MemoryDatabase, MemoryStore
-from loom.store.operations import ClaimRuns, TryRun
+from loom.store.operations import ClaimRuns, Operation, Result, TryRun
 
 
 class Once(Workflow):
@@ -173,3 +175,22 @@ def test_probation_is_doubled_with_every_death_since_the_second() -> None:
     assert [probation_s(2.0, marks) for marks in (1, 2, 3, 4, 7)] == [2.0, 2.0, 4.0, 8.0, 64.0]
     assert probation_s(2.0, 10_000) == LONGEST_S
     assert MAX_DEATHS == 5
+
+
+async def test_a_run_that_nothing_kills_writes_nothing_more() -> None:
+    """The owner of a run is its mark: no step, and no start, costs another write."""
+    written: list[str] = []
+
+    class Watched(MemoryStore):
+        @override
+        async def apply(self, group: Sequence[Operation]) -> list[Result]:
+            written.extend(type(operation).__name__ for operation in group)
+            return await super().apply(group)
+
+    async with loom.connect(Watched(MemoryDatabase()), poll_interval=600) as runtime:
+        runtime.register(once(), name="once")
+        await runtime.ready()
+        for number in range(5):
+            assert await (await runtime.start("once", {}, run_id=f"r{number}")) == "done"
+    looking = {"ClaimRuns", "TryRun"}
+    assert [name for name in written if name not in looking] == ["StartRun", "CommitRun", "CommitRun"] * 5
