@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 from confined import confined
@@ -145,3 +149,36 @@ def test_a_wish_to_exit_is_a_failure_of_the_attempt(tmp_path: Path) -> None:
             expected = "Unspeakable" if kind == "unspeakable" else name
             assert found["memory"][f"{workflow} {kind}"] == expected, (workflow, kind)
     assert found["durable"]["loop fine"] == found["durable"]["thread fine"] == "fine"
+
+
+_BLOCKED = """
+import asyncio, time
+from loom import StartEvent, StopEvent, Workflow, step
+
+class Blocks(Workflow):
+    @step
+    async def work(self, ev: StartEvent) -> StopEvent:
+        print("blocked", flush=True)
+        time.sleep(1000)
+
+async def main():
+    await Blocks(timeout=None).run()
+
+asyncio.run(main())
+"""
+
+
+def test_ctrl_c_ends_a_script_whose_body_blocks(tmp_path: Path) -> None:
+    """The first one is told to the event loop, which hears nothing; the second one is raised in the body."""
+    script = subprocess.Popen(
+        [sys.executable, "-c", _BLOCKED], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert script.stdout is not None
+    assert script.stdout.readline() == "blocked\n"
+    ends_at = time.monotonic() + 30
+    while script.poll() is None:
+        assert time.monotonic() < ends_at
+        script.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    _, told = script.communicate()
+    assert "KeyboardInterrupt" in told
