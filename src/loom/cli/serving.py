@@ -134,15 +134,13 @@ def _server_settings(given: Mapping[str, Any], limits: Limits) -> ServerSettings
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
     """Do the work in the event loop that serves best; what goes wrong is told in one line."""
-    import asyncio
-
-    from loom.cli.problems import Problem, WrongUse, told
+    from loom.cli.problems import Problem, WrongUse
+    from loom.cli.working import host
     from loom.server.listening import CannotListen, NeedsKey
     from loom.server.serving import loop_factory
 
     try:
-        with told(), asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(work)
+        host(work, loop_factory())
     except NeedsKey as error:
         raise WrongUse(str(error)) from error
     except CannotListen as error:
@@ -152,7 +150,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
 async def _serve(named: dict[str, Workflow], settings: ServerSettings, given: Mapping[str, Any]) -> None:
     """Be at the address, then open the store, then work: what is in the way is told before a run is touched."""
     from loom.cli.session import opened, store_at
-    from loom.cli.working import Bodies, Logs, health_port, stop_on_signals, work_for
+    from loom.cli.working import Bodies, Logs, health_port, stop_on_signals, until_told, work_for
     from loom.server.app import create_app
     from loom.server.listening import bind, check_keys
 
@@ -167,9 +165,9 @@ async def _serve(named: dict[str, Workflow], settings: ServerSettings, given: Ma
             await work_for(runtime, named)
             runtime.watch_always()  # requests may hold the event loop as well
             _collect_seldom()
-            async with _serving(app, sockets, logs, given["store"]):
+            async with _serving(app, sockets, logs, given):
                 let_out()
-                await stopped.wait()
+                await until_told(stopped)
                 _end_at_next_signal()
                 logs.tell("Stopping. Once more to stop at once.")
     logs.tell("Stopped. Unfinished runs are in the store.")
@@ -203,7 +201,9 @@ def _runtime_settings(given: Mapping[str, Any], bound: socket.socket) -> dict[st
 
 
 @asynccontextmanager
-async def _serving(app: Starlette, sockets: list[socket.socket], logs: Logs, store: str) -> AsyncIterator[None]:
+async def _serving(
+    app: Starlette, sockets: list[socket.socket], logs: Logs, given: Mapping[str, Any]
+) -> AsyncIterator[None]:
     """Serve in the block, and say where."""
     from loom.cli.session import safe_url
     from loom.server.compat_workflows import offered
@@ -215,7 +215,8 @@ async def _serving(app: Starlette, sockets: list[socket.socket], logs: Logs, sto
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         what = ", ".join(names[:_SHOWN]) + more or "no workflows yet"
         who = "A key is asked for." if await shared.keys.required() else "No key yet: only this machine may ask."
-        logs.tell(f"Serving {what} from {safe_url(store)} at {server.url}. {who} Stop with Ctrl-C.")
+        safe = " Safe mode: no run is recovered, all can be looked at and cancelled." if given["safe"] else ""
+        logs.tell(f"Serving {what} from {safe_url(given['store'])} at {server.url}. {who}{safe} Stop with Ctrl-C.")
         yield
 
 

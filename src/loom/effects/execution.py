@@ -34,6 +34,7 @@ from loom.effects.arguments import EventName, event_class, event_object, seconds
 from loom.effects.child_runs import check_nesting, result_of_child
 from loom.effects.collecting import Collector
 from loom.effects.convert import LIVE, MissingTypeError, UnfitEventError, exception_of, failure_of
+from loom.effects.exits import is_from_outside
 from loom.effects.once import Recorder
 from loom.effects.tracebacks import MAX_BYTES, traceback_text
 from loom.steps.defaults import WAIT_TIMEOUT
@@ -160,6 +161,11 @@ class StepExecution:
         return host  # type: ignore[no-any-return]
 
     @property
+    def is_waiting(self) -> bool:
+        """Say whether the body waits for an answer of its run."""
+        return bool(self._waits)
+
+    @property
     def idempotency_key(self) -> str:
         """The same for every attempt at the same work."""
         return f"{self.host.run_id}:{self.command.step}:{self.command.item.id}"
@@ -191,9 +197,6 @@ class StepExecution:
                 collects=self._collector.calls() if self._collector is not None else (),
                 writes=self.fewer_writes if command.item.writes is not None else -1,
             )
-        except (KeyboardInterrupt, SystemExit, GeneratorExit):
-            # The process ends, or the loop has dropped the body: there is nobody to tell.
-            raise
         except (MissingTypeError, UnfitEventError) as error:
             self.is_over = True
             if isinstance(error, UnfitEventError) and self._may_refuse(error):
@@ -202,12 +205,23 @@ class StepExecution:
                 # This process cannot do the work, another one may: it is no failure of the step, and has no result.
                 host.report(self._parking(error))
             return
-        except BaseException as error:  # any failure of a body is data for the reducer, a cancellation from within too
-            if isinstance(error, asyncio.CancelledError) and (self.abandoned or host.loop_ends):
+        except BaseException as error:
+            # Any failure of a body is data for the reducer: a cancellation from within too, and the wish to exit.
+            if self.is_interrupted_by(error):
                 raise
             tick = self._failed(error)
         self.is_over = True
-        host.executed(self, tick)
+        try:
+            host.executed(self, tick)
+        except Exception:
+            _log.exception("Run %s: the end of step '%s' could not be told.", host.run_id, command.step)
+            raise
+
+    def is_interrupted_by(self, error: BaseException) -> bool:
+        """Say whether an exception that passed through the body is none of its own: the run or the process ends."""
+        if isinstance(error, asyncio.CancelledError):
+            return self.abandoned or self.host.loop_ends
+        return not isinstance(error, Exception) and is_from_outside(error, self.task)
 
     def _may_refuse(self, error: UnfitEventError) -> bool:
         """Say whether the event that does not fit is what the step was to work on, and nobody had checked it."""
@@ -247,7 +261,10 @@ class StepExecution:
             seed = policy_seed(self.host.run_id, command.step, failures)
             try:
                 delay = ask_policy(policy, elapsed_time=now - first, attempts=failures, error=asked, seed=seed)
-            except Exception as verdict_error:  # noqa: BLE001 - a broken policy ends the retries with its own error
+            except BaseException as verdict_error:
+                # A broken policy ends the retries with its own error.
+                if is_from_outside(verdict_error, self.task):
+                    raise
                 verdict_error.__cause__ = error
                 error = verdict_error
         return TickStepResult(

@@ -32,7 +32,7 @@ from loom.steps.registry import kind_of
 from loom.steps.serializers import JsonSerializer
 from loom.steps.stand_ins import is_stand_in
 from loom.steps.state_store import DictState
-from loom.steps.texts import well_formed
+from loom.steps.texts import message_of, well_formed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,7 +122,7 @@ class StoredBodies:
 
     def failure(self, error: BaseException) -> Failure:
         """A failure: the name of its type and its message."""
-        return Failure(exception_name(type(error)), well_formed(str(error)))
+        return Failure(exception_name(type(error)), well_formed(message_of(error)))
 
     def text(self, text: str) -> str:
         """A name or message without lone surrogates."""

@@ -20,7 +20,7 @@ from traceback import walk_stack, walk_tb
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from loom.effects.redaction import masked
-from loom.steps.texts import well_formed
+from loom.steps.texts import message_of, well_formed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -90,7 +90,7 @@ def traceback_text(error: BaseException, limit: int = MAX_BYTES, *, hide_message
     """
     try:
         return _written_text(error, limit, hide_messages)
-    except Exception as broken:  # noqa: BLE001 - an author's exception may raise anything, from wherever it is looked at
+    except BaseException as broken:  # noqa: BLE001 - an author's exception may raise anything, from wherever it is looked at
         return f"{type(error).__name__}: its traceback cannot be written ({type(broken).__name__})"
 
 
@@ -180,7 +180,7 @@ class _Writer:
 
     def _lines(self, error: BaseException, introduction: str) -> Iterator[str]:
         name = _name_of(type(error))
-        message = _HIDDEN if self._hides else masked(_text_of(error), self._max_message)
+        message = _HIDDEN if self._hides else masked(message_of(error), self._max_message)
         yield from f"{introduction}{name}: {message}".splitlines() if message else (f"{introduction}{name}",)
         if not self._hides:
             notes = getattr(error, "__notes__", ())
@@ -239,10 +239,3 @@ def _written(frames: list[_Frame]) -> Iterator[str]:
 def _name_of(cls: type[BaseException]) -> str:
     module = cls.__module__
     return cls.__qualname__ if module in ("builtins", "__main__") else f"{module}.{cls.__qualname__}"
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as broken:  # noqa: BLE001 - an author's __str__ may raise anything, and the attempt has failed already
-        return f"(its text cannot be shown: {type(broken).__name__})"

@@ -117,6 +117,14 @@ class RunBodies:
         """Tell the operator."""
         _log.warning("Run %s: %s", self.run_id, message, extra=about(self.run_id))
 
+    def at_work(self) -> list[tuple[float, str]]:
+        """Name the steps whose bodies are at work: begun, not ended, and not waiting; each with when it began."""
+        return [
+            (execution.at_work_since, f"step '{execution.command.step}' of run {self.run_id}")
+            for execution in self._executions.values()
+            if not execution.is_over and not execution.is_waiting
+        ]
+
     async def stop(self) -> None:
         """Cancel the bodies that are left, with a little grace."""
         tasks = []

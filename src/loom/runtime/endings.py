@@ -22,12 +22,13 @@ def ending_of(command: TerminalCommand, convert: Conversion = LIVE) -> StopEvent
         return result  # type: ignore[no-any-return]
     if isinstance(command, CommandFailWorkflow):
         body = command.failure.body
-        if isinstance(body, asyncio.CancelledError):
-            # Raised as it is, it would look like a cancellation of whoever awaits the run.
-            error = WorkflowRuntimeError(f"Step {command.step} was cancelled from within: {body!r}")
+        if isinstance(body, BaseException) and not isinstance(body, Exception):
+            # Raised as it is, it would cancel the caller that awaits the run, or end the caller's process.
+            did = "was cancelled from within" if isinstance(body, asyncio.CancelledError) else "asked to exit"
+            error = WorkflowRuntimeError(f"Step {command.step} {did}: {body!r}")
             error.__cause__ = body
             return error
-        return body if isinstance(body, BaseException) else exception_of(command.failure)
+        return body if isinstance(body, Exception) else exception_of(command.failure)
     if command.reason == "cancelled":
         return WorkflowCancelledByUser()
     if command.reason == "timed_out":

@@ -82,9 +82,9 @@ class Committer:
         await asyncio.wait([self._task])
 
     def _stir(self) -> None:
-        if self._wake is not None:
-            self._wake.set_result(None)
-            self._wake = None
+        wake, self._wake = self._wake, None
+        if wake is not None and not wake.done():  # a task that is being cancelled has cancelled it
+            wake.set_result(None)
 
     async def _work(self) -> None:
         group: list[_Entry] = []

@@ -109,17 +109,21 @@ class ReleaseRun(msgspec.Struct, frozen=True):
 
 
 class ClaimRun(msgspec.Struct, frozen=True):
-    """Take one run up, if it is running and nobody owns it. Result: True if `fence` owns it now."""
+    """Take one run up, if it is running and nobody owns it. Result: True if `fence` owns it now.
+
+    A run that is suspected of having killed its process is refused, unless `suspected` says that it is to be ended.
+    """
 
     run_id: str
     fence: int
+    suspected: bool = False
 
 
 class ClaimRuns(msgspec.Struct, frozen=True):
     """Take up runs of these workflows that nobody owns and that need a worker, have mail, or have a timer due at `now`.
 
-    Parked runs are left alone. Result: the ids of the runs that `fence` owns now, at most `limit`, those that have
-    waited longest first.
+    Parked runs and suspected ones are left alone. Result: the ids of the runs that `fence` owns now, at most `limit`,
+    those that have waited longest first.
     """
 
     fence: int
@@ -134,6 +138,40 @@ class ParkRun(msgspec.Struct, frozen=True):
     run_id: str
     fence: int
     reason: str
+    is_poison: bool = False
+    """It has killed its processes: it is no suspect any more, and neither are others that no death counts for."""
+
+
+class TryRun(msgspec.Struct, frozen=True):
+    """Take up, on probation, the next suspected run of these workflows that has something to do; one per member.
+
+    Those that most deaths count for come first, then those that were written last. Result: a list with its id, or an
+    empty one.
+    """
+
+    fence: int
+    workflows: tuple[str, ...]
+    now: float
+
+
+class AcquitRun(msgspec.Struct, frozen=True):
+    """End the probation of a run: it is no suspect until the next death. Result: True if `fence` had it on one."""
+
+    run_id: str
+    fence: int
+    now: float
+
+
+class ForgetDeaths(msgspec.Struct, frozen=True):
+    """Forget the deaths of a run that has had a result, or those of a member that lives after all. Result: how many
+    runs they were counted for.
+    """
+
+    run_id: str | None = None
+    fence: int | None = None
+    """Of a run: its owner. Alone: the member that was taken for dead."""
+    unparks: bool = False
+    """The run was parked for them, and is let go again: it is not parked any more."""
 
 
 class PurgeRuns(msgspec.Struct, frozen=True):
@@ -157,6 +195,18 @@ class ImportRun(msgspec.Struct, frozen=True):
 
 
 Operation = (
-    StartRun | PostMail | CommitRun | SignHead | ReleaseRun | ClaimRun | ClaimRuns | ParkRun | PurgeRuns | ImportRun
+    StartRun
+    | PostMail
+    | CommitRun
+    | SignHead
+    | ReleaseRun
+    | ClaimRun
+    | ClaimRuns
+    | ParkRun
+    | TryRun
+    | AcquitRun
+    | ForgetDeaths
+    | PurgeRuns
+    | ImportRun
 )
 Result = Started | Posted | bool | int | list[str]

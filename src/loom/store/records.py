@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, TypeVar
 import msgspec
 
 from loom.api.problems import NOBODYS_TURN, is_stuck
+from loom.store.deaths import Deaths
 
 RunStatus = Literal["running", "completed", "failed", "cancelled"]
 
@@ -148,6 +149,13 @@ class StoredRun(msgspec.Struct, frozen=True):
     event_ids: tuple[str, ...] = ()
     document: bytes | None = None
     """The text of the definition whose digest its row has."""
+    marked: Deaths | msgspec.UnsetType = msgspec.UNSET
+    """From `load`: its `deaths`. They belong to this store and are never exported."""
+
+    @property
+    def deaths(self) -> Deaths | None:
+        """The unclean deaths of processes that were at work on it, if there were any since its last result."""
+        return None if isinstance(self.marked, msgspec.UnsetType) else self.marked
 
 
 class RunQuery(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from loom.effects.actions.callbacks import Callbacks
 from loom.effects.actions.handlers import HANDLERS, ActionContext, Handlers
 from loom.effects.actions.ssrf import HttpPolicy
 from loom.flows.calls import ActionCall, ActionOutcome
+from loom.steps.texts import message_of
 
 if TYPE_CHECKING:
     from loom.effects.execution import StepExecution
@@ -61,20 +62,21 @@ class ActionFailed(Exception):
         self.outputs = outputs
 
 
-def failure(error: Exception) -> ActionOutcome:
+def failure(error: BaseException) -> ActionOutcome:
     """The outcome that an exception stands for."""
     if isinstance(error, ActionFailed):
         kind = error.error_type or type(error).__name__.lower()
-        return ActionOutcome("Failed", error.outputs, error.code, str(error), kind)
+        return ActionOutcome("Failed", error.outputs, error.code, message_of(error), kind)
     name = type(error).__name__
     kind = "timeout" if isinstance(error, TimeoutError) else name.lower()
     return ActionOutcome("Failed", code=name, message=_message(error, name), error_type=kind)
 
 
-def _message(error: Exception, name: str) -> str:
+def _message(error: BaseException, name: str) -> str:
     """Tell what went wrong, in words: the text of a KeyError is a key, and of many others a bare value."""
     is_bare = isinstance(error, KeyError) or (len(error.args) == 1 and not isinstance(error.args[0], str))
-    return f"{name}: {error}" if is_bare and str(error) else str(error) or name
+    text = message_of(error)
+    return f"{name}: {text}" if is_bare and text else text or name
 
 
 def timed_out(call: ActionCall) -> ActionOutcome:

@@ -23,6 +23,7 @@ from loom.runtime import lifecycle_log
 from loom.runtime.durable.heads import HeadWriter, child_ended
 from loom.runtime.durable.limits import Outgrown
 from loom.runtime.durable.names import SCHEDULES
+from loom.runtime.durable.probation import has_result
 from loom.runtime.durable.problems import problem_of
 from loom.runtime.masking import shown_published
 from loom.store import codec
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from loom.runtime.durable.figures import Figures
     from loom.runtime.durable.lease import Lease
     from loom.runtime.durable.limits import Limits
+    from loom.runtime.durable.probation import Probation
     from loom.runtime.durable.problems import Problems
     from loom.runtime.tracing import Tracing
     from loom.store.chain import Links
@@ -78,6 +80,7 @@ class Keeper(Protocol):
     links: Links
     problems: Problems
     lease: Lease
+    probation: Probation
 
     def submit(self, operation: Operation) -> asyncio.Future[Result]:
         """Write, in one group with others."""
@@ -142,6 +145,8 @@ class DurableDecorator(RunAdapterDecorator):
         self.ending: RunHead | None = None
         """The head that the run's end was stored with."""
         self.has_pruned = False
+        self.is_marked = False
+        """Whether processes have died with the run, which its next result makes good."""
         self.last: Published | None = None
         """The last thing on the run's stream that was written here."""
         self._dropped = core.look.dropped
@@ -160,6 +165,13 @@ class DurableDecorator(RunAdapterDecorator):
         except BaseException:
             figures.commands_undone += len(batch.commands)
             raise
+        self._note(operation, batch)
+        if self._excess is not None and operation.head.status == "running":
+            raise Outgrown(self._excess)
+
+    def _note(self, operation: CommitRun, batch: Batch) -> None:
+        """A batch is durable: remember and tell what it has changed."""
+        figures = self._keeper.figures
         figures.ticks += len(batch.ticks)
         figures.commands += len(batch.commands)
         if not self._ticks:
@@ -174,12 +186,13 @@ class DurableDecorator(RunAdapterDecorator):
             self.ending = operation.head
             self._counted.count(operation.head.status)
         self._keeper.committed(self._row.run_id)
+        if self.is_marked and has_result(batch.ticks):
+            self.is_marked = False
+            self._keeper.probation.had_result(self._row.run_id)
         if self._heads.is_stuck is not self._stuck:
             self._stuck = self._heads.is_stuck
             if self._stuck:
                 lifecycle_log.stuck(self._row.run_id, self._row.workflow, operation.head.error)
-        if self._excess is not None and operation.head.status == "running":
-            raise Outgrown(self._excess)
 
     def _operation(self, batch: Batch) -> CommitRun:
         """All that the batch changes in the store."""

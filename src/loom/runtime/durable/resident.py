@@ -212,6 +212,20 @@ class Resident(LiveRun):
         return self._core.is_over
 
     @property
+    def has_ended(self) -> bool:
+        """Say whether its end is stored."""
+        return self._durable.ending is not None
+
+    @property
+    def is_marked(self) -> bool:
+        """Say whether processes have died with it, which its next result makes good."""
+        return self._durable.is_marked
+
+    @is_marked.setter
+    def is_marked(self, marked: bool) -> None:
+        self._durable.is_marked = marked
+
+    @property
     def commit_under_way(self) -> asyncio.Future[Result] | None:
         """A commit that is on its way to the store. If the run leaves memory now, it still gets there."""
         commit = self._durable.under_way

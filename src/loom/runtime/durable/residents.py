@@ -12,9 +12,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from loom.core.patience import Patience, TooCostly
+from loom.core.ticks import TickCancelRun
 from loom.runtime.control_loop import PATIENCE
 from loom.runtime.durable.adapter import Fenced
 from loom.runtime.durable.background import Background
@@ -22,17 +25,18 @@ from loom.runtime.durable.figures import OTHER
 from loom.runtime.durable.held_back import HeldBack
 from loom.runtime.durable.lease import Lease
 from loom.runtime.durable.memory_limit import MemoryLimit
+from loom.runtime.durable.probation import Probation, is_let_go, is_poison, reason_of
 from loom.runtime.durable.problems import is_notice, problem_of
 from loom.runtime.durable.resident import Resident
 from loom.runtime.durable.resting import Resting
-from loom.runtime.durable.takeup import parked_again, taken_up
+from loom.runtime.durable.takeup import parked_again, read_mail, recovered, restored
 from loom.runtime.guard import Guard
 from loom.runtime.lifecycle_log import released
 from loom.runtime.logs import about
 from loom.runtime.tracing import find_tracing
 from loom.runtime.watchdog import rouse
 from loom.store.errors import CorruptRecord, StoreUnavailable
-from loom.store.operations import ClaimRun, ParkRun, PurgeRuns, ReleaseRun
+from loom.store.operations import ClaimRun, ForgetDeaths, ParkRun, PurgeRuns, ReleaseRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -83,6 +87,8 @@ class Residents:
         self._releases = any(limit is not None for limit in limits)
         self.memory = MemoryLimit(None)
         """While it is over its limit, no run comes into memory, and those that rest leave it."""
+        self.is_safe = settings.safe
+        """Nothing is taken up but to be cancelled."""
         self._limit = settings.max_in_memory
         self._on_end = on_end
         self._on_release = on_release
@@ -105,6 +111,7 @@ class Residents:
         """Commits of runs that have left memory meanwhile: who takes such a run up again waits for them."""
         self._background = Background(self._loop)
         self._spawn = self._background.spawn
+        self.probation = Probation(settings.probation, self.fence, self.submit, self._spawn, self._clock, self._loop)
         self._resting = Resting(
             self._loop,
             settings.idle_s,
@@ -157,7 +164,7 @@ class Residents:
 
         False if there is no room for it, or if it is on its way already.
         """
-        if run_id in self.runs or run_id in self._coming or not self.room_for(code):
+        if self.is_safe or run_id in self.runs or run_id in self._coming or not self.room_for(code):
             return False
         self._coming[run_id] = None
         self._promised[run_id] = code
@@ -237,6 +244,8 @@ class Residents:
             return None
         if row.owner is not None and row.owner != self.fence:
             return None  # if its owner is dead, the scanner will hear of it
+        if self.is_safe and not await self._is_cancelled(run_id):
+            return None
         if not self.room_for(code):
             self._held_back.add(run_id, code)
             self.make_room()
@@ -244,7 +253,17 @@ class Residents:
                 await self.submit(ReleaseRun(run_id, self.fence))
             return None
         self._promised[run_id] = code
-        return code if row.owner is not None or await self.submit(ClaimRun(run_id, self.fence)) else None
+        if row.owner is not None or await self.submit(ClaimRun(run_id, self.fence)):
+            return code
+        # A suspect waits for its turn, unless it is only taken up to end.
+        if await self._is_cancelled(run_id) and await self.submit(ClaimRun(run_id, self.fence, suspected=True)):
+            return code
+        return None
+
+    async def _is_cancelled(self, run_id: str) -> bool:
+        """Say whether a run that is not in memory has been asked to stop."""
+        mail, now = await self._store.mail(run_id, 0), self._clock()
+        return any(isinstance(read_mail(run_id, piece, now), TickCancelRun) for piece in mail)
 
     async def _bring(self, run_id: str, code: Registered, since: float) -> None:
         """Set a run in motion that is this process'."""
@@ -253,10 +272,16 @@ class Residents:
         stored = await self._store.load(run_id)
         if stored is None or run_id in self.runs:
             return
-        recovered = await self._recovered(stored, code)
+        if is_poison(stored):
+            if not is_let_go([read_mail(run_id, piece, self._clock()) for piece in stored.mail]):
+                await self._park_poison(stored, code)
+                return
+            await self.submit(ForgetDeaths(run_id, self.fence, unparks=True))
+            stored = replace(stored, marked=UNSET)
+        recovery = await self._recovered(stored, code)
         if run_id in self.runs:
             return
-        if not self.begin(stored, code, recovered):
+        if not self.begin(stored, code, recovery):
             await self._park(run_id, stored.row.head.parked or "")
         elif stored.row.head.ticks:
             self.figures.resume_seconds.observe(self.figures.clock() - since)
@@ -266,21 +291,21 @@ class Residents:
         if self._closing or not stored.row.head.ticks:
             return None
         self.links.check(stored)
-        recover = partial(taken_up, stored, code.for_run(stored), self._clock(), self.downtime)
+        recover = partial(recovered, stored, code.for_run(stored), self._clock(), self.downtime)
         try:
             with Patience(PATIENCE):
                 return recover()
         except TooCostly:
             return await asyncio.to_thread(recover)
 
-    def begin(self, stored: StoredRun, code: Registered, recovered: Recovered | None = None) -> bool:
+    def begin(self, stored: StoredRun, code: Registered, recovery: Recovered | None = None) -> bool:
         """Set an owned run in motion. False if it is parked and would only be parked again."""
         run_id = stored.row.run_id
         if self._closing:
             return True  # whoever works for it next finds it in the store
         self.links.check(stored)
         version = code.for_run(stored)
-        state, ticks = recovered or taken_up(stored, version, self._clock(), self.downtime)
+        state, ticks = recovery or recovered(stored, version, self._clock(), self.downtime)
         if parked_again(state, ticks, version) or self.limits.still_hold(stored.row, state, ticks):
             return False
         if self._guard is None or self._guard.loop_ends:
@@ -293,6 +318,9 @@ class Residents:
         if self._held_back:
             self._held_back.drop(run_id, code)
         self._guard.add(resident)
+        if stored.deaths is not None:
+            resident.is_marked = True
+            self.probation.begin(run_id, stored.deaths)
         self.figures.resumed += stored.row.head.ticks > 0
         try:
             resident.begin_with(ticks)
@@ -300,6 +328,19 @@ class Residents:
             self._forget(resident)
             raise
         return True
+
+    async def _park_poison(self, stored: StoredRun, code: Registered) -> None:
+        """Park a run that has killed its processes, or leave it parked."""
+        run_id, reason = stored.row.run_id, stored.row.head.parked
+        is_new = reason is None
+        if reason is None:
+            version = code.for_run(stored)
+            state = restored(run_id, stored.snapshot, stored.chunks, version.planner, version.convert.field)
+            assert stored.deaths is not None
+            reason = reason_of(stored.deaths, state)
+            _log.error("Run %s of %s is parked: %s", run_id, stored.row.workflow, reason, extra=about(run_id))
+        await self._park(run_id, reason, is_poison=is_new)  # it explains the deaths before it, and none after
+        self.probation.on_acquitted()
 
     async def _fetch(self, resident: Resident) -> None:
         """Bring a run its mail."""
@@ -340,6 +381,7 @@ class Residents:
         if self.runs.get(run_id) is resident:
             del self.runs[run_id]
         self._resting.drop(run_id)
+        self.probation.left(run_id, is_over=resident.has_ended)
         self._saw(resident.row_left())
         if (commit := resident.commit_under_way) is not None:
             self._last_words[run_id] = commit
@@ -391,7 +433,7 @@ class Residents:
         with suppress(StoreUnavailable):
             await self.submit(PurgeRuns(run_id=run_id))
 
-    async def _park(self, run_id: str, reason: str) -> None:
+    async def _park(self, run_id: str, reason: str, *, is_poison: bool = False) -> None:
         try:
             row = await self._readable_row(run_id)
             # A run that was parked for this reason before, or by its own commit, was told of then.
@@ -399,7 +441,7 @@ class Residents:
                 problem = problem_of(row, row.head, "parked", reason)
                 for notice in self.problems.notices(problem, self._clock(), self.downtime):
                     await self.submit(self.links.signed_start(notice))  # first: parked, the run is told of no more
-            if await self.submit(ParkRun(run_id, self.fence, reason)):
+            if await self.submit(ParkRun(run_id, self.fence, reason, is_poison)):
                 self.figures.of_workflow(row.workflow if row is not None else OTHER).count("parked")
         except StoreUnavailable as error:
             self._strand(run_id, "Run %s could not be marked as parked: %s", error)
@@ -415,6 +457,7 @@ class Residents:
 
     def at_rest(self, run_id: str) -> None:
         """A run can only be moved from outside, or by a timer: after a while it leaves memory."""
+        self.probation.acquit(run_id)
         if not self._releases:
             return
         if self.memory.is_over:

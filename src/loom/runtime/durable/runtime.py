@@ -16,6 +16,7 @@ from loom.runtime.durable.residents import Residents
 from loom.runtime.durable.scanner import Scanner
 from loom.runtime.durable.working import WorkingRuntime
 from loom.store.errors import StoreError
+from loom.store.operations import ForgetDeaths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -88,6 +89,9 @@ class DurableRuntime(WorkingRuntime):
     async def _begin_anew(self, residents: Residents | None, scanner: Scanner | None) -> None:
         await _put_down(residents, scanner)
         await self._rejoin()
+        if residents is not None:
+            # It was taken for dead, and is not: what it was at work on has killed nobody.
+            await self.committer.submit(ForgetDeaths(fence=residents.fence))
 
     @override
     def _on_news(self, run_ids: Sequence[str]) -> None:

@@ -11,9 +11,11 @@ import logging
 import math
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from loom.store.errors import StoreUnavailable
 from loom.store.loop_time import can_skip, keep_looking, until_look
-from loom.store.operations import ClaimRuns, PurgeRuns
+from loom.store.operations import ClaimRuns, PurgeRuns, TryRun
 from loom.store.records import RunQuery
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ class Scanner:
         """Whether there may be runs in the store that had no room here."""
         self._task: asyncio.Task[None] | None = None
         residents.lease.on_doubt = self._look.set
+        residents.probation.on_acquitted = self.look_soon
 
     def start(self) -> None:
         """Begin."""
@@ -153,10 +156,8 @@ class Scanner:
             if run_id in self._residents.runs:
                 self._found(run_id)  # the news of it may have been lost
         await self._residents.problems.look(self._clock())
-        if await self._has_memory():
-            self._residents.let_in(_BATCH)
-            await self._claim()
-        await self._set_alarms()
+        if not self._residents.is_safe:
+            await self._find_work()
         await self._purge()
         return True
 
@@ -174,6 +175,13 @@ class Scanner:
         self._is_short = memory.is_over
         return not self._is_short
 
+    async def _find_work(self) -> None:
+        """Take up what needs a worker, if there is memory for it, and set the alarm for what is due soon."""
+        if await self._has_memory():
+            self._residents.let_in(_BATCH)
+            await self._claim()
+        await self._set_alarms()
+
     def _found(self, run_id: str) -> None:
         """Wake a run that was found by looking."""
         keep_looking(self._loop, self._settles_s)
@@ -183,12 +191,19 @@ class Scanner:
         """Take up what needs a worker: of all workflows at once, but for those that limit their runs in memory."""
         self._has_more = False
         codes = list(self._codes.items())
+        with_room = tuple(name for name, code in codes if self._residents.room_for(code))
+        # In the transaction of the claims, which do not take suspects.
+        trying = self._committer.submit(TryRun(self._residents.fence, with_room, self._clock())) if with_room else None
         unlimited = [(name, code) for name, code in codes if code.workflow._num_concurrent_runs is None]
         if unlimited:
             await self._claim_of(tuple(name for name, _ in unlimited), unlimited[0][1])
         for name, code in codes:
             if code.workflow._num_concurrent_runs is not None:
                 await self._claim_of((name,), code)
+        tried = await trying if trying is not None else []
+        assert isinstance(tried, list)
+        for run_id in tried:
+            self._found(run_id)
 
     async def _claim_of(self, names: tuple[str, ...], code: Registered) -> None:
         """Take up runs for which there is as much room as for this code. Without any, one is tried, if others may
@@ -215,18 +230,16 @@ class Scanner:
         return found
 
     async def retry_parked(self, name: str) -> None:
-        """The code of a workflow has come: see whether it can go on with runs that are parked."""
-        query = RunQuery(status="running", workflow=name, parked=True, limit=_BATCH)
+        """The code of a workflow has come: see whether it can go on with runs that are parked.
+
+        In safe mode any run may be one that was cancelled, and can be ended now.
+        """
+        parked = None if self._residents.is_safe else True
+        query = RunQuery(status="running", workflow=name, parked=parked, limit=_BATCH)
         while rows := await self._store.find(query):
             for row in rows:
                 self._residents.wake(row.run_id)
-            query = RunQuery(
-                status="running",
-                workflow=name,
-                parked=True,
-                limit=_BATCH,
-                after=(rows[-1].created_at, rows[-1].run_id),
-            )
+            query = replace(query, after=(rows[-1].created_at, rows[-1].run_id))
 
     # -- timers of runs that are not in memory ------------------------------------------------------------------------
 

@@ -77,6 +77,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_response_values: int = MAX_VALUES
     """How many values such an answer may decode to; they are counted before that."""
 
+    safe: bool = False
+    """Take up no run but to cancel it, so that an operator can look at a store whose runs kill the process. What is
+    started or sent meanwhile is stored, and waits."""
+    probation: float = 2.0
+    """How long a run that may have killed its process is recovered alone, after the second death. It is doubled with
+    every further one."""
+
     on_problem: Any = None
     """Called with a `Problem` when a run of this store fails, is parked or is stuck; async or not. It gets each at
     least once: if it raises, it is called again later."""
@@ -145,7 +152,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise ValueError(f"{name} must not be negative, got {value}.")
         if self.on_problem is not None and not callable(self.on_problem):
             raise TypeError(f"on_problem must be a function that takes a problem, got {self.on_problem!r}.")
-        for name in ("lease", "poll_interval", "problem_interval"):
+        for name in ("lease", "poll_interval", "problem_interval", "probation"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}.")
         if not isinstance(self.http_allow, tuple | list | str | None):

@@ -218,6 +218,8 @@ class WorkingRuntime(StartedRuns, ABC):
         found = await self.definitions.begin()
         names = [*names, *found] if names is not None else list(self.codes)
         await self._take_up(names)
+        if self._settings.safe:
+            return
         await keep_triggers(self, [name for name in names if name in self._triggered], self.definitions.deleted)
 
     # -- being watched ------------------------------------------------------------------------------------------------

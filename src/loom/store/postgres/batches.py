@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loom.store.operations import (
+    AcquitRun,
     ClaimRun,
     ClaimRuns,
     CommitRun,
+    ForgetDeaths,
     ImportRun,
     ParkRun,
     PostMail,
@@ -19,6 +21,7 @@ from loom.store.operations import (
     ReleaseRun,
     SignHead,
     StartRun,
+    TryRun,
 )
 
 if TYPE_CHECKING:
@@ -28,12 +31,12 @@ if TYPE_CHECKING:
 
 Single = StartRun | PostMail | CommitRun | ReleaseRun | ClaimRun | ParkRun
 """Operations on a run that they name."""
-Wide = ClaimRuns | PurgeRuns | ImportRun | SignHead
+Wide = ClaimRuns | TryRun | AcquitRun | ForgetDeaths | PurgeRuns | ImportRun | SignHead
 """Operations that stand alone."""
 
 _SINGLE = (StartRun, PostMail, CommitRun, ReleaseRun, ClaimRun, ParkRun)
 _BY_OWNER = (CommitRun, ReleaseRun, ClaimRun, ParkRun)
-_WIDE = (ClaimRuns, PurgeRuns, ImportRun, SignHead)
+_WIDE = (ClaimRuns, TryRun, AcquitRun, ForgetDeaths, PurgeRuns, ImportRun, SignHead)
 
 
 class Batch:

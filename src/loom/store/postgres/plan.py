@@ -23,10 +23,18 @@ Rows = list[tuple[Any, ...]]
 class LockedRun:
     """A run whose row nobody else can change now."""
 
-    __slots__ = ("document", "events", "ids", "kept", "key", "mail", "owner", "status", "ticks")
+    __slots__ = ("document", "events", "ids", "kept", "key", "mail", "owner", "status", "suspect", "ticks")
 
     def __init__(
-        self, key: int, owner: int | None, status: str, kept: int, ticks: int, events: int, document: str | None
+        self,
+        key: int,
+        owner: int | None,
+        status: str,
+        kept: int,
+        ticks: int,
+        events: int,
+        document: str | None,
+        suspect: bool = False,
     ) -> None:
         self.key = key
         self.owner = owner
@@ -35,6 +43,8 @@ class LockedRun:
         self.ticks = ticks
         self.events = events
         self.document = document
+        self.suspect = suspect
+        """It is recovered only on probation."""
         self.mail = 0
         """How much mail it has, if anybody in the batch asks."""
         self.ids: set[str] = set()
@@ -68,6 +78,7 @@ class Plan:
         self.event_ids: Rows = []
         self.mail_taken: Rows = []
         self.owners: Rows = []
+        self.poison: list[int] = []
         self.ended: list[int] = []
         self.reopened: Rows = []
         self.documents: dict[str, tuple[bytes, float]] = {}
@@ -178,7 +189,7 @@ class Plan:
         run = self._runs.get(asked.run_id)
         if run is None:
             return False
-        if run.owner is None and run.status == "running":
+        if run.owner is None and run.status == "running" and (asked.suspected or not run.suspect):
             self._give(run, asked.fence)
         return run.owner == asked.fence
 
@@ -187,6 +198,8 @@ class Plan:
         if run is None or run.owner != asked.fence:
             return False
         self._give(run, None, asked.reason)
+        if asked.is_poison:
+            self.poison.append(run.key)
         return True
 
     def _give(self, run: LockedRun, owner: int | None, parked: str | None = None) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from loom.store.deaths import Deaths
 from loom.store.errors import CorruptRecord
 from loom.store.records import Chunk, Mail, RunHead, RunRow, Snapshot, StoredRun, TimerRow
 
@@ -212,4 +213,5 @@ def stored_run(row: Mapping[str, Any]) -> StoredRun:
         tuple(TimerRow(*values) for values in row["timers"]),
         tuple(row["event_ids"]),
         row["document_data"],
+        Deaths(*row["deaths"][0]) if row["deaths"] else msgspec.UNSET,
     )

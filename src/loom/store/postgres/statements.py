@@ -34,8 +34,9 @@ DELETE FROM starts WHERE run = ANY ($1::bigint[])
 """
 
 LOCK_RUNS = """
-SELECT id, run_id, owner, status, kept, ticks, events, document FROM runs
-WHERE run_id = ANY ($1::text[]) ORDER BY id FOR UPDATE
+SELECT id, run_id, owner, status, kept, ticks, events, document,
+    EXISTS (SELECT FROM deaths d WHERE d.run = runs.id AND d.suspect)
+FROM runs WHERE run_id = ANY ($1::text[]) ORDER BY id FOR UPDATE
 """
 
 STARTED_BEFORE = """
@@ -156,6 +157,7 @@ CLAIM_RUNS = """
 WITH needing AS MATERIALIZED (
     SELECT id FROM runs
     WHERE owner IS NULL AND status = 'running' AND needs_worker AND parked IS NULL AND workflow = ANY ($2::text[])
+    AND NOT EXISTS (SELECT FROM deaths d WHERE d.run = runs.id AND d.suspect)
     ORDER BY free_since, run_id LIMIT $4::bigint FOR UPDATE SKIP LOCKED
 ), ready AS (
     SELECT id FROM needing
@@ -164,6 +166,7 @@ WITH needing AS MATERIALIZED (
 ), chosen AS (
     SELECT id, run_id, updated_at FROM runs WHERE id = ANY (ARRAY (SELECT id FROM ready))
     AND owner IS NULL AND status = 'running' AND parked IS NULL AND workflow = ANY ($2::text[])
+    AND NOT EXISTS (SELECT FROM deaths d WHERE d.run = runs.id AND d.suspect)
     ORDER BY updated_at, run_id LIMIT $4::bigint FOR UPDATE SKIP LOCKED
 ), claimed AS (
     UPDATE runs SET owner = $1::bigint FROM chosen WHERE runs.id = chosen.id
@@ -187,7 +190,8 @@ WITH starts_gone AS (DELETE FROM starts WHERE run = ANY ($1::bigint[])),
     snapshots_gone AS (DELETE FROM snapshots WHERE run = ANY ($1::bigint[])),
     timers_gone AS (DELETE FROM timers WHERE run = ANY ($1::bigint[])),
     mail_gone AS (DELETE FROM inbox WHERE run = ANY ($1::bigint[])),
-    event_ids_gone AS (DELETE FROM event_ids WHERE run = ANY ($1::bigint[]))
+    event_ids_gone AS (DELETE FROM event_ids WHERE run = ANY ($1::bigint[])),
+    deaths_gone AS (DELETE FROM deaths WHERE run = ANY ($1::bigint[]))
 DELETE FROM runs WHERE id = ANY ($1::bigint[])
 """
 

@@ -16,8 +16,10 @@ import msgspec
 
 from loom.store.errors import StoreUnavailable
 from loom.store.operations import (
+    AcquitRun,
     ClaimRuns,
     CommitRun,
+    ForgetDeaths,
     ImportRun,
     PostMail,
     PurgeRuns,
@@ -25,8 +27,9 @@ from loom.store.operations import (
     SignHead,
     Started,
     StartRun,
+    TryRun,
 )
-from loom.store.postgres import documents
+from loom.store.postgres import documents, suspects
 from loom.store.postgres import statements as sql
 from loom.store.postgres.batches import Batch, batches, plain_commits
 from loom.store.postgres.connections import (
@@ -161,6 +164,8 @@ async def _write_batch(connection: Connection, batch: Batch) -> Plan:
             await connection.execute(statement, *columns(rows))
     if plan.documents:
         await documents.keep(connection, plan.documents)
+    if plan.poison:
+        await suspects.are_poison(connection, plan.poison)
     return plan
 
 
@@ -228,7 +233,17 @@ async def _write_wide(connection: Connection, operation: Wide, news: dict[str, N
         return imported
     if isinstance(operation, SignHead):
         return await _sign(connection, operation.row)
-    return await _purge(connection, operation)
+    if isinstance(operation, PurgeRuns):
+        return await _purge(connection, operation)
+    return await _write_deaths(connection, operation)
+
+
+async def _write_deaths(connection: Connection, operation: TryRun | AcquitRun | ForgetDeaths) -> Result:
+    if isinstance(operation, TryRun):
+        return await suspects.try_one(connection, operation)
+    if isinstance(operation, AcquitRun):
+        return await suspects.acquit(connection, operation)
+    return await suspects.forget(connection, operation)
 
 
 async def _sign(connection: Connection, row: RunRow) -> bool:
