@@ -183,6 +183,19 @@ async def test_without_keys_the_first_link_binds_the_definition(tmp_path: Path, 
     assert found == {"flowing": "broken", "evil": "chained"}
 
 
+async def test_rows_of_an_encrypted_store_are_signed_too(tmp_path: Path, until_idle: UntilIdle) -> None:
+    database = Database(tmp_path)
+    options = {"journal_keys": K1, "encryption_keys": K2, "idle_timeout": 0}
+    async with loom.connect(database.url, **options) as runtime:
+        runtime.register(Listens(), name="listens")
+        await until_idle(await runtime.start("listens", {"greeting": "hello"}, run_id="sick"))
+        assert [found.verdict async for found in verified(runtime.store, runtime.links)] == ["signed"]
+    database.execute("UPDATE runs SET workflow = 'other'")
+    async with loom.connect(database.url, **options) as runtime:
+        [found] = [found async for found in verified(runtime.store, runtime.links)]
+    assert "its row is not what was written" in str(found.problem)
+
+
 # -- signatures are demanded ------------------------------------------------------------------------------------------
 
 

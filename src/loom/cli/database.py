@@ -105,8 +105,9 @@ def _tell_signed(signed: Signed) -> None:
 @db.command()
 @store_option
 def anchor(store: str) -> None:
-    """Print what the store holds of every run now, signed with LOOM_JOURNAL_KEYS: keep it where the database is not.
+    """Print a signed note of every run, to find put-back ones by.
 
+    It says what the store holds of each run now, signed with LOOM_JOURNAL_KEYS. Keep it where the database is not:
     `loom db verify --anchor FILE` finds with it what was put back to an earlier state since.
     """
     import time

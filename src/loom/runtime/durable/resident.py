@@ -207,6 +207,11 @@ class Resident(LiveRun):
         return any(execution.live for worker in workers for execution in worker.suspended.values())
 
     @property
+    def has_children(self) -> bool:
+        """Whether it waits for child runs."""
+        return bool(self._core.look.children)
+
+    @property
     def is_over(self) -> bool:
         """Whether it has come to its end, though that may not be stored yet."""
         return self._core.is_over

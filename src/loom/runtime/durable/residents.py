@@ -18,11 +18,12 @@ from pydantic import ValidationError
 
 from loom.core.patience import Patience, TooCostly
 from loom.core.ticks import TickCancelRun
+from loom.effects.child_runs import MAX_NESTING
 from loom.runtime.control_loop import PATIENCE
 from loom.runtime.durable.adapter import Fenced
 from loom.runtime.durable.background import Background
 from loom.runtime.durable.figures import OTHER
-from loom.runtime.durable.held_back import HeldBack
+from loom.runtime.durable.held_back import HeldBack, Loans
 from loom.runtime.durable.lease import Lease
 from loom.runtime.durable.memory_limit import MemoryLimit
 from loom.runtime.durable.probation import Probation, is_let_go, is_poison, reason_of
@@ -37,6 +38,7 @@ from loom.runtime.tracing import find_tracing
 from loom.runtime.watchdog import rouse
 from loom.store.errors import CorruptRecord, StoreUnavailable
 from loom.store.operations import ClaimRun, ForgetDeaths, ParkRun, PurgeRuns, ReleaseRun
+from loom.store.records import RunQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -55,6 +57,8 @@ _log = logging.getLogger("loom.durable")
 
 _MANY = 10_000
 """More runs than are ever taken up at once."""
+_CHILDREN = 100
+"""So many children of a run, and in all, are looked for at a time."""
 
 
 class Residents:
@@ -101,6 +105,7 @@ class Residents:
         self.complained_of: set[str] = set()
         """Those of them that the log has told of, until a look at the store finds none."""
         self._held_back = HeldBack()
+        self._loans = Loans()
         self._coming: dict[str, asyncio.Task[None] | None] = {}
         """Runs that are being taken up, or started by whoever began them here."""
         self._promised: dict[str, Registered] = {}
@@ -174,6 +179,7 @@ class Residents:
         """A run is in memory, or will not be. What has come for it meanwhile is brought to it."""
         self._coming.pop(run_id, None)
         if self._promised.pop(run_id, None) is not None and run_id not in self.runs:
+            self._loans.end(run_id)
             self._let_in()  # it has not taken its place
         if run_id in self._again:
             self._again.discard(run_id)
@@ -186,11 +192,59 @@ class Residents:
         limit = code.workflow._num_concurrent_runs
         own = every = _MANY
         if limit is not None:
-            own = limit - sum(run.code is code for run in self.runs.values())
-            own -= sum(promised is code for promised in self._promised.values())
+            loans = self._loans
+            own = limit - sum(run.code is code and run_id not in loans for run_id, run in self.runs.items())
+            own -= sum(promised is code and run_id not in loans for run_id, promised in self._promised.items())
         if self._limit is not None:
             every = self._limit - len(self.runs) - len(self._promised)
         return max(0, min(own, every))
+
+    def _lender(self, code: Registered, ancestors: tuple[str, ...]) -> str | None:
+        """The run in memory that can lend its place to a run of the same workflow that descends from it."""
+        if not self._is_full and not self.memory.is_over:
+            for run_id in ancestors:
+                resident = self.runs.get(run_id)
+                if resident is not None and resident.code is code and not self._loans.is_lent(run_id):
+                    return run_id
+        return None
+
+    def _has_place(self, run_id: str, code: Registered, ancestors: tuple[str, ...]) -> bool:
+        """Whether a run may come: there is room, or a run that it descends from lends it its place from now on."""
+        if self.room_for(code):
+            return True
+        lender = self._lender(code, ancestors)
+        if lender is not None:
+            self._loans.lend(run_id, lender)
+        return lender is not None
+
+    async def _ancestors(self, row: RunRow) -> tuple[str, ...]:
+        """The runs of the same workflow that a run descends from, the nearest first."""
+        found: list[str] = []
+        parent = row.parent
+        while parent is not None and len(found) < MAX_NESTING:
+            resident = self.runs.get(parent)
+            above = resident.row if resident is not None else await self._store.get(parent)
+            if above is None:
+                break
+            if above.workflow == row.workflow:
+                found.append(parent)
+            parent = above.parent
+        return tuple(found)
+
+    async def children_without_place(self, code: Registered) -> list[str]:
+        """Runs that nobody owns, which could use the place of a run of the same workflow that is in memory here."""
+        found: list[str] = []
+        for run_id, resident in list(self.runs.items()):
+            if resident.code is code and resident.has_children and not self._loans.is_lent(run_id):
+                above = [run_id]
+                while above and len(found) < _CHILDREN:
+                    query = RunQuery(parent=above.pop(), status="running", limit=_CHILDREN)
+                    for row in await self._store.find(query):
+                        if row.workflow != resident.row.workflow:
+                            above.append(row.run_id)
+                        elif row.owner is None and row.head.needs_worker:
+                            found.append(row.run_id)
+        return found
 
     def make_room(self) -> None:
         """Release the resting run that costs least."""
@@ -205,10 +259,8 @@ class Residents:
     def let_in(self, most: int) -> None:
         """Take up runs that were held back and for which there is room now, at most so many."""
         for _ in range(most):
-            run_id = self._held_back.next(self.room_for)
-            if run_id is None:
+            if not self._let_in_held_back():
                 return
-            self.wake(run_id)
 
     @property
     def can_make_room(self) -> bool:
@@ -246,8 +298,9 @@ class Residents:
             return None  # if its owner is dead, the scanner will hear of it
         if self.is_safe and not await self._is_cancelled(run_id):
             return None
-        if not self.room_for(code):
-            self._held_back.add(run_id, code)
+        ancestors = await self._ancestors(row) if row.parent is not None and not self.room_for(code) else ()
+        if not self._has_place(run_id, code, ancestors):
+            self._held_back.add(run_id, code, ancestors)
             self.make_room()
             if row.owner == self.fence:
                 await self.submit(ReleaseRun(run_id, self.fence))
@@ -317,6 +370,7 @@ class Residents:
         self._promised.pop(run_id, None)
         if self._held_back:
             self._held_back.drop(run_id, code)
+            self._loop.call_soon(self._let_in_held_back)  # it may lend its place to a child that waits
         self._guard.add(resident)
         if stored.deaths is not None:
             resident.is_marked = True
@@ -382,6 +436,7 @@ class Residents:
             del self.runs[run_id]
         self._resting.drop(run_id)
         self.probation.left(run_id, is_over=resident.has_ended)
+        self._loans.end(run_id)
         self._saw(resident.row_left())
         if (commit := resident.commit_under_way) is not None:
             self._last_words[run_id] = commit
@@ -392,11 +447,15 @@ class Residents:
 
     def _let_in(self) -> None:
         """There may be room: take up one that was held back, else see whether the store has one."""
-        run_id = self._held_back.next(self.room_for)
-        if run_id is None:
+        if not self._let_in_held_back():
             self._on_room()
-        else:
+
+    def _let_in_held_back(self) -> bool:
+        """Take up a run that was held back, if one has a place now."""
+        run_id = self._held_back.next(self.room_for, self._lender)
+        if run_id is not None:
             self.wake(run_id)
+        return run_id is not None
 
     def _ended(self, live: LiveRun) -> None:
         """A run has left memory: it is over, was released, or something went wrong."""

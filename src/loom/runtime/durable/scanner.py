@@ -214,6 +214,8 @@ class Scanner:
             wanted = min(_BATCH, self._residents.room_for(code) or int(self._residents.can_make_room))
             if not wanted:
                 self._has_more = True
+                for run_id in await self._residents.children_without_place(code):
+                    self._found(run_id)
                 return
             found = await self._claimed(ClaimRuns(self._residents.fence, names, self._clock(), wanted))
             for run_id in found:

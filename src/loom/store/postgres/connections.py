@@ -26,6 +26,8 @@ _COMMON = {
     "jit": "off",
     # What was acknowledged is on the disk, whatever the database or the role has as its default.
     "synchronous_commit": "on",
+    # A process that is stopped amid a transaction would keep others from its runs for as long as it stands still.
+    "idle_in_transaction_session_timeout": "10s",
 }
 _WRITER = {
     # Every statement finds its rows by a key. Planned once, it must not scan because the tables were small that day.

@@ -88,8 +88,9 @@ async def join(connection: Connection, name: str, lease_s: float) -> Member:
 
 async def beat(connection: Connection, fence: int, lease_s: float) -> bool:
     """Prolong a lease, if it is not over, and expel those whose lease is."""
+    # By itself: a process that is stopped amid a transaction keeps its locks, and nobody could expel it.
+    alive = await connection.fetchval(_BEAT, fence, lease_s)
     async with connection.transaction():
-        alive = await connection.fetchval(_BEAT, fence, lease_s)
         await _expel(connection)
         await connection.execute(_FREE)
     return bool(alive)

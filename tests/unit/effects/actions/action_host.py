@@ -75,6 +75,9 @@ class ActionHost:
     def now(self) -> float:
         return self.at
 
+    def lease(self) -> None:
+        """Nobody else has the run."""
+
     async def run(self, call: ActionCall) -> ActionOutcome:
         """Do an action as a new piece of work."""
         self._items += 1

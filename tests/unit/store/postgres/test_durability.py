@@ -39,6 +39,7 @@ async def test_every_session_waits_for_the_disk_where_the_database_would_not(has
         async with connections.writer() as writer, connections.reader() as reader:
             for connection in (writer, reader):
                 assert await connection.fetchval("SHOW synchronous_commit") == "on"
+                assert await connection.fetchval("SHOW idle_in_transaction_session_timeout") == "10s"
     finally:
         await store.close()
 
