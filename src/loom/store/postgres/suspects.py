@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from loom.store.operations import AcquitRun, ForgetDeaths, TryRun
     from loom.store.postgres.driver import Connection
 
+# As all writers do, it locks rows of `runs` in the order of their keys, and only then those of `deaths`.
 _AT_WORK = """
-SELECT r.id, d.marks, d.own, d.at, d.suspect, d.trial FROM runs r LEFT JOIN deaths d ON d.run = r.id
-WHERE r.owner = $1::bigint AND r.status = 'running' AND r.parked IS NULL AND (
+SELECT r.id, dead.fence, dead.died_at, d.marks, d.own, d.at, d.suspect, d.trial
+FROM unnest($1::bigint[], $2::float8[]) AS dead (fence, died_at)
+JOIN runs r ON r.owner = dead.fence LEFT JOIN deaths d ON d.run = r.id
+WHERE r.status = 'running' AND r.parked IS NULL AND (
     r.needs_worker OR EXISTS (SELECT FROM inbox WHERE inbox.run = r.id)
-    OR EXISTS (SELECT FROM timers WHERE timers.run = r.id AND timers.due <= $2::float8)
-)
+    OR EXISTS (SELECT FROM timers WHERE timers.run = r.id AND timers.due <= dead.died_at + $3::float8)
+) ORDER BY r.id FOR UPDATE OF r
 """
 _MARK = """
 INSERT INTO deaths (run, marks, own, at, suspect, fence)
@@ -57,10 +60,9 @@ _EXPLAINED = "DELETE FROM deaths WHERE own = 0"
 async def mark(connection: Connection, dead: Sequence[tuple[int, float]]) -> None:
     """Members have died, each after a last sign of life: mark what they were at work on."""
     rows: list[tuple[Any, ...]] = []
-    for fence, died_at in dead:
-        for run, *known in await connection.fetch(_AT_WORK, fence, died_at + TIMER_SLACK_S):
-            deaths = after_death(Deaths(*known) if known[0] is not None else None, died_at)
-            rows.append((run, deaths.marks, deaths.own, deaths.at, deaths.suspect, fence))
+    for run, fence, died_at, *known in await connection.fetch(_AT_WORK, *columns(list(dead)), TIMER_SLACK_S):
+        deaths = after_death(Deaths(*known) if known[0] is not None else None, died_at)
+        rows.append((run, deaths.marks, deaths.own, deaths.at, deaths.suspect, fence))
     if rows:
         await connection.execute(_MARK, *columns(rows))
 
