@@ -272,3 +272,27 @@ keys = ",".join(f'"k{n}": 1, "k{n}": 1' for n in range(40_000))
 print(loom.load('{"actions": {"A": {"type": "Compose", "inputs": {' + keys + '}}}}').program.nodes[0].name)
 """
     assert run(program, tmp_path, cpu_s=15) == "A\n"
+
+
+def test_what_a_parked_run_had_made_is_gone_without_a_collection(tmp_path: Path) -> None:
+    program = """
+import asyncio, gc, loom
+from loom.core.run import Run
+TEXT = "@replace(join(range(1,100000),''),'1','" + "x" * 200 + "')"
+FLOW = {"actions": {"A": {"type": "Compose", "inputs": [TEXT]}}}
+def left():
+    return [type(each).__name__ for each in gc.get_objects() if type(each).__name__ in ("Run", "Walk", "Resident")]
+async def main():
+    async with loom.connect("sqlite:///runs.db", max_state=1_000_000) as runtime:
+        runtime.register(loom.load(FLOW), name="f")
+        gc.collect()
+        gc.disable()
+        await runtime.start("f", {}, run_id="r")
+        for _ in range(600):
+            if (await runtime.get("r")).parked and not left():
+                break
+            await asyncio.sleep(0.05)
+        print((await runtime.get("r")).parked is not None, left())
+asyncio.run(main())
+"""
+    assert run(program, tmp_path) == "True []\n"
