@@ -14,8 +14,8 @@ from loom.expressions.errors import FunctionError
 from loom.expressions.limits import BOX, ELEMENT, FREE, MAX_DEPTH, NODE
 from loom.expressions.metering import refuses, spend
 
-_MAY_EXCEED_INT64 = re.compile("[0-9]{19}")
-_MAY_BE_INFINITE = re.compile(r"[eE]\+?[0-9]{3}|[0-9]{309}")
+_LARGE_NUMBER = re.compile(r"[0-9]{19}|[eE]\+?[0-9]{3}")
+"""What may not fit into an int64, or be larger than any float."""
 _INT64 = range(-(2**63), 2**63)
 _DIGITS_OF_INT64 = 20
 """With the sign."""
@@ -28,9 +28,7 @@ def parse_json(text: str) -> Any:
         # The structure is counted before it is read: 16 MB of brackets would be half a gigabyte of arrays.
         parts = sum(map(text.count, ",:[{"))
         spend(len(text) + parts * (NODE if "\\u" in text else ELEMENT), len(text) + parts * BOX)
-    reader = _LARGE if _MAY_EXCEED_INT64.search(text) else _PLAIN
-    if _MAY_BE_INFINITE.search(text) and refuses():
-        reader = _FINITE
+    reader = _PLAIN if _LARGE_NUMBER.search(text) is None else _FINITE if refuses() else _LARGE
     try:
         value = reader.decode(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as error:

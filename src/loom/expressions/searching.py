@@ -9,7 +9,8 @@ from __future__ import annotations
 from loom.expressions.metering import spend
 
 _SHORT = 30_000
-_FREE = 256
+SEARCHED_FREE = 256
+"""Characters of a text in which a search costs no more than a call."""
 _COMPARED = 16
 """Characters that are compared for one unit."""
 
@@ -17,7 +18,7 @@ _COMPARED = 16
 def spend_search(text: str, part: str) -> None:
     """Count a search for a part."""
     size = len(text)
-    if size > _FREE:
+    if size > SEARCHED_FREE:
         spend(size + (size * len(part) // _COMPARED if size < _SHORT else 0))
 
 

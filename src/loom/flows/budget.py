@@ -38,14 +38,14 @@ class BurstMeter(Meter):
         self.burst_units = self.burst_bytes = 0
         self._patience = patience()
 
-    def begin(self, node: Node, times: int = 1) -> None:
+    def begin(self, node: Node) -> None:
         """Count for another action from here on: first the calls in its templates."""
         self.end()
         self.is_over = False
         if self._patience is not None:
             self.most_units = min(self._patience.left, MAX_UNITS if self.counts else inf)
         if node.calls:
-            self.units = node.calls * CALL * times
+            self.units = node.calls * CALL
 
     def end(self) -> None:
         """Add what the action has cost to the burst and to what the driver has borne."""
@@ -58,7 +58,8 @@ class BurstMeter(Meter):
     @property
     def is_spent(self) -> bool:
         """Whether the walk should yield before the next action."""
-        return self.counts and (self.burst_units > BURST_UNITS or self.burst_bytes > BURST_BYTES)
+        units, size = self.burst_units + self.units, self.burst_bytes + self.bytes
+        return self.counts and (units > BURST_UNITS or size > BURST_BYTES)
 
     @override
     def exceed(self) -> None:

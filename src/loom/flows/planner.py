@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from loom.core.config import BrokerConfig, StepSpec
-from loom.expressions.metering import metered_by
 from loom.flows.calls import ACTOR_STEP, START_KIND, ActionOutcome, FlowStart
 from loom.flows.nodes.calling import called
 from loom.flows.nodes.variables import type_of
@@ -68,7 +67,7 @@ class FlowPlanner:
         if event.kind.name != START_KIND.name or plan.ids:
             return plan, (), False
         walk = self._walk(config, replace(plan, started=at), at)
-        with metered_by(walk.meter):
+        with walk:
             _begin(walk, event.body)
             walk.go(config.program.fuel)
         return walk.freeze(), walk.intents, True
@@ -104,7 +103,7 @@ class FlowPlanner:
             return plan, ()
         walk = self._walk(config, plan, at)
         walk.waits = walk.waits.delete(mark)
-        with metered_by(walk.meter):
+        with walk:
             called(walk, walk.frames[waiting.frame], self.program.nodes[waiting.node], outcome)
             walk.go(config.program.fuel)
         return walk.freeze(), walk.intents
@@ -120,7 +119,7 @@ class FlowPlanner:
         if waiting is None and ref != YIELD:
             return plan, ()
         walk = self._walk(config, plan, at)
-        with metered_by(walk.meter):
+        with walk:
             if waiting is None:
                 walk.yielding = False
             else:
@@ -141,7 +140,7 @@ class FlowPlanner:
     def on_retry(self, config: BrokerConfig, plan: FlowPlan, at: float) -> Planned:
         """A failed flow goes on with what failed."""
         walk = self._walk(config, plan, at)
-        with metered_by(walk.meter):
+        with walk:
             if walk.rules >= RETRIES_GO_ON:
                 go_on(walk)
             else:

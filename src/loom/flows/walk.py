@@ -17,6 +17,7 @@ from loom.core.planner import Publish, StartTimer
 from loom.core.records import EventRecord
 from loom.expressions import ExpressionError
 from loom.expressions.errors import FunctionError
+from loom.expressions.metering import metered_by
 from loom.flows.budget import OVER_BUDGET, BurstMeter
 from loom.flows.calls import ACTION_KIND, ActionReport
 from loom.flows.chance import draw
@@ -60,9 +61,9 @@ class Walk:
     """A flow's state, open for change. It becomes the next state with `freeze`."""
 
     __slots__ = (
-        "agenda", "at", "draws", "eaches", "ended", "env", "frames", "ids", "intents", "last_traceback", "loops",
-        "meter", "parameters", "plan", "program", "response", "rules", "run_id", "trigger", "variables", "waits",
-        "yielding",
+        "_metering", "agenda", "at", "draws", "eaches", "ended", "env", "frames", "ids", "intents", "last_traceback",
+        "loops", "meter", "parameters", "plan", "program", "response", "rules", "run_id", "trigger", "variables",
+        "waits", "yielding",
     )  # fmt: skip
 
     def __init__(self, program: Program, plan: FlowPlan, at: float, rules: int = AS_FIRST) -> None:
@@ -90,11 +91,20 @@ class Walk:
         """The run is over: nothing on the agenda matters any more."""
         self.meter = BurstMeter(rules)
         self.env = FlowEnvironment(self)
+        self._metering = metered_by(self.meter)
+
+    def __enter__(self) -> None:
+        """Work within a `with`: the meter counts there."""
+        self._metering.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        """End the work. The walk and its environment would keep each other, and all that the actions have made, until
+        the next full collection of garbage."""
+        del self.env
+        self._metering.__exit__(*error)
 
     def freeze(self) -> FlowPlan:
-        """The state as it is now. The walk is over: it and its environment would keep each other, and all that the
-        actions have made, until the next full collection of garbage."""
-        del self.env
+        """The state as it is now."""
         return replace(
             self.plan,
             trigger=self.trigger,

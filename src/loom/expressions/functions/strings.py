@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from loom.expressions.arguments import check_count, check_size, want_integer, want_string
+from loom.expressions.arguments import check_count, check_size, refuse, want_integer, want_string
 from loom.expressions.casing import SPACES, lower, upper
 from loom.expressions.errors import FunctionError
 from loom.expressions.functions import escapes  # noqa: F401 - it registers the rest of the family
-from loom.expressions.limits import BOX
+from loom.expressions.limits import BOX, FREE
 from loom.expressions.metering import spend_text
 from loom.expressions.registry import function
-from loom.expressions.searching import find_last, find_nth, find_nth_last, spend_search
+from loom.expressions.searching import SEARCHED_FREE, find_last, find_nth, find_nth_last, spend_search
 from loom.expressions.utf16 import cut, length
 from loom.expressions.values import text_of
 
@@ -36,11 +36,11 @@ def replace(text: Any, old: Any, new: Any) -> str:
     whole, part, other = want_string("text", text), want_string("oldText", old), want_string("newText", new)
     if not part:
         raise FunctionError("expects its argument 'oldText' to have at least one character")
-    spend_search(whole, part)
+    if len(whole) > SEARCHED_FREE:
+        spend_search(whole, part)
+        spend_text(whole)
     if len(other) > len(part):
         check_size(len(whole) + whole.count(part) * (len(other) - len(part)))
-    else:
-        spend_text(whole)
     return whole.replace(part, other)
 
 
@@ -59,20 +59,22 @@ def split(text: Any, separator: Any) -> list[str]:
 @function("toLower", 1)
 def to_lower(text: Any) -> str:
     """The text in lower case."""
-    return lower(_cased(text))
+    return lower(text if type(text) is str and len(text) <= FREE else _cased(text))
 
 
 @function("toUpper", 1)
 def to_upper(text: Any) -> str:
     """The text in upper case."""
-    return upper(_cased(text))
+    return upper(text if type(text) is str and len(text) <= FREE else _cased(text))
 
 
 def _cased(text: Any, name: str = "text") -> str:
     """The argument, whose case is about to be changed: beyond ASCII, character by character."""
-    whole = want_string(name, text)
-    spend_text(whole, 1 if whole.isascii() else 4)
-    return whole
+    if not isinstance(text, str):
+        raise refuse(name, "a string", text)
+    if len(text) > FREE:
+        spend_text(text, 2 if text.isascii() else 4)
+    return text
 
 
 @function("trim", 1)
