@@ -213,13 +213,14 @@ import loom
 from loom.expressions import ExpressionError, evaluate
 from loom.server.problems import ApiProblem
 from loom.server.routing import read_json
+from loom.server.settings import ServerSettings
 for text in ("1e999", "[-1E+400]", '{"a": 1' + "0" * 400 + "}"):
     try:
         print("taken", evaluate("@json(variables('x'))", {"variables": {"x": text}}))
     except ExpressionError as error:
         assert "larger than any number" in str(error), error
 try:
-    print("taken", read_json(b'{"x": 1e999}', 10))
+    print("taken", read_json(b'{"x": 1e999}', ServerSettings()))
 except ApiProblem as error:
     assert "larger than any number" in str(error.detail), error
 try:
