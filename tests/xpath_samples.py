@@ -98,7 +98,7 @@ def random_document(rng: random.Random) -> str:
 
 
 def nasty_documents(size: int) -> dict[str, str]:
-    """Documents of about so many nodes, of shapes that hurt."""
+    """Documents of about `size` nodes, of shapes that hurt."""
     deep = 90
     chain = "<a b='1'>" * deep + "x" + "</a>" * deep
     return {

@@ -27,7 +27,7 @@ FREE_SECONDS = 0.25
 
 
 def texts(n: int) -> dict[str, str]:
-    """Texts of so many characters."""
+    """Texts of about n characters."""
     return {
         "a": "a" * n,
         "ab": "ab" * (n // 2),
@@ -68,7 +68,7 @@ def texts(n: int) -> dict[str, str]:
 
 
 def arrays(n: int) -> dict[str, Any]:
-    """Arrays and objects of about so many parts."""
+    """Arrays and objects of about n parts."""
     same = ["x" * 500] * (n // 50)
     return {
         "integers": list(range(n)),

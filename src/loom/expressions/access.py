@@ -1,7 +1,7 @@
 """Reading a part of a value: `.x`, `['x']`, `[0]`. Pure.
 
 An object is asked for the exact key, then for the first key that differs only in case, then, as Power Automate writes
-it, for the path `a/b`. May import `casing`, `errors`, `limits`, `metering` and `values`.
+it, for the path `a/b`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What functions ask of their arguments: the kind they want, or an error that names the argument and its kind. Pure.
 
-May import `errors`, `kinds`, `limits` and `metering`. The name of an argument is what an author would call it.
+The name of an argument is what an author would call it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def want_object(name: str, value: Any) -> dict[str, Any]:
 
 
 def check_size(characters: int) -> None:
-    """Refuse to build a text of so many characters, or count it. Ask before it is built."""
+    """Refuse to build a text of that size, or count it. Ask before it is built."""
     if characters > FREE:
         if characters > MAX_TEXT:
             raise FunctionError(f"would make a text of {characters:,} characters; at most {MAX_TEXT:,} are allowed")
@@ -74,7 +74,7 @@ def check_size(characters: int) -> None:
 
 
 def check_count(elements: int, size: int = SLOT) -> None:
-    """Refuse to build an array or object of so many elements, of so many bytes each, or count it. Ask before."""
+    """Refuse to build an array or object of that size, or count it. `size`: bytes of each element. Ask before."""
     if elements > FREE:
         if elements > MAX_ITEMS:
             raise FunctionError(f"would make {elements:,} elements; at most {MAX_ITEMS:,} are allowed")

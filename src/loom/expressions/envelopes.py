@@ -1,7 +1,4 @@
-"""The content envelope: binary and XML data as `{"$content-type": …, "$content": base64}`. Pure.
-
-May import `errors`, `kinds` and `metering`.
-"""
+"""The content envelope: binary and XML data as `{"$content-type": …, "$content": base64}`. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading JSON into values of the language. Pure; may import `errors`, `limits` and `metering`.
+"""Reading JSON into values of the language. Pure.
 
 Integers beyond int64 are read as floats, of duplicate keys the last wins, line ends inside strings are forgiven.
 """

@@ -1,7 +1,7 @@
 """What evaluations cost: units of work and bytes built, counted while functions work. Pure.
 
-A function that looks at much, or builds much, says so with `spend` before it does it. Whoever evaluates says what may
-be spent, by a `Meter` that holds for all evaluations within `metered_by`: for those of one action together. Without a
+A function that looks at much, or builds much, says so with `spend` before it does it. The evaluating code says what may
+be spent, by a `Meter` that holds for all evaluations within `metered_by`: for all of one action together. Without a
 meter nothing is counted. Costs are numbers of characters, elements and nodes, so they are equal on every machine.
 
 Runs that began before there were budgets have an allowance for each text with many calls instead.

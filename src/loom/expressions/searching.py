@@ -1,4 +1,4 @@
-"""Searching in texts: what it costs, and from the end without going back and forth. Pure; may import `metering`.
+"""Searching in texts: what it costs, and from the end without going back and forth. Pure.
 
 Python looks for a part in time that is linear, but for short texts, where it is the product of both lengths, and but
 for a search from the end, where it always is.
@@ -29,7 +29,7 @@ def find_last(text: str, part: str) -> int:
 
 
 def find_nth(text: str, part: str, n: int) -> int:
-    """Where the n-th occurrence begins, -1 if there are not so many. Occurrences do not overlap."""
+    """Where the n-th occurrence begins, -1 if there are fewer. Occurrences do not overlap."""
     position = text.find(part)
     while n > 1 and position >= 0:
         position = text.find(part, position + len(part))
@@ -38,6 +38,6 @@ def find_nth(text: str, part: str, n: int) -> int:
 
 
 def find_nth_last(text: str, part: str, n: int) -> int:
-    """Where the n-th occurrence from the end begins, -1 if there are not so many. Occurrences do not overlap."""
+    """Where the n-th occurrence from the end begins, -1 if there are fewer. Occurrences do not overlap."""
     position = find_nth(text[::-1], part[::-1], n)
     return position if position < 0 else len(text) - position - len(part)

@@ -1,4 +1,4 @@
-"""Numbers as text, and any value as JSON. Pure; may import `kinds`, `errors`, `limits` and `metering`.
+"""Numbers as text, and any value as JSON. Pure.
 
 Data may be deep, and one list may be part of another many times over, so the writer counts depth and size.
 """

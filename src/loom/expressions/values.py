@@ -111,7 +111,7 @@ def _boolean_text(value: Any) -> Any:
 _SIMPLE = frozenset({str, int, bool})
 """Kinds whose values are equal if Python says so."""
 _PLAIN = frozenset({int, bool})
-"""Those of them that are compared in no time."""
+"""Kinds among them that are compared in no time."""
 _COMPARED = 8
 """Characters that are compared for one unit."""
 

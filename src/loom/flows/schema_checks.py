@@ -31,7 +31,7 @@ def schema_check(schema: Any) -> SchemaCheck:
             if refuses():
                 paths.check(value)
         except TooManySteps:
-            return f"the JSON Schema has so many paths that a check of this value takes over {MAX_STEPS:,} steps"
+            return f"a check of this value takes over {MAX_STEPS:,} steps: the paths of the JSON Schema multiply"
         error = next(validator.iter_errors(value), None)
         return None if error is None else _shown(error)
 

@@ -107,6 +107,9 @@ class Driver(Generic[T]):
 
     def _end(self, result: T | None, error: BaseException | None) -> None:
         self._coroutine = self._awaited = None
-        on_end, self._on_end = self._on_end, None  # an error holds this driver, and whoever is told holds the error
+        on_end, self._on_end = (
+            self._on_end,
+            None,
+        )  # an error holds this driver, and the run that is told holds the error
         if on_end is not None:
             on_end(result, error)

@@ -1,7 +1,7 @@
 """XML as XPath sees it: nodes in the order of the document, with their axes and their values. Pure.
 
 Every node knows its place in the row of all nodes, so descendants, and what follows or precedes, are slices, and sets
-are ordered by number. Whoever walks along an axis counts the nodes.
+are ordered by number. The evaluator counts the nodes of each axis that it walks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Scope:
         return ""
 
     def all(self) -> dict[str, str]:
-        """All namespaces in scope, those of the element itself first."""
+        """All namespaces in scope, the declarations of the element itself first."""
         found: dict[str, str] = {}
         scope: Scope | None = self
         while scope is not None:
