@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import traceback
 from typing import TYPE_CHECKING, Any, Protocol
 
 from loom.core.commands import CommandPublishEvent
@@ -131,8 +130,6 @@ class LiveRun(RunBodies):
             return
         self._driver = None
         self._ending = error if command is None else self._ending_of(command)
-        if error is not None:
-            _let_go(error)
         self._done = True
         try:
             self._on_end(self)
@@ -362,12 +359,3 @@ class LiveRun(RunBodies):
         if not self._done:
             self.report(tick)
         return True
-
-
-def _let_go(error: BaseException) -> None:
-    """Clear the frames that an error came through. They hold the run, which holds the error: with all that the run had
-    made, they would stay until the next full collection of garbage. The lines of the traceback stay."""
-    seen: BaseException | None = error
-    while seen is not None:
-        traceback.clear_frames(seen.__traceback__)
-        seen = seen.__cause__ or seen.__context__

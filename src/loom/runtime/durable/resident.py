@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -276,6 +277,9 @@ class Resident(LiveRun):
             self._trace.ended(self._core.look)
         elif isinstance(error, Outgrown):
             self.parked = str(error)
+            # The frames hold the run, which holds the error: all that the run had made would stay until the next full
+            # collection of garbage. Other errors come from tasks that go on, whose frames must be left alone.
+            traceback.clear_frames(error.__traceback__)
         super()._ended(command, error)
 
     @override
