@@ -185,6 +185,11 @@ async def test_a_server_above_its_memory_limit_takes_no_more_until_it_is_below(t
         ready = await client.get(f"{health}/ready")
         assert (ready.status_code, "memory-exceeded" in ready.json()["reasons"]) == (503, True)
         assert (await figures_of(client, "/metrics"))["loom_memory_exceeded"] == 1
+
+        async def has_told() -> bool:
+            return "Runs that wait leave memory." in log.read_text()
+
+        await until(has_told)
         (tmp_path / "go").touch()
 
         async def has_started() -> bool:
@@ -192,4 +197,3 @@ async def test_a_server_above_its_memory_limit_takes_no_more_until_it_is_below(t
             return answer.status_code in (200, 201) and answer.json()["status"] == "completed"
 
         await until(has_started)
-        assert "Runs that wait leave memory." in log.read_text()
