@@ -244,12 +244,14 @@ async def test_a_terminated_run_has_failed_and_says_why(one: TemporalStore) -> N
 async def test_a_journal_that_nobody_tells_names_the_task_queue(
     one: TemporalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loom.temporal.store_reading.PATIENT_S", 0.1)
     await one.apply([StartRun("a", "greet", START, 5.0)])
-    with pytest.raises(StoreUnavailable, match="No worker of task queue 'loom'"):
-        await one.chunks("a", 0, 10)
-    with pytest.raises(StoreUnavailable, match="No worker of task queue 'loom'"):
-        await one.stream("a", 0, 10)
+    with monkeypatch.context() as impatient:
+        impatient.setattr("loom.temporal.store_reading.PATIENT_S", 0.1)
+        with pytest.raises(StoreUnavailable, match="No worker of task queue 'loom'"):
+            await one.chunks("a", 0, 10)
+        with pytest.raises(StoreUnavailable, match="No worker of task queue 'loom'"):
+            await one.stream("a", 0, 10)
+    # A busy server may take its time to say that there is no such run.
     assert await one.chunks("none", 0, 10) == []
 
 
