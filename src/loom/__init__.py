@@ -92,7 +92,6 @@ if TYPE_CHECKING:
         BadKeys,
         CorruptRecord,
         HistoryGone,
-        MemoryExceeded,
         RunBusy,
         RunExists,
         RunFinished,
@@ -148,8 +147,8 @@ _NAMES = {
     "loom.steps.system_events": "AnswerRefusedEvent",
     "loom.steps.workflow": "Workflow",
     "loom.store.errors": (
-        "BadKeys CorruptRecord HistoryGone MemoryExceeded RunBusy RunExists RunFinished RunNotFound StoreError "
-        "StoreLocked StoreOutdated StoreTooNew StoreUnavailable WrongKeys"
+        "BadKeys CorruptRecord HistoryGone RunBusy RunExists RunFinished RunNotFound StoreError StoreLocked "
+        "StoreOutdated StoreTooNew StoreUnavailable WrongKeys"
     ),
 }
 """The names that each module offers here."""
@@ -184,7 +183,6 @@ __all__ = [
     "HumanResponseEvent",
     "InputRequiredEvent",
     "LoopIterationEvent",
-    "MemoryExceeded",
     "Problem",
     "Resource",
     "RetryInfo",

@@ -146,7 +146,6 @@ PUBLIC_NAMES = [
     "HumanResponseEvent",
     "InputRequiredEvent",
     "LoopIterationEvent",
-    "MemoryExceeded",
     "Problem",
     "Resource",
     "RetryInfo",

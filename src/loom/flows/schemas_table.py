@@ -147,11 +147,7 @@ _TYPES = (
     ActionType(
         "HttpWebhook",
         "A subscription, and what comes back.",
-        fields=(
-            Field("subscribe", "object"),
-            Field("unsubscribe", "object"),
-            Field("callback", "object", "How the address is called: method (POST or GET) and expires.", loom_only=True),
-        ),
+        fields=(Field("subscribe", "object"), Field("unsubscribe", "object")),
         retries=True,
         is_call=True,
     ),

@@ -38,7 +38,7 @@ class Delivery(TypedDict):
 
 
 class Acted(TypedDict):
-    """Something that an operator did, or was refused: then `outcome` is 403."""
+    """Something that an operator did."""
 
     at: Moment
     actor: str

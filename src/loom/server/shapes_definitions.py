@@ -53,11 +53,7 @@ class Graph(TypedDict):
 
 
 class DefinitionSchemas(TypedDict):
-    """JSON Schemas of what a workflow takes and gives; only flows have parameters.
-
-    `events` are the types that a key with the scope `event` may send at any time: answers that a step takes, what a
-    step declares, what an action of a flow waits for by name.
-    """
+    """JSON Schemas of what a workflow takes and gives; only flows have parameters."""
 
     start: dict[str, Any]
     stop: dict[str, Any]

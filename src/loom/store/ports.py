@@ -16,8 +16,7 @@ The contract, which the conformance suite checks on every store:
    that expect the same version, one takes place. An expired entry is as good as none. A kind or a key that is empty,
    longer than 200 characters or no text is a `ValueError`.
 
-8. What a member owned and was at work on when it was found dead is marked as `loom.store.deaths` says; one that has
-   left in order marks nothing. Marks change nothing for a run but who may claim it.
+May import the records and operations beside it.
 """
 
 from __future__ import annotations

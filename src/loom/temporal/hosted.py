@@ -18,7 +18,6 @@ from loom.runtime.durable.heads import HeadWriter
 from loom.runtime.durable.takeup import parked_again, restored, taken_up
 from loom.runtime.planners import program_in
 from loom.store import codec
-from loom.store.deaths import POISON
 from loom.store.records import Chunk, RunHead, RunRow, StoredRun
 from loom.temporal.journal import Journal
 
@@ -134,12 +133,6 @@ class HostedRun:
         """Whether it waits for other code."""
         outcome = self.core.look.outcome
         return outcome is not None and outcome.status == "parked"
-
-    @property
-    def is_poison(self) -> bool:
-        """Say whether it was parked because its steps kill their workers: only who resumes it lets it go again."""
-        outcome = self.core.look.outcome
-        return outcome is not None and outcome.status == "parked" and outcome.message.startswith(POISON)
 
     @property
     def is_at_rest(self) -> bool:

@@ -115,11 +115,10 @@ async def forked(
         chunks += more
     if state.outcome is not None:
         raise ValueError(f"Run {row.run_id!r} had ended by tick {tick}: fork it at an earlier one.")
-    chained, link = links.chained(run_id, chunks, row.document)
+    chained, link = links.chained(run_id, chunks)
     head, _ = HeadWriter(program_in(planner)).head(state, lambda: state, downtime - max(0.0, now - state.at), link)
-    fork = RunRow(run_id, row.workflow, now, head, tags=_own_tags(row), forked_from=row.run_id, document=row.document)
     return StoredRun(
-        row=links.signed_row(fork),
+        row=RunRow(run_id, row.workflow, now, head, tags=_own_tags(row), forked_from=row.run_id, document=row.document),
         start=exported.start,
         snapshot=None,
         chunks=chained,
