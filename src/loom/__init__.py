@@ -92,6 +92,7 @@ if TYPE_CHECKING:
         BadKeys,
         CorruptRecord,
         HistoryGone,
+        MemoryExceeded,
         RunBusy,
         RunExists,
         RunFinished,
@@ -147,8 +148,8 @@ _NAMES = {
     "loom.steps.system_events": "AnswerRefusedEvent",
     "loom.steps.workflow": "Workflow",
     "loom.store.errors": (
-        "BadKeys CorruptRecord HistoryGone RunBusy RunExists RunFinished RunNotFound StoreError StoreLocked "
-        "StoreOutdated StoreTooNew StoreUnavailable WrongKeys"
+        "BadKeys CorruptRecord HistoryGone MemoryExceeded RunBusy RunExists RunFinished RunNotFound StoreError "
+        "StoreLocked StoreOutdated StoreTooNew StoreUnavailable WrongKeys"
     ),
 }
 """The names that each module offers here."""
@@ -183,6 +184,7 @@ __all__ = [
     "HumanResponseEvent",
     "InputRequiredEvent",
     "LoopIterationEvent",
+    "MemoryExceeded",
     "Problem",
     "Resource",
     "RetryInfo",

@@ -73,9 +73,9 @@ class Served(NamedTuple):
     client: httpx2.Client
 
     def said(self) -> str:
-        """The next line that is not of the log of runs."""
+        """The next line that is not of the log of runs and requests."""
         assert self.process.stderr is not None
-        while " loom.run: " in (line := self.process.stderr.readline()):
+        while " loom." in (line := self.process.stderr.readline()):
             pass
         return line
 

@@ -34,7 +34,7 @@ async def engine(url: str, side: Path, work: Workload, kill: Kill | None) -> Non
     witness.open(side)
     witness.note("process", kill=str(kill))
     store = killing_store(url, kill)
-    async with loom.connect(store, poll_interval=0.1, lease=LEASE_S, **work.options) as runtime:
+    async with loom.connect(store, poll_interval=0.1, lease=LEASE_S, probation=0.05, **work.options) as runtime:
         for kind, name in work.workflow_names().items():
             runtime.register(WORKFLOWS[kind], name=name)
         async with asyncio.TaskGroup() as group:

@@ -146,6 +146,7 @@ PUBLIC_NAMES = [
     "HumanResponseEvent",
     "InputRequiredEvent",
     "LoopIterationEvent",
+    "MemoryExceeded",
     "Problem",
     "Resource",
     "RetryInfo",

@@ -15,6 +15,7 @@ from loom.cli.options import (
     json_option,
     json_value,
     limit_options,
+    size,
     start_options,
     store_option,
     tag_option,
@@ -27,9 +28,63 @@ if TYPE_CHECKING:
     from loom.steps.workflow import Workflow
 
 
+_WATCHED = (
+    click.option("--health-host", default="127.0.0.1", show_default=True, help="The address of --health-port."),
+    click.option(
+        "--health-port",
+        metavar="N",
+        type=click.IntRange(0, 65535),
+        help="Answer /live, /ready and /metrics on this port too, also while the event loop is held.",
+    ),
+    click.option(
+        "--watchdog",
+        metavar="TIME",
+        type=duration,
+        default="1s",
+        show_default=True,
+        help="Log what holds the event loop for so long; 0: never.",
+    ),
+    click.option(
+        "--max-memory",
+        metavar="SIZE",
+        type=size,
+        help="Take no more work while the process uses more memory, as in 2G.",
+    ),
+)
+"""How a process that is left running looks after itself."""
+
+
+def recovery_options(command: Decorated) -> Decorated:
+    """The options of what becomes of runs whose process has died."""
+    for option in (
+        click.option(
+            "--safe", is_flag=True, help="Recover no run: only look and cancel. What comes is stored, and waits."
+        ),
+        click.option(
+            "--probation",
+            metavar="TIME",
+            type=duration,
+            default="2s",
+            show_default=True,
+            help="Recover a run alone for so long that may have killed its process; doubled with every death.",
+        ),
+        click.option(
+            "--lease",
+            metavar="TIME",
+            type=duration,
+            default="15s",
+            show_default=True,
+            help="Others take over the runs of this process when it is silent for so long.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def work_options(command: Decorated) -> Decorated:
     """The options of commands that work on runs until they are stopped."""
     for option in (
+        *_WATCHED,
         store_option,
         allow_host_option,
         limit_options,
@@ -66,6 +121,7 @@ def work_options(command: Decorated) -> Decorated:
             show_default=True,
             help="Without --idle-timeout: how many runs with such a step stay in memory after 60s.",
         ),
+        recovery_options,
         click.option("--name", default="", help="What this process is called among others."),
     ):
         command = option(command)
@@ -93,21 +149,26 @@ def worker(
     (workflow.json: of its folder), or under NAME with NAME=TARGET. Unfinished runs stay in the store and go on with the
     next worker.
     """
-    from loom.cli.session import perform, safe_url
-    from loom.cli.working import Bodies, Logs, engine
+    from loom.cli.session import safe_url
+    from loom.cli.working import Bodies, Logs, engine, host
 
     named = loaded(targets, handlers, max_iterations, max_duration)
 
     async def work() -> None:
         bodies, logs = Bodies(), Logs(log_level, log_format)
         options = {**memory_options(settings), **allowed_hosts(allow_hosts)}
-        async with engine(store, named, logs, **options) as (_, stopped):
-            logs.tell(f"Working for {', '.join(named)} on {safe_url(store)}. Stop with Ctrl-C.")
+        async with engine(store, named, logs, given=settings, **options) as (_, stopped):
+            logs.tell(f"{doing(settings)} for {', '.join(named)} on {safe_url(store)}. Stop with Ctrl-C.")
             await stopped.wait()
         logs.tell("Stopped. Unfinished runs are in the store.")
         await bodies.end()
 
-    perform(work())
+    host(work())
+
+
+def doing(given: Mapping[str, Any]) -> str:
+    """What a process says that it does."""
+    return "Only looking and cancelling (--safe)" if given["safe"] else "Working"
 
 
 def loaded(
@@ -122,10 +183,14 @@ def loaded(
 
 
 def memory_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a process among the options that were given: when runs leave memory and the store."""
-    names = ("name", "idle_timeout", "max_suspended", "max_in_memory", "retention")
+    """The settings of a process among the options that were given: its name, its memory, what is kept and watched."""
+    names = (
+        "name", "idle_timeout", "max_suspended", "max_in_memory", "max_memory", "retention", "lease", "probation",
+        "safe",
+    )  # fmt: skip
     # None would mean for ever.
-    return {name: given[name] for name in names if name != "idle_timeout" or given[name] is not None}
+    found = {name: given[name] for name in names if name != "idle_timeout" or given[name] is not None}
+    return {**found, "watchdog": given["watchdog"] or None}
 
 
 def allowed_hosts(hosts: Sequence[str]) -> dict[str, Any]:
@@ -192,8 +257,7 @@ def run(
 def _run_workflow(name: str, workflow: Workflow, given: dict[str, Any]) -> None:
     from loom.cli.outcomes import begun, result_of, tell_outcome
     from loom.cli.problems import WrongUse
-    from loom.cli.session import perform
-    from loom.cli.working import Logs, engine, until_stopped
+    from loom.cli.working import Logs, engine, host, until_stopped
 
     of_flows = [key for key in ("parameters", "parameter_file", "variables", "headers") if given[key]]
     if given["body"] is not None or of_flows:
@@ -204,15 +268,14 @@ def _run_workflow(name: str, workflow: Workflow, given: dict[str, Any]) -> None:
             handler = await begun(runtime, name, given["inputs"], given["run_id"], dict(given["tags"]))
             return await result_of(runtime, handler, stopped)
 
-    tell_outcome(perform(until_stopped(work())), given["as_json"])
+    tell_outcome(host(until_stopped(work())), given["as_json"])
 
 
 def _run_flow(name: str, flow: Any, target: str, allowed: dict[str, Any], given: dict[str, Any]) -> None:
     from loom.cli.flow_runs import FlowRun, performed, tell_result
     from loom.cli.given import given_to_flow
     from loom.cli.problems import WrongUse
-    from loom.cli.session import perform
-    from loom.cli.working import Logs, engine, until_stopped
+    from loom.cli.working import Logs, engine, host, until_stopped
 
     if given["inputs"] is not None:
         raise WrongUse(f"{name} is a flow: it begins with --body, not with --input.")
@@ -235,5 +298,5 @@ def _run_flow(name: str, flow: Any, target: str, allowed: dict[str, Any], given:
         async with engine(wanted.store, named, Logs(), **settings) as (runtime, stopped):
             return await performed(runtime, stopped, wanted)
 
-    run_id, result = perform(until_stopped(work()))
+    run_id, result = host(until_stopped(work()))
     tell_result(wanted, run_id, result)

@@ -39,17 +39,25 @@ _watch_option = click.option("--watch", "-w", is_flag=True, help="Draw it again 
 @click.option("--parent", metavar="RUN_ID", help="Only child runs of this run.")
 @tag_option("Only runs with this tag. May be repeated.")
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many runs.")
+@click.option("--results", is_flag=True, help="With --json: with the results of the runs too.")
 @_watch_option
 @source_options
 @json_option
 def list_runs(
-    source: Source, as_json: bool, watch: bool, limit: int, tags: Sequence[tuple[str, str]], **filters: Any
+    source: Source,
+    as_json: bool,
+    watch: bool,
+    results: bool,
+    limit: int,
+    tags: Sequence[tuple[str, str]],
+    **filters: Any,
 ) -> None:
     """List runs, newest first."""
     from loom.cli.shown import print_json
     from loom.cli.status import list_page
 
     filters["tags"] = dict(tags)
+    filters["include"] = "result" if results and as_json else None
 
     async def look(runs: Runs) -> tuple[Page, bool]:
         return list_page(await runs.list(filters, limit), time.time()), False

@@ -22,6 +22,9 @@ DEFAULT_STORE = "sqlite:///loom.db"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)?")
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
+_SIZE = re.compile(r"(\d+)\s*([kKmMgG]?)(?:i?[bB])?")
+_BYTES = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+
 
 def duration(text: str) -> float:
     """The seconds that `90`, `90s`, `5m`, `2h`, `7d` or `4w` mean."""
@@ -29,6 +32,14 @@ def duration(text: str) -> float:
     if found is None:
         raise click.BadParameter(f"{text!r} is not a length of time: use seconds, or a unit as in 90s, 5m, 2h, 7d.")
     return float(found[1]) * _SECONDS[found[2] or ""]
+
+
+def size(text: str) -> int:
+    """The bytes that `65536`, `64k`, `4M` or `2G` mean."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or not int(found[1]):
+        raise click.BadParameter(f"{text!r} is not a size: use bytes, or a unit as in 64k, 4M, 2G.")
+    return int(found[1]) * _BYTES[found[2].lower()]
 
 
 def moment(text: str) -> float:

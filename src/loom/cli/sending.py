@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from loom.cli.problems import NoStore, Problem, WrongUse
+from loom.core.records import EventKind
 from loom.core.state import CHILD_RUN
 from loom.core.ticks import TickStartRun
 from loom.effects.flow_events import FlowEvent
 from loom.runtime.durable.healing import replaceable
 from loom.steps.events import Event
-from loom.steps.registry import framework_type, wire_name
+from loom.steps.external import is_own
+from loom.steps.registry import framework_type, kind_of, wire_name
 from loom.steps.stand_ins import is_stand_in, stand_in
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ async def event_for(runtime: StoredRuns, run_id: str, name: str, fields: Any) ->
     if cls is None and row.document is not None and _known(name) is None:
         cls = await _awaited_by_flow(runtime, run_id, name)
         if cls is None:
-            return FlowEvent(name=name, data=fields)
+            return _made(FlowEvent, {"name": name, "data": fields})
     fields = {} if fields is None else fields
     if not isinstance(fields, dict):
         raise WrongUse(f"The fields of {name} must be an object such as '{{\"name\": 1}}'.")
@@ -66,11 +68,21 @@ async def better_event(runtime: StoredRuns, run_id: str, name: str, fields: dict
 
 
 def _made(cls: type[Event], fields: dict[str, Any]) -> Event:
+    _refuse_own(kind_of(cls))
     try:
-        return cls(**fields)
+        event = cls(**fields)
     except ValidationError as error:
         found = "; ".join(f"{'.'.join(map(str, part['loc'])) or 'it'}: {part['msg']}" for part in error.errors())
         raise WrongUse(f"This is no {cls.__name__}: {found}.") from error
+    if isinstance(event, FlowEvent):
+        _refuse_own(EventKind(event.name))
+    return event
+
+
+def _refuse_own(kind: EventKind) -> None:
+    """Refuse what only the engine sends: who can write the store may send the rest."""
+    if is_own(kind):
+        raise Problem(f"{kind.name} is an event of the engine: nobody sends it from outside.")
 
 
 async def _awaited_by_flow(runtime: StoredRuns, run_id: str, name: str) -> type[Event] | None:

@@ -57,6 +57,7 @@ _KINDS: dict[str, type[Problem]] = {
     "unexpected-answer": NoServer,
     "store-unavailable": NoServer,
     "draining": NoServer,
+    "memory-exceeded": NoServer,
     "unauthenticated": NotAllowed,
     "forbidden": NotAllowed,
 }

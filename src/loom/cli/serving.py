@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from loom.cli.engine import work_options
-from loom.cli.options import duration, files
+from loom.cli.options import duration, files, size
 
 if TYPE_CHECKING:
     import socket
@@ -22,19 +21,9 @@ if TYPE_CHECKING:
     from loom.server.settings import ServerSettings
     from loom.steps.workflow import Workflow
 
-_SIZE = re.compile(r"(\d+)\s*([kKmM]?)(?:i?[bB])?")
-_BYTES = {"": 1, "k": 1024, "m": 1024 * 1024}
 _SHOWN = 10
 """So many workflows are named when a server begins."""
 _SAME_SIGNAL_S = 0.5
-
-
-def size(text: str) -> int:
-    """The bytes that `65536`, `64k` or `4M` mean."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None or not int(found[1]):
-        raise click.BadParameter(f"{text!r} is not a size: use bytes, or a unit as in 64k, 4M.")
-    return int(found[1]) * _BYTES[found[2].lower()]
 
 
 @click.command()
@@ -51,6 +40,15 @@ def size(text: str) -> int:
     "--origin", "origins", metavar="URL", multiple=True, help="Let web pages of an origin in. May be repeated."
 )
 @click.option("--max-body", metavar="SIZE", type=size, default="1M", show_default=True, help="The largest request.")
+@click.option(
+    "--max-connections", metavar="N", type=click.IntRange(min=1), help="Open connections, streams among them."
+)
+@click.option(
+    "--max-starts",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Runs per key that this server has begun and that are at work.",
+)
 @click.option("--rate", metavar="N", type=click.FloatRange(min=0, min_open=True), help="Requests per second and key.")
 @click.option(
     "--heartbeat",
@@ -125,7 +123,9 @@ def _server_settings(given: Mapping[str, Any], limits: Limits) -> ServerSettings
     from loom.cli.problems import WrongUse
     from loom.server.settings import ServerSettings
 
-    names = ("require_key", "hosts", "origins", "max_body", "rate", "heartbeat", "drain")
+    names = (
+        "require_key", "hosts", "origins", "max_body", "max_connections", "max_starts", "rate", "heartbeat", "drain",
+    )  # fmt: skip
     try:
         return ServerSettings(**{name: given[name] for name in names}, limits=limits)
     except ValueError as error:
@@ -134,15 +134,13 @@ def _server_settings(given: Mapping[str, Any], limits: Limits) -> ServerSettings
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
     """Do the work in the event loop that serves best; what goes wrong is told in one line."""
-    import asyncio
-
-    from loom.cli.problems import Problem, WrongUse, told
+    from loom.cli.problems import Problem, WrongUse
+    from loom.cli.working import host
     from loom.server.listening import CannotListen, NeedsKey
     from loom.server.serving import loop_factory
 
     try:
-        with told(), asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(work)
+        host(work, loop_factory())
     except NeedsKey as error:
         raise WrongUse(str(error)) from error
     except CannotListen as error:
@@ -152,7 +150,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
 async def _serve(named: dict[str, Workflow], settings: ServerSettings, given: Mapping[str, Any]) -> None:
     """Be at the address, then open the store, then work: what is in the way is told before a run is touched."""
     from loom.cli.session import opened, store_at
-    from loom.cli.working import Bodies, Logs, stop_on_signals, work_for
+    from loom.cli.working import Bodies, Logs, health_port, stop_on_signals, until_told, work_for
     from loom.server.app import create_app
     from loom.server.listening import bind, check_keys
 
@@ -163,11 +161,13 @@ async def _serve(named: dict[str, Workflow], settings: ServerSettings, given: Ma
             app = create_app(runtime, settings)
             await check_keys(sockets, app.state.server)
             let_out = at_end.enter_context(logs.written())
+            at_end.enter_context(health_port(runtime, given, lambda: app.state.server.draining))
             await work_for(runtime, named)
+            runtime.watch_always()  # requests may hold the event loop as well
             _collect_seldom()
-            async with _serving(app, sockets, logs, given["store"]):
+            async with _serving(app, sockets, logs, given):
                 let_out()
-                await stopped.wait()
+                await until_told(stopped)
                 _end_at_next_signal()
                 logs.tell("Stopping. Once more to stop at once.")
     logs.tell("Stopped. Unfinished runs are in the store.")
@@ -201,7 +201,9 @@ def _runtime_settings(given: Mapping[str, Any], bound: socket.socket) -> dict[st
 
 
 @asynccontextmanager
-async def _serving(app: Starlette, sockets: list[socket.socket], logs: Logs, store: str) -> AsyncIterator[None]:
+async def _serving(
+    app: Starlette, sockets: list[socket.socket], logs: Logs, given: Mapping[str, Any]
+) -> AsyncIterator[None]:
     """Serve in the block, and say where."""
     from loom.cli.session import safe_url
     from loom.server.compat_workflows import offered
@@ -213,7 +215,8 @@ async def _serving(app: Starlette, sockets: list[socket.socket], logs: Logs, sto
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         what = ", ".join(names[:_SHOWN]) + more or "no workflows yet"
         who = "A key is asked for." if await shared.keys.required() else "No key yet: only this machine may ask."
-        logs.tell(f"Serving {what} from {safe_url(store)} at {server.url}. {who} Stop with Ctrl-C.")
+        safe = " Safe mode: no run is recovered, all can be looked at and cancelled." if given["safe"] else ""
+        logs.tell(f"Serving {what} from {safe_url(given['store'])} at {server.url}. {who}{safe} Stop with Ctrl-C.")
         yield
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,7 +17,7 @@ from loom.flows.calls import MASK
 from loom.runtime.plain import iso
 from loom.runtime.stream_ends import is_ending, is_for_few
 from loom.runtime.stream_shown import entry, plainly_shown
-from loom.runtime.views import masking_for, run_view, state_view, tick_view
+from loom.runtime.views import listed_view, masking_for, run_view, state_view, tick_view
 from loom.store import codec
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class StoreRuns:
     async def list(self, filters: Data, limit: int) -> Sequence[Data]:
         """See `Runs`."""
         rows = await found_rows(self._runtime.store, filters, limit, self._runtime.now())
-        return [await run_view(self._runtime, row, whole=False) for row in rows]
+        with_result = filters.get("include") == "result"
+        return [await listed_view(self._runtime, row, with_result=with_result) for row in rows]
 
     async def get(self, run_id: str) -> Data:
         """See `Runs`."""
@@ -108,9 +110,10 @@ class StoreRuns:
             chunks = await self._runtime.store.stream(run_id, position, _CHUNKS)
             for chunk in chunks:
                 # All that some stores keep at hand of a run that has ended is its last event.
-                at = codec.decode_ticks(run_id, chunk)[-1].at if chunk.ticks else row.head.updated_at
+                ticked_at, entries = codec.decode_stream(run_id, chunk)
+                at = ticked_at if ticked_at is not None else row.head.updated_at
                 position = max(position, chunk.first_cursor)  # what lies before it may have been pruned
-                for published in codec.decode_published(run_id, chunk)[position - chunk.first_cursor :]:
+                for published in islice(entries, position - chunk.first_cursor, None):
                     yield position, at, published
                     position += 1
                     if follow and is_ending(published):

@@ -12,12 +12,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from logging.handlers import MemoryHandler
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeVar
 
 import click
 
-from loom.cli.problems import Stopped, WrongUse
+from loom.cli.problems import Problem, Stopped, WrongUse, told
 from loom.cli.session import opened, store_at
+from loom.effects.exits import is_signal
+from loom.runtime.guard import at_work
 from loom.runtime.logs import JsonLines, configure_logs
 from loom.steps.errors import WorkflowConfigurationError, WorkflowValidationError
 
@@ -29,23 +31,37 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_log = logging.getLogger("loom.cli")
+
 _BODY = "loom-body"
 _KEPT_RECORDS = 10_000
 """Log records that a starting process keeps; with more, the log begins before it has started."""
+_BROKEN = 70
+"""The exit code of a process whose event loop a body has stopped: an internal error, as `sysexits.h` has it."""
+_NAMED = 10
+"""So many steps at work are named when a process ends."""
 
 
 @asynccontextmanager
 async def engine(
-    url: str, workflows: Mapping[str, Workflow], logs: Logs, **settings: Any
+    url: str, workflows: Mapping[str, Workflow], logs: Logs, given: Mapping[str, Any] | None = None, **settings: Any
 ) -> AsyncIterator[tuple[WorkingRuntime, asyncio.Event]]:
-    """A process that works for workflows, and the event that SIGTERM and SIGINT set."""
+    """A process that works for workflows, and the event that SIGTERM and SIGINT set.
+
+    `given` are the options of its command, if the process may have a health port.
+    """
     stopped = stop_on_signals()
     with ExitStack() as at_end:
         async with opened(store_at(url, upgrade=True), **settings) as runtime:
             let_out = at_end.enter_context(logs.written())  # to the end, also of the runtime
+            if given is not None:
+                at_end.enter_context(health_port(runtime, given))
             await work_for(runtime, workflows)
             let_out()
-            yield runtime, stopped
+            try:
+                yield runtime, stopped
+            except asyncio.CancelledError:
+                end_at_once(asyncio.get_running_loop(), "a body has cancelled every task")
 
 
 class Bodies:
@@ -72,10 +88,57 @@ class Bodies:
         if any(thread.is_alive() for thread in bodies) or not all(task.done() for task in tasks):
             if problem is not None:
                 problem.show()
-            logging.shutdown()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(problem.exit_code if problem is not None else 0)
+            _end_process(problem.exit_code if problem is not None else 0)
+
+
+def host(work: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
+    """Do work in which bodies run; what goes wrong with stores and runs is told in one line.
+
+    A task that a body has begun may ask to exit: that ends the task, as it does a body, and never this process. Only
+    signals do, which the event loop takes. An event loop that was stopped is another matter: see `end_at_once`.
+    """
+    with told(), asyncio.Runner(loop_factory=loop_factory) as runner:
+        loop = runner.get_loop()
+        task = loop.create_task(work)
+        while True:
+            try:
+                return loop.run_until_complete(task)
+            except (SystemExit, KeyboardInterrupt) as error:
+                if task.done() or (isinstance(error, KeyboardInterrupt) and is_signal(error)):
+                    raise
+                _log.error("A task that a body has begun ended with %r: this process goes on.", error)
+            except RuntimeError:
+                if task.done():
+                    raise
+                end_at_once(loop, "a body has stopped the event loop")
+
+
+def end_at_once(loop: asyncio.AbstractEventLoop, reason: str) -> NoReturn:
+    """End the process as it is: a body has taken the event loop from under all others.
+
+    It does not leave in order, so that the store counts the death: a run that does so each time is parked.
+    """
+    names = at_work(loop)
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    _log.critical(
+        "The process ends: %s. At work: %s.", reason, ", ".join([*names[:_NAMED], *more]) or "no step that is known"
+    )
+    _end_process(_BROKEN)
+
+
+def _end_process(code: int) -> NoReturn:
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+async def until_told(stopped: asyncio.Event) -> None:
+    """Wait for the signal to stop. Nothing else shall end this: a body that cancels every task ends the process."""
+    try:
+        await stopped.wait()
+    except asyncio.CancelledError:
+        end_at_once(asyncio.get_running_loop(), "a body has cancelled every task")
 
 
 async def until_stopped(work: Coroutine[Any, Any, T]) -> T:
@@ -136,6 +199,30 @@ async def work_for(runtime: WorkingRuntime, workflows: Mapping[str, Workflow]) -
         except (WorkflowValidationError, WorkflowConfigurationError) as error:
             raise WrongUse(f"{name} cannot be run: {error}") from error
     await runtime.ready()
+
+
+@contextmanager
+def health_port(
+    runtime: WorkingRuntime, given: Mapping[str, Any], is_draining: Callable[[], bool] = bool
+) -> Iterator[None]:
+    """Answer on the health port in the block, if there is to be one."""
+    if given["health_port"] is None:
+        yield
+        return
+    from loom.runtime.watchdog import watchdog
+    from loom.server.health_answers import opened_port
+
+    try:
+        port = opened_port(runtime, given["health_host"], given["health_port"], is_draining)
+    except OSError as error:
+        where, why = f"{given['health_host']}:{given['health_port']}", (error.strerror or str(error)).partition(" (")[0]
+        raise Problem(f"The health port {where} cannot be used: {why}.") from error
+    runtime.watch_always()
+    watchdog().open(port)
+    try:
+        yield
+    finally:
+        watchdog().close(port)
 
 
 def stop_on_signals() -> asyncio.Event:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
-_NOTHING_HAPPENED = frozenset({"store-unavailable", "draining", "limited"})
+_NOTHING_HAPPENED = frozenset({"store-unavailable", "draining", "memory-exceeded", "limited"})
 _OF_GATEWAYS = frozenset({502, 503, 504})
 _REDIRECT = 300
 _LAST_PORT = 65_535

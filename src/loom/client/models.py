@@ -109,6 +109,8 @@ class RunFilters(TypedDict, total=False):
     stuck: bool | None
     order: Literal["created_at", "-created_at"] | None
     """Newest first if nothing is said."""
+    include: Literal["result"] | None
+    """With the results of the runs, which are None otherwise."""
 
 
 class Page(msgspec.Struct, Generic[ItemT], frozen=True):

@@ -25,7 +25,7 @@ _OF_RUNS = {
     "run-finished": RemoteRunFinished,
     "run-exists": RemoteRunExists,
 }
-_UNAVAILABLE = frozenset({"store-unavailable", "draining"})
+_UNAVAILABLE = frozenset({"store-unavailable", "draining", "memory-exceeded"})
 
 
 def refusal(response: httpx2.Response, run_id: str | None) -> ClientError:

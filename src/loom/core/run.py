@@ -2,7 +2,8 @@
 
 The contract with a driver, in this order:
 
-1. `feed` what happened, as often as you like; `drain` reduces it all.
+1. `feed` what happened, as often as you like; `drain` reduces it all. A driver that must not be held up says what it
+   has patience for, and reduces a costly tick elsewhere (`detached`, `adopt`).
 2. `flush` gives a `Batch`. Save its ticks BEFORE you carry out any of its commands: the run never gets ahead of its
    journal.
 3. Carry the commands out in order. Results come back as ticks with the command's number.
@@ -13,7 +14,7 @@ It knows no clock, no asyncio and no I/O; the asyncio control loop, the Temporal
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -28,6 +29,7 @@ from loom.core.commands import (
     WorkflowCommand,
 )
 from loom.core.draft import Draft
+from loom.core.patience import Patience, TooCostly
 from loom.core.reduce import advance, may_go_on, no_fields, transition
 from loom.core.reports import UnhandledReport
 from loom.core.state import BrokerState, is_blocked
@@ -41,8 +43,19 @@ if TYPE_CHECKING:
     from loom.core.ticks import WorkflowTick
 
 
+_OFTEN = 4
+"""A draft is frozen when its ticks have cost that part of the driver's patience."""
 _LOOK_AFTER = 256
 """How many ticks a draft is carried before it is frozen, if nobody has looked meanwhile."""
+
+
+class BatchLimit(NamedTuple):
+    """How much a batch may hold. What comes behind waits for the next one; one tick always passes."""
+
+    ticks: int
+    weight: int
+    weigh: Callable[[WorkflowTick], int]
+    """Tells what a tick weighs, in the unit of `weight`."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -61,6 +74,14 @@ class Batch(msgspec.Struct, frozen=True):
     """After each of the ticks: how many events the run had published by then."""
 
 
+class Transition(NamedTuple):
+    """What a tick has led to."""
+
+    tick: WorkflowTick
+    state: BrokerState
+    commands: list[WorkflowCommand]
+
+
 class Run:
     """A run and its queues."""
 
@@ -68,13 +89,17 @@ class Run:
         "_base",
         "_buffer",
         "_closed",
+        "_cost",
         "_draft",
         "_journal",
+        "_limit",
         "_marks",
         "_planner",
         "_queue",
         "_read_field",
         "_since",
+        "_weight",
+        "holds_input",
     )
 
     def __init__(
@@ -83,6 +108,7 @@ class Run:
         state: BrokerState | None = None,
         read_field: FieldReader = no_fields,
         size_of: Callable[[WorkflowCommand], int] | None = None,
+        limit: BatchLimit | None = None,
     ) -> None:
         self._planner = planner
         self._read_field = read_field
@@ -90,11 +116,18 @@ class Run:
         # A draft is carried through many ticks and frozen only when somebody looks, or when the run is idle.
         self._draft: Draft | None = None
         self._since: list[WorkflowTick] = []
+        self._cost = 0
+        """What its ticks have cost, where the driver counts."""
         self._buffer: list[WorkflowTick] = []
         self._journal: list[WorkflowTick] = []
         self._marks: list[int] = []
         """How many events were published after each tick of the journal."""
         self._queue = CommandQueue(size_of)
+        self._limit = limit
+        self._weight = 0
+        """Of the journal since the last flush."""
+        self.holds_input = False
+        """Whether the last drain left ticks for the next batch: flush, save, and drain again."""
         self._closed: Outcome | None = None
         """The outcome whose terminal command has left."""
 
@@ -176,19 +209,39 @@ class Run:
         """Add input ticks to the buffer."""
         self._buffer += ticks
 
-    def drain(self) -> None:
+    def drain(self, units: int | None = None) -> bool:
         """Reduce everything in the buffer. Ticks that others wait behind are marked, so that a replay knows it.
+
+        With a limit it stops when the batch is full; what is left is reduced after the flush, with the same marks.
+        `units` is how much the driver has patience for here. False if a tick would cost more: it stays first in the
+        buffer, and the driver reduces it elsewhere with `detached` and `adopt`.
 
         A parked run takes nothing: what comes behind the tick that parked it is neither reduced nor in the journal.
         If a tick cannot be reduced, which is a bug, the run is as it was before it and the error goes to the driver.
         """
+        self.holds_input = False
         if not self._buffer:
-            return
+            return True
+        if units is None:
+            return self._drain()
+        with Patience(units) as patience:
+            is_done = self._drain()
+        self._cost += units - patience.left
+        if self._cost > units // _OFTEN and self._draft is not None:
+            # The way back from a tick that turns out too costly shall be short.
+            self._freeze(self._draft)
+        return is_done
+
+    def _drain(self) -> bool:
         if self._draft is None:
             self._draft = Draft(self._base, self._planner, self._read_field)
         buffer, self._buffer = self._buffer, []
         draft, last = self._draft, len(buffer) - 1
         for position, tick in enumerate(buffer):
+            if self._is_full:
+                self._buffer += buffer[position:]
+                self.holds_input = True
+                break
             outcome = draft.outcome
             if outcome is not None and outcome.status == "parked" and not may_go_on(outcome, type(tick)):
                 # It stays as it is, for whoever takes the run up with other code.
@@ -198,23 +251,66 @@ class Run:
                 tick = replace(tick, more=True)  # noqa: PLW2901 - it is the same tick, marked
             try:
                 transition(draft, tick)
+            except TooCostly:
+                self._buffer = [*buffer[position:], *self._buffer]
+                self._recover()
+                return False
             except BaseException:
                 self._buffer = [*buffer[position + 1 :], *self._buffer]
                 self._recover()
                 raise
             self._since.append(tick)
-            self._journal.append(tick)
-            self._marks.append(draft.published)
-            self._queue.add(draft.commands)
+            self._note(tick, draft.published, draft.commands)
             draft.commands = []
         if self._closed is not None and draft.outcome is not self._closed:
             # A parked run was taken up or cancelled, or a failed one is retried: it will end once more.
             self._closed = None
         if draft.idle_since is not None or len(self._since) > _LOOK_AFTER:
             # An idle run shall take little room, and the way back shall be short.
-            self._base = draft.freeze()
-            self._since = []
-            self._draft = None
+            self._freeze(draft)
+        return True
+
+    def _freeze(self, draft: Draft) -> None:
+        self._base = draft.freeze()
+        self._since = []
+        self._draft = None
+        self._cost = 0
+
+    def detached(self) -> Callable[[], Transition]:
+        """Give the transition of the first tick in the buffer as a function that may be called in another thread.
+
+        It touches nothing of the run, which stays before the tick until the result is adopted.
+        """
+        state, planner, read_field = self.state, self._planner, self._read_field
+        tick = self._buffer[0] if len(self._buffer) == 1 else replace(self._buffer[0], more=True)
+
+        def transit() -> Transition:
+            return Transition(tick, *advance(state, tick, planner, read_field))
+
+        return transit
+
+    def adopt(self, made: Transition) -> None:
+        """Take the result of `detached`: the first tick in the buffer is reduced."""
+        self._buffer = self._buffer[1:]
+        self._base, self._draft, self._since, self._cost = made.state, None, [], 0
+        self._note(made.tick, made.state.published, made.commands)
+        if self._closed is not None and made.state.outcome is not self._closed:
+            self._closed = None
+
+    def _note(self, tick: WorkflowTick, published: int, commands: list[WorkflowCommand]) -> None:
+        """Note a tick that was reduced, with what it led to."""
+        self._journal.append(tick)
+        if self._limit is not None:
+            self._weight += self._limit.weigh(tick)
+        self._marks.append(published)
+        self._queue.add(commands)
+
+    @property
+    def _is_full(self) -> bool:
+        limit = self._limit
+        if limit is None or not self._journal:
+            return False
+        return len(self._journal) >= limit.ticks or self._weight >= limit.weight
 
     def _recover(self) -> None:
         """Make the draft anew as it was before the tick that could not be reduced."""
@@ -247,6 +343,7 @@ class Run:
             commands.append(terminal_command(self.state))
             self._closed = self.state.outcome
         ticks, self._journal = self._journal, []
+        self._weight = 0
         marks, self._marks = self._marks, []
         return Batch(ticks, commands, self._queue.take_answers(), self._queue.held, marks)
 

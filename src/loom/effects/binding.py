@@ -113,9 +113,9 @@ class StepBinding:
         """The body of a sync step, in its thread."""
         try:
             return self.function(**arguments)
-        except StopIteration as error:
-            # A future cannot carry it: whoever awaits the thread would wait for ever.
-            raise RuntimeError(f"Step function {self.name} raised StopIteration") from error
+        except (StopIteration, GeneratorExit) as error:
+            # A future cannot carry them: who awaits the thread would wait for ever, or be closed.
+            raise RuntimeError(f"Step function {self.name} raised {type(error).__name__}") from error
 
     def classify(self, result: Any) -> tuple[tuple[EventRecord, ...], bool]:
         """What a body returned, as records, and whether it opens a stream."""

@@ -25,6 +25,7 @@ from loom.steps import events
 from loom.steps.event_types import exception_name, load_exception
 from loom.steps.registry import UnknownTypeError, kind_of, wire_name
 from loom.steps.state_store import copy_state_for_edit
+from loom.steps.texts import message_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,7 +147,7 @@ def released(body: Release, event_of: Callable[[EventRecord], Event]) -> events.
 
 def failure_of(error: BaseException) -> Failure:
     """A failure as data, with the live exception for those who share its process."""
-    return Failure(exception_name(type(error)), str(error), error)
+    return Failure(exception_name(type(error)), message_of(error), error)
 
 
 RAISED = "It was raised here, most recent call first:"
@@ -162,11 +163,11 @@ def exception_of(failure: Failure) -> Exception:
         if failure.traceback:
             # Its frames are gone with the process that raised it: the text takes their place.
             error.add_note(f"{RAISED}\n{failure.traceback}")
-    # A cancelled body is a failure like any other, but is no Exception by itself.
+    # A body that was cancelled, or has asked the process to exit, failed like any other; but that is no Exception.
     return (
         error
         if isinstance(error, Exception)
-        else events.UnreconstructedException(str(error), original_type=failure.type)
+        else events.UnreconstructedException(message_of(error), original_type=failure.type)
     )
 
 

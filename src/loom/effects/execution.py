@@ -34,6 +34,7 @@ from loom.effects.arguments import EventName, event_class, event_object, seconds
 from loom.effects.child_runs import check_nesting, result_of_child
 from loom.effects.collecting import Collector
 from loom.effects.convert import LIVE, MissingTypeError, UnfitEventError, exception_of, failure_of
+from loom.effects.exits import is_from_outside
 from loom.effects.once import Recorder
 from loom.effects.tracebacks import MAX_BYTES, traceback_text
 from loom.steps.defaults import WAIT_TIMEOUT
@@ -43,9 +44,10 @@ from loom.steps.registry import wire_name
 from loom.steps.retry import RetryInfo, ask_policy, attempt_limit, policy_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from loom.core.commands import CommandResumeWorker, CommandRunWorker
+    from loom.core.records import EventRecord
     from loom.effects.body import Body
     from loom.effects.convert import Conversion
     from loom.steps.events import StartEvent
@@ -85,6 +87,15 @@ class Host(Protocol):
         """Whether everything on the event loop is being cancelled, the bodies too."""
         ...
 
+    @property
+    def max_unsaved(self) -> int | None:
+        """How much bodies may have told the run that it has not come to, in characters; None: any amount."""
+        ...
+
+    def make_room(self, weight: int, *, waits: bool = True) -> None:
+        """Refuse what would be more than `max_unsaved`. In a thread, wait while much is unsaved."""
+        ...
+
     def report(self, tick: WorkflowTick) -> None:
         """Tell the run what a body did; safe from any thread."""
         ...
@@ -101,6 +112,13 @@ class Host(Protocol):
 
     def make_context(self, execution: StepExecution) -> Any:
         """The context that a body asks for."""
+        ...
+
+    def lease(self) -> Awaitable[None] | None:
+        """What a body waits for before it does what must not happen twice; None if the run is surely its own.
+
+        If another process has taken the run over, that never comes, and the body is cancelled.
+        """
         ...
 
     def executed(self, execution: StepExecution, result: TickStepResult | TickRefuseEvent) -> None:
@@ -143,6 +161,11 @@ class StepExecution:
         return host  # type: ignore[no-any-return]
 
     @property
+    def is_waiting(self) -> bool:
+        """Say whether the body waits for an answer of its run."""
+        return bool(self._waits)
+
+    @property
     def idempotency_key(self) -> str:
         """The same for every attempt at the same work."""
         return f"{self.host.run_id}:{self.command.step}:{self.command.item.id}"
@@ -163,6 +186,7 @@ class StepExecution:
             else:
                 result = await binding.call(arguments)
             returned, fanned_out = binding.classify(result)
+            self._make_room(*returned)
             tick = TickStepResult(
                 at=host.now(),
                 step=command.step,
@@ -173,9 +197,6 @@ class StepExecution:
                 collects=self._collector.calls() if self._collector is not None else (),
                 writes=self.fewer_writes if command.item.writes is not None else -1,
             )
-        except (KeyboardInterrupt, SystemExit, GeneratorExit):
-            # The process ends, or the loop has dropped the body: there is nobody to tell.
-            raise
         except (MissingTypeError, UnfitEventError) as error:
             self.is_over = True
             if isinstance(error, UnfitEventError) and self._may_refuse(error):
@@ -184,12 +205,23 @@ class StepExecution:
                 # This process cannot do the work, another one may: it is no failure of the step, and has no result.
                 host.report(self._parking(error))
             return
-        except BaseException as error:  # any failure of a body is data for the reducer, a cancellation from within too
-            if isinstance(error, asyncio.CancelledError) and (self.abandoned or host.loop_ends):
+        except BaseException as error:
+            # Any failure of a body is data for the reducer: a cancellation from within too, and the wish to exit.
+            if self.is_interrupted_by(error):
                 raise
             tick = self._failed(error)
         self.is_over = True
-        host.executed(self, tick)
+        try:
+            host.executed(self, tick)
+        except Exception:
+            _log.exception("Run %s: the end of step '%s' could not be told.", host.run_id, command.step)
+            raise
+
+    def is_interrupted_by(self, error: BaseException) -> bool:
+        """Say whether an exception that passed through the body is none of its own: the run or the process ends."""
+        if isinstance(error, asyncio.CancelledError):
+            return self.abandoned or self.host.loop_ends
+        return not isinstance(error, Exception) and is_from_outside(error, self.task)
 
     def _may_refuse(self, error: UnfitEventError) -> bool:
         """Say whether the event that does not fit is what the step was to work on, and nobody had checked it."""
@@ -229,7 +261,10 @@ class StepExecution:
             seed = policy_seed(self.host.run_id, command.step, failures)
             try:
                 delay = ask_policy(policy, elapsed_time=now - first, attempts=failures, error=asked, seed=seed)
-            except Exception as verdict_error:  # noqa: BLE001 - a broken policy ends the retries with its own error
+            except BaseException as verdict_error:
+                # A broken policy ends the retries with its own error.
+                if is_from_outside(verdict_error, self.task):
+                    raise
                 verdict_error.__cause__ = error
                 error = verdict_error
         return TickStepResult(
@@ -280,10 +315,12 @@ class StepExecution:
     def send(self, event: Event, step: str | None, waiter_id: str | None) -> None:
         """Send an event into the run."""
         self.host.check_target(event, step)
+        record = self.host.convert.record(event)
+        self._make_room(record)
         self.host.report(
             TickAddEvent(
                 at=self.host.now(),
-                event=self.host.convert.record(event),
+                event=record,
                 step=step,
                 waiter_id=self.host.convert.text(waiter_id) if waiter_id is not None else None,
                 source=self.next_source(),
@@ -295,10 +332,17 @@ class StepExecution:
         """Put an event on the stream."""
         event_object("write_event_to_stream", event)
         record = self.host.convert.record(event)
+        self._make_room(record)
         with _numbering:
             number = self.writes
             source = self._next_write() if number >= 0 else self.next_source()
             self.host.report(TickPublishEvent(at=self.host.now(), event=record, source=source, writes=number))
+
+    def _make_room(self, *records: EventRecord) -> None:
+        """Wait or fail before the effect has a number, so that an effect with a number always reaches the run."""
+        for record in records:
+            if type(record.body) is str:
+                self.host.make_room(len(record.body))
 
     def _next_write(self) -> Source | None:
         """The mark of a stream write with a number apart."""

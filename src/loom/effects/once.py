@@ -39,6 +39,9 @@ class Recorder:
             return await self._record(source, name, None)
         async with self._locks.setdefault(name, asyncio.Lock()):
             if name not in self._records:
+                # A process that slept past its lease finds the body where it left it; the run has another owner now.
+                if (lease := execution.host.lease()) is not None:
+                    await lease
                 value = make()
                 if inspect.isawaitable(value):
                     value = await value

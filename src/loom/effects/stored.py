@@ -24,7 +24,7 @@ from loom.core.records import (
     StepFailure,
 )
 from loom.effects.convert import MissingTypeError, UnfitEventError, engine_event
-from loom.effects.stored_state import StoredState, read_text
+from loom.effects.stored_state import StoredState, read_text, storable
 from loom.steps.event_types import exception_name
 from loom.steps.events import Event
 from loom.steps.jsonable import TAG_MARK
@@ -32,7 +32,7 @@ from loom.steps.registry import kind_of
 from loom.steps.serializers import JsonSerializer
 from loom.steps.stand_ins import is_stand_in
 from loom.steps.state_store import DictState
-from loom.steps.texts import well_formed
+from loom.steps.texts import message_of, well_formed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +69,7 @@ class StoredBodies:
         """
         kind = kind_of(type(event))
         try:
-            text = _storable(self._serializer.serialize(event))
+            text = storable(self._serializer.serialize(event))
             return EventRecord(kind, text, UNCHECKED if is_stand_in(type(event)) else CHECKED)
         except ValueError as error:
             raise ValueError(f"The event {kind.name} cannot be stored: {error}") from error
@@ -114,7 +114,7 @@ class StoredBodies:
 
     def value(self, value: Any) -> str:
         """A value as text; `ValueError` with the path of what cannot be stored."""
-        return _storable(self._serializer.serialize(value))
+        return storable(self._serializer.serialize(value))
 
     def read_value(self, kept: str) -> Any:
         """The value that a text stands for."""
@@ -122,7 +122,7 @@ class StoredBodies:
 
     def failure(self, error: BaseException) -> Failure:
         """A failure: the name of its type and its message."""
-        return Failure(exception_name(type(error)), well_formed(str(error)))
+        return Failure(exception_name(type(error)), well_formed(message_of(error)))
 
     def text(self, text: str) -> str:
         """A name or message without lone surrogates."""
@@ -201,13 +201,6 @@ def _without_value(problem: ErrorDetails) -> str:
     """Tell what pydantic says of a field. The words of a validator of the author's may repeat the value."""
     kind = problem["type"]
     return problem["msg"] if kind in _PLAIN_ERRORS else "The value is refused"
-
-
-def _storable(text: str) -> str:
-    """The text of a serializer, which must have a form in UTF-8."""
-    if not text.isascii() and well_formed(text) != text:
-        raise ValueError("the serializer's text has lone surrogates in it, which cannot be stored.")
-    return text
 
 
 def _fields_of(data: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ serializer alone, which brings back what it wrote whatever the class has become.
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,6 +43,25 @@ def read_text(serializer: BaseSerializer, text: str) -> Any:
         if missing is None:
             raise
         raise MissingTypeError(missing) from error
+
+
+_DIGITS = 4300
+_LONG_NUMBER = re.compile(rf"(?<![0-9])[0-9]{{{_DIGITS}}}", re.ASCII)
+_STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+
+
+def storable(text: str) -> str:
+    """Give back the text of a serializer, which must have a form in UTF-8 and no number too long to be shown.
+
+    A field of a type writes any integer, but Python prints none of more than 4,300 digits: every list that the run
+    stands in would fail.
+    """
+    if not text.isascii() and well_formed(text) != text:
+        raise ValueError("the serializer's text has lone surrogates in it, which cannot be stored.")
+    # Long digits may also stand in a string, where they are as good as any text.
+    if len(text) >= _DIGITS and _LONG_NUMBER.search(text) and _LONG_NUMBER.search(_STRINGS.sub("", text)):
+        raise ValueError("it holds an integer of 4,300 digits or more, which cannot be shown.")
+    return text
 
 
 def _missing_in(error: ValidationError) -> str | None:
@@ -126,10 +146,10 @@ class StoredState:
     def _text(self, key: str, value: Any) -> str:
         if key in self._state_type.model_fields:
             try:
-                return _TYPED + json.dumps(_dumped_field(self._state_type, key, value))
+                return _TYPED + storable(json.dumps(_dumped_field(self._state_type, key, value)))
             except (PydanticSerializationError, LookupError):
                 pass  # the value is not what its type says, so that its type would not bring it back
-        return _PLAIN + self._serializer.serialize(value)
+        return _PLAIN + storable(self._serializer.serialize(value))
 
     def _typed_state(self, cls: type[BaseModel], values: dict[str, Any]) -> BaseModel:
         try:

@@ -11,17 +11,20 @@ import asyncio
 import concurrent.futures
 import linecache
 import os
+import selectors
 import sysconfig
 import threading
 from functools import lru_cache
-from traceback import walk_tb
+from itertools import islice, takewhile
+from traceback import walk_stack, walk_tb
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from loom.effects.redaction import masked
-from loom.steps.texts import well_formed
+from loom.steps.texts import message_of, well_formed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from types import FrameType
 
 MAX_BYTES = 16 * 1024
 """What the traceback of one attempt may have, in UTF-8."""
@@ -29,6 +32,8 @@ MAX_BYTES = 16 * 1024
 _HIDDEN = "(hidden, because the action's data is secure)"
 _MAX_FRAMES = 30
 """Frames of each kind and exception that are shown: the innermost."""
+_MAX_WALKED = 10_000
+"""Frames of a stack that are looked at: a body that recurses may have more."""
 _MAX_LINE = 300
 _MESSAGE_SHARE = 8
 """A message may have an eighth of the limit, in characters of up to four bytes: half the text is left for frames."""
@@ -43,6 +48,8 @@ _LOOPS = tuple(
     if package.__file__ is not None
 )
 _THREADS = os.path.abspath(threading.__file__)
+_LOOP_ENDS = ("base_events.py", "runners.py")
+"""Files of asyncio whose frames drive the event loop: what called them started the program and says nothing more."""
 _LIBRARIES = tuple(
     {
         os.path.join(path, "")
@@ -83,8 +90,31 @@ def traceback_text(error: BaseException, limit: int = MAX_BYTES, *, hide_message
     """
     try:
         return _written_text(error, limit, hide_messages)
-    except Exception as broken:  # noqa: BLE001 - an author's exception may raise anything, from wherever it is looked at
+    except BaseException as broken:  # noqa: BLE001 - an author's exception may raise anything, from wherever it is looked at
         return f"{type(error).__name__}: its traceback cannot be written ({type(broken).__name__})"
+
+
+def stack_text(innermost: FrameType, limit: int = MAX_BYTES) -> str:
+    """Write where a thread is at work, up to the event loop: the author's frames, then the others, latest first."""
+    frames = [*_frames(reversed(_inside_loop(innermost)))]
+    authors = [frame for frame in frames if _kind_of(frame.file) == "author"]
+    others = [frame for frame in frames if _kind_of(frame.file) != "author"]
+    lines = [*_written(authors)]
+    if others:
+        lines += ["  In libraries and the engine:", *_written(others)]
+    return _fitting(well_formed("\n".join(lines)), limit)
+
+
+def is_at_rest(innermost: FrameType) -> bool:
+    """Say whether the thread of an event loop waits for something to happen, and runs nobody's code."""
+    inside = _inside_loop(innermost)
+    return not inside or [frame.f_code.co_filename for frame, _ in inside] == [selectors.__file__]
+
+
+def _inside_loop(innermost: FrameType) -> list[tuple[FrameType, int]]:
+    """Walk from the innermost frame up to the event loop."""
+    walked = islice(walk_stack(innermost), _MAX_WALKED)
+    return [*takewhile(lambda found: not _drives_loop(found[0].f_code.co_filename), walked)]
 
 
 def _written_text(error: BaseException, limit: int, hide_messages: bool) -> str:
@@ -150,7 +180,7 @@ class _Writer:
 
     def _lines(self, error: BaseException, introduction: str) -> Iterator[str]:
         name = _name_of(type(error))
-        message = _HIDDEN if self._hides else masked(_text_of(error), self._max_message)
+        message = _HIDDEN if self._hides else masked(message_of(error), self._max_message)
         yield from f"{introduction}{name}: {message}".splitlines() if message else (f"{introduction}{name}",)
         if not self._hides:
             notes = getattr(error, "__notes__", ())
@@ -162,7 +192,7 @@ class _Writer:
 def _frame_lines(error: BaseException, shows_engine: bool) -> Iterator[str]:
     """The author's frames, then frames of libraries, or else the engine's if they are wanted."""
     by_kind: dict[_Kind, list[_Frame]] = {"author": [], "library": [], "engine": []}
-    for frame in _frames(error):
+    for frame in _frames(walk_tb(error.__traceback__)):
         by_kind[_kind_of(frame.file)].append(frame)
     authors, libraries = by_kind["author"], by_kind["library"]
     yield from _written(authors)
@@ -174,10 +204,16 @@ def _frame_lines(error: BaseException, shows_engine: bool) -> Iterator[str]:
         yield from _written(by_kind["engine"])
 
 
-def _frames(error: BaseException) -> Iterator[_Frame]:
-    """The frames of an exception, most recent call first. A line that called itself over and over is one frame."""
+def _drives_loop(file: str) -> bool:
+    return file.endswith(_LOOP_ENDS) and os.path.abspath(file).startswith(_LOOPS)
+
+
+def _frames(walked: Iterable[tuple[FrameType, int]]) -> Iterator[_Frame]:
+    """The frames of a walk that ends with the most recent call, which comes first here. A line that called itself over
+    and over is one frame.
+    """
     found: list[_Frame] = []
-    for frame, line in walk_tb(error.__traceback__):
+    for frame, line in walked:
         code = frame.f_code
         if found and found[-1][:3] == (code.co_filename, line, code.co_name):
             found[-1] = found[-1]._replace(repeated=found[-1].repeated + 1)
@@ -203,10 +239,3 @@ def _written(frames: list[_Frame]) -> Iterator[str]:
 def _name_of(cls: type[BaseException]) -> str:
     module = cls.__module__
     return cls.__qualname__ if module in ("builtins", "__main__") else f"{module}.{cls.__qualname__}"
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as broken:  # noqa: BLE001 - an author's __str__ may raise anything, and the attempt has failed already
-        return f"(its text cannot be shown: {type(broken).__name__})"

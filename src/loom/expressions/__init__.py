@@ -15,6 +15,7 @@ from loom.expressions.context import ContextEnvironment
 from loom.expressions.data import compile_value, join_path, templates_in
 from loom.expressions.environment import Environment
 from loom.expressions.errors import ExpressionError, FunctionError
+from loom.expressions.metering import Meter, metered_by
 
 __all__ = [
     "CallSite",
@@ -41,6 +42,8 @@ def evaluate(text: str, context: dict[str, Any] | None = None) -> Any:
 
     The context may have `variables`, `parameters`, `items` and `iterationIndexes` (by name), `actions` (by name, each
     with `status`, `inputs`, `outputs`, `code`, `error`), `trigger` (with `outputs` of `headers` and `body`), `item`,
-    `workflow`, `utcNow` (a timestamp) and `seed` (for what is random).
+    `workflow`, `utcNow` (a timestamp) and `seed` (for what is random). The budget is the one of an action.
     """
-    return compile_template(text).evaluate(ContextEnvironment(context or {}))
+    evaluate_in = compile_template(text).evaluate
+    with metered_by(Meter()):
+        return evaluate_in(ContextEnvironment(context or {}))

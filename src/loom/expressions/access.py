@@ -1,7 +1,7 @@
 """Reading a part of a value: `.x`, `['x']`, `[0]`. Pure.
 
 An object is asked for the exact key, then for the first key that differs only in case, then, as Power Automate writes
-it, for the path `a/b`. May import `casing`, `errors` and `values`.
+it, for the path `a/b`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from typing import Any
 
 from loom.expressions.casing import upper
 from loom.expressions.errors import FunctionError
+from loom.expressions.limits import ELEMENT, FREE
+from loom.expressions.metering import spend
 from loom.expressions.values import kind_of
 
 
@@ -30,6 +32,8 @@ def find_key(data: dict[str, Any], name: str) -> str | None:
     """The key of that name: the exact one, else the first that differs only in case, else none."""
     if name in data:
         return name
+    if len(data) + len(name) > FREE:
+        spend(len(data) * ELEMENT + len(name))
     wanted = upper(name)
     return next((key for key in data if upper(key) == wanted), None)
 

@@ -1,6 +1,6 @@
 """What functions ask of their arguments: the kind they want, or an error that names the argument and its kind. Pure.
 
-May import `errors`, `kinds` and `limits`. The name of an argument is what the author of an expression would call it.
+The name of an argument is what an author would call it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import Any
 
 from loom.expressions.errors import FunctionError
 from loom.expressions.kinds import INT_MAX, INT_MIN, kind_of
-from loom.expressions.limits import MAX_ITEMS, MAX_TEXT
+from loom.expressions.limits import ELEMENT, FREE, MAX_ITEMS, MAX_TEXT, SLOT
+from loom.expressions.metering import spend
 
 
 def refuse(name: str, wanted: str, value: Any) -> FunctionError:
@@ -19,8 +20,10 @@ def refuse(name: str, wanted: str, value: Any) -> FunctionError:
 
 
 def want_string(name: str, value: Any) -> str:
-    """The argument, which must be a string."""
+    """The argument, which must be a string. A long one costs its length."""
     if isinstance(value, str):
+        if len(value) > FREE:
+            spend(len(value))
         return value
     raise refuse(name, "a string", value)
 
@@ -63,12 +66,16 @@ def want_object(name: str, value: Any) -> dict[str, Any]:
 
 
 def check_size(characters: int) -> None:
-    """Refuse to build a text of so many characters. Ask before it is built."""
-    if characters > MAX_TEXT:
-        raise FunctionError(f"would make a text of {characters:,} characters; at most {MAX_TEXT:,} are allowed")
+    """Refuse to build a text of that size, or count it. Ask before it is built."""
+    if characters > FREE:
+        if characters > MAX_TEXT:
+            raise FunctionError(f"would make a text of {characters:,} characters; at most {MAX_TEXT:,} are allowed")
+        spend(characters, characters)
 
 
-def check_count(elements: int) -> None:
-    """Refuse to build an array or object of so many elements. Ask before it is built."""
-    if elements > MAX_ITEMS:
-        raise FunctionError(f"would make {elements:,} elements; at most {MAX_ITEMS:,} are allowed")
+def check_count(elements: int, size: int = SLOT) -> None:
+    """Refuse to build an array or object of that size, or count it. `size`: bytes of each element. Ask before."""
+    if elements > FREE:
+        if elements > MAX_ITEMS:
+            raise FunctionError(f"would make {elements:,} elements; at most {MAX_ITEMS:,} are allowed")
+        spend(elements * ELEMENT, elements * size)

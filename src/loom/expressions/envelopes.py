@@ -1,15 +1,14 @@
-"""The content envelope: binary and XML data as `{"$content-type": …, "$content": base64}`. Pure.
-
-May import `errors` and `kinds`.
-"""
+"""The content envelope: binary and XML data as `{"$content-type": …, "$content": base64}`. Pure."""
 
 from __future__ import annotations
 
 import binascii
 from typing import Any
 
+from loom.expressions.casing import SPACES
 from loom.expressions.errors import FunctionError
 from loom.expressions.kinds import CONTENT, CONTENT_TYPE, kind_of
+from loom.expressions.metering import spend_text
 
 _CHARSETS = {
     "utf-8": "utf-8",
@@ -25,6 +24,8 @@ _CHARSETS = {
     "unicode": "utf-16-le",
     "utf-32": "utf-32-le",
 }
+_WHITE = dict.fromkeys(map(ord, SPACES + "\x1c\x1d\x1e\x1f"))
+"""What `str.split` takes for white space."""
 
 
 def envelope(content_type: str, data: bytes) -> dict[str, Any]:
@@ -48,9 +49,15 @@ def envelope_text(value: dict[str, Any]) -> str:
 def base64_bytes(text: str) -> bytes:
     """What a base64 text stands for; white space in it does not matter."""
     try:
-        return binascii.a2b_base64("".join(text.split()).encode("ascii"), strict_mode=True)
+        return binascii.a2b_base64(_without_white(text).encode("ascii"), strict_mode=True)
     except (binascii.Error, UnicodeEncodeError) as error:
         raise FunctionError(f"'{text[:60]}' is no base64") from error
+
+
+def _without_white(text: str) -> str:
+    """The text without white space. To split it there would make an object of every letter of `a b c d`."""
+    spend_text(text, 2)
+    return text.translate(_WHITE)
 
 
 def charset_of(content_type: Any) -> str:

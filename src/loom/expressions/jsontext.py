@@ -1,4 +1,4 @@
-"""Reading JSON into values of the language. Pure; may import `errors` and `limits`.
+"""Reading JSON into values of the language. Pure.
 
 Integers beyond int64 are read as floats, of duplicate keys the last wins, line ends inside strings are forgiven.
 """
@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import re
+from math import isfinite
 from typing import Any
 
 from loom.expressions.errors import FunctionError
-from loom.expressions.limits import MAX_DEPTH
+from loom.expressions.limits import BOX, ELEMENT, FREE, MAX_DEPTH, NODE
+from loom.expressions.metering import refuses, spend
 
-_MAY_EXCEED_INT64 = re.compile("[0-9]{19}")
+_LARGE_NUMBER = re.compile(r"[0-9]{19}|[eE]\+?[0-9]{3}")
+"""What may not fit into an int64, or be larger than any float."""
 _INT64 = range(-(2**63), 2**63)
 _DIGITS_OF_INT64 = 20
 """With the sign."""
@@ -21,7 +24,11 @@ _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 def parse_json(text: str) -> Any:
     """The value that a JSON text stands for."""
-    reader = _LARGE if _MAY_EXCEED_INT64.search(text) else _PLAIN
+    if len(text) > FREE:
+        # The structure is counted before it is read: 16 MB of brackets would be half a gigabyte of arrays.
+        parts = sum(map(text.count, ",:[{"))
+        spend(len(text) + parts * (NODE if "\\u" in text else ELEMENT), len(text) + parts * BOX)
+    reader = _PLAIN if _LARGE_NUMBER.search(text) is None else _FINITE if refuses() else _LARGE
     try:
         value = reader.decode(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
@@ -41,8 +48,23 @@ def _integer(digits: str) -> int | float:
     return value if value is not None and value in _INT64 else float(digits)
 
 
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not isfinite(value):
+        raise FunctionError(f"the text is no JSON: {digits[:40]} is larger than any number")
+    return value
+
+
+def _finite_integer(digits: str) -> int | float:
+    value = _integer(digits)
+    return value if isinstance(value, int) else _finite(digits)
+
+
 _PLAIN = json.JSONDecoder(strict=False, parse_constant=_refuse_constant)
 _LARGE = json.JSONDecoder(strict=False, parse_constant=_refuse_constant, parse_int=_integer)
+_FINITE = json.JSONDecoder(
+    strict=False, parse_constant=_refuse_constant, parse_int=_finite_integer, parse_float=_finite
+)
 
 
 def _too_deep() -> FunctionError:

@@ -1,4 +1,4 @@
-"""Numbers as text, and any value as JSON. Pure; may import `kinds`, `errors` and `limits`.
+"""Numbers as text, and any value as JSON. Pure.
 
 Data may be deep, and one list may be part of another many times over, so the writer counts depth and size.
 """
@@ -12,7 +12,8 @@ from typing import Any
 
 from loom.expressions.errors import FunctionError
 from loom.expressions.kinds import kind_of
-from loom.expressions.limits import MAX_DEPTH, MAX_NODES, MAX_TEXT
+from loom.expressions.limits import FREE, MAX_DEPTH, MAX_NODES, MAX_TEXT, NODE
+from loom.expressions.metering import spend
 
 # A context of our own: the one that Python keeps for a thread may have been changed by anybody.
 _FLOAT_DIGITS = Context(prec=17)
@@ -44,6 +45,9 @@ def json_text(value: Any) -> str:
     """A value as compact JSON, the way the language writes it: floats and decimals always show that they are some."""
     writer = _Writer()
     writer.write(value, MAX_DEPTH)
+    if writer.size > FREE:
+        writer.pay()
+        spend(2 * writer.size, writer.size)
     return "".join(writer.parts)
 
 
@@ -54,12 +58,12 @@ _LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\
 class _Writer:
     """Writes JSON into parts, and stops when there are too many of them or too many characters."""
 
-    __slots__ = ("left", "parts", "size")
+    __slots__ = ("left", "paid", "parts", "size")
 
     def __init__(self) -> None:
         self.parts: list[str] = []
         self.size = 0
-        self.left = MAX_NODES
+        self.left = self.paid = MAX_NODES
 
     def write(self, value: Any, depth: int) -> None:
         if not isinstance(value, dict | list):
@@ -68,10 +72,17 @@ class _Writer:
         self.left -= len(value)
         if not depth or self.left < 0:
             raise FunctionError(f"the value is too large to write (over {MAX_NODES:,} parts or {MAX_DEPTH} levels)")
+        if self.paid - self.left > FREE:
+            self.pay()
         if isinstance(value, dict):
             self._object(value, depth - 1)
         else:
             self._array(value, depth - 1)
+
+    def pay(self) -> None:
+        """Count the parts since the last time: one by one they would cost more than they are."""
+        spend((self.paid - self.left) * NODE)
+        self.paid = self.left
 
     def _object(self, value: dict[str, Any], depth: int) -> None:
         before = "{"

@@ -26,7 +26,8 @@ from loom.expressions.kinds import (
     is_number,
     kind_of,
 )
-from loom.expressions.limits import MAX_DEPTH, MAX_NODES
+from loom.expressions.limits import ELEMENT, FREE, MAX_DEPTH, MAX_NODES
+from loom.expressions.metering import spend, spend_text
 from loom.expressions.texts import float_text, json_text, number_text
 from loom.expressions.utf16 import ordinal
 
@@ -85,6 +86,8 @@ def equals(a: Any, b: Any) -> bool:
     """Whether two values are equal: numbers by value, texts exactly, arrays and objects deeply, keys in any order."""
     kind = type(a)
     if kind is type(b) and kind in _SIMPLE:
+        if kind is str and len(a) > FREE:
+            spend(len(a) // _COMPARED)
         return bool(a == b)
     if isinstance(a, list | dict):
         return type(a) is type(b) and (a is b or _Comparison().same(a, b, MAX_DEPTH))
@@ -107,6 +110,10 @@ def _boolean_text(value: Any) -> Any:
 
 _SIMPLE = frozenset({str, int, bool})
 """Kinds whose values are equal if Python says so."""
+_PLAIN = frozenset({int, bool})
+"""Kinds among them that are compared in no time."""
+_COMPARED = 8
+"""Characters that are compared for one unit."""
 
 
 class _Comparison:
@@ -119,15 +126,18 @@ class _Comparison:
 
     def same(self, a: Any, b: Any, depth: int) -> bool:
         if not isinstance(a, list | dict):
+            if isinstance(a, str) and len(a) > FREE:
+                spend(len(a) // _COMPARED)
             return _same_scalar(a, b)
         if a is b or type(a) is not type(b) or len(a) != len(b):
             return a is b
         self.left -= len(a)
         if self.left < 0 or not depth:
             raise FunctionError(f"the values are too large to compare (over {MAX_NODES:,} parts or {MAX_DEPTH} levels)")
+        spend(len(a) * ELEMENT)
         if isinstance(a, list):
             return all(
-                x == y if type(x) is type(y) and type(x) in _SIMPLE else self.same(x, y, depth - 1)
+                x == y if type(x) is type(y) and type(x) in _PLAIN else self.same(x, y, depth - 1)
                 for x, y in zip(a, b, strict=True)
             )
         return all(key in b and self.same(item, b[key], depth - 1) for key, item in a.items())
@@ -137,8 +147,12 @@ def compare(a: Any, b: Any) -> int:
     """Which of two numbers or of two texts comes first: below 0, 0 or above 0. Other kinds have no order."""
     if isinstance(a, str) and isinstance(b, str):
         if not (a.isascii() and b.isascii()):
+            spend_text(a)
+            spend_text(b)
             x, y = ordinal(a), ordinal(b)
             return (x > y) - (x < y)
+        if len(a) > FREE:
+            spend(len(a) // _COMPARED)
         return (a > b) - (a < b)
     if not (is_number(a) and is_number(b)):
         raise FunctionError(f"can compare two numbers or two strings, not {kind_of(a)} with {kind_of(b)}")

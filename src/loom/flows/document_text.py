@@ -7,6 +7,7 @@ stay text. Doubled keys are kept as facts, because a dict would hide them.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -19,6 +20,8 @@ MAX_DEPTH = 100
 """How deep a document may nest."""
 MAX_VALUES = 1_000_000
 """How many values it may have, all references of YAML followed."""
+MAX_PATHS = 128 << 20
+"""How many characters the paths of all its values may have."""
 MAX_ALIASES = 1_000
 """How many references a YAML text may have."""
 
@@ -83,6 +86,26 @@ def check_plain(data: Any) -> None:
     raise _too_deep()
 
 
+def check_paths(data: Any) -> None:
+    """Refuse names so long that the paths of what is under them would fill the memory. Raises `DefinitionError`."""
+    total, level = 0, [(data, 0)]
+    while level:
+        inner: list[tuple[Any, int]] = []
+        for value, length in level:
+            if isinstance(value, dict):
+                total += length * len(value)
+                inner.extend((item, length + len(key)) for key, item in value.items())
+            elif isinstance(value, list):
+                total += length * len(value)
+                inner.extend((item, length + 8) for item in value)
+            if total > MAX_PATHS:
+                message = (
+                    f"the names in the document are too long: all paths together have over {MAX_PATHS:,} characters"
+                )
+                raise DefinitionError([Problem("", message)])
+        level = inner
+
+
 _Trail: TypeAlias = "tuple[_Trail, str | int] | None"
 """How to get to a value: from where, and by which key. A path is made of it only for a problem."""
 
@@ -128,9 +151,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     plain = dict(pairs)
     if len(plain) == len(pairs):
         return plain
-    keys = [key for key, _ in pairs]
+    counts = Counter(key for key, _ in pairs)
     doubled = Doubled(plain)
-    doubled.doubles = tuple(key for key in plain if keys.count(key) > 1)
+    doubled.doubles = tuple(key for key in plain if counts[key] > 1)
     return doubled
 
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from loom.core.planner import Complete
 from loom.core.records import EventRecord, Failure
 from loom.expressions import ExpressionError
+from loom.flows.budget import OVER_BUDGET
 from loom.flows.calls import END_KIND, FlowEnd
 from loom.flows.records import MASK, record_dict, shown_error
 from loom.flows.state import Record
@@ -57,13 +58,15 @@ def _outputs(walk: Walk) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The values of the flow's outputs, or what is wrong with one of them."""
     values: dict[str, Any] = {}
     root = walk.frames[1]
+    walk.meter.end()
     for name, value in walk.program.outputs.items():
         walk.env.stand_at_end(root)
         try:
             values[name] = value(walk.env)
         except ExpressionError as error:
             reason = MASK if walk.program.secure_outputs else error
-            return {}, {"code": "InvalidTemplate", "message": f"outputs.{name}: {reason}"}
+            code = OVER_BUDGET if walk.meter.is_over else "InvalidTemplate"
+            return {}, {"code": code, "message": f"outputs.{name}: {reason}"}
     return values, None
 
 

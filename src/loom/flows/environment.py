@@ -9,6 +9,8 @@ from msgspec.structs import replace
 from loom.core.persistent import EMPTY_FIFO
 from loom.expressions.dotnet.timestamps import timestamp_text
 from loom.expressions.errors import FunctionError
+from loom.expressions.limits import ELEMENT, NODE, SLOT
+from loom.expressions.metering import spend
 from loom.flows.calls import CALLBACK
 from loom.flows.operation import Operation
 from loom.flows.plain import check_weight
@@ -117,6 +119,7 @@ class FlowEnvironment:
         if found is None:
             return self._loop_variable(name)
         if found.appended.size:
+            spend(len(found.value or ()) * ELEMENT + found.appended.size * NODE, len(found.value or ()) * SLOT)
             found = replace(found, value=found.whole(), appended=EMPTY_FIFO)
             self._walk.variables = self._walk.variables.set(key, found)
         return found.value

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from loom.expressions import ContextEnvironment, ExpressionError
 from loom.expressions.dotnet.timestamps import timestamp_text
+from loom.expressions.metering import Meter, metered_by
 from loom.expressions.values import kind_of
 from loom.flows.checks import schema_problems
 
@@ -45,9 +46,10 @@ def fired(program: Program, trigger: Trigger | None, outputs: dict[str, Any], at
         }
     )
     try:
-        if not all(condition(env) for condition in trigger.conditions):
-            return []
-        found = trigger.split_on(env) if trigger.split_on is not None else [outputs.get("body")]
+        with metered_by(Meter()):
+            if not all(condition(env) for condition in trigger.conditions):
+                return []
+            found = trigger.split_on(env) if trigger.split_on is not None else [outputs.get("body")]
     except ExpressionError as error:
         # What goes wrong with a secret may repeat it.
         why = "" if any(each.is_secure for each in program.parameters.values()) else f": {error}"

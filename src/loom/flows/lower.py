@@ -11,6 +11,7 @@ from typing import Any
 from loom.flows.diagnostics import DefinitionError, Problem
 from loom.flows.dialect import top_level_is_loom
 from loom.flows.document import Document, digest_of, document_text, read_document, stored_document
+from loom.flows.document_text import check_paths
 from loom.flows.limits import Limits
 from loom.flows.lowering import heads
 from loom.flows.lowering.blocks import lower_block
@@ -31,6 +32,8 @@ def compile_flow(
     limits = limits or Limits()
     try:
         document = source if isinstance(source, Document) else read_document(source, name=name)
+        if not stored:
+            check_paths(document.definition)
     except DefinitionError as error:
         return None, list(error.problems)
     low = Lowering(document, limits, lower_block, stored=stored)
@@ -70,6 +73,9 @@ def _program(low: Lowering) -> Program:
         program.by_name[node.name] = node.index
     for node in program.nodes:
         program.by_name.setdefault(node.name.lower(), node.index)
+    for reference in low.references:
+        if reference.owner >= 0:
+            program.nodes[reference.owner].calls += 1
     check_references(low, program)
     mark_kept_iterations(low, program)
     mark_secure(low, program)

@@ -35,16 +35,16 @@ def skipped(at: float, code: str = DEPENDENCY_FAILED[0], message: str = DEPENDEN
     return Record("Skipped", None, None, "ActionSkipped", {"code": code, "message": message}, at, at)
 
 
-def invalid_template(node: Node, error: ExpressionError | FunctionError) -> dict[str, Any]:
+def invalid_template(node: Node, error: ExpressionError | FunctionError, code: str) -> dict[str, Any]:
     """The error of an action whose template cannot be evaluated: it names the action, the place and the text."""
     path = getattr(error, "path", "")
     where = f"{node.path}.{path}" if path else node.path
     if node.secure_inputs:
         return {
-            "code": "InvalidTemplate",
+            "code": code,
             "message": f"Action '{node.name}', {where}: the template cannot be evaluated.",
         }
-    return {"code": "InvalidTemplate", "message": f"Action '{node.name}', {where}: {error}"}
+    return {"code": code, "message": f"Action '{node.name}', {where}: {error}"}
 
 
 def block_outcome(program: Program, block: Block, records: Map[int, Record]) -> tuple[str, Record | None]:

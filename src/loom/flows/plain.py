@@ -7,6 +7,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from loom.expressions.errors import ExpressionError, FunctionError
+from loom.expressions.limits import ELEMENT, NODE, SLOT
+from loom.expressions.metering import spend
 from loom.expressions.values import INT_MAX, INT_MIN
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ def check_weight(value: Any) -> None:
     level, weight = [value], 0
     for _ in range(_DEEPEST):
         inner: list[Any] = []
+        spend(sum(map(len, level)) * ELEMENT)
         for one in level:
             weight += _PART * len(one)
             if weight > _HEAVIEST:
@@ -115,6 +118,8 @@ def plain_value(value: Any, path: str = "", depth: int = 0) -> Any:
         return _number(value)
     if depth >= _DEPTH:
         raise ValueError(f"{path} is nested more than {_DEPTH} levels deep.")
+    if isinstance(value, dict | list):
+        spend(len(value) * NODE, len(value) * SLOT)
     if isinstance(value, dict):
         return {_key(key, path): plain_value(item, f"{path}.{key}", depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):

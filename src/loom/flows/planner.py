@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from loom.core.records import EventRecord
     from loom.core.state import WorkItem
     from loom.flows.program import Program
+    from loom.flows.state import Waiting
 
 
 def flow_config(program: Program) -> BrokerConfig:
@@ -66,8 +67,9 @@ class FlowPlanner:
         if event.kind.name != START_KIND.name or plan.ids:
             return plan, (), False
         walk = self._walk(config, replace(plan, started=at), at)
-        _begin(walk, event.body)
-        walk.go(config.program.fuel)
+        with walk:
+            _begin(walk, event.body)
+            walk.go(config.program.fuel)
         return walk.freeze(), walk.intents, True
 
     def on_returned(
@@ -101,8 +103,9 @@ class FlowPlanner:
             return plan, ()
         walk = self._walk(config, plan, at)
         walk.waits = walk.waits.delete(mark)
-        called(walk, walk.frames[waiting.frame], self.program.nodes[waiting.node], outcome)
-        walk.go(config.program.fuel)
+        with walk:
+            called(walk, walk.frames[waiting.frame], self.program.nodes[waiting.node], outcome)
+            walk.go(config.program.fuel)
         return walk.freeze(), walk.intents
 
     def on_refused(self, config: BrokerConfig, plan: FlowPlan, item: WorkItem, parameters: tuple[str, ...]) -> Planned:
@@ -112,31 +115,37 @@ class FlowPlanner:
 
     def on_timer(self, config: BrokerConfig, plan: FlowPlan, ref: int, at: float) -> Planned:
         """A wait, a delay between iterations or before another try is over, or the walk may go on."""
+        waiting = plan.waits.get(ref) if ref != YIELD else None
+        if waiting is None and ref != YIELD:
+            return plan, ()
         walk = self._walk(config, plan, at)
-        if ref == YIELD:
-            walk.yielding = False
-        else:
-            waiting = plan.waits.get(ref)
+        with walk:
             if waiting is None:
-                return plan, ()
-            walk.waits = walk.waits.delete(ref)
-            if waiting.purpose == "delay":
-                walk.agenda.append((NEXT, waiting.frame, 0))
-            elif waiting.purpose == "retry":
-                walk.enter_again(waiting.frame, self.program.nodes[waiting.node])
+                walk.yielding = False
             else:
-                walk.finish(walk.frames[waiting.frame], self.program.nodes[waiting.node], walk.record("Succeeded"))
-        walk.go(config.program.fuel)
+                walk.waits = walk.waits.delete(ref)
+                self._wait_over(walk, waiting)
+            walk.go(config.program.fuel)
         return walk.freeze(), walk.intents
+
+    def _wait_over(self, walk: Walk, waiting: Waiting) -> None:
+        node = self.program.nodes[waiting.node]
+        if waiting.purpose == "delay":
+            walk.agenda.append((NEXT, waiting.frame, 0))
+        elif waiting.purpose == "retry":
+            walk.enter_again(waiting.frame, node)
+        else:
+            walk.finish(walk.frames[waiting.frame], node, walk.record("Succeeded"))
 
     def on_retry(self, config: BrokerConfig, plan: FlowPlan, at: float) -> Planned:
         """A failed flow goes on with what failed."""
         walk = self._walk(config, plan, at)
-        if walk.rules >= RETRIES_GO_ON:
-            go_on(walk)
-        else:
-            begin_again(walk)
-        walk.go(config.program.fuel)
+        with walk:
+            if walk.rules >= RETRIES_GO_ON:
+                go_on(walk)
+            else:
+                begin_again(walk)
+            walk.go(config.program.fuel)
         return walk.freeze(), walk.intents
 
     def on_idle(self, config: BrokerConfig, plan: FlowPlan, waiting: Sequence[WorkItem]) -> Planned:

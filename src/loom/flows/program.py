@@ -94,6 +94,8 @@ class Node:
     """The tracked properties."""
     timeout_s: Value | None = None
     """`limit.timeout` of an action that is no loop: seconds, or None."""
+    calls: int = 0
+    """How many functions its templates call."""
     keeps_iterations: bool = False
     """For a loop: some expression asks for its `result()`, so the records of all iterations are kept."""
 

@@ -101,9 +101,8 @@ def _check_sizes(low: Lowering, program: Program) -> None:
 
 def mark_kept_iterations(low: Lowering, program: Program) -> None:
     """Loops whose `result()` somebody asks for keep the records of all iterations."""
-    for reference in low.references:
-        if reference.function != "result":
-            continue
-        asked = program.find(reference.name) if reference.name is not None else None
-        for node in [asked] if asked is not None else program.nodes:
-            node.keeps_iterations = node.keeps_iterations or node.type in _LOOPS
+    asked = [reference.name for reference in low.references if reference.function == "result"]
+    found = [program.find(name) if name is not None else None for name in asked]
+    for node in program.nodes if None in found else found:
+        assert node is not None
+        node.keeps_iterations = node.keeps_iterations or node.type in _LOOPS

@@ -19,5 +19,9 @@ FOREACH_HAS_RESULTS = 1
 RETRIES_HAVE_LIMITS = 1
 """The system limits hold for all tries of an action, and a fixed interval is no shorter than the minimum."""
 
-NEWEST = 1
+ACTIONS_HAVE_BUDGETS = 2
+"""All expressions of an action together have a budget, and a burst yields when it has cost enough. `xpath` is Loom's
+own, checks by a schema are bounded, and JSON with a number beyond every float, such as `1e999`, is refused."""
+
+NEWEST = 2
 """What new runs record."""

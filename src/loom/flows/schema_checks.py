@@ -1,8 +1,11 @@
-"""Checks of data against a JSON Schema: in linear time, without a look at any other place. Pure."""
+"""Checks of data against a JSON Schema: with bounded work, without a look at any other place. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from loom.expressions.metering import refuses
+from loom.flows.schema_paths import MAX_PATHS, MAX_STEPS, SchemaPaths, TooManySteps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,14 +19,30 @@ _SHOWN = 300
 
 
 def schema_check(schema: Any) -> SchemaCheck:
-    """Compile a schema; one that names no draft is of draft 7 or 4. Raises `ValueError` if it cannot be used."""
+    """Compile a schema; one that names no draft is of draft 7 or 4. Raises `ValueError` if it cannot be used.
+
+    A check that would take too many steps objects, but in runs that began before there were budgets.
+    """
     validator = _validator(schema)
+    paths = SchemaPaths(schema)
 
     def check(value: Any) -> str | None:
+        try:
+            if refuses():
+                paths.check(value)
+        except TooManySteps:
+            return f"a check of this value takes over {MAX_STEPS:,} steps: the paths of the JSON Schema multiply"
         error = next(validator.iter_errors(value), None)
         return None if error is None else _shown(error)
 
     return check
+
+
+def path_problem(schema: Any) -> str | None:
+    """What is wrong with the paths of a schema, if a document that is new has it; None if nothing."""
+    if SchemaPaths(schema).count <= MAX_PATHS:
+        return None
+    return f"this JSON Schema has more than {MAX_PATHS:,} paths: its choices and references multiply"
 
 
 def unusable(reason: str) -> SchemaCheck:

@@ -147,7 +147,11 @@ _TYPES = (
     ActionType(
         "HttpWebhook",
         "A subscription, and what comes back.",
-        fields=(Field("subscribe", "object"), Field("unsubscribe", "object")),
+        fields=(
+            Field("subscribe", "object"),
+            Field("unsubscribe", "object"),
+            Field("callback", "object", "How the address is called: method (POST or GET) and expires.", loom_only=True),
+        ),
         retries=True,
         is_call=True,
     ),

@@ -8,6 +8,7 @@ hidden outputs.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from loom.flows.references import ACTION_FUNCTIONS
@@ -46,6 +47,7 @@ _TRIGGER_FUNCTIONS = frozenset(
     {"trigger", "triggers", "triggerbody", "triggeroutputs", "triggerformdatavalue", "triggerformdatamultivalues"}
     | {"triggermultipartbody"}
 )
+_READS_BY_NAME = ACTION_FUNCTIONS | {"variables"}
 _WHOLE_RECORDS = frozenset({"actions", "action", "result"})
 """Functions that give inputs as well as outputs."""
 
@@ -53,8 +55,7 @@ _WHOLE_RECORDS = frozenset({"actions", "action", "result"})
 def mark_secure(low: Lowering, program: Program) -> None:
     """Mark nodes and variables; what is hidden has no tracked properties."""
     secrets = _Secrets(low, program)
-    while secrets.spread():
-        pass
+    secrets.spread()
     program.secure_variables = frozenset(secrets.variables)
     program.secure_outputs = secrets.in_outputs()
     for node in program.nodes:
@@ -71,6 +72,14 @@ class _Secrets:
         self._references: dict[int, list[Reference]] = {}
         for reference in low.references:
             self._references.setdefault(reference.owner, []).append(reference)
+        self._readers: dict[str, set[int]] = {}
+        """Actions by what they read: the lower-case name of an action or a variable, empty for any."""
+        for reference in low.references:
+            if reference.owner >= 0 and (reference.name is not None or reference.function in _READS_BY_NAME):
+                self._readers.setdefault((reference.name or "").lower(), set()).add(reference.owner)
+        self._hidden_inputs = any(node.secure_inputs for node in program.nodes)
+        self._hidden_outputs = any(node.secure_outputs for node in program.nodes)
+        """Whether any action is known to hide these."""
         self._assigned = _assigned(low)
         self._parameters = {name for name, parameter in program.parameters.items() if parameter.is_secure}
         self._trigger = any(_hides_outputs(trigger.definition) for trigger in program.triggers)
@@ -79,15 +88,47 @@ class _Secrets:
         """Whether what belongs to no action, as the flow's outputs do, reads something hidden."""
         return any(self._is_secret(None, reference) for reference in self._references.get(-1, ()))
 
-    def spread(self) -> bool:
-        """One round; whether it has found more."""
-        before = self._size()
-        for node in self.program.nodes:
-            self._look_at(node)
-        return self._size() > before
+    def spread(self) -> None:
+        """Look at every action, and again at those that read one of which more is known now.
 
-    def _size(self) -> int:
-        return len(self.variables) + sum(node.secure_inputs + node.secure_outputs for node in self.program.nodes)
+        An action changes twice at most, so the work is in proportion to the references and to the nesting.
+        """
+        nodes = self.program.nodes
+        pending = deque(range(len(nodes)))
+        waiting = set(pending)
+        while pending:
+            index = pending.popleft()
+            waiting.discard(index)
+            node, known = nodes[index], len(self.variables)
+            before = (node.secure_inputs, node.secure_outputs)
+            self._look_at(node)
+            touched: set[int] = set()
+            if len(self.variables) > known:
+                for name in self._assigned.get(index, ()):
+                    touched |= self._readers.get(name, set())
+                if not known:
+                    touched |= self._readers.get("", set())
+            if (node.secure_inputs, node.secure_outputs) != before:
+                touched |= self._touched_by(node)
+            for other in sorted(touched - waiting):
+                pending.append(other)
+                waiting.add(other)
+
+    def _touched_by(self, node: Node) -> set[int]:
+        """The actions to look at again: what is in it, what is around it, and what reads one of these by name."""
+        touched = set(node.descendants)
+        if (node.secure_inputs and not self._hidden_inputs) or (node.secure_outputs and not self._hidden_outputs):
+            self._hidden_inputs = self._hidden_inputs or node.secure_inputs
+            self._hidden_outputs = self._hidden_outputs or node.secure_outputs
+            touched |= self._readers.get("", set())
+        nodes, blocks = self.program.nodes, self.program.blocks
+        while True:
+            touched |= self._readers.get(node.name.lower(), set())
+            owner = blocks[node.block].owner
+            if owner < 0:
+                return touched
+            node = nodes[owner]
+            touched.add(owner)
 
     def _look_at(self, node: Node) -> None:
         references = self._references.get(node.index, ())
@@ -123,10 +164,12 @@ class _Secrets:
         named = self.program.find(name) if name is not None else None
         if name is not None and named is None:
             return False
-        nodes = [named] if named is not None else self.program.nodes
-        if function == "result":
-            nodes = [self.program.nodes[index] for node in nodes for index in (node.index, *node.descendants)]
         whole = function in _WHOLE_RECORDS
+        if named is None:
+            return self._hidden_outputs or (whole and self._hidden_inputs)
+        nodes = [named]
+        if function == "result":
+            nodes += [self.program.nodes[index] for index in named.descendants]
         return any(node.secure_outputs or (whole and node.secure_inputs) for node in nodes)
 
     def _element(self, loop: str | None) -> bool:

@@ -17,6 +17,8 @@ from loom.core.planner import Publish, StartTimer
 from loom.core.records import EventRecord
 from loom.expressions import ExpressionError
 from loom.expressions.errors import FunctionError
+from loom.expressions.metering import metered_by
+from loom.flows.budget import OVER_BUDGET, BurstMeter
 from loom.flows.calls import ACTION_KIND, ActionReport
 from loom.flows.chance import draw
 from loom.flows.ending import end_flow
@@ -59,8 +61,9 @@ class Walk:
     """A flow's state, open for change. It becomes the next state with `freeze`."""
 
     __slots__ = (
-        "agenda", "at", "draws", "eaches", "ended", "env", "frames", "ids", "intents", "last_traceback", "loops",
-        "parameters", "plan", "program", "response", "rules", "run_id", "trigger", "variables", "waits", "yielding",
+        "_metering", "agenda", "at", "draws", "eaches", "ended", "env", "frames", "ids", "intents", "last_traceback",
+        "loops", "meter", "parameters", "plan", "program", "response", "rules", "run_id", "trigger", "variables",
+        "waits", "yielding",
     )  # fmt: skip
 
     def __init__(self, program: Program, plan: FlowPlan, at: float, rules: int = AS_FIRST) -> None:
@@ -86,7 +89,19 @@ class Walk:
         self.intents: list[Intent] = []
         self.ended = False
         """The run is over: nothing on the agenda matters any more."""
+        self.meter = BurstMeter(rules)
         self.env = FlowEnvironment(self)
+        self._metering = metered_by(self.meter)
+
+    def __enter__(self) -> None:
+        """Work within a `with`: the meter counts there."""
+        self._metering.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        """End the work. The walk and its environment would keep each other, and all that the actions have made, until
+        the next full collection of garbage."""
+        del self.env
+        self._metering.__exit__(*error)
 
     def freeze(self) -> FlowPlan:
         """The state as it is now."""
@@ -110,10 +125,10 @@ class Walk:
     # -- the agenda ---------------------------------------------------------------------------------------------------
 
     def go(self, fuel: int) -> None:
-        """Work the agenda off, as far as the fuel goes."""
-        agenda, nodes = self.agenda, self.program.nodes
+        """Work the agenda off, as far as the fuel goes. A burst that has cost enough yields before the next action."""
+        agenda, nodes, meter = self.agenda, self.program.nodes, self.meter
         while agenda and not self.ended:
-            if not fuel:
+            if not fuel or meter.is_spent:
                 self._pause()
                 return
             fuel -= 1
@@ -124,6 +139,7 @@ class Walk:
                 self._block_ended(self.frames[first])
             else:
                 self._next_iteration(first)
+        meter.end()
         if self.ended:
             agenda.clear()
 
@@ -164,6 +180,7 @@ class Walk:
     def _enter(self, frame: Frame, node: Node) -> None:
         """An action's turn has come."""
         self.env.stand_at(frame, node)
+        self.meter.begin(node)
         try:
             if node.static_result is not None:
                 static = node.static_result
@@ -172,7 +189,7 @@ class Walk:
             else:
                 node.operation.enter(self, frame, node)
         except (ExpressionError, FunctionError) as error:
-            self.finish(frame, node, self.record("Failed", error=invalid_template(node, error), code="InvalidTemplate"))
+            self.finish(frame, node, self._unreadable(node, error))
 
     def enter_again(self, frame_id: int, node: Node) -> None:
         """An action is tried once more: its turn comes again."""
@@ -197,6 +214,9 @@ class Walk:
 
     def fail(self, frame: Frame, node: Node, code: str, message: str, inputs: Any = None) -> None:
         """An action that takes no time has failed."""
+        if self.meter.is_over and node.path not in message:
+            message = f"Action '{node.name}', {node.path}: {message}"
+        code = OVER_BUDGET if self.meter.is_over else code
         error = {"code": code, "message": message}
         self.finish(frame, node, self.record("Failed", None, inputs, code=code, error=error))
 
@@ -380,6 +400,7 @@ class Walk:
         self.frames = self.frames.delete(frame.id)
         owner, outer = self.program.nodes[block.owner], self.frames[frame.parent]
         self.env.stand_at(outer, owner)
+        self.meter.begin(owner)
         if frame.scope == frame.id and frame.records:
             self.merge(outer, frame.records if status == "Succeeded" else without_unfinished(frame.records))
         try:
@@ -398,14 +419,20 @@ class Walk:
         state = self.loops[loop]
         node, frame = self.program.nodes[state.node], self.frames[state.frame]
         self.env.stand_at(frame, node, loop=state)
+        self.meter.begin(node)
         try:
             node.operation.next_iteration(self, state, frame, node)
         except (ExpressionError, FunctionError) as error:
             self.finish(frame, node, self._broken(node, error, loop))
 
+    def _unreadable(self, node: Node, error: ExpressionError | FunctionError) -> Record:
+        """The record of an action whose template cannot be evaluated, or costs too much."""
+        code = OVER_BUDGET if self.meter.is_over else "InvalidTemplate"
+        return self.record("Failed", error=invalid_template(node, error, code), code=code)
+
     def _broken(self, node: Node, error: ExpressionError | FunctionError, loop: int) -> Record:
         """The record of a container whose own template cannot be evaluated. A loop among them is over."""
-        record = self.record("Failed", error=invalid_template(node, error), code="InvalidTemplate")
+        record = self._unreadable(node, error)
         state = self.loops.get(loop)
         if state is None:
             return record

@@ -117,6 +117,14 @@ class RunBodies:
         """Tell the operator."""
         _log.warning("Run %s: %s", self.run_id, message, extra=about(self.run_id))
 
+    def at_work(self) -> list[tuple[float, str]]:
+        """Name the steps whose bodies are at work: begun, not ended, and not waiting; each with when it began."""
+        return [
+            (execution.at_work_since, f"step '{execution.command.step}' of run {self.run_id}")
+            for execution in self._executions.values()
+            if not execution.is_over and not execution.is_waiting
+        ]
+
     async def stop(self) -> None:
         """Cancel the bodies that are left, with a little grace."""
         tasks = []
@@ -130,6 +138,14 @@ class RunBodies:
             await asyncio.wait(tasks, timeout=GRACE_S)
 
     # -- bodies: what they ask ----------------------------------------------------------------------------------------
+
+    @property
+    def max_unsaved(self) -> int | None:
+        """A run that is only in memory has all of it there anyway."""
+        return None
+
+    def make_room(self, weight: int, *, waits: bool = True) -> None:
+        """See `Host`."""
 
     def report(self, tick: WorkflowTick) -> None:
         """A body did something; safe from any thread."""
@@ -146,6 +162,10 @@ class RunBodies:
     def make_context(self, execution: StepExecution) -> Context[Any]:
         """The context that a body asks for."""
         return Context._inside(self.workflow, execution)
+
+    def lease(self) -> Awaitable[None] | None:
+        """A run in memory has no other owner."""
+        return None
 
     def start_of(
         self, workflow: Workflow | str, inputs: dict[str, Any], start_event: StartEvent | None

@@ -3,11 +3,14 @@
     drain -> flush -> commit -> effects -> wait for the next thing to happen -> drain ...
 
 Ticks of workers come before ticks from outside, and both are taken whenever the loop looks, so that neither starves the
-other. May import loom.core, loom.effects.
+other. A transition that would hold the event loop up is done in a thread.
 """
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 from loom.core.adapter import pull_of
@@ -84,6 +87,17 @@ class Workers(Protocol):
         ...
 
 
+PATIENCE = 4 * 1024 * 1024
+"""Units of work that one drain may do on the event loop: a few tens of milliseconds."""
+_THREADS = 4
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """The threads that costly transitions are done in. Threads of bodies may all be busy for hours."""
+    return ThreadPoolExecutor(_THREADS, "loom-reduce")
+
+
 class ControlLoop:
     """One run in motion."""
 
@@ -101,7 +115,8 @@ class ControlLoop:
         run, adapter, workers = self._run, self._adapter, self._workers
         try:
             while True:
-                run.drain()
+                while not run.drain(PATIENCE):
+                    await self._reduce_elsewhere()
                 batch = run.flush()
                 await adapter.commit(batch)
                 workers.committed(batch)
@@ -109,6 +124,8 @@ class ControlLoop:
                 if ending is not None:
                     return ending
                 del batch  # a run may wait for days
+                if run.holds_input:
+                    continue  # what did not fit into one commit goes into the next
                 until = self._timers.next_due if self._timers is not None else None
                 ticks = await adapter.wait_for_next_task(workers, until)
                 if until is not None and until <= adapter.get_now():
@@ -120,6 +137,14 @@ class ControlLoop:
                 await workers.stop()
             finally:
                 adapter.close()
+
+    async def _reduce_elsewhere(self) -> None:
+        """Let a thread do the transition that is too costly for the event loop; other runs go on.
+
+        Until it is done the run is as it was before. What comes for it waits in its buffer.
+        """
+        loop = asyncio.get_running_loop()
+        self._run.adopt(await loop.run_in_executor(_threads(), self._run.detached()))
 
     def _due(self) -> list[WorkflowTick]:
         """Timers come last: what workers and the outside had to say was there before them."""

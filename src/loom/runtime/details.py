@@ -21,7 +21,6 @@ from loom.runtime import masking
 from loom.runtime.attempts import attempts_of
 from loom.runtime.plain import iso
 from loom.runtime.planners import planner_for, program_in
-from loom.store import codec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +48,7 @@ async def last_published(runtime: StoredRuns, row: RunRow) -> Published | None:
     if recent is not None:
         return recent
     chunks = await runtime.store.stream(row.run_id, head.events - 1, 1)
-    return codec.decode_published(row.run_id, chunks[-1])[-1] if chunks else None
+    return (await runtime.decoded.decode(row.run_id, chunks[-1])).published[-1] if chunks else None
 
 
 async def end_of_run(runtime: StoredRuns, run_id: str) -> FlowEnd | None:

@@ -39,7 +39,7 @@ class Driver(Generic[T]):
         self._coroutine: Coroutine[Any, Any, T] | None = coroutine
         self._adapter = adapter
         self._loop = loop
-        self._on_end = on_end
+        self._on_end: Callable[[T | None, BaseException | None], None] | None = on_end
         self._context = contextvars.copy_context()
         self._awaited: asyncio.Future[Any] | None = None
         self._is_due = False
@@ -107,4 +107,9 @@ class Driver(Generic[T]):
 
     def _end(self, result: T | None, error: BaseException | None) -> None:
         self._coroutine = self._awaited = None
-        self._on_end(result, error)
+        on_end, self._on_end = (
+            self._on_end,
+            None,
+        )  # an error holds this driver, and the run that is told holds the error
+        if on_end is not None:
+            on_end(result, error)

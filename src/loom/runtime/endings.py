@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from loom.effects.convert import Conversion
     from loom.steps.events import StopEvent
 
+_ENDS_THE_CALLER = (asyncio.CancelledError, SystemExit, KeyboardInterrupt, GeneratorExit)
+"""Raised as they are, they would cancel the caller that awaits a run, or end the caller's process."""
+
 
 def ending_of(command: TerminalCommand, convert: Conversion = LIVE) -> StopEvent | BaseException:
     """What whoever awaits a run gets."""
@@ -22,9 +25,9 @@ def ending_of(command: TerminalCommand, convert: Conversion = LIVE) -> StopEvent
         return result  # type: ignore[no-any-return]
     if isinstance(command, CommandFailWorkflow):
         body = command.failure.body
-        if isinstance(body, asyncio.CancelledError):
-            # Raised as it is, it would look like a cancellation of whoever awaits the run.
-            error = WorkflowRuntimeError(f"Step {command.step} was cancelled from within: {body!r}")
+        if isinstance(body, _ENDS_THE_CALLER):
+            did = "was cancelled from within" if isinstance(body, asyncio.CancelledError) else "asked to exit"
+            error = WorkflowRuntimeError(f"Step {command.step} {did}: {body!r}")
             error.__cause__ = body
             return error
         return body if isinstance(body, BaseException) else exception_of(command.failure)

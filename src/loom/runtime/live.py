@@ -17,7 +17,7 @@ from loom.effects.convert import published_event
 from loom.effects.execution import StepExecution
 from loom.runtime import lifecycle_log
 from loom.runtime.bodies import RunBodies
-from loom.runtime.control_loop import ControlLoop
+from loom.runtime.control_loop import PATIENCE, ControlLoop
 from loom.runtime.driver import Driver
 from loom.runtime.endings import ending_of
 from loom.runtime.logs import about
@@ -100,7 +100,7 @@ class LiveRun(RunBodies):
         if self.first_tick is not None:
             # Its state is there at once, for whoever looks at it or saves it before its loop has turned.
             self._core.feed(self.first_tick())
-            self._core.drain()
+            self._core.drain(PATIENCE)
             self.first_tick = None
         drive = ControlLoop(self._core, self._outer, self).drive
         driven = spans.around_run(self.workflow, drive, self._ending_of) if spans.are_wanted() else drive()
@@ -337,6 +337,9 @@ class LiveRun(RunBodies):
 
     def _edited(self, edit: StoreEdit) -> bool:
         """Tell the run about an edit. False if an interrupted run of the same execution had made it already."""
+        changed, removed, state_type = self.convert.store_edit(edit)
+        # A store may be locked while it is edited: nobody waits for anything here.
+        self.make_room(sum(len(text) for text in changed.values() if type(text) is str), waits=False)
         execution = current_execution.get()
         source: Source | None = None
         writes = -1
@@ -344,7 +347,6 @@ class LiveRun(RunBodies):
             source, writes = execution.next_source(), execution.writes
             if execution.is_repeated(source):
                 return False
-        changed, removed, state_type = self.convert.store_edit(edit)
         tick = TickEditStore(
             at=self.now(),
             base_version=edit.base_version,

@@ -57,6 +57,14 @@ def about(run_id: str) -> dict[str, str]:
     return {"run_id": run_id}
 
 
+def about_execution(execution: StepExecution) -> dict[str, str]:
+    """The `extra` of a line that is about a body: its run, its workflow, and its step or action."""
+    command, host = execution.command, execution.host
+    body = command.item.event.body
+    step = body.action if isinstance(body, ActionCall) else command.step
+    return {"run_id": host.run_id, "workflow": host.workflow_name, "step": step}
+
+
 class LogContext(logging.Filter):
     """Tells each record what it belongs to. It belongs to a handler, so that it sees the records of all loggers."""
 
@@ -66,11 +74,8 @@ class LogContext(logging.Filter):
         execution, request = current_execution.get(), _request.get()
         fields = record.__dict__
         if isinstance(execution, StepExecution):
-            command = execution.command
-            body = command.item.event.body
-            fields.setdefault("run_id", execution.host.run_id)
-            fields.setdefault("workflow", execution.host.workflow_name)
-            fields.setdefault("step", body.action if isinstance(body, ActionCall) else command.step)
+            for name, value in about_execution(execution).items():
+                fields.setdefault(name, value)
         elif request is not None and request.is_open:
             fields.setdefault("request_id", request.id)
         return True

@@ -11,7 +11,6 @@ import uuid
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakValueDictionary
 
@@ -43,12 +42,27 @@ if TYPE_CHECKING:
 class _Turns:
     """How many runs of one workflow instance are under way, and those that wait for their turn."""
 
-    __slots__ = ("running", "waiting")
+    __slots__ = ("lent", "running", "waiting")
 
     def __init__(self) -> None:
         self.running = 0
+        self.lent: dict[LiveRun, LiveRun] = {}
+        """Child runs that do not count, since the run that they descend from lends them its turn."""
         self.waiting: dict[LiveRun, Callable[[], None]] = {}
         """What begins each of them, in the order in which they came."""
+
+    def end(self, live: LiveRun) -> None:
+        """A run is over: who used its turn has that now, be it the run's own or lent to it."""
+        lender = self.lent.pop(live, None)
+        borrower = next((borrower for borrower, other in self.lent.items() if other is live), None)
+        if self.waiting.pop(live, None) is not None:
+            return  # it never had one
+        if borrower is not None and lender is not None:
+            self.lent[borrower] = lender
+        elif borrower is not None:
+            del self.lent[borrower]
+        elif lender is None:
+            self.running -= 1
 
 
 class MemoryRuntime:
@@ -141,6 +155,17 @@ class MemoryRuntime:
         resumed: BrokerState | None,
     ) -> LiveRun:
         """Begin a run, or go on with a restored one."""
+        return self._start(workflow, run_id, start_event, staged, resumed)
+
+    def _start(
+        self,
+        workflow: Workflow,
+        run_id: str | None,
+        start_event: StartEvent | None,
+        staged: InMemoryStateStore[Any] | None,
+        resumed: BrokerState | None,
+        parent: tuple[LiveRun, int] | None = None,
+    ) -> LiveRun:
         loop = asyncio.get_running_loop()
         if loop not in self._guards:
             self._forget_closed_loops()
@@ -161,11 +186,14 @@ class MemoryRuntime:
         if staged is not None:
             live.adopt_store(staged)
         self._runs[run_id] = live
+        if parent is not None:
+            self._parents[live] = parent
         guard.add(live)
         live.first_tick = lambda: _first_tick(workflow, run_id, outer.get_now(), start_event, staged, state)
         try:
             self._admit(live)
         except BaseException:
+            self._parents.pop(live, None)  # its parent gets the error itself
             self._ended(live)
             raise
         return live
@@ -173,11 +201,7 @@ class MemoryRuntime:
     def start_child(self, parent: LiveRun, command: CommandStartChild) -> None:
         """Begin a child run in the same process."""
         workflow, event = command.start
-        child = self.start_run(workflow, command.run_id, event, None, None)
-        if child.is_done:
-            tell_parent(parent, command.seq, child.state, parent.now())
-        else:
-            self._parents[child] = (parent, command.seq)
+        self._start(workflow, command.run_id, event, None, None, (parent, command.seq))
 
     def cancel_child(self, run_id: str) -> None:
         """Cancel a child run, if it is still under way."""
@@ -206,13 +230,26 @@ class MemoryRuntime:
         if limit is not None:
             with self._turns_lock:
                 turns = self._turns.setdefault(id(live.workflow), _Turns())
-                if turns.running >= limit:
+                if turns.running >= limit and not self._has_borrowed(turns, live):
                     live.held_back = partial(self._take_turn, turns, live)
                     # It begins at the end of another run, but belongs to whoever asked for it now.
                     turns.waiting[live] = partial(copy_context().run, live.begin_in_turn)
                     return
-                turns.running += 1
+                turns.running += live not in turns.lent
         live.begin()
+
+    def _has_borrowed(self, turns: _Turns, live: LiveRun) -> bool:
+        """Let a child use the turn of the run of the same workflow that it descends from, one child at a time.
+
+        The other one waits for it: else both would wait for each other.
+        """
+        above, _ = self._parents.get(live, (None, 0))
+        while above is not None:
+            if above.workflow is live.workflow and above not in turns.lent.values() and above not in turns.waiting:
+                turns.lent[live] = above
+                return True
+            above, _ = self._parents.get(above, (None, 0))
+        return False
 
     def _take_turn(self, turns: _Turns, live: LiveRun) -> bool:
         """Let a run that is held back count as running, though its turn has not come. False if it has."""
@@ -243,13 +280,15 @@ class MemoryRuntime:
             turns = self._turns.get(id(live.workflow))
             if turns is None:
                 return []
-            if turns.waiting.pop(live, None) is None:
-                turns.running -= 1
-            able = (other for other in turns.waiting if not other.loop.is_closed())
-            next_ones = [(other, turns.waiting[other]) for other in islice(able, max(0, limit - turns.running))]
-            for other, _ in next_ones:
-                del turns.waiting[other]
-            turns.running += len(next_ones)
+            turns.end(live)
+            able = [other for other in turns.waiting if not other.loop.is_closed()]
+            next_ones: list[tuple[LiveRun, Callable[[], None]]] = []
+            for other in able:
+                if turns.running < limit:
+                    turns.running += 1
+                elif not self._has_borrowed(turns, other):
+                    continue
+                next_ones.append((other, turns.waiting.pop(other)))
             if not turns.running:
                 del self._turns[id(live.workflow)]
             return next_ones

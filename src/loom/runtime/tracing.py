@@ -11,7 +11,6 @@ loom.flows and loom.steps.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from contextvars import ContextVar
 from hashlib import sha256
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from loom.effects.execution import StepExecution
 from loom.flows.calls import ActionCall, ActionOutcome
 from loom.steps.ports import current_execution
+from loom.steps.texts import message_of
 
 if TYPE_CHECKING:
     from loom.core.state import RunFields
@@ -134,13 +134,13 @@ class RunTrace:
         try:
             result = await body.call(arguments)
         except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and (execution.abandoned or execution.host.loop_ends):
+            if execution.is_interrupted_by(error):
                 span.set_attribute("loom.interrupted", True)  # it goes on elsewhere, or later
             elif isinstance(given, ActionCall) and given.secure:
                 self._fail(span, type(error).__name__, "")
             else:
-                span.record_exception(error)
-                self._fail(span, type(error).__name__, str(error))
+                _record(span, error)
+                self._fail(span, type(error).__name__, message_of(error))
             raise
         else:
             if isinstance(result, ActionOutcome) and result.status != "Succeeded":
@@ -223,6 +223,14 @@ class _TracedBody:
     async def call(self, arguments: dict[str, Any]) -> Any:
         """Do the work."""
         return await self._trace.around(self._body, arguments)
+
+
+def _record(span: Any, error: BaseException) -> None:
+    """Note an exception in a span; one whose own code fails when it is looked at is known by its type alone."""
+    try:
+        span.record_exception(error)
+    except Exception as broken:  # noqa: BLE001 - an author's exception may raise anything
+        span.set_attribute("loom.exception_unreadable", type(broken).__name__)
 
 
 def _nanoseconds(seconds: float) -> int:

@@ -6,8 +6,9 @@ May import loom.core, loom.effects, loom.flows, loom.steps, loom.store and the r
 from __future__ import annotations
 
 import json
+import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from loom.core.records import EventRecord
 from loom.core.reports import FailedReport, TimedOutReport
@@ -21,10 +22,11 @@ from loom.runtime.details import (
     state_details,
 )
 from loom.runtime.durable.names import HANDLER, SCHEDULES
+from loom.runtime.logs import about
 from loom.runtime.masking import SCHEDULE_DEFINITION, Masking, ScheduleMasking
 from loom.runtime.plain import fields_of, iso, plain, plain_stop, stored_value
 from loom.steps.registry import UnknownTypeError
-from loom.store.errors import CorruptRecord
+from loom.store.errors import CorruptRecord, StoreError
 
 if TYPE_CHECKING:
     from loom.core.reports import Published
@@ -32,38 +34,87 @@ if TYPE_CHECKING:
     from loom.runtime.durable.calls import StoredRuns
     from loom.runtime.durable.info import HistoryEntry
     from loom.runtime.flow_details import FlowStatus
-    from loom.runtime.shapes import HistoryItem, Run, RunError, RunResult, State
+    from loom.runtime.shapes import HistoryItem, Run, RunError, RunResult, State, Waiter
     from loom.store.records import RunRow
 
+_log = logging.getLogger("loom.run")
 
-async def run_view(runtime: StoredRuns, row: RunRow, *, whole: bool = True) -> Run:
+MAX_LISTED_TEXT = 16 * 1024
+"""The bytes of an error's text in a list."""
+
+
+async def run_view(runtime: StoredRuns, row: RunRow, *, whole: bool = True, with_result: bool = True) -> Run:
     """A run as callers see it, whatever its status.
 
     In lists (`whole=False`) only deadlines of waiters count for `next_timer_at`: other timers are not in its row. And
-    errors have no traceback there, which would make a page of a hundred runs heavy.
+    errors have no traceback there and at most `MAX_LISTED_TEXT` bytes of message: a page of a hundred runs shall be
+    light. Without its result, that of a completed run is not even read.
     """
-    head = row.head
-    running = head.status == "running"
-    result, error = await _outcome(runtime, row)
+    result, error = await _outcome(runtime, row, with_result)
     if error is not None and not whole:
         error["traceback"] = None
-    waiters = [shown_waiter(waiter) for waiter in json.loads(head.waiters)] if running else None
+        error["message"] = cut_text(error["message"])
+    version = await runtime.definitions.number_of(row.workflow, row.document)
+    next_timer = await _next_timer(runtime, row, whole) if row.head.status == "running" else None
+    waiters = [shown_waiter(waiter) for waiter in json.loads(row.head.waiters)]
+    shown = _row_view(row, version, waiters, next_timer)
+    shown["result"], shown["error"] = result, error
+    if not whole:
+        shown["parked"], shown["stuck"] = cut_text(shown["parked"]), cut_text(shown["stuck"])
+    return shown
+
+
+async def listed_view(runtime: StoredRuns, row: RunRow, *, with_result: bool) -> Run:
+    """A run in a list. One that cannot be shown says so in its own place, and the list goes on."""
+    try:
+        return await run_view(runtime, row, whole=False, with_result=with_result)
+    except Exception as error:
+        if isinstance(error, StoreError) and not isinstance(error, CorruptRecord):
+            raise  # it is the store that fails, not the row
+        return unshown_view(row, error)
+
+
+def unshown_view(row: RunRow, error: Exception) -> Run:
+    """A run that cannot be shown, by what its row says for sure, with the reason as its error."""
+    _log.error("Run %s cannot be shown in a list.", row.run_id, exc_info=error, extra=about(row.run_id))
+    message = cut_text(f"The run cannot be shown: {type(error).__name__}: {error}")
+    return {**_row_view(row, None, [], None), "error": _error("result-unreadable", type(error).__name__, message)}
+
+
+@overload
+def cut_text(text: str) -> str: ...
+@overload
+def cut_text(text: str | None) -> str | None: ...
+def cut_text(text: str | None) -> str | None:
+    """A text of at most `MAX_LISTED_TEXT` bytes; one that was cut ends with an ellipsis."""
+    if text is None or len(text) * 4 <= MAX_LISTED_TEXT:
+        return text
+    written = text.encode("utf-8", "replace")
+    if len(written) <= MAX_LISTED_TEXT:
+        return text
+    return written[: MAX_LISTED_TEXT - 3].decode("utf-8", "ignore") + "\u2026"
+
+
+def _row_view(row: RunRow, version: int | None, waiters: list[Waiter], next_timer: float | None) -> Run:
+    """What the row of a run says of it."""
+    head = row.head
+    running = head.status == "running"
     return {
         "run_id": row.run_id,
         "workflow": row.workflow,
         "kind": "steps" if row.document is None else "flow",
-        "version": await runtime.definitions.number_of(row.workflow, row.document),
+        "version": version,
         "status": head.status,
         "idle_since": iso(head.idle_since) if running else None,
-        "active_waiters": waiters,
-        "next_timer_at": iso(await _next_timer(runtime, row, whole)) if running else None,
+        "active_waiters": waiters if running else None,
+        "next_timer_at": iso(next_timer),
         "tick": head.ticks - 1,
         "cursor": head.events - 1,
         "created_at": iso(row.created_at),
         "updated_at": iso(head.updated_at),
         "completed_at": iso(row.ended_at),
-        "result": result,
-        "error": error,
+        "result": None,
+        "error": None,
         "forked_from": row.forked_from,
         "handler_id": row.tags.get(HANDLER, row.run_id),
         "paused": head.paused,
@@ -157,17 +208,20 @@ async def _next_timer(runtime: StoredRuns, row: RunRow, whole: bool) -> float | 
     return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
 
-async def _outcome(runtime: StoredRuns, row: RunRow) -> tuple[RunResult | None, RunError | None]:
+async def _outcome(runtime: StoredRuns, row: RunRow, with_result: bool) -> tuple[RunResult | None, RunError | None]:
     """The result and the error of a run that has ended; of one that goes on, why nobody can say how it is."""
     if row.head.status == "running":
         silent = row.head.failed_with
         return None, _error("unanswered", "", silent) if silent else None
+    if not with_result and row.head.status == "completed":
+        return None, None
     try:
         last = await last_published(runtime, row)
     except CorruptRecord as error:
         return None, _error("result-unreadable", "CorruptRecord", str(error))
     if isinstance(last, EventRecord):
-        return _result(runtime, row, last)
+        result, failed = _result(runtime, row, last)
+        return result if with_result else None, failed
     return None, _failure(row, last)
 
 

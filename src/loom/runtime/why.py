@@ -9,6 +9,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, get_args
 
+from msgspec import structs
+
 from loom.api.attempts import numbered
 from loom.api.lengths import span
 from loom.api.why import Cause, CauseKind, Why
@@ -18,6 +20,7 @@ from loom.effects.redaction import without_secrets
 from loom.flows.calls import ActionCall
 from loom.runtime.details import end_of_run, open_waiters, program_of_row
 from loom.runtime.masking import shown_waiter
+from loom.store.deaths import POISON
 from loom.store.errors import CorruptRecord
 
 if TYPE_CHECKING:
@@ -28,11 +31,13 @@ if TYPE_CHECKING:
     from loom.core.state import BrokerState, Execution, WorkItem
     from loom.runtime.durable.calls import StoredRuns
     from loom.runtime.flow_details import FlowStatus
+    from loom.store.deaths import Deaths
     from loom.store.records import Holder, RunRow
 
 _MOST = 20
 """How many causes of one kind are told."""
 _ORDER: dict[str, int] = {kind: place for place, kind in enumerate(get_args(CauseKind))}
+_UNTAKEN = ("not_started", "no_worker")
 
 
 async def why(runtime: StoredRuns, row: RunRow) -> Why:
@@ -40,9 +45,12 @@ async def why(runtime: StoredRuns, row: RunRow) -> Why:
     now, store = runtime.now(), runtime.store
     if row.head.status != "running" or row.head.failed_with is not None:
         return explained(row, None, now)
-    holder = await store.holder(row)
+    holder, deaths, short = await store.holder(row), None, runtime.short_of_memory()
+    if holder is None and row.head.needs_worker and not row.head.parked:
+        stored = await store.load(row.run_id)
+        deaths = stored.deaths if stored is not None else None
     if not row.head.ticks:
-        return explained(row, None, now, holder)
+        return _with_memory(explained(row, None, now, holder, deaths=deaths), short)
     try:
         state = await runtime.state_at(row.run_id)
         mail = len(await store.mail(row.run_id, 0))
@@ -54,10 +62,21 @@ async def why(runtime: StoredRuns, row: RunRow) -> Why:
 
         flow = flow_status(program, state, now, await end_of_run(runtime, row.run_id))
     waiters = [shown_waiter(program, report) for report in open_waiters(state)]
-    return explained(row, state, now, holder, waiters=waiters, flow=flow, mail=mail)
+    return _with_memory(explained(row, state, now, holder, waiters=waiters, flow=flow, mail=mail, deaths=deaths), short)
 
 
-def explained(
+def _with_memory(told: Why, short: str | None) -> Why:
+    """Add to what waits for a worker that the process which answers takes no run: it is short of memory."""
+    if short is None:
+        return told
+    causes = [
+        structs.replace(cause, sentence=f"{cause.sentence} {short}") if cause.kind in _UNTAKEN else cause
+        for cause in told.causes
+    ]
+    return structs.replace(told, causes=causes, sentence=causes[0].sentence)
+
+
+def explained(  # noqa: PLR0913 - one per thing that is known, most by name
     row: RunRow,
     state: BrokerState | None,
     now: float,
@@ -67,19 +86,22 @@ def explained(
     flow: FlowStatus | None = None,
     mail: int = 0,
     damage: str | None = None,
+    deaths: Deaths | None = None,
 ) -> Why:
     """Say what holds a run. `state` is None where it is not needed or cannot be read; `holder` moves the run.
 
-    `waiters` and `flow` come from the state, without what is secure. `mail` counts messages that the run has not taken.
+    `waiters` and `flow` come from the state, without what is secure. `mail` counts messages that the run has not taken,
+    `deaths` processes that died with it.
     """
-    causes = [*_of_row(row, now), *_of_holder(row, holder, now)]
+    is_suspect = deaths is not None and deaths.suspect
+    causes = [*_of_row(row, now), *_of_deaths(deaths), *(() if is_suspect else _of_holder(row, holder, now))]
     if damage is not None:
         causes.append(Cause(kind="damaged", sentence=f"Its journal cannot be read: {damage}"))
     if state is not None and row.head.status == "running":
         at_work = holder if holder is not None and holder.alive and not row.head.parked else None
         work = [*_of_work(state, at_work, now), *_of_timers(state, now), *(_of_flow(flow, now) if flow else ())]
         causes += [*work, *_of_waiters(row, waiters, now)]
-        if holder is None:
+        if holder is None and not is_suspect:
             causes += _of_nobody(row, causes, mail, now)
     if row.head.stuck is not None:
         since = row.head.idle_since
@@ -119,11 +141,22 @@ def _of_row(row: RunRow, now: float) -> Iterator[Cause]:
     if head.failed_with is not None:
         yield Cause(kind="unanswered", sentence=head.failed_with, error=head.failed_with)
     if head.parked is not None:
-        sentence = f"It is parked until other code comes or it is resumed: {head.parked}"
+        until = "it is resumed" if head.parked.startswith(POISON) else "other code comes or it is resumed"
+        sentence = f"It is parked until {until}: {head.parked}"
         yield Cause(kind="parked", sentence=sentence, since=_moment(head.updated_at), error=head.parked)
     if head.paused:
         sentence = "It is paused: it keeps what comes, and starts nothing until it is resumed."
         yield Cause(kind="paused", sentence=sentence)
+
+
+def _of_deaths(deaths: Deaths | None) -> Iterator[Cause]:
+    """Tell of a run that is recovered only on probation, and waits for its turn."""
+    if deaths is not None and deaths.suspect:
+        sentence = (
+            f"It waits for its turn to be recovered alone: it was at work in {deaths.marks} processes that died, and "
+            f"{deaths.own} of these deaths count for it."
+        )
+        yield Cause(kind="no_worker", sentence=sentence, since=_moment(deaths.at))
 
 
 def _of_holder(row: RunRow, holder: Holder | None, now: float) -> Iterator[Cause]:

@@ -10,6 +10,8 @@ import msgspec
 from starlette.responses import JSONResponse
 from typing_extensions import override
 
+from loom.steps.tags import MAX_INT_BITS
+
 
 class JsonAnswer(JSONResponse):
     """An answer in strict JSON: numbers that JSON lacks are null, half characters stay escaped."""
@@ -17,14 +19,21 @@ class JsonAnswer(JSONResponse):
     @override
     def render(self, content: Any) -> bytes:
         """The content as text."""
-        try:
-            return msgspec.json.encode(content)
-        except (UnicodeEncodeError, OverflowError, TypeError):
-            return json.dumps(_finite(content), separators=(",", ":"), default=str).encode()
+        return json_bytes(content)
+
+
+def json_bytes(content: Any) -> bytes:
+    """Write strict JSON: numbers that JSON lacks are null, half characters stay escaped, endless integers are hex."""
+    try:
+        return msgspec.json.encode(content)
+    except (UnicodeEncodeError, OverflowError, TypeError):
+        return json.dumps(_finite(content), separators=(",", ":"), default=str).encode()
 
 
 def _finite(value: Any) -> Any:
     match value:
+        case int() if value.bit_length() > MAX_INT_BITS:
+            return hex(value)  # an earlier version had stored it
         case float() if not math.isfinite(value):
             return None
         case dict():

@@ -68,7 +68,7 @@ def create_app(runtime: WorkingRuntime, settings: ServerSettings | None = None) 
     app = Starlette(
         routes=list(_path_routes(ROUTES, server)),
         middleware=[
-            Middleware(Guarded, settings.retry_after, server.requests),
+            Middleware(Guarded, settings.retry_after, server.requests, server.refusals),
             Middleware(Gate, settings, keys),
             Middleware(Limited, settings),
         ],
@@ -97,12 +97,19 @@ def _endpoint(path: str, methods: dict[str, Route], server: Server) -> Callable[
         request.scope["state"]["route"] = path  # by which it is counted
         call = Call(request, server, await _principal(route, request, server))
         try:
+            _check_scope(route, call)
             return await server.idempotency.answer(call, lambda: route.answer(call))
+        except ApiProblem as problem:
+            await audit.note_refusal(route, call, problem)
+            raise
         except StoreUnavailable as error:
             if not _may_have_happened(call, error):
                 raise
             _log.error("The store has failed a request that may be carried out: %s", error)
             raise _half_known(call) from error
+        finally:
+            if call.reserved:
+                server.starts.settle(call)
 
     return answer
 
@@ -129,10 +136,12 @@ async def _principal(route: Route, request: Request, server: Server) -> Principa
         if route.path not in HEALTH:
             server.rates.count_address(request.scope)
         return NOBODY
-    principal = await server.rates.principal(request.headers, request.scope)
-    if not principal.has(route.scope):
+    return await server.rates.principal(request.headers, request.scope)
+
+
+def _check_scope(route: Route, call: Call) -> None:
+    if route.scope is not None and not call.principal.has(route.scope):
         raise ApiProblem("forbidden", f"The key lacks the scope {route.scope!r}.")
-    return principal
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:

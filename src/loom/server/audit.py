@@ -1,7 +1,7 @@
 """The record of what operators did: entries of the store that are added and never changed.
 
-Every act of `ACTIONS` that succeeds leaves one, and a page of them can be read by whoever administers the server. There
-is no way to edit or delete them but the end of their retention. May import the server's frame and loom.store.
+Every act of `ACTIONS` that succeeds leaves one. So does one that a key was refused, unless there are too many of them.
+A page can be read with an `admin` key. Entries go at the end of their retention, and in no other way.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ _log = logging.getLogger("loom.audit")
 AUDIT = "audit"
 """The kind of the store's entries that hold the record."""
 
+FORCED = "run.event"
+"""An event was sent that only an administrator may send."""
+
 ACTIONS: dict[tuple[str, str], str] = {
     ("DELETE", "/v1/runs/{run_id}"): "run.delete",
     ("POST", "/v1/runs/{run_id}/cancel"): "run.cancel",
@@ -40,6 +43,8 @@ ACTIONS: dict[tuple[str, str], str] = {
     ("POST", "/v1/runs/{run_id}/retry"): "run.retry",
     ("POST", "/v1/runs/{run_id}/fork"): "run.fork",
     ("POST", "/handlers/{handler_id}/cancel"): "run.cancel",
+    ("POST", "/v1/runs/{run_id}/events"): FORCED,
+    ("POST", "/events/{handler_id}"): FORCED,
     ("PUT", "/v1/definitions/{name}"): "definition.put",
     ("DELETE", "/v1/definitions/{name}"): "definition.delete",
     ("POST", "/v1/schedules"): "schedule.put",
@@ -47,12 +52,13 @@ ACTIONS: dict[tuple[str, str], str] = {
     ("POST", "/v1/schedules/{schedule_id}/pause"): "schedule.pause",
     ("POST", "/v1/schedules/{schedule_id}/resume"): "schedule.resume",
 }
-"""What is recorded, by route. What starts runs or sends them events is in the histories of the runs."""
+"""What is recorded, by route. What starts runs, and the events that runs ask for, are in their histories."""
 
 _LAST = 10**17
 """Microseconds until the year 5138: keys count down, so that the newest entry is the first."""
 _KEY = re.compile(r"[0-9]{18}-[0-9a-f]{16}")
 _MAX_TARGET = 200
+FORBIDDEN = 403
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +72,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     action: str
     target: str
     made: str | None = None
-    """What came of it that has a name: a fork, a schedule."""
+    """What came of it that has a name: a fork, a schedule, the type of an event that only an administrator may send."""
     request_id: str | None = None
     outcome: int | str = "done"
     """The status of the answer."""
@@ -87,27 +93,38 @@ def audited(route: Route) -> Route:
 
     async def answer(call: Call) -> Response:
         response = await route.answer(call)
-        if response.status_code < 400:  # noqa: PLR2004 - it was done
-            await _note(call, action, response)
+        if response.status_code < 400 and (action != FORCED or call.forced):  # noqa: PLR2004 - it was done
+            location = response.headers.get("location")
+            made = location.rpartition("/")[2] if location else None
+            await _note(call, action, await _target(call), made, response.status_code)
         return response
 
     return route._replace(answer=answer)
 
 
-async def _note(call: Call, action: str, response: Response) -> None:
-    request = call.request
+async def note_refusal(route: Route, call: Call, problem: ApiProblem) -> None:
+    """Add an act that the caller's key was refused, unless there were too many of them."""
+    action = ACTIONS.get((route.method, route.path))
+    if problem.status != FORBIDDEN or action is None or (action == FORCED and call.forced is None):
+        return
+    # The body is not read: a caller who is refused shall not make the server work.
+    if call.server.refusals.may_record(call.principal.id):
+        await _note(call, action, _named(call), None, problem.status)
+
+
+async def _note(call: Call, action: str, target: str, made: str | None, outcome: int) -> None:
+    request, made = call.request, made or call.forced
     if action == "run.cancel" and request.query_params.get("purge", "").lower() in ("true", "1"):
         action = "run.delete"
-    location = response.headers.get("location")
     act = Act(
         at=call.runtime.now(),
         actor=call.principal.id,
         actor_name=call.principal.name,
         action=action,
-        target=(await _target(call))[:_MAX_TARGET],
-        made=location.rpartition("/")[2][:_MAX_TARGET] if location else None,
+        target=target[:_MAX_TARGET],
+        made=made[:_MAX_TARGET] if made else None,
         request_id=request.scope.get("state", {}).get("request_id"),
-        outcome=response.status_code,
+        outcome=outcome,
     )
     try:
         await record(call.runtime.store, act, call.settings.audit_retention)
@@ -118,9 +135,13 @@ async def _note(call: Call, action: str, response: Response) -> None:
 
 async def _target(call: Call) -> str:
     """What the act was done to: the path names it, or the body of what was made."""
-    named = "/".join(str(value) for value in call.request.path_params.values())
+    named = _named(call)
     body = await call.json() if not named else None
     return named or str(body.get("name", "") if isinstance(body, dict) else "")
+
+
+def _named(call: Call) -> str:
+    return "/".join(str(value) for value in call.request.path_params.values())
 
 
 async def page(call: Call) -> Response:

@@ -58,6 +58,8 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     lifetime: float | None = None
     """For how many seconds it was made; None: for good. Rotation ends it earlier; the next key lasts as long again."""
+    lineage: str | None = None
+    """The id of the key whose place it has taken, or of the first in that line; None: it is the first itself."""
 
     def is_good(self, now: float) -> bool:
         """Whether it opens anything."""
@@ -87,6 +89,8 @@ class Principal(msgspec.Struct, frozen=True):
     workflows: frozenset[str] | None = None
     name: str = ""
     """What the key is called."""
+    lineage: str = ""
+    """What stays when a key is rotated: the id of the first key in the line."""
 
     def has(self, scope: Scope) -> bool:
         """Whether it may do this; `admin` may do everything."""
@@ -97,7 +101,7 @@ class Principal(msgspec.Struct, frozen=True):
         return self.workflows is None or workflow in self.workflows
 
 
-LOCAL = Principal("local", frozenset(SCOPES))
+LOCAL = Principal("local", frozenset(SCOPES), lineage="local")
 """Somebody on this machine, while no key was made."""
 
 NOBODY = Principal("nobody", frozenset(), frozenset())
@@ -111,6 +115,7 @@ def new_key(
     workflows: tuple[str, ...] | None = None,
     now: float = 0.0,
     expires_at: float | None = None,
+    lineage: str | None = None,
 ) -> tuple[str, StoredKey]:
     """A key that nobody can guess, and what is to be stored of it."""
     if not scopes or not set(scopes) <= set(SCOPES):
@@ -126,6 +131,7 @@ def new_key(
         created_at=now,
         expires_at=expires_at,
         lifetime=None if expires_at is None else expires_at - now,
+        lineage=lineage,
     )
 
 
@@ -166,7 +172,7 @@ class Keys:
         if stored is None or not same or not stored.is_good(self._now()):
             return None
         workflows = frozenset(stored.workflows) if stored.workflows is not None else None
-        return Principal(stored.id, frozenset(stored.scopes), workflows, stored.name)
+        return Principal(stored.id, frozenset(stored.scopes), workflows, stored.name, stored.lineage or stored.id)
 
     async def is_good(self, principal_id: str) -> bool:
         """Whether somebody who was let in once would be let in again."""
@@ -195,7 +201,10 @@ class Keys:
         if not old.is_good(now):
             raise KeyNotGood(key_id)
         lasts = now + old.lifetime if old.lifetime is not None else None
-        key, stored = new_key(old.scopes, name=old.name, workflows=old.workflows, now=now, expires_at=lasts)
+        first = old.lineage or old.id
+        key, stored = new_key(
+            old.scopes, name=old.name, workflows=old.workflows, now=now, expires_at=lasts, lineage=first
+        )
         await self.add(stored)
         until = now + grace
         await self._change(key_id, lambda key: {"expires_at": min(until, key.expires_at or until)})
@@ -227,6 +236,15 @@ def shown_key(headers: Headers) -> str | None:
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
     return headers.get("x-api-key")
+
+
+def shown_key_id(headers: Headers) -> str:
+    """What the log may say of the key that a request brings: its id, if it has the form of one."""
+    key = shown_key(headers)
+    if key is None:
+        return "without a key"
+    matched = _KEY.fullmatch(key)
+    return f"key {matched[1]}" if matched is not None else "with what is no key"
 
 
 async def authenticate(keys: Keys, headers: Headers, scope: AsgiScope) -> Principal:

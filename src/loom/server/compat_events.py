@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
+from loom.effects.actions.events import CallbackEvent
 from loom.effects.flow_events import FlowEvent
 from loom.effects.flow_result import FlowResult
 from loom.flows.suggest import did_you_mean
 from loom.runtime.flow import Flow
 from loom.steps.events import Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent
-from loom.steps.registry import AmbiguousTypeError, UnknownTypeError, names_of, resolve, wire_name
+from loom.steps.registry import AmbiguousTypeError, UnknownTypeError, framework_type, names_of, resolve, wire_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -78,13 +79,16 @@ def event_from(
     if not _is_envelope(data):
         raise BadEvent('An event is an object {"type": "…", "value": {…}}.')
     name, value = _type_name(data), data["value"] if "value" in data else data["data"]
-    known = (*(workflow.events if workflow is not None else ()), *_FRAMEWORK)
+    known = (*(workflow.events if workflow is not None else ()), *_FRAMEWORK, *((CallbackEvent,) if flow else ()))
     awaited = tuple(others(name) if callable(others) else others)
     cls = _find(name, known, awaited)
-    if cls is not None and (cls in _FRAMEWORK or not flow):
+    if cls is not None and (cls in (*_FRAMEWORK, CallbackEvent) or not flow):
         return _made(cls, value)
+    if flow and name in names_of(FlowEvent):
+        return _made(FlowEvent, value)
     if flow:
-        return _made(FlowEvent, value) if name in names_of(FlowEvent) else FlowEvent(name=_short(name), data=value)
+        # A name of the engine's stays whole, so that it is known as such and refused.
+        return FlowEvent(name=_short(name) if framework_type(name) is None else name, data=value)
     names = sorted({cls.__name__ for cls in known} | {_short(full) for full in awaited} - {_short(name)})
     hint = did_you_mean(_short(name)[:_SHOWN], names)
     raise BadEvent(f"The event type {name[:_SHOWN]!r} is not known here.{hint} Known are {', '.join(names)}.")

@@ -9,10 +9,13 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, NamedTuple, overload
 
+from pydantic_core import to_json
+
 from loom.core.records import EventRecord
 from loom.runtime.details import last_published, shown_waiter
 from loom.runtime.durable.info import moment
 from loom.runtime.durable.names import HANDLER_AGAIN, can_be_kept
+from loom.server.answers import json_bytes
 from loom.server.compat_events import envelope, result_value
 from loom.server.views import HANDLER, wait_for_end
 from loom.steps.events import StopEvent
@@ -129,6 +132,14 @@ def handler_data(row: RunRow, result: Result = _NONE) -> HandlerData:
         "idle_since": _iso(head.idle_since) if running else None,
         "active_waiters": [shown_waiter(waiter) for waiter in json.loads(head.waiters)] if running else None,
     }
+
+
+def handler_json(data: HandlerData | HandlerResult) -> bytes:
+    """JSON with results of runs in it, which may hold what JSON has no words for: infinite numbers, half characters."""
+    try:
+        return to_json(data, inf_nan_mode="null")
+    except ValueError:
+        return json_bytes(data)
 
 
 def unwrapped(data: HandlerData, result: Result) -> HandlerResult:

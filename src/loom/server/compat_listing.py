@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+from starlette.responses import Response
 
 from loom.runtime.durable.names import can_be_kept
-from loom.server.compat_handlers import handler_data, latest_run, result_of
+from loom.runtime.views import cut_text
+from loom.server.compat_handlers import Result, handler_data, handler_json, latest_run, result_of
 from loom.server.compat_workflows import is_offered
 from loom.server.cursors import read_cursor, write_cursor
 from loom.server.problems import invalid
-from loom.server.views import HANDLER
+from loom.server.views import HANDLER, PAGE_BYTES
+from loom.store.errors import StoreError
 from loom.store.records import RunQuery
 
 if TYPE_CHECKING:
     from loom.server.auth import Principal
     from loom.server.routing import Call
-    from loom.server.shapes_compat import HandlerData, Handlers
     from loom.store.records import RunRow, RunStatus
 
 MAX_HANDLERS = 10_000
-"""So many are given at once to whoever does not say how many."""
+"""How many are given at once to a client that does not say how many, as far as a page's bytes allow."""
+
+_log = logging.getLogger("loom.server")
 
 _PAGE = 200
 STATUSES: tuple[RunStatus, ...] = ("running", "completed", "failed", "cancelled")
@@ -68,24 +73,54 @@ def filters_of(call: Call) -> Filters:
     )
 
 
-async def list_handlers(call: Call) -> Handlers:
-    """The handlers that a request asks for, each with its latest run."""
+async def list_handlers(call: Call) -> Response:
+    """The handlers that a request asks for, each with its latest run, up to a page's bytes."""
     filters = filters_of(call)
     limit = call.number("limit", least=1, most=MAX_HANDLERS) or MAX_HANDLERS
     runtime = call.runtime
     await runtime.ready()
     query = filters.query(runtime.now(), _read_cursor(call.query("cursor"), filters))
-    found: list[HandlerData] = []
+    found: list[bytes] = []
+    size, last = 0, None
     while True:
         rows = await runtime.store.find(query)
         for row in rows:
-            if _may_see(call.principal, row) and await _is_latest(call, row):
-                found.append(handler_data(row, await result_of(runtime, row)))
-                if len(found) == limit:
-                    return {"handlers": found, "next_cursor": await _next_cursor(call, query, row, filters)}
+            if not _may_see(call.principal, row) or not await _is_latest(call, row):
+                continue
+            item = await _item(call, row)
+            size += len(item)
+            if last is not None and size > PAGE_BYTES:
+                # Clients of the original do not follow the cursor: the log is where their operator learns of it.
+                _log.warning(
+                    "GET /handlers gave %d handlers, which have %d bytes, and a cursor: there are more.",
+                    len(found),
+                    size - len(item),
+                )
+                return _page(found, write_cursor(last.created_at, last.run_id, filters.digest))
+            found.append(item)
+            last = row
+            if len(found) == limit:
+                return _page(found, await _next_cursor(call, query, row, filters))
         if len(rows) < _PAGE:
-            return {"handlers": found, "next_cursor": None}
+            return _page(found, None)
         query = msgspec.structs.replace(query, after=(rows[-1].created_at, rows[-1].run_id))
+
+
+def _page(found: list[bytes], cursor: str | None) -> Response:
+    body = b'{"handlers":[%b],"next_cursor":%b}' % (b",".join(found), json.dumps(cursor).encode())
+    return Response(body, media_type="application/json")
+
+
+async def _item(call: Call, row: RunRow) -> bytes:
+    """A handler, written out. One that cannot be shown says so in its own place, and the list goes on."""
+    try:
+        return handler_json(handler_data(row, await result_of(call.runtime, row)))
+    except Exception as error:
+        if isinstance(error, StoreError):
+            raise  # it is the store that fails, not the row
+        _log.exception("Run %s cannot be shown in a list.", row.run_id)
+        text = cut_text(f"The run cannot be shown: {type(error).__name__}: {error}")
+        return handler_json({**handler_data(row, Result(unreadable=True)), "error": text, "active_waiters": None})
 
 
 def _may_see(principal: Principal, row: RunRow) -> bool:

@@ -6,17 +6,16 @@ May import starlette, loom.runtime, loom.store and the rest of the server.
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic_core import to_json
 from starlette.responses import JSONResponse, Response
 
 from loom.runtime.durable.definitions_stored import DefinitionNotFound
 from loom.server.compat_events import event_from, start_from
 from loom.server.compat_handlers import (
     handler_data,
+    handler_json,
     handler_of,
     latest_run,
     result_of,
@@ -26,8 +25,10 @@ from loom.server.compat_handlers import (
 from loom.server.compat_listing import list_handlers
 from loom.server.compat_starting import Beginning, HandlerBusy, begin
 from loom.server.compat_workflows import event_schemas, graph_of, is_offered, offered, schemas_of
+from loom.server.event_rights import check_sent
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routing import Route, new_id, read_json
+from loom.server.starts import check_open
 from loom.server.streams import compatible_stream
 from loom.server.v1.health import unready
 from loom.server.views import HANDLER, wait_for_end
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
         EventSchemas,
         HandlerData,
         HandlerResult,
-        Handlers,
         HealthStatus,
         Representation,
         Sent,
@@ -112,7 +112,7 @@ async def _code(call: Call) -> Registered:
 async def run(call: Call) -> Response:
     """Start a run and wait for its end."""
     run_id = await _begin(call)
-    row = await while_connected(call.request, until_ended(call.runtime, run_id))
+    row = await while_connected(call, until_ended(call.runtime, run_id))
     call.is_outcome = True
     return await _handler(call.runtime, row, 200 if row.head.status == "completed" else 500)
 
@@ -125,8 +125,7 @@ async def run_nowait(call: Call) -> Response:
 
 
 async def _begin(call: Call) -> str:
-    if call.server.draining:
-        raise ApiProblem("draining", "The server is stopping.", headers={"Retry-After": str(call.settings.retry_after)})
+    check_open(call)
     code = await _code(call)
     body = await _object(call)
     handler_id = body.get("handler_id")
@@ -136,12 +135,14 @@ async def _begin(call: Call) -> str:
     try:
         inputs = start_from(start if start is not None else body.get("kwargs"), code.workflow)
         beginning = Beginning(code, inputs, _context(call, body))
-        call.made = await begin(call.runtime, beginning, handler_id, call.nonce)
+        await call.server.starts.reserve(call)
+        run_id = await begin(call.runtime, beginning, handler_id, call.nonce)
     except HandlerBusy as error:
         raise ApiProblem("run-exists", str(error)) from error
     except (WorkflowRuntimeError, ContextSerdeError, TypeError, ValueError) as error:
         raise invalid(f"The start event is not valid: {error}", "/start_event") from error
-    return call.made
+    call.has_begun(run_id)
+    return run_id
 
 
 def _context(call: Call, body: dict[str, Any]) -> dict[str, Any] | None:
@@ -168,7 +169,7 @@ def _parsed(call: Call, data: Any) -> Any:
     if not isinstance(data, str):
         return data
     try:
-        return read_json(data.encode(), call.settings.max_depth)
+        return read_json(data.encode(), call.settings)
     except ApiProblem as error:
         raise invalid(f"The event is a string that holds no event. {error.detail}") from error
 
@@ -178,7 +179,7 @@ def _parsed(call: Call, data: Any) -> Any:
 
 async def handlers(call: Call) -> Response:
     """The handlers that match."""
-    return _answer(await list_handlers(call))
+    return await list_handlers(call)
 
 
 async def handler(call: Call) -> Response:
@@ -203,14 +204,8 @@ async def _handler(runtime: WorkingRuntime, row: RunRow, status: int) -> Respons
     return _answer(handler_data(row, result), status)
 
 
-def _answer(data: HandlerData | HandlerResult | Handlers, status: int = 200) -> Response:
-    """JSON with results of runs in it, which may hold what JSON has no words for: infinite numbers, half characters."""
-    try:
-        body = to_json(data, inf_nan_mode="null")
-    except ValueError:
-        finite = json.loads(json.dumps(data), parse_constant=lambda _name: None)
-        body = json.dumps(finite).encode()
-    return Response(body, status, media_type="application/json")
+def _answer(data: HandlerData | HandlerResult, status: int = 200) -> Response:
+    return Response(handler_json(data), status, media_type="application/json")
 
 
 def _unreadable() -> ApiProblem:
@@ -243,6 +238,7 @@ async def send_event(call: Call) -> Response:
         event = event_from(
             _parsed(call, body["event"]), workflow, lambda name: event_names(workflow, row, name), flow=is_flow
         )
+        await check_sent(call, row, event, step=step or None, event_id=call.nonce)
         # A nonce is there for a repeated request only, and an event that is repeated must not come twice.
         await call.runtime.send_event(row.run_id, event, step=step or None, event_id=call.nonce)
     except (WorkflowRuntimeError, ValueError) as error:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from loom.runtime.durable.figures import Histogram
+    from loom.runtime.durable.working import WorkingRuntime
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -69,6 +70,22 @@ class Exposition:
     def text(self) -> str:
         """The whole page."""
         return "\n".join([*self._lines, ""])
+
+
+def process_figures(page: Exposition, runtime: WorkingRuntime) -> None:
+    """Show whether the process is well: its event loop, its memory and its commits. Safe in any thread."""
+    watch, memory = runtime.watch, runtime.memory
+    page.gauge("loom_loop_watched", "Whether a watchdog looks after the event loop.", int(watch is not None))
+    page.gauge("loom_loop_stalled", "Whether the event loop stands still.", int(watch is not None and watch.is_stalled))
+    stalls, seconds = (watch.stalls, watch.stalled_s) if watch is not None else (0, 0.0)
+    page.counter("loom_loop_stalls_total", "How often the event loop stood still.", stalls)
+    page.counter("loom_loop_stalled_seconds_total", "For how long the event loop stood still.", seconds)
+    page.gauge("loom_memory_bytes", "Memory of this process.", memory.used())
+    page.gauge("loom_memory_limit_bytes", "What the process may use; 0: any number.", memory.limit or 0)
+    page.gauge("loom_memory_exceeded", "Whether the process has too little memory for more runs.", int(memory.look()))
+    page.counter("loom_starts_refused_total", "Starts that were refused for lack of memory.", memory.refused)
+    failing = int("commits-failing" in runtime.hindrances())
+    page.gauge("loom_commits_failing", "Whether the last commit could not be written.", failing)
 
 
 def _number(value: float) -> str:

@@ -89,8 +89,9 @@ class Idempotency:
             return await carry_out()  # what strangers may do is repeatable, and they keep nothing here
         if not 0 < len(given) <= _MAX_KEY:
             raise invalid(f"Idempotency-Key must have 1 to {_MAX_KEY} characters.")
-        # By its hash: keys of one caller tell nothing to others, and are never in their way.
-        key = hashlib.sha256(f"{call.principal.id}\0{given}".encode()).hexdigest()
+        # By its hash: keys of one caller tell nothing to others, and are never in their way. A caller is the same
+        # one after its API key was rotated.
+        key = hashlib.sha256(f"{call.principal.lineage}\0{given}".encode()).hexdigest()
         found = await self._claim(key, await _fingerprint(call))
         if isinstance(found, Kept):
             return _again(found)
@@ -107,7 +108,8 @@ class Idempotency:
             response = await carry_out()
         except BaseException as error:
             await _end(claim, renewing)
-            refused = isinstance(error, ApiProblem) and error.status < _SERVER_ERRORS
+            # A caller may be refused after a run was made: its key was revoked while it waited for the end.
+            refused = isinstance(error, ApiProblem) and error.status < _SERVER_ERRORS and call.made is None
             with _told_by_the_log():
                 await (self._drop(claim) if refused else self._free(claim))
             raise

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 import loom
 from loom.runtime.durable.figures import MAX_WORKFLOWS, OTHER
-from loom.server.exposition import CONTENT_TYPE, Exposition
+from loom.server.exposition import CONTENT_TYPE, Exposition, process_figures
 from loom.server.problems import ApiProblem
 from loom.server.routing import Route
 from loom.store.errors import StoreError
@@ -42,6 +42,7 @@ async def metrics(call: Call) -> Response:
     server, page = call.server, Exposition()
     labels = (("version", loom.__version__), ("python", python_version()))
     page.gauge("loom_build_info", "The program that answers.", 1, labels)
+    process_figures(page, server.runtime)
     await _runs(page, server)
     _memory(page, server.runtime.figures["in_memory"], server.runtime.measured)
     _work(page, server.runtime.measured)

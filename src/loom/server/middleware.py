@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from loom.server.auth import Keys
     from loom.server.counting import CountedRequests
+    from loom.server.refusals import Refusals
     from loom.server.settings import ServerSettings
 
 _log = logging.getLogger("loom.server")
@@ -61,10 +62,11 @@ def _new_request_id() -> str:
 class Guarded:
     """Names and counts each request, and turns whatever goes wrong behind it into an answer that tells no secrets."""
 
-    def __init__(self, app: ASGIApp, retry_after: int, requests: CountedRequests) -> None:
+    def __init__(self, app: ASGIApp, retry_after: int, requests: CountedRequests, refusals: Refusals) -> None:
         self._app = app
         self._retry_after = retry_after
         self._requests = requests
+        self._refusals = refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -95,6 +97,8 @@ class Guarded:
                 _log.exception("Request %s has failed.", request_id)
             elif problem.status >= 500:  # noqa: PLR2004 - the fault is here
                 _log.error("Request %s has failed: %s", request_id, error)
+            else:
+                self._refusals.log(scope, problem)
             if begun:
                 raise  # half an answer cannot be taken back: the connection breaks
             problem = problem or ApiProblem("internal", f"The server has failed. The log has it as {request_id}.")

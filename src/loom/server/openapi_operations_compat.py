@@ -70,7 +70,7 @@ COMPATIBLE: Operations = {
         "compatible",
         "Start a run and wait for its end",
         {200: Answer("The run has completed.", HandlerData), 500: Answer(_FAILED, HandlerData)},
-        ("run-exists", "result-unreadable", "draining"),
+        ("run-exists", "result-unreadable", "draining", "memory-exceeded"),
         body=Body(RunRequest),
     ),
     ("POST", "/workflows/{name}/run-nowait"): Operation(
@@ -78,14 +78,14 @@ COMPATIBLE: Operations = {
         "compatible",
         "Start a run",
         {200: Answer("It is stored.", HandlerData)},
-        ("run-exists", "draining"),
+        ("run-exists", "draining", "memory-exceeded"),
         body=Body(RunRequest),
     ),
     ("GET", "/handlers"): Operation(
         "listHandlers",
         "compatible",
         "List handlers, newest first",
-        {200: Answer("Those that match.", Handlers)},
+        {200: Answer("Those that match, up to 8 MiB of them: go on with `next_cursor`.", Handlers)},
         params=(
             Param("status", list[str], "Any of these; one that is not known matches nothing, an empty one counts not."),
             Param("workflow_name", list[str], "Of any of these workflows."),

@@ -47,7 +47,7 @@ def _invoked(operation_id: str, summary: str) -> Operation:
             202: Answer("No answer came in time: the `Run`, or a page of those that splitOn has started.", Any, (ANY,)),
             "default": _SAID,
         },
-        ("not-found", "method-not-allowed", "run-exists", "draining"),
+        ("not-found", "method-not-allowed", "run-exists", "draining", "memory-exceeded"),
         params=(_WAIT,),
         body=Body(Any, required=False, media=(ANY,)),
         description="The request is the trigger's: its body, its headers without credentials, its query.",
@@ -60,10 +60,11 @@ def _called_back(operation_id: str, body: Body | None) -> Operation:
         "definitions",
         "Call back an action of a flow, at the address that it gave out",
         {202: Answer("The call is stored.", CalledBack)},
-        ("unauthenticated", "run-not-found", "run-finished"),
+        ("unauthenticated", "method-not-allowed", "run-not-found", "run-finished"),
         params=(Param("sig", str, "The signature, which the address has.", required=True),),
         body=body,
-        description="Needs no key: its signature stands for one action of one run.",
+        description="Needs no key: its signature is for one action of one run, until the address expires. By GET only "
+        "if the action asked for that.",
     )
 
 

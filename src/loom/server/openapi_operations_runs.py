@@ -57,6 +57,7 @@ _LISTED = (
     Param("parked", bool, "Whether the run cannot go on with the code at hand."),
     Param("stuck", bool, "Whether the run is idle, waits for nothing, and is neither paused nor parked."),
     Param("order", Literal["created_at", "-created_at"], "Oldest first, or newest first, as it is if nothing is said."),
+    Param("include", Literal["result"], "With the results of the runs, which are null otherwise."),
     LIMIT,
     CURSOR,
 )
@@ -67,13 +68,19 @@ RUNS: Operations = {
         "runs",
         "Start a run",
         {201: _NEW_RUN, 200: Answer("This very run had been started before.", Run, headers=("ETag",))},
-        ("definition-not-found", "run-exists", "version-mismatch", "draining"),
+        ("definition-not-found", "run-exists", "version-mismatch", "draining", "memory-exceeded"),
         params=(_WAIT,),
         body=Body(StartRequest),
         description="Answered once the start is stored. The same `run_id`, workflow and input start one run only.",
     ),
     ("GET", "/v1/runs"): Operation(
-        "listRuns", "runs", "List runs", {200: Answer("A page of runs.", Page[Run])}, params=_LISTED
+        "listRuns",
+        "runs",
+        "List runs",
+        {200: Answer("A page of runs.", Page[Run])},
+        params=_LISTED,
+        description="`result` is null unless it is asked for, texts of errors are cut at 16 KiB, and a page ends early "
+        "where it would have more than 8 MiB: go on with `next_cursor`.",
     ),
     ("GET", "/v1/runs/{run_id}"): Operation(
         "getRun", "runs", "Get a run", {200: _RUN, 304: _SAME}, params=(_WAIT, IF_NONE_MATCH)
@@ -92,6 +99,8 @@ RUNS: Operations = {
         {200: Answer("The event is stored.", Delivery)},
         ("run-finished",),
         body=Body(EventRequest),
+        description="The scope `event` is for what the run waits for, answers that a step takes, and types that the "
+        "workflow declares. Any other type needs `admin`, and is recorded; the engine's own are refused.",
     ),
     ("POST", "/v1/runs/{run_id}/cancel"): Operation(
         "cancelRun",
@@ -110,14 +119,15 @@ RUNS: Operations = {
         {202: _TOLD},
         ("run-finished", "run-active"),
         body=Body(RetryRequest, required=False),
-        description="With an event it goes on with that one in place of the last of its type that the failed step got.",
+        description="With an event it goes on with that one in place of the last of its type that the failed step got. "
+        "A type that is neither a start event nor one that the scope `event` may send needs `admin`.",
     ),
     ("POST", "/v1/runs/{run_id}/fork"): Operation(
         "forkRun",
         "runs",
         "Start a new run from a past state of this one",
         {201: _NEW_RUN},
-        ("run-exists", "history-gone", "draining"),
+        ("run-exists", "history-gone", "draining", "memory-exceeded"),
         body=Body(ForkRequest),
         description="What was in progress at that tick runs again. The original is never touched.",
     ),
@@ -204,7 +214,7 @@ SERVER: Operations = {
     ("GET", "/v1/audit"): Operation(
         "listActs",
         "server",
-        "See what operators did",
+        "See what operators did, and what keys were refused",
         {200: Answer("A page of acts, newest first.", Page[Acted])},
         params=(LIMIT, CURSOR),
     ),

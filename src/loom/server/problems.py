@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 from loom.runtime.durable.definitions_stored import DefinitionNotFound, DefinitionUnreadable, NameTaken
 from loom.server.answers import JsonAnswer
-from loom.store.errors import CorruptRecord, HistoryGone, RunBusy, RunExists, RunFinished, RunNotFound, StoreUnavailable
+from loom.store.errors import (
+    CorruptRecord,
+    HistoryGone,
+    MemoryExceeded,
+    RunBusy,
+    RunExists,
+    RunFinished,
+    RunNotFound,
+    StoreUnavailable,
+)
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -44,6 +53,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "internal": (500, "The server has failed"),
     "store-unavailable": (503, "The store cannot be reached"),
     "draining": (503, "The server is stopping"),
+    "memory-exceeded": (503, "The server has too little memory"),
 }
 """Status and title by code."""
 
@@ -101,6 +111,8 @@ def problem_of(error: Exception, retry_after: int = 1) -> ApiProblem | None:
             return ApiProblem("run-exists", f"Another run has the id {error.run_id!r}: choose another one.")
         case RunBusy():
             return ApiProblem("limited", str(error), headers={"Retry-After": str(retry_after)})
+        case MemoryExceeded():
+            return ApiProblem("memory-exceeded", str(error), headers={"Retry-After": str(retry_after)})
         case StoreUnavailable():
             # The text may name hosts and files: it is for the log.
             return ApiProblem(

@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from loom.server.auth import authenticate, hash_of, shown_key
+from loom.server.auth import authenticate, shown_key
 from loom.server.problems import ApiProblem
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from loom.server.auth import Keys, Principal
 
 GUESSES = 10.0
-"""Wrong keys per second that are looked up for one address."""
+"""Wrong keys per second that one address is told of as such; a good key is let in all the same."""
 
 _MOST = 10_000
 """So many callers are kept in mind; whoever was away longest starts with a full bucket again."""
@@ -37,10 +37,17 @@ _SMALL_NETWORK = 64
 class Buckets:
     """A bucket for each caller, all of the same size. What is kept of one is the time at which it is full again."""
 
-    def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic, most: int = _MOST) -> None:
+    def __init__(
+        self,
+        rate: float,
+        clock: Callable[[], float] = time.monotonic,
+        most: int = _MOST,
+        *,
+        burst_s: float = _BURST_S,
+    ) -> None:
         self._cost = 1.0 / rate
         # A bucket that could not hold one request would let none through.
-        self._size = max(_BURST_S, self._cost)
+        self._size = max(burst_s, self._cost)
         self._now = clock
         self._most = most
         self._full_at: OrderedDict[str, float] = OrderedDict()
@@ -63,11 +70,6 @@ class Buckets:
         if len(self._full_at) > self._most:
             self._full_at.popitem(last=False)
 
-    def give_back(self, who: str) -> None:
-        """Count one request less."""
-        if who in self._full_at:
-            self._full_at[who] -= self._cost
-
 
 class Rates:
     """Who asks, as long as that is not too often."""
@@ -76,8 +78,6 @@ class Rates:
         self._keys = keys
         self._requests = Buckets(rate, clock) if rate is not None else None
         self._guesses = Buckets(GUESSES, clock)
-        self._good: OrderedDict[str, None] = OrderedDict()
-        """Hashes of keys that were good: who guesses shall not lock out others behind the same address."""
 
     async def principal(self, headers: Headers, scope: Scope) -> Principal:
         """Who makes a request, or why nobody may: 401, 403, or 429 if it is one too many."""
@@ -86,22 +86,13 @@ class Rates:
             found = await authenticate(self._keys, headers, scope)
             self.count_address(scope)
             return found
-        hashed = hash_of(key)
-        address = None if hashed in self._good else address_of(scope)
-        if address is not None:
-            # Counted before it is looked up, or many could be looked up at once.
-            _count(self._guesses, address, "Too many wrong keys came from this address.")
         try:
             found = await authenticate(self._keys, headers, scope)
         except ApiProblem:
-            self._good.pop(hashed, None)
+            # Looked up first: who guesses shall not lock out good keys behind the same address. No guess finds a
+            # secret of 256 bits; what is limited is the talk about it.
+            _count(self._guesses, address_of(scope), "Too many wrong keys came from this address.")
             raise
-        if address is not None:
-            self._guesses.give_back(address)
-        self._good[hashed] = None
-        self._good.move_to_end(hashed)
-        if len(self._good) > _MOST:
-            self._good.popitem(last=False)
         if self._requests is not None:
             _count(self._requests, found.id, _TOO_MANY)
         return found

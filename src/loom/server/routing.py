@@ -8,12 +8,17 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loom.effects.actions.bodies import OFF_LOOP_BYTES
+from loom.expressions.jsonshape import count_values, is_deeper
 from loom.runtime.durable.names import OWN, check_run_id
 from loom.server.counting import CountedRequests, RunCounts
 from loom.server.problems import ApiProblem, invalid
 from loom.server.rate import Rates
+from loom.server.refusals import Refusals
+from loom.server.starts import Starts
 from loom.server.stream_sending import OpenStreams
 from loom.server.waiting import Waits
 from loom.store.errors import RunNotFound
@@ -55,15 +60,19 @@ class Server:
         self.idempotency = idempotency
         self.rates = Rates(keys, settings.rate)
         self.reading = asyncio.Lock()
-        """Held by whoever reads a document."""
+        """Held while a document that is put is read."""
+        self.validating = asyncio.Lock()
+        """Held while a document is read only to be judged: that must not keep others from putting theirs."""
         self.draining = False
         """No new runs: the server is about to stop."""
         self.routes: tuple[Route, ...] = ()
         """All that it answers, for its description."""
         self.open_streams = OpenStreams(settings.max_streams, settings.retry_after)
         """Counted by the id of the principal. A server that stops calls `break_all` before it waits for anything."""
+        self.starts = Starts(runtime, settings.max_starts, settings.retry_after)
         self.waits = Waits()
-        """What requests wait for that have an answer without it. A server that stops calls `end_all`."""
+        """What requests wait for, by the id of the principal. A server that stops calls `end_all`."""
+        self.refusals = Refusals()
         self.requests = CountedRequests()
         self.run_counts = RunCounts(runtime.store)
 
@@ -85,6 +94,17 @@ class Call:
         """Somebody was at work on this very request before, and what it makes may be there."""
         self.made: str | None = None
         """The run that it has made: once there is one, a failure is none where nothing has happened."""
+        self.forced: str | None = None
+        """The type of an event that only an administrator may send: to send it, or to try, is recorded."""
+        self.begun: list[str] = []
+        """All runs that it has begun."""
+        self.reserved = 0
+        """How many it may begin, see `Starts`."""
+
+    def has_begun(self, run_id: str) -> None:
+        """A run is stored that this request has asked for."""
+        self.made = self.made or run_id
+        self.begun.append(run_id)
 
     # -- the body -----------------------------------------------------------------------------------------------------
 
@@ -96,7 +116,7 @@ class Call:
         kind = self.request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         if kind != "application/json" and not kind.endswith("+json"):
             raise ApiProblem("unsupported-media-type", f"The body must be application/json, not {kind}.")
-        return read_json(body, self.settings.max_depth)
+        return await json_off_loop(body, self.settings)
 
     async def check_event_size(self) -> None:
         """Refuse an event that is larger than allowed, as far as its request tells."""
@@ -223,12 +243,21 @@ def pointer(*parts: str) -> str:
     return "".join(f"/{part[:100].replace('~', '~0').replace('/', '~1')}" for part in parts)
 
 
-def read_json(body: bytes, max_depth: int) -> Any:
-    """JSON from outside: no deeper than allowed, nothing that only Python knows, no key twice, no broken text."""
+async def json_off_loop(body: bytes, settings: ServerSettings) -> Any:
+    """Read JSON from outside, in a thread if there is much of it. See `read_json`."""
+    if len(body) <= OFF_LOOP_BYTES:
+        return read_json(body, settings)
+    return await asyncio.to_thread(read_json, body, settings)
+
+
+def read_json(body: bytes, settings: ServerSettings) -> Any:
+    """JSON from outside: no deeper and no more than allowed, nothing that only Python knows, no key twice, no broken
+    text.
+    """
     try:
         text = body.decode()
-        check_depth(text, max_depth)
-        found = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_unique)
+        check_shape(text, settings)
+        found = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_unique)
         if "\\u" in text:
             json.dumps(found, ensure_ascii=False).encode()  # half a character has no form in UTF-8
     except (ValueError, RecursionError) as error:
@@ -236,27 +265,23 @@ def read_json(body: bytes, max_depth: int) -> Any:
     return found
 
 
-# A string without its end is taken to the end, so that no text is read twice.
-_TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{\]}]', re.DOTALL)
-
-
-def check_depth(text: str, max_depth: int) -> None:
-    """Refuse a text whose brackets are nested too deep, before anything reads it."""
-    if text.count("[") + text.count("{") <= max_depth:
-        return
-    depth = 0
-    for token in _TOKENS.finditer(text):
-        sign = token[0]
-        if sign in ("[", "{"):
-            depth += 1
-            if depth > max_depth:
-                raise invalid(f"The body is nested more than {max_depth} deep.")
-        elif sign in ("]", "}"):
-            depth -= 1
+def check_shape(text: str, settings: ServerSettings) -> None:
+    """Refuse a text that nests too deep or makes too many values, before anything reads it."""
+    if is_deeper(text, settings.max_depth):
+        raise invalid(f"The body is nested more than {settings.max_depth} deep.")
+    if count_values(text, settings.max_values) > settings.max_values:
+        raise ApiProblem("too-large", f"The body has more than {settings.max_values} values.")
 
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not isfinite(value):
+        raise ValueError(f"{digits[:40]} is larger than any number")
+    return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -34,7 +34,8 @@ _KEEP_ALIVE_S = 30
 """Longer than clients keep a connection, so that they close it and not the server under their next request."""
 _LAST_WORDS_S = 1.0
 """How long those who have waited in vain have for their answers."""
-_KEYS_S = 1.0
+_KEYS_S = 0.5
+"""How often the keys of open streams and waits are looked up: a caller who lost one is out within a second."""
 _FALSE_ALARMS = (
     "ASGI callable returned without completing response.",
     "No supported WebSocket library detected.",
@@ -60,15 +61,16 @@ async def serving(app: Starlette, sockets: list[socket.socket]) -> AsyncIterator
 
 
 async def _watch_keys(server: Server) -> None:
-    """Break the streams of those whose key was revoked or has expired: whoever reads is asked for a key only once."""
+    """Break the streams and end the waits of keys that were revoked or have expired: a request shows its key once."""
     while True:
         await asyncio.sleep(_KEYS_S)
-        for holder in server.open_streams.holders():
+        for holder in dict.fromkeys((*server.open_streams.holders(), *server.waits.holders())):
             try:
                 if not await server.keys.is_good(holder):
                     server.open_streams.break_for(holder)
+                    server.waits.end_for(holder)
             except Exception as error:  # noqa: BLE001 - whatever it is, the streams of others are still looked after
-                _log.warning("Whether the key of a stream is still good is not known: %s", error)
+                _log.warning("Whether the key of a request is still good is not known: %s", error)
 
 
 class Serving(uvicorn.Server):

@@ -10,7 +10,8 @@ MAX_PAGE = 500
 """No setting makes a page larger."""
 
 _POSITIVE = (
-    "max_body", "max_event", "max_depth", "max_header", "arrival_timeout", "page", "max_page", "max_streams",
+    "max_body", "max_event", "max_depth", "max_values", "max_header", "arrival_timeout", "page", "max_page",
+    "max_streams",
 )  # fmt: skip
 
 
@@ -28,6 +29,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """A request that sends an event."""
     max_depth: int = 64
     """How deep the JSON of a request may be nested."""
+    max_values: int = 100_000
+    """How many values the JSON of a request may have: they are counted before anything is decoded."""
     max_header: int = 32 * 1024
     """All headers of a request together."""
     arrival_timeout: float = 10.0
@@ -43,6 +46,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     rate: float | None = None
     """Requests per second of one key, or of one address without keys; for two seconds' worth at once. None: any. How
     many wrong keys one address may try is always limited."""
+    max_starts: int | None = None
+    """How many runs of one key may be at work that were begun here, or of all callers without keys. Runs that have
+    ended or wait for input do not count. None: any number."""
     heartbeat: float = 25.0
     """A stream says at least so often that it is alive."""
     idempotency_ttl: float = 24 * 3600.0
@@ -65,7 +71,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         for name in _POSITIVE:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}.")
-        for limit in ("rate", "audit_retention", "max_connections"):
+        for limit in ("rate", "audit_retention", "max_connections", "max_starts"):
             value = getattr(self, limit)
             if value is not None and not 0 < value < float("inf"):
                 raise ValueError(f"{limit} must be greater than 0, or None, got {value}.")

@@ -38,7 +38,7 @@ class Delivery(TypedDict):
 
 
 class Acted(TypedDict):
-    """Something that an operator did."""
+    """Something that an operator did, or was refused: then `outcome` is 403."""
 
     at: Moment
     actor: str

@@ -53,7 +53,11 @@ class Graph(TypedDict):
 
 
 class DefinitionSchemas(TypedDict):
-    """JSON Schemas of what a workflow takes and gives; only flows have parameters."""
+    """JSON Schemas of what a workflow takes and gives; only flows have parameters.
+
+    `events` are the types that a key with the scope `event` may send at any time: answers that a step takes, what a
+    step declares, what an action of a flow waits for by name.
+    """
 
     start: dict[str, Any]
     stop: dict[str, Any]

@@ -7,15 +7,16 @@ May import loom.runtime and loom.store.
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from loom.runtime.stream_ends import is_last
-from loom.store import codec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loom.core.reports import Published
+    from loom.runtime.durable.decoded import Decoded
     from loom.runtime.durable.watching import News
     from loom.runtime.durable.working import WorkingRuntime
     from loom.store.records import Chunk, RunRow
@@ -43,7 +44,7 @@ async def has_ended_before(runtime: WorkingRuntime, row: RunRow, position: int) 
     chunks = await runtime.store.stream(row.run_id, position - 1, 1)
     for chunk in chunks:
         index = position - 1 - chunk.first_cursor
-        return index >= 0 and is_last(codec.decode_published(row.run_id, chunk)[index])
+        return index >= 0 and is_last((await runtime.decoded.decode(row.run_id, chunk)).published[index])
     return False
 
 
@@ -95,12 +96,14 @@ class StreamReader:
         self.is_over = row.head.status != "running" and self.position >= row.head.events
         return self.is_over
 
-    def entries(self, chunk: Chunk) -> Iterator[Entry]:
+    async def entries(self, chunk: Chunk) -> Iterator[Entry]:
         """The entries of a chunk from the reader's position on, which moves with them."""
-        at = codec.decode_ticks(self._run_id, chunk)[-1].at if chunk.ticks else self._ended_at
-        published = codec.decode_published(self._run_id, chunk)
-        self.position = max(self.position, chunk.first_cursor)  # what lies before it may have been pruned
-        for entry in published[self.position - chunk.first_cursor :]:
+        return self._entries(chunk.first_cursor, await self._runtime.decoded.decode(self._run_id, chunk))
+
+    def _entries(self, first_cursor: int, decoded: Decoded) -> Iterator[Entry]:
+        at = decoded.at if decoded.at is not None else self._ended_at
+        self.position = max(self.position, first_cursor)  # what lies before it may have been pruned
+        for entry in islice(decoded.published, self.position - first_cursor, None):
             self.position += 1
             # Behind a failure something may come, if the run is retried: then only the row tells the end.
             self.is_over = is_last(entry)

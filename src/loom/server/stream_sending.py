@@ -171,12 +171,15 @@ class EventStream(Response):
     async def _write(self, page: list[Chunk], send: Send) -> bool:
         """Write the entries of a page; whether there was any for this reader."""
         block, wrote = bytearray(), False
-        for chunk in page:
-            for entry in self._reader.entries(chunk):
+        while page:
+            # What was written is let go of: a reader that takes nothing may wait here for hours.
+            for entry in await self._reader.entries(page.pop(0)):
                 block += self._form.entry(entry)
                 if len(block) >= _BLOCK:
                     await send(_body(bytes(block)))
                     block, wrote = bytearray(), True
+                    # A reader that takes all at once lets `send` return at once: others have their turn between.
+                    await asyncio.sleep(0)
             if self._reader.is_over:
                 break
         if block:

@@ -5,11 +5,13 @@ Credentials never enter a flow. May import the server's frame, loom.effects and 
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loom.effects.actions.bodies import decode_body, media_type
+from loom.effects.actions.bodies import OFF_LOOP_BYTES, TooManyValues, decode_off_loop, media_type
 from loom.flows.plain import plain_value
-from loom.server.routing import read_json
+from loom.server.problems import ApiProblem
+from loom.server.routing import json_off_loop
 
 if TYPE_CHECKING:
     from loom.server.routing import Call
@@ -34,7 +36,9 @@ async def received(call: Call, *own: str) -> Received:
             shown = "-".join(part.capitalize() for part in name.split("-"))
             headers[shown] = f"{headers[shown]}, {value}" if shown in headers else value
     queries = {name: value for name, value in request.query_params.items() if name not in own}
-    return Received(headers, queries, plain_value(await _body(call)))
+    body = await _body(call)
+    is_large = len(await request.body()) > OFF_LOOP_BYTES
+    return Received(headers, queries, await asyncio.to_thread(plain_value, body) if is_large else plain_value(body))
 
 
 async def _body(call: Call) -> Any:
@@ -43,5 +47,8 @@ async def _body(call: Call) -> Any:
     content_type = call.request.headers.get("content-type", "application/json")
     kind = media_type(content_type)
     if kind == "application/json" or kind.endswith("+json"):
-        return read_json(data, call.settings.max_depth) if data.strip() else None
-    return decode_body(data, content_type)
+        return await json_off_loop(data, call.settings) if data.strip() else None
+    try:
+        return await decode_off_loop(data, content_type, call.settings.max_values)
+    except TooManyValues as error:
+        raise ApiProblem("too-large", str(error)) from error

@@ -6,16 +6,23 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from loom.runtime.durable.names import HANDLER
-from loom.runtime.views import event_value, run_view
+from loom.runtime.views import event_value, listed_view, run_view, unshown_view
+from loom.server.answers import json_bytes
 
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
 
     from loom.runtime.durable.working import WorkingRuntime
+    from loom.server.routing import Call
     from loom.store.records import RunRow
 
-__all__ = ["HANDLER", "etag", "event_value", "is_known", "run_view", "wait_for_end"]
+__all__ = ["HANDLER", "PAGE_BYTES", "etag", "event_value", "is_known", "run_item", "run_view", "wait_for_end"]
+
+PAGE_BYTES = 8 * 1024 * 1024
+"""A page of a list ends before the item that would make it larger, unless that is its first one."""
 
 
 def etag(row: RunRow) -> str:
@@ -30,6 +37,15 @@ def is_known(headers: Headers, mark: str) -> bool:
     """Whether whoever asks has what this mark stands for already, by `If-None-Match`."""
     given = [each.strip().removeprefix("W/") for each in headers.get("if-none-match", "").split(",")]
     return mark in given or given == ["*"]
+
+
+async def run_item(call: Call, row: RunRow, *, with_result: bool) -> msgspec.Raw:
+    """A run in a list, written out. One that cannot be shown says so in its own place, and the list goes on."""
+    view = await call.seen(await listed_view(call.runtime, row, with_result=with_result))
+    try:
+        return msgspec.Raw(json_bytes(view))
+    except (ValueError, TypeError, RecursionError) as error:
+        return msgspec.Raw(json_bytes(await call.seen(unshown_view(row, error))))
 
 
 async def wait_for_end(runtime: WorkingRuntime, run_id: str, seconds: float) -> RunRow:

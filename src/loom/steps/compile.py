@@ -30,7 +30,7 @@ def broker_config(workflow: str, steps: Mapping[str, StepConfig], timeout_s: flo
             StepSpec(
                 name=name,
                 accepts=_names(config.accepted_events),
-                inputs=_names(t for t in config.accepted_events if _is_answer(t)),
+                inputs=_names(t for t in config.accepted_events if _is_answer(t) or t in config.external_events),
                 num_workers=config.num_workers,
                 accept_subclasses=config.accept_event_subclasses,
                 slots=tuple((slot, _names([kind])) for slot, kind in config.collect_params or ()),

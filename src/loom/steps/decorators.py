@@ -1,6 +1,6 @@
 """`@step` and `@catch_error`: they leave a function as it is and attach its `StepConfig`.
 
-May import `annotations`, `collect`, `signature`, `step_config`, `errors` and `events` of this package.
+`external_events` declares what may come from outside: a declaration that classes which are pydantic models bear too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, get_args, overlo
 from loom.steps.annotations import names_in_scope
 from loom.steps.collect import is_count
 from loom.steps.errors import WorkflowValidationError
-from loom.steps.events import StepFailedEvent
+from loom.steps.events import Event, InputRequiredEvent, StartEvent, StepFailedEvent, StopEvent
+from loom.steps.external import is_own
+from loom.steps.registry import kind_of
 from loom.steps.signature import inspect_signature, is_free_function, naming, validate_step_signature
 from loom.steps.step_config import (
     CatchErrorHandler,
@@ -26,7 +28,7 @@ from loom.steps.step_config import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import FrameType
 
     from loom.steps.retry import RetryPolicy
@@ -67,6 +69,7 @@ def step(
     skip_graph_checks: list[StepGraphCheck] | None = None,
     accept_event_subclasses: bool = False,
     timeout: float | timedelta | None = None,
+    external_events: Sequence[type[Event]] = (),
 ) -> Callable[[Callable[P, R]], StepFunction[P, R]]: ...
 
 
@@ -79,12 +82,14 @@ def step(
     skip_graph_checks: list[StepGraphCheck] | None = None,
     accept_event_subclasses: bool = False,
     timeout: float | timedelta | None = None,
+    external_events: Sequence[type[Event]] = (),
 ) -> Callable[[Callable[P, R]], StepFunction[P, R]] | StepFunction[P, R]:
     """Make a function a step of a workflow; what it accepts and returns is read from its annotations.
 
     `workflow` names the class that a function outside any class belongs to. At most `num_workers` executions run at
     a time; `timeout` bounds each one (seconds or a timedelta). With `accept_event_subclasses` the step also takes
-    subclasses of its events. `skip_graph_checks` exempts it from "reachability" or "dead_end".
+    subclasses of its events. `skip_graph_checks` exempts it from "reachability" or "dead_end". `external_events` are
+    types that a server takes for it from keys of scope `event` at any time: the step takes them or waits for them.
     """
 
     def decorate(function: Callable[P, R], frame: FrameType) -> StepFunction[P, R]:
@@ -96,6 +101,7 @@ def step(
             skip_graph_checks=skip_graph_checks,
             accept_event_subclasses=accept_event_subclasses,
             timeout=timeout,
+            external_events=external_events,
         )
         if is_free_function(made.__qualname__):
             if workflow is None:
@@ -118,6 +124,7 @@ def make_step_function(
     skip_graph_checks: list[StepGraphCheck] | None = None,
     accept_event_subclasses: bool = False,
     timeout: float | timedelta | None = None,
+    external_events: Sequence[type[Event]] = (),
 ) -> StepFunction[P, R]:
     """Attach a `StepConfig` to `func` without adding it to a workflow; `localns` serves its string annotations."""
     name = getattr(func, "__name__", "")
@@ -144,8 +151,23 @@ def make_step_function(
         collection_policy=spec.collection_policy,
         accept_event_subclasses=accept_event_subclasses,
         timeout=_seconds(timeout),
+        external_events=_external(external_events, name),
     )
     return made
+
+
+def _external(types: object, step_name: str) -> tuple[type[Event], ...]:
+    """The event types that a step lets in from outside, checked where they are declared."""
+    found = tuple(types) if isinstance(types, list | tuple) else (types,)
+    for cls in found:
+        if not isinstance(cls, type) or not issubclass(cls, Event):
+            raise WorkflowValidationError(f"external_events takes event classes, not {cls!r}{naming(step_name)}")
+        if issubclass(cls, StartEvent | StopEvent | InputRequiredEvent) or is_own(kind_of(cls)):
+            raise WorkflowValidationError(
+                f"external_events cannot have {cls.__name__}: a run's beginning and end, its questions and the "
+                f"engine's own events do not come from outside{naming(step_name)}"
+            )
+    return found
 
 
 def _step_checks(names: list[StepGraphCheck] | None) -> list[StepGraphCheck]:

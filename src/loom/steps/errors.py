@@ -56,6 +56,10 @@ class ContextStateError(Exception):
     """A context was used on the wrong side: before a run, inside a step, or from its handler."""
 
 
+class TooMuchUnsaved(Exception):
+    """A step has written more than its run can store at once, or returned it: `max_state` is the limit."""
+
+
 class ChildRunFailed(Exception):
     """A child run failed or timed out. `run_id` is its id, `original_type` the type of its error, if there was one."""
 

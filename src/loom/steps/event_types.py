@@ -25,6 +25,7 @@ from loom.steps.registry import (
     wire_name,
 )
 from loom.steps.serializers import JsonSerializer, active_serializer
+from loom.steps.texts import message_of
 
 _PLAIN = JsonSerializer()
 
@@ -62,7 +63,7 @@ def exception_name(cls: type[BaseException]) -> str:
 def dump_exception(exc: BaseException) -> dict[str, Any]:
     """An exception as data. One that could not be rebuilt keeps the name it came with."""
     original = exc.original_type if isinstance(exc, UnreconstructedException) else None
-    return {"exception_type": original or exception_name(type(exc)), "exception_message": str(exc)}
+    return {"exception_type": original or exception_name(type(exc)), "exception_message": message_of(exc)}
 
 
 def load_exception(data: Any) -> BaseException:
@@ -79,7 +80,7 @@ def load_exception(data: Any) -> BaseException:
             exc = cls(message)
             if str(exc) != message:
                 exc.args = (_Verbatim(message),)
-        except Exception:  # noqa: BLE001 - a foreign constructor may raise anything; the stand-in below keeps the facts
+        except (Exception, SystemExit, GeneratorExit):  # noqa: BLE001 - foreign code; the stand-in below keeps the facts
             cls = None
         else:
             return exc

@@ -39,9 +39,18 @@ def produced_types(config: StepConfig) -> list[Any]:
 
 
 def event_types(steps: Mapping[str, StepConfig]) -> list[type[Event]]:
-    """Every event class that the steps accept or return, in order of appearance."""
-    named = (event for config in steps.values() for event in (*config.accepted_events, *config.return_types))
+    """Every event class that the steps accept, return or let in from outside, in order of appearance."""
+    named = (
+        event
+        for config in steps.values()
+        for event in (*config.accepted_events, *config.return_types, *config.external_events)
+    )
     return list(dict.fromkeys(event for event in named if is_kind(event, Event)))
+
+
+def is_input(steps: Mapping[str, StepConfig], event_type: Any) -> bool:
+    """Whether events of a type come from outside, so that no step has to make them: answers, and what is declared."""
+    return is_kind(event_type, HumanResponseEvent) or any(event_type in c.external_events for c in steps.values())
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,7 @@ def build_graph(steps: Mapping[str, StepConfig], start_event_class: type[Event])
     producers = {t: tuple(name for name, config in steps.items() if t in config.return_types) for t in types}
     consumers = {t: tuple(name for name, config in steps.items() if _routed(t, config)) for t in types}
 
-    inputs = [t for t in types if t is start_event_class or is_kind(t, HumanResponseEvent)]
+    inputs = [t for t in types if t is start_event_class or is_input(steps, t)]
     handlers = [name for name, config in steps.items() if config.role == "catch_error"]
     entered = [*handlers, *(name for t in inputs for name in consumers[t])]
     outputs = [t for t in types if is_kind(t, (StopEvent, InputRequiredEvent))]
@@ -122,7 +131,7 @@ def stream_levels(steps: Mapping[str, StepConfig]) -> dict[str, frozenset[Any]]:
 
 def top_level(steps: Mapping[str, StepConfig], start_event_class: type[Event]) -> frozenset[Any]:
     """The event types that occur outside any stream."""
-    answers = [t for t in event_types(steps) if is_kind(t, HumanResponseEvent)]
+    answers = [t for t in event_types(steps) if is_input(steps, t)]
     return _level(steps, stream_levels(steps), [start_event_class, *answers])
 
 

@@ -58,6 +58,8 @@ class StepConfig:
     accept_event_subclasses: bool = False
     timeout: float | None = None
     """Seconds that one execution may take; None means no limit of its own."""
+    external_events: tuple[Any, ...] = ()
+    """Event types that callers from outside may send, because the step takes them or its body waits for them."""
 
 
 @dataclass(frozen=True)

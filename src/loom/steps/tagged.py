@@ -30,7 +30,7 @@ from loom.steps.jsonable import (
 )
 from loom.steps.registry import UnknownTypeError, resolve_subclass, wire_name
 from loom.steps.serializers import JsonSerializer, is_component
-from loom.steps.tags import CONTAINERS, PLAIN, WRITERS, is_plain_number, read_tagged
+from loom.steps.tags import CONTAINERS, MAX_INT_BITS, PLAIN, WRITERS, is_plain_number, read_tagged
 
 MAX_DEPTH = 150
 """How deep values may be nested: deep enough for data, and far from what Python's own stack allows."""
@@ -283,6 +283,8 @@ def _without(model: BaseModel, loose: dict[str, Any]) -> BaseModel:
 
 
 def _tagged(value: Any) -> dict[str, Any]:
+    if isinstance(value, int) and value.bit_length() > MAX_INT_BITS:
+        raise NotSerialisableError(f"an integer of {value.bit_length()} bits cannot be shown: {MAX_INT_BITS} can be")
     tag, write = WRITERS[type(value)]
     return {TAG_MARK: tag, "value": write(value)}
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _LARGEST = 2**63
 """Beyond it, not every reader of JSON takes a number as it is, and Python itself refuses to print very long ones."""
 
+MAX_INT_BITS = 14_280
+"""An integer with more has over 4,299 digits: Python refuses to print it, and so no answer in JSON can show it."""
+
 PLAIN = frozenset((str, bool, type(None)))
 """What JSON holds as it is, whatever the value."""
 

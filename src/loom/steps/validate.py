@@ -32,6 +32,7 @@ from loom.steps.graph import (
     build_graph,
     catch_error_handlers,
     handler_level,
+    is_input,
     is_kind,
     matches,
     produced_types,
@@ -191,7 +192,7 @@ def _check_balance(steps: Mapping[str, StepConfig], start: type[Event]) -> None:
         event
         for config in steps.values()
         for event in _unproduced(config, config.accepted_events, produced)
-        if not is_kind(event, entering)
+        if not is_kind(event, entering) and not is_input(steps, event)
     ]
     if unmade:
         raise WorkflowValidationError(f"The following events are consumed but never produced: {_names(unmade)}")

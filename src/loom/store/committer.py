@@ -12,7 +12,8 @@ import asyncio
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from loom.store.errors import PartlyApplied, StoreUnavailable
+from loom.store.errors import KeyUnavailable, PartlyApplied, StoreUnavailable
+from loom.store.operations import Posted, Started
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,6 +61,9 @@ class Committer:
         self._waiting: list[_Entry] = []
         self._wake: asyncio.Future[None] | None = None
         self._closed = False
+        self.failing: str | None = None
+        """Why the last transaction was not written, if the store was to blame; None if it was written. One that had
+        nothing to write, such as a claim that finds no run, says nothing about a full disk."""
         self._task = self._loop.create_task(self._work(), name="loom committer")
 
     def submit(self, operation: Operation) -> asyncio.Future[Result]:
@@ -78,9 +82,9 @@ class Committer:
         await asyncio.wait([self._task])
 
     def _stir(self) -> None:
-        if self._wake is not None:
-            self._wake.set_result(None)
-            self._wake = None
+        wake, self._wake = self._wake, None
+        if wake is not None and not wake.done():  # a task that is being cancelled has cancelled it
+            wake.set_result(None)
 
     async def _work(self) -> None:
         group: list[_Entry] = []
@@ -129,10 +133,14 @@ class Committer:
         watch, began = self._watch, perf_counter()
         try:
             results = await self._store.apply([entry.operation for entry in group])
-        except Exception:
+        except Exception as error:
             if watch is not None:
                 watch.failed(len(group))
+            if _blames_store(error):
+                self.failing = str(error)
             raise
+        if self.failing is not None and any(map(_has_written, results)):
+            self.failing = None
         if watch is not None:
             watch.written(len(group), perf_counter() - began)
         return results
@@ -152,6 +160,20 @@ class Committer:
                 in_a_row = 0
                 if not entry.answer.done():
                     entry.answer.set_result(result)
+
+
+def _blames_store(error: Exception) -> bool:
+    """Say whether an error tells that the store writes nothing at present, whatever it is given."""
+    if isinstance(error, PartlyApplied):
+        return all(isinstance(outcome, StoreUnavailable) for outcome in error.outcomes)
+    return isinstance(error, StoreUnavailable) and not isinstance(error, KeyUnavailable)
+
+
+def _has_written(result: Result) -> bool:
+    """Say whether an operation has changed anything."""
+    if isinstance(result, Started):
+        return result.created
+    return result.outcome == "posted" if isinstance(result, Posted) else bool(result)
 
 
 def _fail(entries: Iterable[_Entry], error: BaseException) -> None:

@@ -45,6 +45,10 @@ class RunBusy(StoreError):
         self.run_id = run_id
 
 
+class MemoryExceeded(StoreError):
+    """This process uses more memory than it may, and starts no run. Another one may, and so may this one later."""
+
+
 class HistoryGone(StoreError):
     """What is asked for needs ticks of a run that were pruned."""
 

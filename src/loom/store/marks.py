@@ -10,7 +10,7 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 from loom.store.entries import ABSENT
-from loom.store.errors import WrongKeys
+from loom.store.errors import CorruptEntry, WrongKeys
 
 if TYPE_CHECKING:
     from loom.store.keyring import Keyring
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 KIND = "keyring"
 _MOST = 1000
+_HEADS = "heads.signed"
 
 
 async def marks(store: Store, use: str) -> dict[str, bytes]:
@@ -48,6 +49,22 @@ async def check_marks(store: Store, use: str, ring: Keyring | None, variable: st
             raise WrongKeys(f"The {use} key {name!r} in {variable} is not the one that this store was written with.")
     if ring is not None and ring.first not in found:
         await store.put_entry(KIND, f"{use}.{ring.first}", _mark(use, ring.keys[ring.first]), expect=ABSENT)
+
+
+async def heads_signed_since(store: Store) -> float | None:
+    """When it was noted that every head in a store is signed; None if it never was."""
+    entry = await store.entry(KIND, _HEADS) if store.keyed else None
+    if entry is None:
+        return None
+    try:
+        return float(entry.data)
+    except ValueError as error:
+        raise CorruptEntry(KIND, _HEADS, "it is no time") from error
+
+
+async def note_signed_heads(store: Store, now: float) -> None:
+    """Note that every head in a store is signed. From now on one without a signature is broken."""
+    await store.put_entry(KIND, _HEADS, repr(now).encode(), expect=ABSENT)
 
 
 def _mark(use: str, key: bytes) -> bytes:

@@ -47,11 +47,12 @@ class MemoryDatabase:
         self.stores: list[MemoryStore] = []
         """Those that are open."""
 
-    def expel(self, now: float) -> None:
+    def expel(self, lease_now: float, now: float) -> None:
         """Members whose lease is over are members no more, and what nobody living owns is free."""
-        self.leases = {fence: lease for fence, lease in self.leases.items() if lease.until > now}
+        dead = {fence for fence, lease in self.leases.items() if lease.until <= lease_now}
+        self.leases = {fence: lease for fence, lease in self.leases.items() if fence not in dead}
         freeing = Transaction(self.tables)
-        freeing.free(lambda owner: owner not in self.leases)
+        freeing.free(lambda owner: owner not in self.leases, dead.__contains__, now)
         self.tables = freeing.finish()
 
 
@@ -92,13 +93,13 @@ class MemoryStore:
             self.database.last_alive = self._now()
             for fence in self._fences:
                 self.database.leases.pop(fence, None)
-            self.database.expel(self._lease_time())
+            self.database.expel(self._lease_time(), self._now())
             self._fences.clear()
 
     async def join(self, name: str, lease_s: float) -> Member:
         """Become a member. Any number may be, also of the same name."""
         database, now, lease_now = self._opened(), self._now(), self._lease_time()
-        database.expel(lease_now)
+        database.expel(lease_now, now)
         if not database.leases and database.last_alive is not None:
             database.downtime += max(0.0, now - database.last_alive)
         database.last_alive = now
@@ -110,7 +111,7 @@ class MemoryStore:
     async def beat(self, fence: int, lease_s: float) -> bool:
         """Prolong the lease, if it is not over, and expel those whose lease is."""
         database, now, lease_now = self._opened(), self._now(), self._lease_time()
-        database.expel(lease_now)
+        database.expel(lease_now, now)
         lease = database.leases.get(fence)
         if lease is None:
             return False

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from immutables import Map
 
+from loom.store.deaths import Deaths
 from loom.store.records import Chunk, Mail, RunRow, Snapshot, StoredRun, TimerRow
 
 if TYPE_CHECKING:
@@ -88,10 +89,18 @@ class KeptRun(msgspec.Struct, frozen=True):
     mail: Map[int, bytes] = EMPTY
     timers: Map[int, TimerRow] = EMPTY
     event_ids: Map[str, None] = EMPTY
+    deaths: Deaths | None = None
+    died_with: int = 0
+    """The fence of the member that it was marked for last."""
+
+    @property
+    def is_suspect(self) -> bool:
+        """Say whether it is recovered only on probation."""
+        return self.deaths is not None and self.deaths.suspect
 
     @property
     def claimable(self) -> bool:
-        """Whether somebody who looks for work may take it."""
+        """Whether a member that looks for work may take it."""
         return self.row.owner is None and self.row.head.status == "running" and self.row.head.parked is None
 
     def first_due(self) -> float | None:
@@ -114,6 +123,7 @@ class KeptRun(msgspec.Struct, frozen=True):
             tuple(self.timers[seq] for seq in sorted(self.timers)),
             tuple(sorted(self.event_ids)) if whole else (),
             document,
+            msgspec.UNSET if whole or self.deaths is None else self.deaths,
         )
 
 

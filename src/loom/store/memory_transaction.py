@@ -10,20 +10,25 @@ from typing import TYPE_CHECKING, Any
 from immutables import Map
 from msgspec.structs import replace
 
+from loom.store.deaths import after_death
 from loom.store.errors import StoreError
 from loom.store.memory_tables import EMPTY, Document, Journal, KeptRun, Tables, tick_after, without
 from loom.store.operations import (
+    AcquitRun,
     ClaimRun,
     ClaimRuns,
     CommitRun,
+    ForgetDeaths,
     ImportRun,
     ParkRun,
     Posted,
     PostMail,
     PurgeRuns,
     ReleaseRun,
+    SignHead,
     Started,
     StartRun,
+    TryRun,
 )
 from loom.store.records import RunHead, RunRow
 
@@ -52,10 +57,13 @@ class Transaction:
         """The tables after it."""
         return Tables(self._runs, self._last_mail, self._documents)
 
-    def free(self, is_dead: Callable[[int], bool]) -> None:
-        """Take from dead members what they own."""
+    def free(self, is_gone: Callable[[int], bool], has_died: Callable[[int], bool], now: float) -> None:
+        """Take from members that are gone what they own, and mark what was at work in those that have died."""
         for run_id, run in self._runs.items():
-            if run.row.owner is not None and is_dead(run.row.owner):
+            owner = run.row.owner
+            if owner is not None and is_gone(owner):
+                if has_died(owner) and run.row.head.parked is None and _has_work(run, now):
+                    run = replace(run, deaths=after_death(run.deaths, now), died_with=owner)  # noqa: PLW2901 - marked
                 self._keep(run_id, _owned(run, None))
 
     def save_document(self, digest: str, data: bytes, at: float) -> None:
@@ -86,7 +94,7 @@ class Transaction:
             asked.run_id,
             asked.workflow,
             asked.created_at,
-            RunHead("running", 0, 0, asked.created_at, downtime=asked.downtime),
+            RunHead("running", 0, 0, asked.created_at, downtime=asked.downtime, mac=asked.mac),
             tags=dict(asked.tags),
             parent=asked.parent,
             parent_ref=asked.parent_ref,
@@ -111,8 +119,10 @@ class Transaction:
         head = run.row.head
         if head.status != ("failed" if asked.reopens else "running"):
             return Posted("finished", status=head.status)
+        if asked.reopened is not None and asked.reopened[0] != head.ticks:
+            return Posted("finished", status=head.status)
         if asked.reopens:
-            run = _reopened(run)
+            run = _reopened(run, asked.reopened[1] if asked.reopened is not None else None)
         kept = head.kept + len(run.mail)
         if asked.limit is not None and kept >= asked.limit:
             return Posted("full", kept=kept)
@@ -157,6 +167,14 @@ class Transaction:
             self._do(sent)
         return True
 
+    def _sign(self, asked: SignHead) -> bool:
+        run, head = self._runs.get(asked.row.run_id), asked.row.head
+        if run is None or run.row.head.mac is not None or _signed_fields(run.row) != _signed_fields(asked.row):
+            return False
+        row = replace(run.row, head=replace(run.row.head, mac=head.mac))
+        self._keep(row.run_id, replace(run, row=row))
+        return True
+
     def _release(self, asked: ReleaseRun) -> bool:
         run = self._runs.get(asked.run_id)
         if run is None or run.row.owner != asked.fence:
@@ -170,7 +188,7 @@ class Transaction:
         run = self._runs.get(asked.run_id)
         if run is None:
             return False
-        if run.row.owner is None and run.row.head.status == "running":
+        if run.row.owner is None and run.row.head.status == "running" and (asked.suspected or not run.is_suspect):
             self._keep(asked.run_id, _owned(run, asked.fence))
             return True
         return run.row.owner == asked.fence
@@ -180,7 +198,7 @@ class Transaction:
         ready = [
             run
             for run in self._runs.values()
-            if run.claimable and run.row.workflow in workflows and _has_work(run, asked.now)
+            if run.claimable and not run.is_suspect and run.row.workflow in workflows and _has_work(run, asked.now)
         ]
         ready.sort(key=lambda run: (run.row.head.updated_at, run.row.run_id))
         for run in ready[: asked.limit]:
@@ -192,8 +210,52 @@ class Transaction:
         if run is None or run.row.owner != asked.fence:
             return False
         head = replace(run.row.head, parked=asked.reason)
-        self._keep(asked.run_id, replace(run, row=replace(run.row, head=head, owner=None)))
+        run = replace(run, row=replace(run.row, head=head, owner=None))
+        if asked.is_poison:
+            run = replace(run, deaths=replace(run.deaths, suspect=False, trial=None) if run.deaths else None)
+            for run_id, other in self._runs.items():
+                if other.deaths is not None and not other.deaths.own:
+                    self._keep(run_id, replace(other, deaths=None))
+        self._keep(asked.run_id, run)
         return True
+
+    def _try(self, asked: TryRun) -> list[str]:
+        suspects = [run for run in self._runs.values() if run.is_suspect]
+        if any(run.deaths and run.deaths.trial == run.row.owner == asked.fence for run in suspects):
+            return []
+        ready = [
+            (-(run.deaths.own if run.deaths else 0), -run.row.head.updated_at, run.row.run_id)
+            for run in suspects
+            if run.claimable and run.row.workflow in asked.workflows and _has_work(run, asked.now)
+        ]
+        for _, _, run_id in sorted(ready)[:1]:
+            run = self._runs[run_id]
+            assert run.deaths is not None
+            deaths = replace(run.deaths, trial=asked.fence, at=asked.now)
+            self._keep(run_id, replace(_owned(run, asked.fence), deaths=deaths))
+            return [run_id]
+        return []
+
+    def _acquit(self, asked: AcquitRun) -> bool:
+        run = self._runs.get(asked.run_id)
+        if run is None or run.deaths is None or run.deaths.trial != asked.fence:
+            return False
+        self._keep(asked.run_id, replace(run, deaths=replace(run.deaths, suspect=False, trial=None, at=asked.now)))
+        return True
+
+    def _forget(self, asked: ForgetDeaths) -> int:
+        if asked.run_id is None:
+            gone = [run for run in self._runs.values() if run.deaths is not None and run.died_with == asked.fence]
+        else:
+            run = self._runs.get(asked.run_id)
+            if run is not None and asked.unparks and run.row.owner == asked.fence:
+                head = replace(run.row.head, parked=None, needs_worker=True)
+                run = replace(run, row=replace(run.row, head=head))
+                self._keep(asked.run_id, run)
+            gone = [run] if run is not None and run.deaths is not None else []
+        for run in gone:
+            self._keep(run.row.run_id, replace(run, deaths=None))
+        return len(gone)
 
     def _purge(self, asked: PurgeRuns) -> int:
         if asked.run_id is None and asked.ended_before is None:
@@ -253,8 +315,12 @@ _ACTIONS: dict[type, Callable[[Transaction, Any], Result]] = {
     ClaimRun: Transaction._claim,
     ClaimRuns: Transaction._claim_many,
     ParkRun: Transaction._park,
+    TryRun: Transaction._try,
+    AcquitRun: Transaction._acquit,
+    ForgetDeaths: Transaction._forget,
     PurgeRuns: Transaction._purge,
     ImportRun: Transaction._import,
+    SignHead: Transaction._sign,
 }
 
 
@@ -265,6 +331,11 @@ def _check_follows(row: RunRow, chunk: Chunk) -> None:
             f"Run {row.run_id!r}: a chunk from tick {chunk.first_tick} and cursor {chunk.first_cursor} does not follow "
             f"its journal of {row.head.ticks} ticks and {row.head.events} events. Nothing was written."
         )
+
+
+def _signed_fields(row: RunRow) -> tuple[object, ...]:
+    """What tells whether a row is as it was read: a link is another one only if ticks or events are more."""
+    return row.workflow, row.document, row.head.status, row.head.ticks, row.head.events
 
 
 def _owned(run: KeptRun, owner: int | None) -> KeptRun:
@@ -284,9 +355,9 @@ def _timers(timers: Map[int, TimerRow], asked: CommitRun) -> Map[int, TimerRow]:
     return without(timers, asked.timers_gone) if asked.timers_gone else timers
 
 
-def _reopened(run: KeptRun) -> KeptRun:
-    """A failed run is running again, and somebody must take it up."""
-    head = replace(run.row.head, status="running", needs_worker=True, error=None)
+def _reopened(run: KeptRun, mac: bytes | None) -> KeptRun:
+    """A failed run is running again, and a worker must take it up."""
+    head = replace(run.row.head, status="running", needs_worker=True, error=None, mac=mac)
     return replace(run, row=replace(run.row, head=head, ended_at=None))
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from loom.store.records import Chunk, RunHead, Snapshot, StoredRun, TimerRow
+from loom.store.records import Chunk, RunHead, RunRow, Snapshot, StoredRun, TimerRow
 
 
 class StartRun(msgspec.Struct, frozen=True):
@@ -27,6 +27,8 @@ class StartRun(msgspec.Struct, frozen=True):
     """Digest and text of the definition that it keeps for life. The first text under a digest is the one that stays."""
     mail: PostMail | None = None
     """What a new run has in its inbox from the first moment. A run that is there already is not sent it."""
+    mac: bytes | None = None
+    """The signature of its row: see `loom.store.chain`."""
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -51,6 +53,9 @@ class PostMail(msgspec.Struct, frozen=True):
     """Refuse it if the early events that the run keeps and its mail are so many already."""
     reopens: bool = False
     """It is for a failed run only, which is running again with it (no `ended_at`, `needs_worker`); others refuse it."""
+    reopened: tuple[int, bytes | None] | None = None
+    """With `reopens`: how many ticks the failed run must have (another number is refused as `finished`), and the
+    signature of its row when it is running again. None: any number, and no signature."""
 
 
 class Posted(msgspec.Struct, frozen=True):
@@ -89,6 +94,13 @@ class CommitRun(msgspec.Struct, frozen=True):
     that has one already keeps that, and this is not stored."""
 
 
+class SignHead(msgspec.Struct, frozen=True):
+    """Sign a row that has no signature. Result: True, or False if the row is not as it was when it was read."""
+
+    row: RunRow
+    """As it was read, with the signature in its head."""
+
+
 class ReleaseRun(msgspec.Struct, frozen=True):
     """Give a run up, unless mail has come for it. Result: True if it has no owner now (or another one than `fence`)."""
 
@@ -97,17 +109,21 @@ class ReleaseRun(msgspec.Struct, frozen=True):
 
 
 class ClaimRun(msgspec.Struct, frozen=True):
-    """Take one run up, if it is running and nobody owns it. Result: True if `fence` owns it now."""
+    """Take one run up, if it is running and nobody owns it. Result: True if `fence` owns it now.
+
+    A run that is suspected of having killed its process is refused, unless `suspected` says that it is to be ended.
+    """
 
     run_id: str
     fence: int
+    suspected: bool = False
 
 
 class ClaimRuns(msgspec.Struct, frozen=True):
     """Take up runs of these workflows that nobody owns and that need a worker, have mail, or have a timer due at `now`.
 
-    Parked runs are left alone. Result: the ids of the runs that `fence` owns now, at most `limit`, those that have
-    waited longest first.
+    Parked runs and suspected ones are left alone. Result: the ids of the runs that `fence` owns now, at most `limit`,
+    those that have waited longest first.
     """
 
     fence: int
@@ -122,6 +138,40 @@ class ParkRun(msgspec.Struct, frozen=True):
     run_id: str
     fence: int
     reason: str
+    is_poison: bool = False
+    """It has killed its processes: it is no suspect any more, and neither are others that no death counts for."""
+
+
+class TryRun(msgspec.Struct, frozen=True):
+    """Take up, on probation, the next suspected run of these workflows that has something to do; one per member.
+
+    Those that most deaths count for come first, then those that were written last. Result: a list with its id, or an
+    empty one.
+    """
+
+    fence: int
+    workflows: tuple[str, ...]
+    now: float
+
+
+class AcquitRun(msgspec.Struct, frozen=True):
+    """End the probation of a run: it is no suspect until the next death. Result: True if `fence` had it on one."""
+
+    run_id: str
+    fence: int
+    now: float
+
+
+class ForgetDeaths(msgspec.Struct, frozen=True):
+    """Forget the deaths of a run that has had a result, or those of a member that lives after all. Result: how many
+    runs they were counted for.
+    """
+
+    run_id: str | None = None
+    fence: int | None = None
+    """Of a run: its owner. Alone: the member that was taken for dead."""
+    unparks: bool = False
+    """The run was parked for them, and is let go again: it is not parked any more."""
 
 
 class PurgeRuns(msgspec.Struct, frozen=True):
@@ -144,5 +194,19 @@ class ImportRun(msgspec.Struct, frozen=True):
     run: StoredRun
 
 
-Operation = StartRun | PostMail | CommitRun | ReleaseRun | ClaimRun | ClaimRuns | ParkRun | PurgeRuns | ImportRun
+Operation = (
+    StartRun
+    | PostMail
+    | CommitRun
+    | SignHead
+    | ReleaseRun
+    | ClaimRun
+    | ClaimRuns
+    | ParkRun
+    | TryRun
+    | AcquitRun
+    | ForgetDeaths
+    | PurgeRuns
+    | ImportRun
+)
 Result = Started | Posted | bool | int | list[str]

@@ -16,7 +16,8 @@ The contract, which the conformance suite checks on every store:
    that expect the same version, one takes place. An expired entry is as good as none. A kind or a key that is empty,
    longer than 200 characters or no text is a `ValueError`.
 
-May import the records and operations beside it.
+8. What a member owned and was at work on when it was found dead is marked as `loom.store.deaths` says; one that has
+   left in order marks nothing. Marks change nothing for a run but who may claim it.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, TypeVar
 import msgspec
 
 from loom.api.problems import NOBODYS_TURN, is_stuck
+from loom.store.deaths import Deaths
 
 RunStatus = Literal["running", "completed", "failed", "cancelled"]
 
@@ -89,6 +90,9 @@ class RunHead(msgspec.Struct, frozen=True):
     """The store's downtime when this was written: see `Member`."""
     link: bytes | None = None
     """The link of its last chunk: see `loom.store.chain`."""
+    mac: bytes | None = None
+    """The signature of the row, made with a key: see `loom.store.chain`. None without keys, and from before there were
+    such signatures."""
 
     @property
     def stuck(self) -> str | None:
@@ -145,6 +149,13 @@ class StoredRun(msgspec.Struct, frozen=True):
     event_ids: tuple[str, ...] = ()
     document: bytes | None = None
     """The text of the definition whose digest its row has."""
+    marked: Deaths | msgspec.UnsetType = msgspec.UNSET
+    """From `load`: its `deaths`. They belong to this store and are never exported."""
+
+    @property
+    def deaths(self) -> Deaths | None:
+        """The unclean deaths of processes that were at work on it, if there were any since its last result."""
+        return None if isinstance(self.marked, msgspec.UnsetType) else self.marked
 
 
 class RunQuery(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from loom.core.kernel.waits import ONCE
 from loom.core.ticks import TickParkRun
+from loom.runtime.durable.settings import Settings
 from loom.runtime.tracing import TracedBodies, find_tracing
 from loom.steps.errors import WorkflowRuntimeError
 from loom.store import codec
@@ -42,6 +43,7 @@ from loom.temporal.payloads import (
     payload_of,
     value_of,
 )
+from loom.temporal.probation import Trials, asks_cluster, is_poison, reason_of
 from loom.temporal.remote_store import Turns
 from loom.temporal.run_inside import Around, Attempt
 
@@ -53,7 +55,6 @@ if TYPE_CHECKING:
     from loom.effects.body import Body
     from loom.runtime.durable.figures import Figures
     from loom.runtime.durable.registered import Registered
-    from loom.runtime.durable.settings import Settings
     from loom.runtime.tracing import Tracing
 
 _BEATING = timedelta(seconds=3)
@@ -73,11 +74,12 @@ def make_activity(
         assert info.workflow_id is not None
         return ClientLink(client, info.workflow_id, info.workflow_run_id)
 
-    def beat(token: bytes) -> Awaitable[None]:
-        return client.get_async_activity_handle(task_token=token).heartbeat(rpc_timeout=_BEATING)
+    def beat(token: bytes, *details: Any) -> Awaitable[None]:
+        return client.get_async_activity_handle(task_token=token).heartbeat(*details, rpc_timeout=_BEATING)
 
     tracing = find_tracing() if settings is None or settings.tracing else None
-    return StepActivity(codes, link_to, tracing=tracing, beat=beat, figures=figures).definition()
+    trials = Trials((settings or Settings()).probation, asks_cluster(client), beat)
+    return StepActivity(codes, link_to, tracing=tracing, beat=beat, figures=figures, trials=trials).definition()
 
 
 class StepActivity:
@@ -89,13 +91,15 @@ class StepActivity:
         link_to: Callable[[activity.Info], RunLink],
         settings: ActivitySettings | None = None,
         tracing: Tracing | None = None,
-        beat: Callable[[bytes], Awaitable[None]] | None = None,
+        beat: Callable[..., Awaitable[None]] | None = None,
         figures: Figures | None = None,
+        trials: Trials | None = None,
     ) -> None:
         self._around = Around(codes, settings if settings is not None else ActivitySettings(), Turns(), figures)
         self._link_to = link_to
         self._tracing = tracing
         self._heartbeats = Heartbeats(beat)
+        self._trials = trials if trials is not None else Trials(Settings().probation, None, None)
         self._versions: OrderedDict[tuple[str, str], Registered] = OrderedDict()
 
     def definition(self) -> Callable[[Sequence[RawValue]], Awaitable[RawValue]]:
@@ -115,7 +119,12 @@ class StepActivity:
         task = value_of(arguments[0].payload, StepTask)
         heart = self._heartbeats.begin()
         try:
-            report = await self._step(task, info, self._link_to(info))
+            deaths = await self._trials.deaths_of(info)
+            if deaths is not None and is_poison(deaths):
+                reason = reason_of(task.command.step, deaths)
+                return RawValue(payload_of(StepReport((TickParkRun(at=task.command.started_at, reason=reason),))))
+            async with self._trials.on_probation(heart, deaths):
+                report = await self._step(task, info, self._link_to(info))
         except RunGone as error:
             raise _unwanted(str(error)) from error
         except asyncio.CancelledError:

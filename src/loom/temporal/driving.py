@@ -193,7 +193,7 @@ class Driving(Beginning):
         host = self.host
         if host is None or self._compared:
             return
-        if was_parked and not host.is_parked:
+        if was_parked and (not host.is_parked or host.is_poison):
             return  # it goes on, and is compared the next time
         self._compared = True
         config = host.core.look.config

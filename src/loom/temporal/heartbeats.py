@@ -10,7 +10,7 @@ import asyncio
 import logging
 import threading
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from temporalio import activity
 from temporalio.client import AsyncActivityCancelledError
@@ -38,13 +38,20 @@ class Heart:
         self.token = info.task_token
         self.name = f"'{info.activity_type}' of run {info.workflow_id}"
         self.last = monotonic()
+        self.details: tuple[Any, ...] = ()
+        """What every heartbeat tells the next attempt."""
         self._loop = asyncio.get_running_loop()
         self._due = self._loop.call_later(interval, self._beat)
 
     def _beat(self) -> None:
         self.last = monotonic()
-        activity.heartbeat()
+        activity.heartbeat(*self.details)
         self._due = self._loop.call_later(self.interval, self._beat)
+
+    def tell(self, *details: Any) -> None:
+        """Let the next attempt know something, from the next heartbeat on."""
+        self.details = details
+        activity.heartbeat(*details)
 
     @property
     def is_late(self) -> bool:
@@ -59,9 +66,9 @@ class Heart:
 class Heartbeats:
     """The hearts of all activities of a worker, and the thread that looks after them while there are any."""
 
-    def __init__(self, beat: Callable[[bytes], Awaitable[None]] | None = None) -> None:
+    def __init__(self, beat: Callable[..., Awaitable[None]] | None = None) -> None:
         self._beat = beat
-        """Beats for the activity of a task token, on any event loop."""
+        """Beats for the activity of a task token, with details, on any event loop."""
         self._hearts: dict[Heart, None] = {}
         self._lock = threading.Lock()
         self._watched = False
@@ -111,7 +118,7 @@ class Heartbeats:
 
     async def _beat_for(self, hearts: list[Heart]) -> None:
         assert self._beat is not None
-        beats = [self._beat(heart.token) for heart in hearts]
+        beats = [self._beat(heart.token, *heart.details) for heart in hearts]
         for result in await asyncio.gather(*beats, return_exceptions=True):
             # What the cluster says to an activity, it hears when it beats by itself again.
             if isinstance(result, BaseException) and not isinstance(result, RPCError | AsyncActivityCancelledError):

@@ -18,6 +18,7 @@ from loom.runtime.durable.heads import HeadWriter
 from loom.runtime.durable.takeup import parked_again, restored, taken_up
 from loom.runtime.planners import program_in
 from loom.store import codec
+from loom.store.deaths import POISON
 from loom.store.records import Chunk, RunHead, RunRow, StoredRun
 from loom.temporal.journal import Journal
 
@@ -133,6 +134,12 @@ class HostedRun:
         """Whether it waits for other code."""
         outcome = self.core.look.outcome
         return outcome is not None and outcome.status == "parked"
+
+    @property
+    def is_poison(self) -> bool:
+        """Say whether it was parked because its steps kill their workers: only who resumes it lets it go again."""
+        outcome = self.core.look.outcome
+        return outcome is not None and outcome.status == "parked" and outcome.message.startswith(POISON)
 
     @property
     def is_at_rest(self) -> bool:

@@ -23,7 +23,7 @@ from loom.temporal.payloads import ExecutionQuery, ExecutionView, LockRequest, S
 from loom.temporal.remote_store import RemoteStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 
     from loom.core.state import BrokerState
     from loom.core.ticks import WorkflowTick
@@ -102,6 +102,14 @@ class RunInside(ABC):
         self._edits: list[int] = []
         """The numbers of the edits in this turn."""
 
+    @property
+    def max_unsaved(self) -> int | None:
+        """The outbox holds bodies to what the cluster takes."""
+        return None
+
+    def make_room(self, weight: int, *, waits: bool = True) -> None:  # noqa: B027 - a body here needs no room
+        """See `Host`."""
+
     @abstractmethod
     def report(self, tick: WorkflowTick) -> None:
         """Tell the run what the body did; safe from any thread."""
@@ -121,6 +129,10 @@ class RunInside(ABC):
     def make_context(self, execution: StepExecution) -> Context[Any]:
         """The context that a body asks for."""
         return Context._inside(self.workflow, execution)
+
+    def lease(self) -> Awaitable[None] | None:
+        """The cluster has given the body to this worker, and knows by its heartbeats whether it lives."""
+        return None
 
     def start_of(self, workflow: Any, inputs: dict[str, Any], start_event: StartEvent | None) -> tuple[str, Any]:
         """The name of a child's workflow, and what the child begins with; any worker may take it up."""

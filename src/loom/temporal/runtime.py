@@ -16,6 +16,7 @@ from typing_extensions import override
 from loom.core.ticks import TickContinueRun
 from loom.runtime.durable.working import WorkingRuntime
 from loom.store.codec import encode_tick
+from loom.store.deaths import POISON
 from loom.store.errors import StoreError, StoreUnavailable
 from loom.store.operations import PostMail
 from loom.store.records import RunQuery
@@ -169,7 +170,7 @@ class TemporalRuntime(WorkingRuntime):
     async def _try_all(self, query: RunQuery, tried: set[str]) -> None:
         while rows := await self.store.find(query):
             for row in rows:
-                if row.run_id not in tried:
+                if row.run_id not in tried and not (row.head.parked or "").startswith(POISON):
                     at = self.now()
                     await self.committer.submit(PostMail(row.run_id, encode_tick(TickContinueRun(at=at)), at))
                     tried.add(row.run_id)

@@ -45,6 +45,11 @@ class TemporalSettings(Settings, frozen=True, kw_only=True, forbid_unknown_field
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.safe:
+            raise ValueError(
+                "A cluster moves its runs by itself, so there is no safe mode for it: stop the workers, and cancel "
+                "runs with `loom workflow cancel`."
+            )
         for name in ("heartbeat_timeout", "retry_interval", "sticky_timeout"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}.")

@@ -23,6 +23,9 @@ LIMIT = "The server takes 2 MiB in a payload."
 
 EXCEPTIONS: dict[str, str] = {
     "test_children::test_a_child_may_end_while_its_parent_is_not_there": QUEUE,
+    "test_children_in_turn::test_children_of_the_same_workflow_do_not_stand_still": MEMORY,
+    "test_children_in_turn::test_the_limit_holds_for_what_is_at_work": MEMORY,
+    "test_children_in_turn::test_a_child_by_way_of_another_workflow_does_not_stand_still": MEMORY,
     "test_finding::test_runs_are_found_by_how_long_they_are_idle": CLOCK,
     "test_flow_controls::test_a_timer_that_fires_in_a_paused_run_counts_when_it_is_resumed": CLOCK,
     "test_flow_children::test_parent_and_child_in_processes_of_their_own": QUEUE,

@@ -38,6 +38,7 @@ some_run = st.sampled_from(RUN_IDS)
 some_time = st.integers(0, 40).map(float)
 # The text differs at times under the same digest: the first one stays.
 some_document = st.none() | st.tuples(st.sampled_from(DIGESTS), st.sampled_from([b"{}", b"[]"]))
+some_mac = st.sampled_from([None, b"k1:one", b"k1:two"])
 
 
 class Side(NamedTuple):
@@ -67,6 +68,7 @@ class Maker:
         event_id = self._draw(st.sampled_from([None, "e1", "e2"]))
         mail = PostMail(run_id, b"first", self._clock(), event_id=event_id) if self._draw(st.booleans()) else None
         asked = StartRun(run_id, workflow, b"in", at, tags=tags, document=self._draw(some_document), mail=mail)
+        asked = replace(asked, mac=self._draw(some_mac))
         return lambda side: replace(asked, owner=side.fence if owned else None)
 
     def _post(self) -> Callable[[Side], Operation]:
@@ -77,6 +79,7 @@ class Maker:
             event_id=self._draw(st.sampled_from([None, "e1", "e2"])),
             limit=self._draw(st.sampled_from([None, 0, 2, 3])),
             reopens=self._draw(st.integers(0, 4)) == 0,
+            reopened=self._draw(st.none() | st.tuples(st.integers(0, 3), some_mac)),
         )
         return lambda side: mail
 
@@ -111,7 +114,7 @@ class Maker:
         draw = self._draw
         status = draw(st.sampled_from(["running"] * 6 + ["completed", "failed", "cancelled"]))
         if status != "running":
-            return RunHead(status, ticks, events, self._clock(), needs_worker=False)
+            return RunHead(status, ticks, events, self._clock(), needs_worker=False, mac=draw(some_mac))
         return RunHead(
             "running",
             ticks,
@@ -124,6 +127,7 @@ class Maker:
             kept=draw(st.integers(0, 2)),
             paused=draw(st.booleans()),
             parked=draw(st.sampled_from([None, None, None, "why"])),
+            mac=draw(some_mac),
         )
 
     def _sent(self) -> st.SearchStrategy[StartRun | PostMail]:

@@ -107,3 +107,64 @@ async def test_event_sent_to_a_run_that_is_held_back_is_not_lost():
     first.ctx.send_event(Go())
     assert await first == 1
     assert await second == 2
+
+
+class Nested(Workflow):
+    """Runs children of the same instance, so many levels deep; only the leaves count as running."""
+
+    running = most = 0
+
+    @step
+    async def start(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        if ev.levels:
+            children = [ctx.run_child(self, levels=ev.levels - 1, width=ev.width) for _ in range(ev.width)]
+            return StopEvent(result=sum(await asyncio.gather(*children)))
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await asyncio.sleep(0)
+        self.running -= 1
+        return StopEvent(result=1)
+
+
+@pytest.mark.parametrize(("levels", "width"), [(4, 1), (1, 5), (2, 3)])
+async def test_children_of_the_same_workflow_use_the_place_of_their_parent(levels: int, width: int):
+    workflow = Nested(timeout=20, num_concurrent_runs=1)
+    assert await workflow.run(levels=levels, width=width) == width**levels
+    assert workflow.most == 1
+    assert await workflow.run(levels=0, width=0) == 1, "and every place is free again"
+
+
+async def test_several_parents_and_their_children_stay_within_the_limit():
+    workflow = Nested(timeout=20, num_concurrent_runs=2)
+    assert await asyncio.gather(*(workflow.run(levels=1, width=3) for _ in range(5))) == [3] * 5
+    assert workflow.most == 2
+
+
+async def test_places_are_given_back_when_a_parent_is_cancelled():
+    workflow = Nested(timeout=20, num_concurrent_runs=1)
+    handler = workflow.run(levels=2, width=1)
+    stuck = Stuck(timeout=20, num_concurrent_runs=1)
+    waiting = stuck.run(levels=2)
+    await settled()
+    assert stuck.reached.is_set(), "the last of three has the place of the first"
+    await waiting.cancel_run()
+    assert isinstance(await outcome_of(waiting), WorkflowCancelledByUser)
+    assert await handler == 1
+    stuck.gate.set()
+    assert await stuck.run(levels=1) == "out"
+
+
+class Stuck(Workflow):
+    """The same in one line, with a leaf that waits for a gate."""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__(**options)
+        self.gate, self.reached = asyncio.Event(), asyncio.Event()
+
+    @step
+    async def start(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        if ev.levels:
+            return StopEvent(result=await ctx.run_child(self, levels=ev.levels - 1))
+        self.reached.set()
+        await self.gate.wait()
+        return StopEvent(result="out")

@@ -17,6 +17,7 @@ from loom import (
     step,
 )
 from loom.steps.errors import WorkflowConfigurationError, WorkflowValidationError
+from loom.steps.external import external_types
 from loom.steps.workflow import WorkflowMeta
 
 
@@ -134,6 +135,31 @@ async def test_workflow_may_be_a_pydantic_model_first_of_all():
             return StopEvent(result=self.name)
 
     assert await Agent(name="Ada").run() == "Ada", "its own validate() is pydantic's"
+
+
+async def test_a_pydantic_model_declares_what_comes_from_outside():
+    class ModelMeta(WorkflowMeta, type(BaseModel)):  # type: ignore[misc]
+        pass
+
+    class Note(Event):
+        text: str = ""
+
+    class Agent(BaseModel, Workflow, metaclass=ModelMeta):
+        name: str
+
+        def __init__(self, **values: object) -> None:
+            BaseModel.__init__(self, **values)
+            Workflow.__init__(self, timeout=5)
+
+        @step(external_events=[Note])
+        async def start(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            return StopEvent(result=(await ctx.wait_for_event(Note)).text)
+
+    agent = Agent(name="Ada")
+    assert external_types(agent._step_configs()) == [Note]
+    handler = agent.run()
+    handler.ctx.send_event(Note(text="hi"))
+    assert await handler == "hi"
 
 
 async def test_workflow_may_be_abstract():

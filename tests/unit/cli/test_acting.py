@@ -43,6 +43,13 @@ def test_sends_an_event_of_a_type_that_the_run_waits_for_without_its_code() -> N
     assert result_of("order-1") == {"amount": 5, "note": "fine"}
 
 
+@pytest.mark.parametrize("name", ["loom.flows.ActorReply", "workflows.events.StepFailedEvent"])
+def test_nobody_sends_an_event_of_the_engine(name: str) -> None:
+    started("order-1")
+    message = failure(1, "workflow", "send", "order-1", name, '{"key": "k"}', "--target", ORDER)
+    assert message == f"{name} is an event of the engine: nobody sends it from outside."
+
+
 def test_sends_an_event_with_its_code_by_its_full_name(shop: Path) -> None:
     started("order-1")
     (shop / "fields.json").write_text('{"amount": 6}')

@@ -46,6 +46,14 @@ def test_a_run_that_nobody_answers_for_is_not_said_to_be_new(monkeypatch: pytest
     assert "is not known. No worker answers: it is night." in failure(3, "workflow", "send", "order-1", "Approval")
 
 
+def test_lists_have_results_on_request() -> None:
+    good("run", "shop.py:Double", "--run-id", "double-1")
+    (found,) = data("workflow", "list")
+    assert (found["status"], found["result"]) == ("completed", None)
+    (found,) = data("workflow", "list", "--results")
+    assert found["result"] == data("workflow", "status", "double-1")["result"] is not None
+
+
 def test_lists_runs_for_programs() -> None:
     started("order-1")
     (found,) = data("workflow", "list")

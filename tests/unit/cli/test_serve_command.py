@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 from cli_rig import DOUBLE, failure, good, loom
 
+from loom.cli.engine import memory_options
+from loom.cli.serving import _server_settings, serve
+from loom.flows.limits import Limits
+
 pytestmark = pytest.mark.usefixtures("shop")
 
 
@@ -40,12 +44,34 @@ def test_without_a_key_others_cannot_be_served() -> None:
         (["--max-body", "lots"], "'lots' is not a size"),
         (["--max-body", "0"], "'0' is not a size"),
         (["--rate", "0"], "--rate"),
+        (["--max-connections", "0"], "--max-connections"),
+        (["--max-memory", "much"], "'much' is not a size"),
+        (["--health-port", "70000"], "--health-port"),
         (["--port", "70000"], "--port"),
         (["--store", "mysql://x"], "No store is known"),
     ],
 )
 def test_what_is_given_wrongly(arguments: list[str], message: str) -> None:
     assert message in failure(2, "serve", *arguments, *([] if "--port" in arguments else ["--port", "0"]))
+
+
+def test_limits_of_the_server_are_options() -> None:
+    given = serve.make_context("serve", ["--max-connections", "7", "--max-starts", "3", "--max-memory", "2G"]).params
+    settings = _server_settings(given, Limits())
+    assert (settings.max_connections, settings.max_starts) == (7, 3)
+    assert (memory_options(given)["max_memory"], memory_options(given)["watchdog"]) == (2 * 1024**3, 1.0)
+    without = serve.make_context("serve", ["--watchdog", "0"]).params
+    assert memory_options(without)["watchdog"] is None
+    assert _server_settings(without, Limits()).max_connections is None
+
+
+def test_a_health_port_that_is_taken_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for command in ("serve", "worker"):
+            options = ("--port", "0") if command == "serve" else ()
+            message = failure(1, command, DOUBLE, *options, "--health-port", port)
+            assert f"The health port 127.0.0.1:{port} cannot be used: Address already in use." in message
 
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn"])

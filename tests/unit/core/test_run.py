@@ -18,13 +18,14 @@ from loom.core.commands import (
 from loom.core.config import BrokerConfig
 from loom.core.records import EventRecord
 from loom.core.reports import IdleReport
-from loom.core.run import Run, terminal_command
+from loom.core.run import BatchLimit, Run, terminal_command
 from loom.core.state import BrokerState
 from loom.core.ticks import (
     Source,
     TickAddEvent,
     TickCancelRun,
     TickEditStore,
+    TickParkRun,
     TickPauseRun,
     TickPublishEvent,
     TickResume,
@@ -245,3 +246,61 @@ def test_look_and_is_blocked_answer_from_the_draft_without_freezing_it() -> None
     assert (run.look.paused, run.look.active, run.is_blocked) == (True, 1, True)
     assert not isinstance(run.look, BrokerState)
     assert run.state.is_blocked()
+
+
+# -- batches of a bounded size ----------------------------------------------------------------------------------------
+
+
+def notes(count: int) -> list[WorkflowTick]:
+    return [TickPublishEvent(at=1.0 + number, event=ev(A)) for number in range(count)]
+
+
+def parts_of(run: Run, ticks: list[WorkflowTick]) -> list[list[WorkflowTick]]:
+    """Feed all at once, and drive the run as a driver does; the ticks of each batch."""
+    run.feed(*ticks)
+    parts: list[list[WorkflowTick]] = []
+    while True:
+        run.drain()
+        parts.append(run.flush().ticks)
+        if not run.holds_input:
+            return parts
+
+
+@pytest.mark.parametrize(("limit", "sizes"), [((4, 99), [4, 4, 4]), ((99, 5), [2, 2, 2, 2, 2, 2]), ((1, 1), [1] * 12)])
+def test_batches_are_full_and_the_journal_is_as_without_a_limit(limit: tuple[int, int], sizes: list[int]) -> None:
+    start = TickStartRun(at=0.0, run_id="r", config=CONFIG, event=ev(START))
+    ticks = [start, *notes(10), stop(at=99.0)]
+    whole = new_run()
+    [journal] = parts_of(whole, ticks)
+    split = Run(StepsPlanner(), None, read_field, limit=BatchLimit(*limit, lambda _tick: 3))
+    parts = parts_of(split, ticks)
+    assert [len(part) for part in parts] == sizes
+    assert [tick for part in parts for tick in part] == journal
+    assert split.state == whole.state
+    # The marks say the same, so that the run is idle nowhere in between.
+    assert [tick.more for part in parts for tick in part] == [True] * 11 + [False]
+
+
+def test_what_comes_between_two_batches_goes_last() -> None:
+    run = Run(StepsPlanner(), None, read_field, limit=BatchLimit(2, 99, lambda _tick: 1))
+    run.feed(TickStartRun(at=0.0, run_id="r", config=CONFIG, event=ev(START)), *notes(3))
+    run.drain()
+    run.drain()
+    assert (len(run.flush().ticks), run.holds_input) == (2, True)
+    run.feed(TickCancelRun(at=9.0))
+    run.drain()
+    assert (len(run.flush().ticks), run.holds_input) == (2, True)
+    run.drain()
+    batch = run.flush()
+    assert ([type(tick) for tick in batch.ticks], run.holds_input) == ([TickCancelRun], False)
+    assert isinstance(batch.commands[-1], CommandHalt)
+
+
+def test_a_parked_run_holds_nothing_back_for_a_next_batch() -> None:
+    run = Run(StepsPlanner(), None, read_field, limit=BatchLimit(2, 99, lambda _tick: 1))
+    run.feed(TickStartRun(at=0.0, run_id="r", config=CONFIG, event=ev(START)), TickParkRun(at=1.0, reason="why"))
+    run.feed(*notes(3))
+    run.drain()
+    assert isinstance(run.flush().commands[-1], CommandHalt)
+    run.drain()
+    assert (run.holds_input, len(run.pending)) == (False, 3)

@@ -328,6 +328,10 @@ class Desk:
     convert = STORED
     run_id = "r"
     loop_ends = False
+    max_unsaved = None
+
+    def make_room(self, weight: int, *, waits: bool = True) -> None:
+        pass
 
     def __init__(self, workflow: Workflow) -> None:
         self.workflow = workflow

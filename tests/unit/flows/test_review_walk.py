@@ -75,8 +75,10 @@ async def test_what_an_action_refuses_fails_the_action_and_never_the_engine(what
 
 
 async def test_numbers_that_no_store_keeps_do_not_get_into_a_run() -> None:
-    parsed = await ended({"A": {"type": "ParseJson", "inputs": {"content": '{"a": 1e999, "b": "\\ud83d"}'}}})
-    assert parsed.actions["A"].outputs == {"body": {"a": "Infinity", "b": "\ufffd"}}
+    parsed = await ended({"A": {"type": "ParseJson", "inputs": {"content": '{"a": 1e99, "b": "\\ud83d"}'}}})
+    assert parsed.actions["A"].outputs == {"body": {"a": 1e99, "b": "\ufffd"}}
+    refused = await ended({"A": {"type": "ParseJson", "inputs": {"content": '{"a": 1e999}'}}})
+    assert refused.actions["A"].code == "InvalidContent"
     start = {"type": "InitializeVariable", "inputs": {"variables": [{"name": "v", "type": "Float", "value": 1.7e308}]}}
     more = {"type": "IncrementVariable", "inputs": {"name": "v", "value": 1.7e308}, "runAfter": after(I="Succeeded")}
     grown = await ended({"I": start, "S": more})

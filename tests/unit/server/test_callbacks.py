@@ -90,11 +90,13 @@ async def service() -> AsyncIterator[tuple[Service, str]]:
 
 
 @asynccontextmanager
-async def hooked(service: str, url: str = "memory://", **options: Any) -> AsyncIterator[Served]:
+async def hooked(
+    service: str, url: str = "memory://", callback: dict[str, Any] | None = None, **options: Any
+) -> AsyncIterator[Served]:
     """A server with a flow that subscribes at a service."""
     settings = {"idle_timeout": 0, "http_allow": ["127.0.0.1"], "callback_url": BASE, **options}
     async with loom.connect(url, **settings) as runtime:
-        runtime.register(flow(service), name="hook")
+        runtime.register(flow(service, **({"callback": callback} if callback is not None else {})), name="hook")
         yield Served(runtime, ServerSettings())
 
 
@@ -169,13 +171,23 @@ async def test_the_first_call_counts_and_a_repetition_changes_nothing(service: t
         assert (second.status_code, second.json()) == (202, {"duplicate": True})
         result = await (await served.runtime.handler("r"))
         assert result.outputs["said"]["body"] == {"n": 1}
-        late = await client.get(local(address))
+        late = await client.post(local(address))
         assert (late.status_code, late.json()) == (202, {"duplicate": True})
 
 
-async def test_a_get_calls_back_too_and_a_look_does_not(service: tuple[Service, str]) -> None:
+async def test_who_follows_a_link_does_not_call_back(service: tuple[Service, str]) -> None:
     asked, service_url = service
     async with hooked(service_url) as served, served.client() as client:
+        address = await subscribed(served, asked, "r")
+        looked = await client.get(local(address))
+        assert (looked.status_code, looked.headers["allow"]) == (405, "POST")
+        assert (await client.get("/v1/runs/r")).json()["status"] == "running"
+        assert (await client.post(local(address))).json() == {"duplicate": False}
+
+
+async def test_a_get_calls_back_where_that_is_asked_for_and_a_look_does_not(service: tuple[Service, str]) -> None:
+    asked, service_url = service
+    async with hooked(service_url, callback={"method": "get"}) as served, served.client() as client:
         address = await subscribed(served, asked, "r")
         assert (await client.head(local(address))).status_code == 405
         assert (await client.get(f"{local(address)}&ok=yes")).json() == {"duplicate": False}
@@ -223,6 +235,47 @@ async def test_a_run_that_has_ended_or_is_gone_cannot_be_called_back(service: tu
         await served.runtime.purge("r")
         gone = await client.post(local(address))
         assert (gone.status_code, gone.json()["code"]) == (404, "run-not-found")
+
+
+@pytest.mark.parametrize(("callback", "lasts"), [({"expires": "PT1H"}, 3600), (None, 90 * 86_400)])
+async def test_an_address_expires(
+    service: tuple[Service, str], callback: dict[str, Any] | None, lasts: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, service_url = service
+    async with hooked(service_url, callback=callback) as served, served.client() as client:
+        address = await subscribed(served, asked, "r")
+        now = served.runtime.now
+        monkeypatch.setattr(served.runtime, "now", lambda: now() + lasts + 1)
+        late = await client.post(local(address))
+        assert (late.status_code, late.json()["detail"]) == (401, "This address has expired.")
+        monkeypatch.setattr(served.runtime, "now", lambda: now() + lasts - 600)
+        assert (await client.post(local(address))).status_code == 202
+
+
+async def test_an_address_lasts_as_long_as_its_action_and_no_word_of_it_can_be_changed() -> None:
+    store = MemoryStore()
+    await store.open()
+    found = StoredCallbacks(store, BASE)
+    old, new, by_get = [
+        str(await found.address("r", "k", until, get=get)) for until, get in ((None, False), (9e9, False), (9e9, True))
+    ]
+    assert len({old, new, by_get}) == 3
+    tokens = [address.rpartition("/")[2].partition("?sig=") for address in (old, new, by_get)]
+    callbacks = [await found.find(token, signature) for token, _, signature in tokens]
+    assert callbacks == [("r", "k", None, False), ("r", "k", 9e9, False), ("r", "k", 9e9, True)]
+    assert len({callback.event_id for callback in callbacks if callback is not None}) == 1
+    assert await found.find(tokens[2][0], tokens[1][2]) is None
+    await store.close()
+
+
+@pytest.mark.parametrize("callback", [{"method": "PUT"}, {"expires": "soon"}, {"expires": -1}, "GET"])
+async def test_a_callback_that_cannot_be_asked_for_fails_the_action(
+    service: tuple[Service, str], callback: Any
+) -> None:
+    async with hooked(service[1], callback=callback) as served:
+        result = await (await served.runtime.start("hook", run_id="r"))
+        assert result.status == "Failed"
+        assert "inputs.callback" in result.actions["Hook"].error["message"]
 
 
 async def test_all_processes_on_a_store_have_one_secret() -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import httpx2
 import pytest
 from server_serving import LOOP, Served
 
 import loom
+from loom.core.replay import replay_steps
+from loom.store import codec
+from loom.store.records import Chunk
 
 SECRETS = ("s3cret-4711", "t0p-secret")
 
@@ -42,6 +48,28 @@ async def test_a_tick_says_what_it_led_to(waiting: httpx2.AsyncClient) -> None:
     items = (await waiting.get("/v1/runs/s/history?commands=true")).json()["items"]
     run = next(command for command in items[0]["commands"] if command["type"] == "CommandRunWorker")
     assert run["step"] == "ask"
+
+
+async def test_what_ticks_led_to_is_worked_out_beside_the_event_loop(
+    waiting: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set[int]()
+    decode = codec.decode_ticks
+
+    def decoded(run_id: str, chunk: Chunk) -> Any:
+        threads.add(threading.get_ident())
+        return decode(run_id, chunk)
+
+    def steps(*arguments: Any) -> Any:
+        threads.add(threading.get_ident())
+        return replay_steps(*arguments)
+
+    monkeypatch.setattr("loom.server.v1.history.codec.decode_ticks", decoded)
+    monkeypatch.setattr("loom.server.v1.history.replay_steps", steps)
+    answer = await waiting.get("/v1/runs/s/history?commands=true&after=1000")
+    assert answer.json()["items"] == []
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 async def test_the_state_of_steps(waiting: httpx2.AsyncClient) -> None:

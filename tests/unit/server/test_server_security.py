@@ -215,8 +215,8 @@ async def test_broken_json_is_refused(client: httpx2.AsyncClient) -> None:
 
 
 def test_depth_is_not_counted_in_strings() -> None:
-    assert read_json(b'["[[[[\\"[[["]', 1) == ['[[[["[[[']
-    assert read_json(b"[[],[],[]]", 2) == [[], [], []]
+    assert read_json(b'["[[[[\\"[[["]', ServerSettings(max_depth=1)) == ['[[[["[[[']
+    assert read_json(b"[[],[],[]]", ServerSettings(max_depth=2)) == [[], [], []]
 
 
 async def test_other_media_types_are_refused(client: httpx2.AsyncClient) -> None:

@@ -11,7 +11,7 @@ import pytest
 from loom.steps.collect import Collect
 from loom.steps.decorators import StepConfig, StepFunction, catch_error, make_step_function, step
 from loom.steps.errors import WorkflowValidationError
-from loom.steps.events import Event, StartEvent, StepFailedEvent, StopEvent
+from loom.steps.events import Event, InputRequiredEvent, StartEvent, StepFailedEvent, StopEvent
 from loom.steps.retry import retry_policy
 
 
@@ -327,3 +327,19 @@ def test_recoveries_are_counted(count: Any) -> None:
 def test_covered_steps_are_a_list_of_names(names: Any) -> None:
     with pytest.raises(WorkflowValidationError, match="for_steps must be None or a list of step name strings"):
         catch_error(for_steps=names)
+
+
+def test_a_step_declares_what_comes_from_outside() -> None:
+    async def body(ev: A) -> StopEvent: ...
+
+    assert make_step_function(body, external_events=[A, B])._step_config.external_events == (A, B)
+    assert make_step_function(body)._step_config.external_events == ()
+
+
+@pytest.mark.parametrize("wrong", [StartEvent, StopEvent, InputRequiredEvent, StepFailedEvent, "A", int])
+@pytest.mark.parametrize("listed", [True, False])
+def test_what_cannot_come_from_outside_is_refused_where_it_is_declared(wrong: Any, listed: bool) -> None:
+    async def body(ev: A) -> StopEvent: ...
+
+    with pytest.raises(WorkflowValidationError, match=r"external_events .*\(Step 'body'\)"):
+        make_step_function(body, external_events=[wrong] if listed else wrong)

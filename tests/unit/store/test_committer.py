@@ -225,3 +225,16 @@ def test_when_the_event_loop_ends_nobody_waits_for_ever() -> None:
 
     asyncio.run(main())
     assert [answer.cancelled() for answer in answers] == [True, True]
+
+
+async def test_an_operation_may_come_while_the_committer_is_being_cancelled() -> None:
+    store = SlowStore()
+    await store.open()
+    committer = Committer(store)
+    await asyncio.sleep(0)
+    committer._task.cancel()  # as when everything on an event loop is cancelled; its wake-up is cancelled with it
+    answer = committer.submit(StartRun("r", "w", b"", 1.0))
+    await asyncio.wait([committer._task])
+    assert answer.cancelled()
+    await committer.close()
+    await store.close()

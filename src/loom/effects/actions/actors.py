@@ -6,6 +6,7 @@ that asked. A message that is delivered again is not taken again. May import loo
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from loom.effects.actions.actor_port import ActorMessage, ActorReply, Actors
 from loom.effects.actions.handlers import HANDLERS, ActionContext, Handlers, asks_for, call_handler
 from loom.effects.actions.outcomes import ActionFailed, failure
 from loom.effects.actions.plain import plain
+from loom.effects.exits import is_from_outside
 from loom.effects.tracebacks import has_other_frames, traceback_text
 from loom.flows.calls import ActionOutcome
 from loom.steps.context import Context  # noqa: TC001 - steps' annotations are read at run time
@@ -88,10 +90,16 @@ class ActorWorkflow(Workflow):
     async def _taken(self, kept: dict[str, Any], ev: ActorMessage) -> dict[str, Any]:
         state = kept.get("state") or {}
         context = ActionContext(ev.reply_to, ev.key, ev.attempt, ev.action)
+        task = asyncio.current_task()
         try:
             state, result = await take_message(self._handlers, ev.actor_type, state, ev.input, context)
             outcome = ActionOutcome(outputs=result)
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is the caller's to know
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            # Whatever a handler raises is the caller's to know.
+            if is_from_outside(error, task):
+                raise
             outcome = replace(failure(error), traceback=traceback_text(error) if has_other_frames(error) else "")
         reply = {
             "status": outcome.status,

@@ -6,6 +6,7 @@ passes the guard; the key never goes to an address that a flow names. May import
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from dataclasses import replace
@@ -13,16 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
+from loom.effects.actions.bodies import OFF_LOOP_BYTES, TooManyValues, decode_off_loop
+from loom.effects.actions.exchange import AnswerRefused
 from loom.effects.actions.handlers import call_handler
 from loom.effects.actions.http import outcome_of, request, tamed
 from loom.effects.actions.outcomes import ActionFailed, Services, argument_of, context_of, object_inputs, within_limit
-from loom.effects.actions.plain import NotPlainData, plain
+from loom.effects.actions.plain import plain
 from loom.effects.actions.statuses import is_failure
+from loom.effects.weight import is_heavier
 from loom.flows.calls import ActionCall, ActionOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from loom.effects.actions.ssrf import HttpPolicy
     from loom.effects.execution import StepExecution
 
 _BUILT_IN = "openai"
@@ -41,8 +46,8 @@ async def ai_action(execution: StepExecution, call: ActionCall, services: Servic
         if provider is None:
             return await tamed(lambda: _complete(execution, call, services))
         argument = argument_of(inputs) if set(inputs) - {"provider"} == {"input"} else argument_of_provider(inputs)
-        answer = plain(await call_handler(provider, argument, context_of(execution, call)))
-        return ActionOutcome(outputs=_structured(answer) if isinstance(answer, str) else answer)
+        answer = await call_handler(provider, argument, context_of(execution, call))
+        return await tamed(lambda: _answered(answer, services.policy))
 
     return await within_limit(execution, call, work)
 
@@ -93,10 +98,11 @@ async def _complete(execution: StepExecution, call: ActionCall, services: Servic
         "body": _question(inputs),
     }
     answer = await request(sent, services, key=context_of(execution, call).idempotency_key)
-    outcome = outcome_of(answer, execution.host.now())
+    outcome = await outcome_of(answer, services.policy, execution.host.now())
     if is_failure(answer.status):
         return outcome
-    return ActionOutcome(outputs=_structured(_content(outcome.outputs["body"])), code=outcome.code)
+    content = _content(outcome.outputs["body"])
+    return ActionOutcome(outputs=await _structured(content, services.policy), code=outcome.code)
 
 
 def _endpoint(inputs: dict[str, Any], services: Services) -> tuple[str, str, Services]:
@@ -155,16 +161,28 @@ def _content(body: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _structured(text: str) -> dict[str, Any]:
+async def _answered(answer: Any, policy: HttpPolicy) -> ActionOutcome:
+    """What a registered provider has answered: it hands on what a model says, who is a stranger too."""
+    if is_heavier((answer,), OFF_LOOP_BYTES):
+        if is_heavier((answer,), policy.max_response_bytes):
+            raise AnswerRefused(f"The provider's answer has more than {policy.max_response_bytes} bytes.")
+        found = await asyncio.to_thread(plain, answer)
+    else:
+        found = plain(answer)
+    return ActionOutcome(outputs=await _structured(found, policy) if isinstance(found, str) else found)
+
+
+async def _structured(text: str, policy: HttpPolicy) -> dict[str, Any]:
     """The object that an answer is, also within a fence as models like to set one, or the text as `content`."""
     bare = text.strip()
     if bare.startswith("```") and bare.endswith("```"):
         bare = bare[3:-3].removeprefix("json").strip()
     if bare.startswith("{"):
         try:
-            found = plain(json.loads(bare))
-        except (ValueError, RecursionError, NotPlainData):
-            found = None
+            said = bare.encode("utf-8", "replace")
+            found = await decode_off_loop(said, "application/json", policy.max_response_values)
+        except TooManyValues as error:
+            raise AnswerRefused(f"The model's answer: {error}") from error
         if isinstance(found, dict):
             return found
     return {"content": text}

@@ -6,6 +6,7 @@ do at all, and a cancellation, stay what they are. May import loom.flows, loom.s
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
@@ -16,10 +17,12 @@ from loom.effects.actions.activity import activity_action
 from loom.effects.actions.actor import actor_action
 from loom.effects.actions.child import workflow_action
 from loom.effects.actions.connectors import connector_action
-from loom.effects.actions.outcomes import ActionBody, Services, failure, masked
+from loom.effects.actions.outcomes import ActionBody, ActionFailed, Services, failure, masked
 from loom.effects.actions.waiting import wait_action
 from loom.effects.convert import MissingTypeError
+from loom.effects.exits import is_from_outside
 from loom.effects.tracebacks import has_other_frames
+from loom.effects.weight import is_heavier
 from loom.flows.calls import OUTCOME_KIND, ActionCall, ActionOutcome
 from loom.steps.ports import current_execution
 
@@ -93,11 +96,22 @@ class ActionBinding:
         # A registered handler wins over what is built in, which is how tests stub it.
         registered = call.type in self.services.handlers.actions
         body = connector_action if registered else BODIES.get(call.type, connector_action)
+        task = asyncio.current_task()
         try:
             outcome = masked(call, await body(execution, call, self.services))
+            limit = execution.host.max_unsaved
+            if limit is not None and is_heavier((outcome.outputs,), limit):
+                raise ActionFailed(
+                    f"Its outputs have more than {limit} bytes, which max_state allows.", "ResultTooLarge"
+                )
         except MissingTypeError:
             raise
-        except Exception as error:  # noqa: BLE001 - a failure is an outcome, whatever a handler raises
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            # A failure is an outcome, whatever a handler raises.
+            if is_from_outside(error, task):
+                raise
             outcome = masked(call, failure(error))
             if has_other_frames(error):  # else it is the engine's own word for what went wrong
                 text = execution.traceback_of(error, call.attempt, hide_messages=call.secure)

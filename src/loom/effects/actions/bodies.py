@@ -1,11 +1,12 @@
 """Bodies of requests and responses: values of a flow as bytes with a content type, and the way back.
 
 JSON becomes values, text a string, and everything else the content envelope, with `$formdata` for forms and
-`$multipart` for what has parts. May import loom.expressions and `plain`.
+`$multipart` for what has parts. What comes from a stranger is measured before it is decoded: see `MAX_VALUES`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from email.message import Message
@@ -16,10 +17,16 @@ from urllib.parse import parse_qsl, urlencode
 from loom.effects.actions.plain import plain
 from loom.expressions.envelopes import decode_text, envelope, envelope_bytes
 from loom.expressions.errors import FunctionError
+from loom.expressions.jsonshape import count_values, is_deeper
 from loom.expressions.values import INT_MAX, INT_MIN
 
 FORM = "application/x-www-form-urlencoded"
 MAX_DEPTH = 200
+MAX_VALUES = 250_000
+"""How many values a body may decode to. A value takes up to 200 bytes and a microsecond wherever somebody walks it, so
+this is what keeps a body from holding the event loop and the memory of a process."""
+OFF_LOOP_BYTES = 64 * 1024
+"""A body that is larger is decoded in a thread."""
 _TYPE, _CONTENT, _FORM_DATA, _MULTIPART = "$content-type", "$content", "$formdata", "$multipart"
 
 
@@ -42,20 +49,50 @@ def encode_body(body: Any, content_type: str) -> tuple[bytes, str]:
     return json_text(body).encode(), content_type or "application/json"
 
 
-def decode_body(data: bytes, content_type: str) -> Any:
-    """The value of a response's body."""
+class TooManyValues(ValueError):
+    """A body that would decode to more values than allowed."""
+
+
+class _Budget:
+    """The values that a body and its parts may still decode to."""
+
+    __slots__ = ("left", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.left = self.limit = limit
+
+    def take(self, values: int) -> None:
+        self.left -= values
+        if self.left < 0:
+            raise TooManyValues(f"The body has more than {self.limit} values, and is not decoded.")
+
+
+async def decode_off_loop(data: bytes, content_type: str, max_values: int = MAX_VALUES) -> Any:
+    """Decode a body, in a thread if it is large. See `decode_body`."""
+    if len(data) <= OFF_LOOP_BYTES:
+        return decode_body(data, content_type, max_values)
+    return await asyncio.to_thread(decode_body, data, content_type, max_values)
+
+
+def decode_body(data: bytes, content_type: str, max_values: int = MAX_VALUES) -> Any:
+    """The value of a body from outside; `TooManyValues` if it would be too many, told before anything is decoded."""
+    return _decoded(data, content_type, _Budget(max_values))
+
+
+def _decoded(data: bytes, content_type: str, budget: _Budget) -> Any:
     if not data:
         return None
     media = media_type(content_type)
     if media == "application/json" or media.endswith("+json"):
-        return _json_value(data)
+        return _json_value(data.decode("utf-8-sig", "replace"), budget)
     if media.startswith("text/"):
         return _text(data, content_type)
     if media == FORM:
+        budget.take(3 * data.count(b"&"))  # a dict with two values each
         pairs = parse_qsl(data.decode("utf-8", "replace"), keep_blank_values=True)
         return {**envelope(content_type, data), _FORM_DATA: [{"key": key, "value": value} for key, value in pairs]}
     if media.startswith("multipart/"):
-        parts = _decode_parts(data, content_type)
+        parts = _decode_parts(data, content_type, budget)
         return {**envelope(content_type, data), _MULTIPART: parts} if parts else envelope(content_type, data)
     return envelope(content_type or "application/octet-stream", data)
 
@@ -87,30 +124,17 @@ def parameter_of(content_type: str, name: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _json_value(data: bytes) -> Any:
-    """What a JSON text says, or the text itself if it says nothing that JSON has."""
-    text = data.decode("utf-8-sig", "replace")
+def _json_value(text: str, budget: _Budget) -> Any:
+    """What a JSON text says, or the text itself if that is nothing that JSON has, or too deep to be stored."""
+    budget.take(count_values(text, budget.left))
+    if is_deeper(text, MAX_DEPTH):
+        return text
     try:
         value = json.loads(text, parse_constant=_no_number, parse_float=_finite, parse_int=_integer)
     except (ValueError, RecursionError):
         return text
-    if _is_too_deep(text, value):
-        return text
     # Only an escape can bring half of a character, and no store keeps one.
     return plain(value) if "\\ud" in text or "\\uD" in text else value
-
-
-def _is_too_deep(text: str, value: Any) -> bool:
-    """Whether a value is nested deeper than can be stored. Most texts have too few brackets for that."""
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
-        return False
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        inner = [item for outer in level for item in (outer.values() if isinstance(outer, dict) else outer)]
-        level = [item for item in inner if isinstance(item, dict | list)]
-        if not level:
-            return False
-    return True
 
 
 def _no_number(text: str) -> Any:
@@ -159,19 +183,23 @@ def _encode_parts(body: dict[str, Any], content_type: str) -> tuple[bytes, str]:
     return b"".join(b"--%b\r\n%b\r\n" % (mark, part) for part in encoded) + b"--%b--\r\n" % mark, declared
 
 
-def _decode_parts(data: bytes, content_type: str) -> list[dict[str, Any]]:
+def _decode_parts(data: bytes, content_type: str, budget: _Budget) -> list[dict[str, Any]]:
     boundary = parameter_of(content_type, "boundary")
     if not boundary:
         return []
     parts = []
-    for piece in (b"\r\n" + data).split(b"\r\n--" + boundary.encode())[1:-1]:
+    mark = b"\r\n--" + boundary.encode()
+    budget.take(4 * data.count(mark))  # two dicts, and what they hold
+    for piece in (b"\r\n" + data).split(mark)[1:-1]:
         head, _, content = piece.removeprefix(b"\r\n").partition(b"\r\n\r\n")
+        budget.take(head.count(b"\r\n"))
         lines = [line.partition(":") for line in head.decode("utf-8", "replace").split("\r\n") if ":" in line]
         headers = {name.strip(): value.strip() for name, _, value in lines}
         kind = next((value for name, value in headers.items() if name.lower() == "content-type"), "text/plain")
         # Parts of parts stay packed: each level would hold all that is below it once more.
         packed = media_type(kind).startswith("multipart/")
-        parts.append({"headers": headers, "body": envelope(kind, content) if packed else decode_body(content, kind)})
+        body = envelope(kind, content) if packed else _decoded(content, kind, budget)
+        parts.append({"headers": headers, "body": body})
     return parts
 
 

@@ -1,7 +1,4 @@
-"""One request and its answer: redirects hop by hop, no credentials for strangers, and no more than the limits allow.
-
-May import `ssrf` and `bodies`.
-"""
+"""One request and its answer: redirects hop by hop, no credentials for strangers, and no more than the limits allow."""
 
 from __future__ import annotations
 
@@ -13,8 +10,10 @@ from http.cookiejar import DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
 
 import httpx2
+import msgspec
 
-from loom.effects.actions.bodies import decode_body
+from loom.effects.actions.bodies import OFF_LOOP_BYTES, TooManyValues, decode_off_loop
+from loom.effects.actions.ssrf import STORED_SHARE
 from loom.effects.actions.statuses import code_of
 
 if TYPE_CHECKING:
@@ -64,9 +63,17 @@ class Answer:
         """The reason as one word, such as `NotFound`."""
         return code_of(self.status)
 
-    def outputs(self) -> dict[str, Any]:
-        """The answer as outputs of an action."""
-        body = decode_body(self.data, self.header("content-type"))
+    async def outputs(self, policy: HttpPolicy) -> dict[str, Any]:
+        """The answer as outputs of an action; `AnswerRefused` if they would be more than the policy allows."""
+        try:
+            body = await decode_off_loop(self.data, self.header("content-type"), policy.max_response_values)
+        except TooManyValues as error:
+            raise AnswerRefused(f"{error} It has {len(self.data)} bytes.") from error
+        if len(self.data) > OFF_LOOP_BYTES:
+            limit = (STORED_SHARE - 1) * policy.max_response_bytes
+            size = await asyncio.to_thread(_stored_size, body)
+            if size > limit:
+                raise AnswerRefused(f"The answer would take {size} bytes to store; at most {limit} are taken.")
         return {"statusCode": self.status, "status": self.status, "headers": dict(self.headers), "body": body}
 
     def retry_after(self, now: float) -> float | None:
@@ -158,11 +165,11 @@ async def _content(response: httpx2.Response, limit: int) -> bytes:
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
         raise AnswerRefused(f"The answer is packed as {encoding!r}; only gzip and deflate were asked for.")
-    unpack = _Unpacking(limit) if encoding not in ("", "identity") else None
+    unpack = _Unpacking() if encoding not in ("", "identity") else None
     parts: list[bytes] = []
     size = 0
     async for chunk in response.aiter_raw():
-        part = unpack(chunk) if unpack is not None else chunk
+        part = unpack(chunk, limit - size + 1) if unpack is not None else chunk
         size += len(part)
         if size > limit:
             raise AnswerRefused(f"The answer has more than {limit} bytes.")
@@ -172,24 +179,28 @@ async def _content(response: httpx2.Response, limit: int) -> bytes:
     return b"".join(parts)
 
 
-class _Unpacking:
-    """Unpacks gzip and deflate, and stops where the limit is."""
+def _stored_size(body: Any) -> int:
+    """The bytes of a body in a journal, where a control character takes six."""
+    return len(msgspec.json.encode(body))
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+
+class _Unpacking:
+    """Unpacks gzip and deflate, and never makes more than there is room for."""
+
+    def __init__(self) -> None:
         self._decoder = zlib.decompressobj(wbits=47)  # gzip or zlib, as the first bytes say
         self._begun = False
 
-    def __call__(self, chunk: bytes) -> bytes:
+    def __call__(self, chunk: bytes, room: int) -> bytes:
         try:
-            unpacked = self._decoder.decompress(chunk, self._limit + 1)
+            unpacked = self._decoder.decompress(chunk, room)
         except zlib.error as error:
             if self._begun:
                 raise AnswerRefused(f"The packed answer cannot be read: {error}") from error
             # Some servers mean the bare form by "deflate".
             self._decoder = zlib.decompressobj(wbits=-15)
             self._begun = True
-            return self(chunk)
+            return self(chunk, room)
         self._begun = self._begun or bool(chunk)
         return unpacked
 

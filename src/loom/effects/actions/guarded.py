@@ -1,8 +1,7 @@
 """The http client behind the guard: every connection goes to an address that the policy has seen and allowed.
 
 A name is resolved once per connection and the connection goes to the very address that was judged, so a second answer
-of the name server cannot lead elsewhere; certificate and Host header still are those of the name. May import `ssrf`
-and `discreet`.
+of the name server cannot lead elsewhere; certificate and Host header still are those of the name.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -82,18 +82,83 @@ class GuardedBackend(httpcore2.AsyncNetworkBackend):
         await asyncio.sleep(seconds)
 
 
-class GuardedTransport(httpx2.AsyncHTTPTransport):
-    """The library's transport, on a pool whose connections are guarded."""
+_NAMED = {
+    getattr(httpcore2, name): getattr(httpx2, name)
+    for name in (
+        "ConnectTimeout", "ReadTimeout", "WriteTimeout", "PoolTimeout", "TimeoutException", "ConnectError", "ReadError",
+        "WriteError", "NetworkError", "ProxyError", "UnsupportedProtocol", "LocalProtocolError", "RemoteProtocolError",
+        "ProtocolError",
+    )
+}  # fmt: skip
+"""The client's errors by the pool's, the narrow ones before the wide ones."""
+
+
+@contextmanager
+def _as_client_errors() -> Iterator[None]:
+    """Raise what goes wrong with a connection as the client's own error of the same name."""
+    try:
+        yield
+    except tuple(_NAMED) as error:
+        kind = next(own for theirs, own in _NAMED.items() if isinstance(error, theirs))
+        raise kind(str(error)) from error
+
+
+class _ResponseStream(httpx2.AsyncByteStream):
+    """The bytes of a response, as the pool gives them."""
+
+    def __init__(self, response: httpcore2.Response) -> None:
+        self._response = response
+
+    @override
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with _as_client_errors():
+            async for part in self._response.aiter_stream():
+                yield part
+
+    @override
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+class GuardedTransport(httpx2.AsyncBaseTransport):
+    """The way of requests to a pool whose connections are guarded.
+
+    The client's own transport does not let its maker choose the sockets of its pool. So the pool is made here, and
+    this class does no more than pass requests to it and responses back, by public names of both libraries.
+    """
 
     def __init__(self, policy: HttpPolicy, tls: ssl.SSLContext, resolver: Resolver = resolve) -> None:
-        # The base class makes a pool without saying which sockets it uses, and that is the whole difference.
-        self._pool = httpcore2.AsyncConnectionPool(
+        self.tls = tls
+        self._connections = httpcore2.AsyncConnectionPool(
             ssl_context=tls,
             max_connections=200,
             max_keepalive_connections=20,
             keepalive_expiry=15.0,
             network_backend=GuardedBackend(policy, resolver),
         )
+
+    @override
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request through the pool."""
+        url = request.url
+        assert isinstance(request.stream, httpx2.AsyncByteStream)
+        passed = httpcore2.Request(
+            request.method,
+            httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+            headers=request.headers.raw,
+            content=request.stream,
+            extensions=request.extensions,
+        )
+        with _as_client_errors():
+            response = await self._connections.handle_async_request(passed)
+        return httpx2.Response(
+            response.status, headers=response.headers, stream=_ResponseStream(response), extensions=response.extensions
+        )
+
+    @override
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._connections.aclose()
 
 
 @cache

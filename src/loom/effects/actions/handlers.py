@@ -174,9 +174,9 @@ def _is_context(annotation: Any) -> bool:
 def _in_thread(function: Callable[..., Any], places: list[Any], keywords: dict[str, Any]) -> Any:
     try:
         return function(*places, **keywords)
-    except StopIteration as error:
-        # A future cannot carry it: whoever awaits the thread would wait for ever.
-        raise RuntimeError("The handler raised StopIteration.") from error
+    except (StopIteration, GeneratorExit) as error:
+        # A future cannot carry them: who awaits the thread would wait for ever, or be closed.
+        raise RuntimeError(f"The handler raised {type(error).__name__}.") from error
 
 
 def _registering(handlers: dict[str, Callable[..., Any]], name: str) -> Callable[[_H], _H]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from loom.effects.actions.exchange import Answer
     from loom.effects.actions.outcomes import Services
+    from loom.effects.actions.ssrf import HttpPolicy
     from loom.effects.execution import StepExecution
 
 ACCEPTED = 202
@@ -54,7 +55,7 @@ async def http_action(execution: StepExecution, call: ActionCall, services: Serv
         nonlocal place
         answer = await request(inputs, services, key=context_of(execution, call).idempotency_key)
         place = _place(answer)
-        return outcome_of(answer, execution.host.now())
+        return await outcome_of(answer, services.policy, execution.host.now())
 
     outcome = await within_limit(execution, call, lambda: tamed(ask))
     if not place or "disableasyncpattern" in call.options:
@@ -173,14 +174,14 @@ async def _ask_again(
         nonlocal place
         answer = await request(polled, services)
         place = _place(answer, location)
-        return outcome_of(answer, execution.host.now())
+        return await outcome_of(answer, services.policy, execution.host.now())
 
     return await within_limit(execution, call, lambda: tamed(ask)), place
 
 
-def outcome_of(answer: Answer, now: float) -> ActionOutcome:
+async def outcome_of(answer: Answer, policy: HttpPolicy, now: float) -> ActionOutcome:
     """What an answer makes of its action."""
-    outputs, patience = answer.outputs(), answer.retry_after(now)
+    outputs, patience = await answer.outputs(policy), answer.retry_after(now)
     if not is_failure(answer.status):
         return ActionOutcome("Succeeded", outputs, answer.code, retry_after_s=patience)
     message = f"The server answered {answer.status} {answer.code}."

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import os
 import ssl
 import tempfile
@@ -17,13 +16,15 @@ from urllib.parse import quote, urlencode
 
 import httpx2
 
-from loom.effects.actions.bodies import FORM
+from loom.effects.actions.bodies import FORM, TooManyValues, decode_off_loop
 from loom.effects.actions.exchange import BadRequestError, Outgoing, exchange
 from loom.effects.actions.statuses import is_failure
 
 if TYPE_CHECKING:
     from loom.effects.actions.ssrf import HttpPolicy
 
+_TOKEN_VALUES = 1_000
+"""What an authority that gives out a token may say beside it."""
 _DEFAULT_AUTHORITY = "https://login.microsoftonline.com"
 
 
@@ -106,9 +107,9 @@ async def _client_credentials(given: dict[str, Any], client: httpx2.AsyncClient,
     token: Any = None
     if not is_failure(answer.status):
         try:
-            token = json.loads(answer.data)
-        except ValueError:
-            token = None
+            token = await decode_off_loop(answer.data, "application/json", _TOKEN_VALUES)
+        except TooManyValues as error:
+            raise AuthenticationError("The authority gave no token, but too much of something else.") from error
     if not isinstance(token, dict) or not isinstance(token.get("access_token"), str):
         raise AuthenticationError(f"The authority gave no token: it answered {answer.status} {answer.code}.")
     return f"{token.get('token_type') or 'Bearer'} {token['access_token']}"

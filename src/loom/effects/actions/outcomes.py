@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from loom.effects.actions.callbacks import Callbacks
 from loom.effects.actions.handlers import HANDLERS, ActionContext, Handlers
 from loom.effects.actions.ssrf import HttpPolicy
 from loom.flows.calls import ActionCall, ActionOutcome
+from loom.steps.texts import message_of
 
 if TYPE_CHECKING:
     from loom.effects.execution import StepExecution
@@ -30,11 +32,20 @@ class Services:
     """The way to actors that are runs of their own, where runs are kept."""
     callbacks: Callbacks | None = None
     """What gives out addresses for callbacks, where runs are kept."""
+    max_response: int | None = None
+    """How many bytes a response may have, whatever the policy says; None: as the policy says."""
+    max_response_values: int | None = None
+    """How many values a response may decode to, likewise."""
 
     @property
     def policy(self) -> HttpPolicy:
-        """What requests may reach, now."""
-        return self.http if self.http is not None else HttpPolicy.from_environment()
+        """What requests may reach, now, and how much they may bring back."""
+        policy = self.http if self.http is not None else HttpPolicy.from_environment()
+        if self.max_response is not None and self.max_response != policy.max_response_bytes:
+            policy = dataclasses.replace(policy, max_response_bytes=self.max_response)
+        if self.max_response_values is not None and self.max_response_values != policy.max_response_values:
+            policy = dataclasses.replace(policy, max_response_values=self.max_response_values)
+        return policy
 
 
 ActionBody = Callable[["StepExecution", ActionCall, Services], Awaitable[ActionOutcome]]
@@ -51,20 +62,21 @@ class ActionFailed(Exception):
         self.outputs = outputs
 
 
-def failure(error: Exception) -> ActionOutcome:
+def failure(error: BaseException) -> ActionOutcome:
     """The outcome that an exception stands for."""
     if isinstance(error, ActionFailed):
         kind = error.error_type or type(error).__name__.lower()
-        return ActionOutcome("Failed", error.outputs, error.code, str(error), kind)
+        return ActionOutcome("Failed", error.outputs, error.code, message_of(error), kind)
     name = type(error).__name__
     kind = "timeout" if isinstance(error, TimeoutError) else name.lower()
     return ActionOutcome("Failed", code=name, message=_message(error, name), error_type=kind)
 
 
-def _message(error: Exception, name: str) -> str:
+def _message(error: BaseException, name: str) -> str:
     """Tell what went wrong, in words: the text of a KeyError is a key, and of many others a bare value."""
     is_bare = isinstance(error, KeyError) or (len(error.args) == 1 and not isinstance(error.args[0], str))
-    return f"{name}: {error}" if is_bare and str(error) else str(error) or name
+    text = message_of(error)
+    return f"{name}: {text}" if is_bare and text else text or name
 
 
 def timed_out(call: ActionCall) -> ActionOutcome:

@@ -1,7 +1,7 @@
 """Which addresses an http action may reach. By default only public ones: a flow is data and may come from anybody.
 
 The decision is made about the address that will be connected to, never about a name. Addresses that carry another one
-inside (IPv4-mapped, NAT64, 6to4, Teredo) are judged by what they carry. May import the standard library only.
+inside (IPv4-mapped, NAT64, 6to4, Teredo) are judged by what they carry.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING
 
+from loom.effects.actions.bodies import MAX_VALUES
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -18,6 +20,9 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 ENVIRONMENT_VARIABLE = "LOOM_HTTP_ALLOW"
+MAX_RESPONSE_BYTES = 16 * 1024 * 1024
+STORED_SHARE = 4
+"""A response may have a quarter of the bytes of a run's state: an envelope with parts takes three times its bytes."""
 
 _METADATA = frozenset(
     map(ip_address, ("169.254.169.254", "169.254.170.2", "168.63.129.16", "100.100.100.200", "fd00:ec2::254"))
@@ -52,8 +57,10 @@ class HttpPolicy:
     allow_hosts: frozenset[str] = frozenset()
     allow_networks: tuple[Network, ...] = ()
     allow_all: bool = False
-    max_response_bytes: int = 100 * 1024 * 1024
+    max_response_bytes: int = MAX_RESPONSE_BYTES
     """Of a response, before and after its decompression."""
+    max_response_values: int = MAX_VALUES
+    """How many values a response may decode to."""
     request_timeout_s: float = 120.0
     """How long a server may stay silent."""
     max_redirects: int = 10

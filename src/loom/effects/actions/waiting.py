@@ -16,8 +16,9 @@ from loom.effects.flow_events import FlowEvent
 from loom.expressions.dotnet.durations import parse_duration
 from loom.expressions.errors import FunctionError
 from loom.flows.calls import ActionCall, ActionOutcome
+from loom.flows.lowering.calls import ANY_ANSWER
 from loom.flows.schema_checks import schema_check
-from loom.steps.event_base import Event, HumanResponseEvent, InputRequiredEvent
+from loom.steps.event_base import Event, InputRequiredEvent
 from loom.steps.system_events import AnswerRefusedEvent
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def data_of(event: Event) -> Any:
 def _name(inputs: dict[str, Any]) -> str:
     name = inputs.get("event")
     if name is None or name == "":
-        return HumanResponseEvent.__name__
+        return ANY_ANSWER
     if not isinstance(name, str):
         raise ActionFailed("inputs.event must be the name of an event.", "InvalidInputs")
     return name
@@ -113,7 +114,7 @@ def _deadline(execution: StepExecution, call: ActionCall, inputs: dict[str, Any]
     return min(ends) if ends else None
 
 
-def seconds_of(timeout: Any) -> float:
+def seconds_of(timeout: Any, name: str = "timeout") -> float:
     """A duration in ISO 8601, or a number of seconds."""
     if isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout > 0:
         return float(timeout)
@@ -121,5 +122,5 @@ def seconds_of(timeout: Any) -> float:
         return float(parse_duration(timeout))
     except (FunctionError, TypeError, AttributeError) as error:
         raise ActionFailed(
-            f"inputs.timeout must be a duration such as PT1H or a number of seconds: {error}", "InvalidInputs"
+            f"inputs.{name} must be a duration such as PT1H or a number of seconds: {error}", "InvalidInputs"
         ) from error

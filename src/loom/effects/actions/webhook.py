@@ -15,11 +15,15 @@ from loom.effects.actions.events import CallbackEvent
 from loom.effects.actions.http import outcome_of, request, tamed
 from loom.effects.actions.outcomes import ActionFailed, context_of, object_inputs, time_left, timed_out, within_limit
 from loom.effects.actions.plain import plain
+from loom.effects.actions.waiting import seconds_of
 from loom.flows.calls import ActionCall, ActionOutcome
 
 if TYPE_CHECKING:
     from loom.effects.actions.outcomes import Services
     from loom.effects.execution import StepExecution
+
+DEFAULT_EXPIRY_S = 90 * 86_400.0
+"""How long an address is good if neither the action nor its limit says."""
 
 
 async def webhook_action(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
@@ -53,12 +57,15 @@ async def _send(
     execution: StepExecution, call: ActionCall, services: Services, inputs: dict[str, Any]
 ) -> ActionOutcome:
     callbacks = services.callbacks
-    address = await callbacks.address(execution.host.run_id, _key(call)) if callbacks is not None else None
+    address = None
+    if callbacks is not None:
+        get, until = _asked(execution, call)
+        address = await callbacks.address(execution.host.run_id, _key(call), until, get=get)
     addressed = with_address(inputs, address)
 
     async def ask() -> ActionOutcome:
         answer = await request(addressed, services, key=context_of(execution, call).idempotency_key)
-        return outcome_of(answer, execution.host.now())
+        return await outcome_of(answer, services.policy, execution.host.now())
 
     outcome = await tamed(ask)
     return replace(
@@ -66,6 +73,24 @@ async def _send(
         outputs=without_address(outcome.outputs, address),
         message=without_address(outcome.message, address),
     )
+
+
+def _asked(execution: StepExecution, call: ActionCall) -> tuple[bool, float]:
+    """What `inputs.callback` asks of the address: whether a GET is a call too, and until when it is good.
+
+    Without a word about it, the address is good for as long as the action may take. Both are worked out from when the
+    work began: a repeated request, and the one that unsubscribes, have the same address.
+    """
+    given = object_inputs(call).get("callback")
+    if not isinstance(given, dict | None):
+        raise ActionFailed("inputs.callback must be an object with 'method' and 'expires'.", "InvalidInputs")
+    asked = given or {}
+    method = asked.get("method", "POST")
+    if not isinstance(method, str) or method.upper() not in ("GET", "POST"):
+        raise ActionFailed("inputs.callback.method must be GET or POST.", "InvalidInputs")
+    lasts = asked.get("expires")
+    seconds = seconds_of(lasts, "callback.expires") if lasts is not None else call.timeout_s or DEFAULT_EXPIRY_S
+    return method.upper() == "GET", float(round((call.first_at or execution.command.started_at) + seconds))
 
 
 def _key(call: ActionCall) -> str:

@@ -5,6 +5,7 @@ May import `errors`, `extras` and `timestamps`. The Windows names are those of t
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -15,6 +16,7 @@ from loom.expressions.errors import FunctionError
 
 UTC = timezone.utc  # noqa: UP017 - the one name serves annotations and values alike
 Zone = ZoneInfo | timezone
+_IANA = re.compile(r"[A-Za-z0-9_+-]{1,30}(?:/[A-Za-z0-9_+-]{1,30}){0,3}")
 _FIRST = datetime(1, 1, 1)  # noqa: DTZ001 - clock readings have no zone here
 
 
@@ -25,10 +27,13 @@ def zone_of(name: str) -> Zone:
     if key.lower() in ("utc", "z"):
         return UTC
     try:
-        return ZoneInfo(key if "/" in key else _windows_names().get(key.lower(), key))
+        key = key if "/" in key else _windows_names().get(key.lower(), key)
+        if _IANA.fullmatch(key) is None:  # zoneinfo would look for it among modules and files
+            raise ZoneInfoNotFoundError(key)
+        return ZoneInfo(key)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise FunctionError(
-            f"there is no time zone {name!r}; use a Windows name such as 'Pacific Standard Time' "
+            f"there is no time zone {name[:80]!r}; use a Windows name such as 'Pacific Standard Time' "
             "or an IANA name such as 'Europe/Berlin'"
         ) from None
 

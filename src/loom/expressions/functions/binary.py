@@ -13,6 +13,8 @@ from loom.expressions import percent
 from loom.expressions.arguments import check_size, refuse, want_string
 from loom.expressions.envelopes import base64_bytes, decode_text, envelope, envelope_bytes
 from loom.expressions.errors import FunctionError
+from loom.expressions.limits import ELEMENT
+from loom.expressions.metering import spend_text
 from loom.expressions.registry import function
 from loom.expressions.values import CONTENT, CONTENT_TYPE, is_envelope, text_of
 
@@ -85,6 +87,7 @@ class _DataUri(NamedTuple):
 
     def text(self) -> str:
         """What stands for the content of a URI that is not in base64; here, unlike elsewhere, `+` is a space."""
+        spend_text(self.content, ELEMENT)
         return self.content.replace("+", " ")
 
 
@@ -155,17 +158,25 @@ def uri_component(value: Any) -> str:
     """A text as it is written inside a URI."""
     text = want_string("value", value)
     check_size(percent.encoded_length(text))
+    spend_text(text, 8)
     return percent.encode(text)
+
+
+def _escaped(value: Any) -> str:
+    """The argument, whose escapes are about to be read one by one."""
+    text = want_string("value", value)
+    spend_text(text, ELEMENT)
+    return text
 
 
 @function("decodeUriComponent", 1)
 @function("uriComponentToString", 1)
 def uri_component_to_string(value: Any) -> str:
     """The text of which this is the URI component."""
-    return percent.decode(want_string("value", value))
+    return percent.decode(_escaped(value))
 
 
 @function("uriComponentToBinary", 1)
 def uri_component_to_binary(value: Any) -> dict[str, Any]:
     """The bytes of which this is the URI component, in their envelope."""
-    return _enveloped(_BYTES, percent.decode_bytes(want_string("value", value)))
+    return _enveloped(_BYTES, percent.decode_bytes(_escaped(value)))

@@ -22,15 +22,21 @@ from loom.expressions.arguments import (
 )
 from loom.expressions.errors import FunctionError
 from loom.expressions.identity import identities
-from loom.expressions.limits import MAX_TEXT
+from loom.expressions.limits import BOX, ELEMENT, FREE, MAX_TEXT, NODE, SLOT
+from loom.expressions.metering import spend, spend_text
 from loom.expressions.registry import function
+from loom.expressions.searching import spend_search
 from loom.expressions.values import compare, equals, text_of
 
 
 @function("length", 1)
 def length(collection: Any) -> int:
     """How many units a string or elements an array has."""
-    return utf16.length(collection) if isinstance(collection, str) else len(_sequence(collection))
+    if isinstance(collection, str):
+        if not collection.isascii():
+            spend_text(collection)
+        return utf16.length(collection)
+    return len(_sequence(collection))
 
 
 @function("empty", 1)
@@ -45,8 +51,12 @@ def empty(collection: Any) -> bool:
 def contains(collection: Any, value: Any) -> bool:
     """Whether a string has a part, an array an element, or an object a key."""
     if isinstance(collection, str):
-        return want_string("value", value) in collection
+        part = want_string("value", value)
+        spend_search(collection, part)
+        return part in collection
     if isinstance(collection, list):
+        if len(collection) > FREE:
+            spend(len(collection) * ELEMENT)
         return any(equals(item, value) for item in collection)
     if isinstance(collection, dict):
         return want_string("value", value) in collection
@@ -57,6 +67,7 @@ def contains(collection: Any, value: Any) -> bool:
 def first(collection: Any) -> Any:
     """The first character or element; of an empty string the empty string, of an empty array null."""
     if isinstance(collection, str):
+        spend_text(collection)
         return utf16.cut(collection, 0, 1)
     items = _sequence(collection)
     return items[0] if items else None
@@ -66,6 +77,7 @@ def first(collection: Any) -> Any:
 def last(collection: Any) -> Any:
     """The last character or element; of an empty string the empty string, of an empty array null."""
     if isinstance(collection, str):
+        spend_text(collection)
         return utf16.cut(collection, max(utf16.length(collection) - 1, 0))
     items = _sequence(collection)
     return items[-1] if items else None
@@ -75,13 +87,16 @@ def last(collection: Any) -> Any:
 def take(collection: Any, count: Any) -> Any:
     """So many characters or elements from the front, or all if there are fewer."""
     end = _count(count)
-    return utf16.cut(collection, 0, end) if isinstance(collection, str) else _sequence(collection)[:end]
+    if isinstance(collection, str):
+        spend_text(collection)
+        return utf16.cut(collection, 0, end)
+    return _counted(_sequence(collection))[:end]
 
 
 @function("skip", 2)
 def skip(array: Any, count: Any) -> list[Any]:
     """The array without so many elements from its front."""
-    return want_array("collection", array)[_count(count) :]
+    return _counted(want_array("collection", array))[_count(count) :]
 
 
 @function("chunk", 2)
@@ -91,13 +106,16 @@ def chunk(collection: Any, size: Any) -> list[Any]:
     if step < 1:
         raise FunctionError(f"expects its argument 'length' to be at least 1, not {step}")
     if isinstance(collection, str):
+        spend_text(collection)
         total = utf16.length(collection)
-        check_count(-(-total // step))
+        check_count(-(-total // step), BOX)
         if total == len(collection):
             return [collection[at : at + step] for at in range(0, total, step)]
         units = collection.encode("utf-16-le", "surrogatepass")
         return [units[at : at + 2 * step].decode("utf-16-le", "replace") for at in range(0, 2 * total, 2 * step)]
-    items = _sequence(collection)
+    items = _counted(_sequence(collection))
+    if len(items) > FREE:
+        spend(-(-len(items) // step) * 2 * ELEMENT, -(-len(items) // step) * BOX)
     return [items[at : at + step] for at in range(0, len(items), step)]
 
 
@@ -113,13 +131,15 @@ def join(array: Any, separator: Any) -> str:
         if size > MAX_TEXT:
             check_size(size)
         texts.append(text)
+    if size > FREE:
+        spend(size + len(texts) * ELEMENT, size + len(texts) * BOX)
     return between.join(texts)
 
 
 @function("reverse", 1)
 def reverse(array: Any) -> list[Any]:
     """The array from its end to its front."""
-    return want_array("collection", array)[::-1]
+    return _counted(want_array("collection", array))[::-1]
 
 
 @function("sort", 1, 2)
@@ -137,7 +157,11 @@ def sort(array: Any, key: Any = None) -> list[Any]:
 def _order(keys: list[Any]) -> list[Any]:
     """Something that Python sorts as `compare` would sort the keys: the keys themselves if they are all of one kind."""
     kinds = set(map(type, keys))
-    if kinds <= {int} or (kinds == {str} and all(key.isascii() for key in keys)):
+    is_plain = kinds <= {int} or (kinds == {str} and all(key.isascii() for key in keys))
+    rounds = len(keys).bit_length()
+    texts = sum(len(key) for key in keys if type(key) is str) // ELEMENT
+    spend(rounds * (len(keys) * (ELEMENT // 4 if is_plain else NODE) + texts), len(keys) * 2 * SLOT)
+    if is_plain:
         return keys
     return list(map(cmp_to_key(compare), keys))
 
@@ -149,7 +173,7 @@ def union(*collections: Any) -> Any:
         merged: dict[str, Any] = {}
         for data in collections:
             merged.update(data)
-            check_count(len(merged))
+            check_count(len(merged), BOX)
         return merged
     found: dict[Any, Any] = {}
     for items in collections:
@@ -164,6 +188,7 @@ def intersection(*collections: Any) -> Any:
     """The elements that all arrays have, or the properties that all objects have with the same value."""
     head, *others = collections
     if _are_objects(collections):
+        spend(len(head) * NODE, len(head) * BOX)
         return {
             key: value
             for key, value in head.items()
@@ -186,6 +211,13 @@ def _are_objects(collections: tuple[Any, ...]) -> bool:
     for items in collections:
         want_array("collection", items)
     return False
+
+
+def _counted(items: list[Any]) -> list[Any]:
+    """The array, which is about to be copied."""
+    if len(items) > FREE:
+        spend(len(items) * ELEMENT, len(items) * SLOT)
+    return items
 
 
 def _sequence(collection: Any) -> list[Any]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from loom.expressions.arguments import check_size, refuse, want_string
 from loom.expressions.envelopes import envelope, envelope_bytes
 from loom.expressions.errors import FunctionError
+from loom.expressions.limits import ELEMENT, NODE
+from loom.expressions.metering import spend_text
 from loom.expressions.registry import function
 from loom.expressions.values import CONTENT_TYPE, is_envelope
 
@@ -57,6 +59,7 @@ def encode_xml_name(name: Any) -> str:
     """The text as an XML name: what a name may not have becomes an escape like `_x0020_`."""
     name = want_string("name", name)
     check_size(len(name) * _LONGEST_ESCAPE)
+    spend_text(name, NODE)
     return _UNFIT.sub(_escaped, name)
 
 
@@ -68,7 +71,9 @@ def _escaped(match: re.Match[str]) -> str:
 @function("decodeXmlName", 1)
 def decode_xml_name(name: Any) -> str:
     """The text of which `encodeXmlName` made this name."""
-    return _ESCAPE.sub(lambda match: _character(int(match[1], 16), match[0]), want_string("name", name))
+    text = want_string("name", name)
+    spend_text(text, ELEMENT)
+    return _ESCAPE.sub(lambda match: _character(int(match[1], 16), match[0]), text)
 
 
 def _character(code: int, otherwise: str) -> str:
@@ -89,13 +94,16 @@ def encode_xml_value(value: Any) -> str:
     """The text as it is written inside XML: the five special characters become entities."""
     text = want_string("value", value)
     check_size(len(text) + sum(text.count(character) * (len(entity) - 1) for character, entity in _ENTITIES.items()))
+    spend_text(text, 4)
     return text.translate({ord(character): entity for character, entity in _ENTITIES.items()})
 
 
 @function("decodeXmlValue", 1)
 def decode_xml_value(value: Any) -> str:
     """The text with its entities resolved; what is no entity stays."""
-    return _ENTITY.sub(_resolved, want_string("value", value))
+    text = want_string("value", value)
+    spend_text(text, ELEMENT)
+    return _ENTITY.sub(_resolved, text)
 
 
 def _resolved(match: re.Match[str]) -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from loom.expressions.arguments import want_integer, want_string
 from loom.expressions.errors import FunctionError
+from loom.expressions.limits import ELEMENT, FREE
+from loom.expressions.metering import spend
 from loom.expressions.registry import function
 from loom.expressions.values import kind_of
 
@@ -67,6 +69,8 @@ def trigger_form_data_multi_values(env: Environment, key: Any) -> list[Any]:
 
 def _values(form: list[Any], key: Any) -> list[Any]:
     wanted = want_string("key", key)
+    if len(form) > FREE:
+        spend(len(form) * ELEMENT)
     return [field.get("value") for field in form if isinstance(field, dict) and field.get("key") == wanted]
 
 

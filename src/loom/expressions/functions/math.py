@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from loom.expressions.arguments import want_array, want_integer, want_number
 from loom.expressions.errors import FunctionError
+from loom.expressions.limits import ELEMENT, FREE, SLOT
+from loom.expressions.metering import spend
 from loom.expressions.numerals import fit_decimal
 from loom.expressions.registry import function
 from loom.expressions.values import DECIMAL_MAX, INT_MAX, INT_MIN, decimal_of
@@ -103,6 +105,8 @@ def integer_range(start: Any, count: Any) -> list[int]:
     if not 1 <= length <= _MAX_RANGE:
         raise FunctionError(f"expects its argument 'count' to be from 1 to {_MAX_RANGE}, not {length}")
     _fitted(low + length - 1)
+    if length > FREE:
+        spend(length * ELEMENT, length * 5 * SLOT)
     return list(range(low, low + length))
 
 
@@ -130,6 +134,8 @@ def _float(number: int | float) -> float:
 def _extreme(choose: Callable[..., Any], numbers: tuple[Any, ...]) -> Any:
     if len(numbers) == 1 and isinstance(numbers[0], list):
         numbers = tuple(want_array("collection", numbers[0]))
+        if len(numbers) > FREE:
+            spend(len(numbers) * 2 * ELEMENT, len(numbers) * SLOT)
         if not numbers:
             raise FunctionError("expects at least one number, but the array is empty")
     for number in numbers:

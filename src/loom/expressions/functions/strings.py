@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from loom.expressions.arguments import check_count, check_size, want_integer, want_string
+from loom.expressions.arguments import check_count, check_size, refuse, want_integer, want_string
 from loom.expressions.casing import SPACES, lower, upper
 from loom.expressions.errors import FunctionError
 from loom.expressions.functions import escapes  # noqa: F401 - it registers the rest of the family
+from loom.expressions.limits import BOX, FREE
+from loom.expressions.metering import spend_text
 from loom.expressions.registry import function
+from loom.expressions.searching import SEARCHED_FREE, find_last, find_nth, find_nth_last, spend_search
 from loom.expressions.utf16 import cut, length
 from loom.expressions.values import text_of
 
@@ -33,6 +36,9 @@ def replace(text: Any, old: Any, new: Any) -> str:
     whole, part, other = want_string("text", text), want_string("oldText", old), want_string("newText", new)
     if not part:
         raise FunctionError("expects its argument 'oldText' to have at least one character")
+    if len(whole) > SEARCHED_FREE:
+        spend_search(whole, part)
+        spend_text(whole)
     if len(other) > len(part):
         check_size(len(whole) + whole.count(part) * (len(other) - len(part)))
     return whole.replace(part, other)
@@ -44,26 +50,39 @@ def split(text: Any, separator: Any) -> list[str]:
     whole, between = want_string("text", text), want_string("separator", separator)
     if not between:
         return [whole]
-    check_count(whole.count(between) + 1)
+    spend_search(whole, between)
+    check_count(whole.count(between) + 1, BOX)
+    spend_text(whole)
     return whole.split(between)
 
 
 @function("toLower", 1)
 def to_lower(text: Any) -> str:
     """The text in lower case."""
-    return lower(want_string("text", text))
+    return lower(text if type(text) is str and len(text) <= FREE else _cased(text))
 
 
 @function("toUpper", 1)
 def to_upper(text: Any) -> str:
     """The text in upper case."""
-    return upper(want_string("text", text))
+    return upper(text if type(text) is str and len(text) <= FREE else _cased(text))
+
+
+def _cased(text: Any, name: str = "text") -> str:
+    """The argument, whose case is about to be changed: beyond ASCII, character by character."""
+    if not isinstance(text, str):
+        raise refuse(name, "a string", text)
+    if len(text) > FREE:
+        spend_text(text, 2 if text.isascii() else 4)
+    return text
 
 
 @function("trim", 1)
 def trim(text: Any) -> str:
     """The text without white space around it."""
-    return want_string("text", text).strip(SPACES)
+    whole = want_string("text", text)
+    spend_text(whole, 4)
+    return whole.strip(SPACES)
 
 
 # --- cutting ------------------------------------------------------------------------------------------------------
@@ -73,6 +92,7 @@ def trim(text: Any) -> str:
 def substring(text: Any, start: Any, count: Any = None) -> str:
     """So many characters from a position on, or all the rest; they must be there."""
     text, start = want_string("text", text), want_integer("startIndex", start)
+    spend_text(text)
     size = length(text)
     count = size - start if count is None else want_integer("length", count)
     if start < 0 or count < 0 or start + count > size:
@@ -87,6 +107,7 @@ def substring(text: Any, start: Any, count: Any = None) -> str:
 def slice_(text: Any, start: Any, end: Any = None) -> str:
     """The characters from one position up to another; a negative one counts from the end, and both are clipped."""
     text, start = want_string("text", text), want_integer("startIndex", start)
+    spend_text(text)
     size = length(text)
     end = size if end is None else want_integer("endIndex", end)
     first, last = _clipped(start, size), _clipped(end, size)
@@ -103,29 +124,31 @@ def _clipped(position: int, size: int) -> int:
 @function("startsWith", 2)
 def starts_with(text: Any, search: Any) -> bool:
     """Whether the text begins with another."""
-    return upper(want_string("text", text)).startswith(upper(want_string("searchText", search)))
+    return upper(_cased(text)).startswith(upper(_cased(search, "searchText")))
 
 
 @function("endsWith", 2)
 def ends_with(text: Any, search: Any) -> bool:
     """Whether the text ends with another."""
-    return upper(want_string("text", text)).endswith(upper(want_string("searchText", search)))
+    return upper(_cased(text)).endswith(upper(_cased(search, "searchText")))
 
 
 @function("indexOf", 2)
 def index_of(text: Any, search: Any) -> int:
     """Where the first occurrence begins, -1 if there is none."""
-    text, search = want_string("text", text), want_string("searchText", search)
+    text, search = _cased(text), _cased(search, "searchText")
+    spend_search(text, search)
     return _in_units(text, upper(text).find(upper(search)))
 
 
 @function("lastIndexOf", 2)
 def last_index_of(text: Any, search: Any) -> int:
     """Where the last occurrence begins, -1 if there is none. Of nothing it is the last character."""
-    text, search = want_string("text", text), want_string("searchText", search)
+    text, search = _cased(text), _cased(search, "searchText")
     if not search:
         return max(length(text) - 1, 0)
-    return _in_units(text, upper(text).rfind(upper(search)))
+    spend_search(text, search)
+    return _in_units(text, find_last(upper(text), upper(search)))
 
 
 @function("nthIndexOf", 3)
@@ -134,7 +157,7 @@ def nth_index_of(text: Any, search: Any, occurrence: Any) -> int:
 
     Occurrences do not overlap, so that the work stays in proportion to the text.
     """
-    text, search = want_string("text", text), want_string("searchText", search)
+    text, search = _cased(text), _cased(search, "searchText")
     n = want_integer("occurrence", occurrence)
     if n == 0:
         raise FunctionError(
@@ -143,24 +166,10 @@ def nth_index_of(text: Any, search: Any, occurrence: Any) -> int:
     if not search:
         size = max(length(text), 1)
         return -1 if abs(n) > size else n - 1 if n > 0 else size + n
-    position = _nth_forwards(upper(text), upper(search), n) if n > 0 else _nth_backwards(upper(text), upper(search), -n)
+    spend_search(text, search)
+    spend_text(text, 8)  # one call for each occurrence
+    position = find_nth(upper(text), upper(search), n) if n > 0 else find_nth_last(upper(text), upper(search), -n)
     return _in_units(text, position)
-
-
-def _nth_forwards(text: str, search: str, n: int) -> int:
-    position = text.find(search)
-    while n > 1 and position >= 0:
-        position = text.find(search, position + len(search))
-        n -= 1
-    return position
-
-
-def _nth_backwards(text: str, search: str, n: int) -> int:
-    position = text.rfind(search)
-    while n > 1 and position >= 0:
-        position = text.rfind(search, 0, position)
-        n -= 1
-    return position
 
 
 def _in_units(text: str, position: int) -> int:

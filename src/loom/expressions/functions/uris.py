@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from loom.expressions.arguments import want_string
 from loom.expressions.errors import FunctionError
+from loom.expressions.limits import ELEMENT
+from loom.expressions.metering import spend_text
 from loom.expressions.percent import encode
 from loom.expressions.registry import function
 
@@ -40,6 +42,7 @@ class _Uri(NamedTuple):
 
 def _parse(uri: Any) -> _Uri:
     text = want_string("uri", uri).strip()
+    spend_text(text, ELEMENT)
     match = _URI.fullmatch(text)
     if match is None:
         raise FunctionError(f"expects its argument 'uri' to be an absolute URI, not '{text[:_SHOWN]}'")
@@ -67,7 +70,8 @@ def _without_dots(path: str) -> str:
     segments: list[str] = []
     for segment in path.split("/"):
         if segment == "..":
-            segments[1:] = segments[1:-1]
+            if len(segments) > 1:
+                segments.pop()
         elif segment != ".":
             segments.append(segment)
     if path.endswith(("/.", "/..")):

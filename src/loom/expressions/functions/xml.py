@@ -1,7 +1,8 @@
 """The functions of XML: `xml`, `xpath`, and what `json` makes of XML. Pure.
 
 May import `xml_tree`, `xml_json`, `dotnet.extras`, `arguments`, `envelopes`, `errors`, `registry` and `values`. XPath
-is lxml's (the extra `xml`), imported when first needed; it sees only what `xml_tree` has read and written again.
+is Loom's own and counts the nodes that it visits. Runs that began before there were budgets keep lxml's (the extra
+`xml`), which stalls on paths that it walks again and again.
 """
 
 from __future__ import annotations
@@ -9,12 +10,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from loom.expressions.arguments import check_count, refuse, want_string
+from loom.expressions.arguments import check_count, check_size, refuse, want_string
 from loom.expressions.dotnet.extras import not_installed
 from loom.expressions.envelopes import envelope, envelope_text
 from loom.expressions.errors import FunctionError
 from loom.expressions.functions.xml_json import json_of_nodes, nodes_of_json
-from loom.expressions.functions.xml_tree import Heading, parse_xml, xml_text
+from loom.expressions.functions.xml_tree import Element, Heading, Node, parse_xml, xml_text
+from loom.expressions.functions.xpath import select
+from loom.expressions.functions.xpath_nodes import ATTRIBUTE, NAMESPACE, ROOT, TEXT_NODE, Tree, XNode
+from loom.expressions.limits import NODE
+from loom.expressions.metering import Meter, meter, metered_by, spend
 from loom.expressions.registry import function
 from loom.expressions.values import CONTENT, CONTENT_TYPE, is_envelope
 
@@ -43,14 +48,51 @@ def xpath(xml: Any, path: Any) -> Any:
     """What an XPath 1.0 expression selects in XML: an array of nodes, or a string, a float or a boolean."""
     if not is_envelope(xml) or not _is_xml(xml[CONTENT_TYPE]):
         raise FunctionError("expects its argument 'xml' to be an XML object, as xml(…) makes it")
+    nodes = parse_xml(envelope_text(xml))
+    path = want_string("xpath", path)
+    counting = meter() or Meter()  # a path is never walked without one
+    if not counting.counts:
+        return _selected_by_lxml(nodes, path)
+    try:
+        with metered_by(counting):
+            selected = select(Tree(nodes), path)
+    except FunctionError as error:
+        raise FunctionError(f"cannot select {path[:200]!r}: {error}") from None
+    if not isinstance(selected, list):
+        return selected
+    check_count(len(selected))
+    return [_shown(node) for node in selected if node.kind != ROOT]
+
+
+def _shown(node: XNode) -> Any:
+    """An element in its envelope, with the namespaces around it; texts and attributes as they are."""
+    if node.kind in (ATTRIBUTE, NAMESPACE, TEXT_NODE):
+        return node.text
+    source = node.source
+    if isinstance(source, Element):
+        assert node.scope is not None
+        declared = {f"xmlns:{prefix}" if prefix else "xmlns": uri for prefix, uri in node.scope.all().items()}
+        del declared["xmlns:xml"]
+        source = Element(source.name, declared | source.attributes, source.children, source.empty)
+    assert source is not None
+    spend((node.end - node.index) * NODE)
+    text = xml_text([source])
+    check_size(len(text))
+    return _enveloped(text)
+
+
+# -- runs from before budgets -----------------------------------------------------------------------------------------
+
+
+def _selected_by_lxml(nodes: list[Node], path: str) -> Any:
     try:
         from lxml import etree
     except ImportError:
         raise not_installed("xpath", "xml") from None
     # Without its declaration, the text is in no encoding but its own, and there is nothing to load.
-    text = xml_text([node for node in parse_xml(envelope_text(xml)) if not isinstance(node, Heading)])
-    path = want_string("xpath", path)
+    text = xml_text([node for node in nodes if not isinstance(node, Heading)])
     _check_cost(path, text.count("<"))
+    spend(text.count("<") ** 2)  # such a run has no budget, but its driver may want to be patient elsewhere
     parser = etree.XMLParser(
         resolve_entities=False, no_network=True, huge_tree=False, load_dtd=False, strip_cdata=False
     )

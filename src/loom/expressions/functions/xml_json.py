@@ -12,7 +12,8 @@ from loom.expressions.arguments import check_size
 from loom.expressions.errors import FunctionError
 from loom.expressions.functions.escapes import decode_xml_name, encode_xml_name
 from loom.expressions.functions.xml_tree import CDATA, COMMENT, DECLARATION, DOCTYPE, TEXT, Element, Heading, Leaf, Node
-from loom.expressions.limits import MAX_DEPTH, MAX_NODES
+from loom.expressions.limits import BOX, MAX_DEPTH, MAX_NODES, MAX_TEXT, NODE
+from loom.expressions.metering import spend
 from loom.expressions.values import kind_of, text_of
 
 # --- XML to JSON --------------------------------------------------------------------------------------------------
@@ -67,7 +68,7 @@ def _json_of(node: Node) -> Any:
 def nodes_of_json(value: dict[str, Any]) -> list[Node]:
     """The document of an object, which must have exactly one root beside `?xml`, `!DOCTYPE` and instructions."""
     writer = _Writer()
-    nodes = [node for name, item in value.items() for node in writer.nodes(name, item, frozenset(("xml", "xmlns")), 1)]
+    nodes = [node for name, item in value.items() for node in writer.nodes(name, item, 1)]
     roots = sum(1 for node in nodes if isinstance(node, Element))
     if roots != 1 or any(isinstance(node, Leaf) and node.name in (TEXT, CDATA) for node in nodes):
         found = "Root element is missing" if not roots else f"it has {roots}"
@@ -81,42 +82,44 @@ class _Writer:
     def __init__(self) -> None:
         self.count = 0
         self.characters = 0
+        self.prefixes = {"xml": 1, "xmlns": 1}
+        """How often each prefix is declared by the elements around."""
 
-    def nodes(self, name: str, value: Any, prefixes: frozenset[str], depth: int) -> list[Node]:
+    def nodes(self, name: str, value: Any, depth: int) -> list[Node]:
         """The nodes of one property; an array is as many nodes."""
         if isinstance(value, list) and not name.startswith(("?", "!")):
-            return [node for item in value for node in self.item_nodes(name, item, prefixes, depth)]
+            return [node for item in value for node in self.item_nodes(name, item, depth)]
         if name in (TEXT, CDATA):
             return [Leaf(name, self.scalar(name, value))]
         if name in (DECLARATION, DOCTYPE):
             return [self.heading(name, value)]
         if name.startswith("?"):
-            return [Leaf(f"?{_named(name[1:], prefixes)}", self.scalar(name, value))]
-        return [self.element(name, value, prefixes, depth)]
+            return [Leaf(f"?{self.named(name[1:])}", self.scalar(name, value))]
+        return [self.element(name, value, depth)]
 
-    def item_nodes(self, name: str, item: Any, prefixes: frozenset[str], depth: int) -> list[Node]:
+    def item_nodes(self, name: str, item: Any, depth: int) -> list[Node]:
         """An array in an array is an element with the same name around its items."""
-        return (
-            [self.element(name, {name: item}, prefixes, depth)]
-            if isinstance(item, list)
-            else self.nodes(name, item, prefixes, depth)
-        )
+        return [self.element(name, {name: item}, depth)] if isinstance(item, list) else self.nodes(name, item, depth)
 
-    def element(self, name: str, value: Any, prefixes: frozenset[str], depth: int) -> Element:
+    def element(self, name: str, value: Any, depth: int) -> Element:
         if depth > MAX_DEPTH:
             raise FunctionError(f"the value is nested deeper than {MAX_DEPTH} objects")
         if not isinstance(value, dict):
             text = self.scalar(name, value)
             children: list[Node] = [Leaf(TEXT, text)] if text else []
-            return Element(_named(name, prefixes), children=children, empty=value is None)
+            return Element(self.named(name), children=children, empty=value is None)
         self.made(len(name))
-        prefixes |= {key[7:] for key in value if key.startswith("@xmlns:")}
-        element = Element(_named(name, prefixes))
+        declared = [key[7:] for key in value if key.startswith("@xmlns:")]
+        for prefix in declared:
+            self.prefixes[prefix] = self.prefixes.get(prefix, 0) + 1
+        element = Element(self.named(name))
         for key, item in value.items():
             if key.startswith("@") and not isinstance(item, dict | list):
-                element.attributes[_named(key[1:], prefixes)] = self.scalar(key, item)
+                element.attributes[self.named(key[1:])] = self.scalar(key, item)
             else:
-                element.children += self.nodes(key, item, prefixes, depth + 1)
+                element.children += self.nodes(key, item, depth + 1)
+        for prefix in declared:
+            self.prefixes[prefix] -= 1
         return element
 
     def heading(self, name: str, value: Any) -> Heading:
@@ -128,7 +131,7 @@ class _Writer:
         if unknown or not attributes.get(known[0]):
             raise FunctionError(f"the property {name!r} takes {', '.join('@' + key for key in known)}")
         if name == DOCTYPE:
-            attributes["name"] = _named(attributes["name"], frozenset())
+            attributes["name"] = _named(attributes["name"], False)
         return Heading(name, {key: attributes[key] for key in known if key in attributes})
 
     def scalar(self, name: str, value: Any) -> str:
@@ -140,16 +143,21 @@ class _Writer:
         self.made(len(name) + len(text))
         return text
 
+    def named(self, name: str) -> str:
+        return _named(name, bool(self.prefixes.get(name.partition(":")[0])))
+
     def made(self, characters: int) -> None:
+        spend(2 * NODE + characters, BOX + characters)
         self.count += 1
         self.characters += characters
         if self.count > MAX_NODES:
             raise FunctionError(f"the value has more than {MAX_NODES:,} parts, too many for XML")
-        check_size(self.characters)
+        if self.characters > MAX_TEXT:
+            check_size(self.characters)
 
 
 @lru_cache(maxsize=1_024)
-def _named(name: str, prefixes: frozenset[str]) -> str:
+def _named(name: str, has_namespace: bool) -> str:
     """The name of an element or attribute; what a name may not have is escaped, a prefix of no namespace dropped."""
     prefix, colon, local = name.partition(":")
     if not colon:
@@ -157,4 +165,4 @@ def _named(name: str, prefixes: frozenset[str]) -> str:
     local = encode_xml_name(local).replace(":", "_x003A_")
     if not local:
         raise FunctionError(f"{name!r} cannot be the name of an XML element or attribute")
-    return f"{prefix}:{local}" if prefix in prefixes else local
+    return f"{prefix}:{local}" if prefix and has_namespace else local

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from xml.parsers import expat
 
 from loom.expressions.errors import FunctionError
-from loom.expressions.limits import MAX_DEPTH
+from loom.expressions.limits import BOX, MAX_DEPTH, NODE
+from loom.expressions.metering import spend
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +51,9 @@ Node = Leaf | Heading | Element
 
 def parse_xml(text: str) -> list[Node]:
     """The nodes of a document. Blank text between its parts is dropped."""
+    spend(
+        len(text) + (2 * text.count("<") + text.count("=") + text.count("&")) * NODE, len(text) + text.count("<") * BOX
+    )
     try:
         builder = _Builder(text.removeprefix("\ufeff").encode())
         builder.parser.Parse(builder.data, True)
@@ -65,7 +69,9 @@ class _Builder:
         self.data = data
         self.document: list[Node] = []
         self.open: list[Element] = []
-        self.prefixes: list[frozenset[str]] = [frozenset(("xml", "xmlns"))]
+        self.prefixes = {"xml": 1, "xmlns": 1}
+        """How often each prefix is declared by what is open. A set for each element would be copied for each."""
+        self.declared: list[list[str]] = []
         self.text: list[str] = []
         # What the declaration says of the encoding is about some file; this text is decoded already.
         self.parser = parser = expat.ParserCreate("utf-8")
@@ -123,19 +129,21 @@ class _Builder:
         if len(self.open) >= MAX_DEPTH:
             raise FunctionError(f"the XML is nested deeper than {MAX_DEPTH} elements")
         element = Element(name, dict(zip(attributes[::2], attributes[1::2], strict=True)))
-        declared = {key[6:] for key in element.attributes if key.startswith("xmlns:")}
-        prefixes = self.prefixes[-1] | declared if declared else self.prefixes[-1]
+        declared = [key[6:] for key in element.attributes if key.startswith("xmlns:")]
+        for prefix in declared:
+            self.prefixes[prefix] = self.prefixes.get(prefix, 0) + 1
         for qualified in (name, *element.attributes):
             prefix, colon, _ = qualified.partition(":")
-            if colon and prefix not in prefixes:
+            if colon and not self.prefixes.get(prefix):
                 raise FunctionError(f"the XML uses the prefix {prefix!r} without declaring it")
         self.add(element)
         self.open.append(element)
-        self.prefixes.append(prefixes)
+        self.declared.append(declared)
 
     def end(self, _: str) -> None:
         self.flush()
-        self.prefixes.pop()
+        for prefix in self.declared.pop():
+            self.prefixes[prefix] -= 1
         # expat reports the end of `<a/>` right behind it, and that of `<a></a>` before its second tag.
         at = self.parser.CurrentByteIndex
         self.open.pop().empty = self.data[at - 2 : at] == b"/>"

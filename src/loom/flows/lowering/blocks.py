@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loom.flows.diagnostics import at
 from loom.flows.lowering.actions import lower_action
@@ -90,12 +90,26 @@ def _in_order(nodes: dict[str, int]) -> dict[int, After]:
 
 
 def _by_run_after(low: Lowering, made: list[tuple[Source, int]], nodes: dict[str, int]) -> dict[int, After]:
+    triggers = low.document.definition.get("triggers")
+    siblings = _Siblings(
+        nodes,
+        {name.lower(): name for name in reversed(nodes)},
+        {name.lower() for name in triggers} if isinstance(triggers, dict) else set(),
+    )
     return {
-        index: {nodes[name]: bits for name, bits in _run_after(low, source, nodes).items()} for source, index in made
+        index: {nodes[name]: bits for name, bits in _run_after(low, source, siblings).items()} for source, index in made
     }
 
 
-def _run_after(low: Lowering, source: Source, siblings: dict[str, int]) -> dict[str, int]:
+class _Siblings(NamedTuple):
+    """The actions of a block by their names, and what else a `runAfter` may name."""
+
+    nodes: dict[str, int]
+    by_lower: dict[str, str]
+    triggers: set[str]
+
+
+def _run_after(low: Lowering, source: Source, siblings: _Siblings) -> dict[str, int]:
     part = source.top("runAfter")
     if part is None or part.value is None:
         path = at(source.path, "conditions")
@@ -114,18 +128,14 @@ def _run_after(low: Lowering, source: Source, siblings: dict[str, int]) -> dict[
     return found
 
 
-def _sibling(low: Lowering, name: str, path: str, siblings: dict[str, int]) -> str | None:
+def _sibling(low: Lowering, name: str, path: str, siblings: _Siblings) -> str | None:
     """The action that is meant; None for a trigger, which has always succeeded, and for a problem."""
-    if name in siblings:
+    if name in siblings.nodes:
         return name
-    lower = name.lower()
-    for sibling in siblings:
-        if sibling.lower() == lower:
-            return sibling
-    triggers = low.document.definition.get("triggers")
-    if isinstance(triggers, dict) and any(trigger.lower() == lower for trigger in triggers):
-        return None
-    hint = low.problems.near(name, siblings)
+    found = siblings.by_lower.get(name.lower())
+    if found is not None or name.lower() in siblings.triggers:
+        return found
+    hint = low.problems.near(name, siblings.nodes)
     low.problems.error(path, f"'{name}' is no action in the same container, and no trigger", hint)
     return None
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from loom.expressions import templates_in
 from loom.flows.lowering.context import Action, Lowered, is_expression
 from loom.flows.lowering.sources import Located
-from loom.flows.nodes.calling import Call
+from loom.flows.nodes.calling import Awaited, Call
 
 
 def call(action: Action) -> Lowered:
@@ -20,8 +23,23 @@ def call(action: Action) -> Lowered:
             inputs=action.value(part),
             options=action.source.options,
             kind=kind.lower() if isinstance(kind, str) else "",
+            awaits=_awaited(part.value) if action.source.type == WAIT_FOR_EVENT else None,
         )
     )
+
+
+WAIT_FOR_EVENT = "waitforevent"
+ANY_ANSWER = "HumanResponseEvent"
+"""What a waitForEvent waits for that names no event."""
+
+
+def _awaited(inputs: Any) -> Awaited:
+    """What callers may send before it is asked for: only an event that the document names."""
+    if not isinstance(inputs, dict):
+        return Awaited(None if inputs else ANY_ANSWER)
+    name, schema = inputs.get("event") or ANY_ANSWER, inputs.get("schema")
+    is_plain = isinstance(name, str) and "@" not in name
+    return Awaited(name if is_plain else None, schema if not any(templates_in(schema)) else None)
 
 
 _NEEDS = {

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from loom.expressions import compile_template
 from loom.flows.diagnostics import at
-from loom.flows.lowering.context import Action, Lowered
+from loom.flows.lowering.context import Action, Lowered, Lowering
 from loom.flows.lowering.sources import Located
 from loom.flows.nodes.data import Compose, Join, ParseJson, Query, Select, Table, TimeExpression
-from loom.flows.schema_checks import schema_check, unusable
+from loom.flows.schema_checks import path_problem, schema_check, unusable
 
 if TYPE_CHECKING:
     from loom.flows.program import Value
@@ -33,11 +33,23 @@ def parse_json(action: Action) -> Lowered:
 def _check(action: Action, schema: Located | None) -> SchemaCheck | None:
     if schema is None or schema.value in ({}, None, ""):
         return None
+    check_paths(action.low, schema)
     try:
         return schema_check(literal(schema.value))
     except ValueError as error:
         action.low.problems.warn(schema.path, f"this JSON Schema cannot be used: {error}", "the action will fail")
         return unusable(str(error))
+
+
+def check_paths(low: Lowering, schema: Located) -> None:
+    """Refuse a schema whose paths multiply; in a stored document, warn of it."""
+    problem = path_problem(literal(schema.value))
+    if problem is None:
+        return
+    if low.stored:
+        low.problems.warn(schema.path, problem, "a check that takes too long fails")
+    else:
+        low.problems.error(schema.path, problem)
 
 
 def literal(data: Any) -> Any:

@@ -11,7 +11,7 @@ from loom.flows.cron import check_cron
 from loom.flows.diagnostics import at
 from loom.flows.lowering.conditions import condition
 from loom.flows.lowering.context import Action, Lowering, Place, is_expression, is_foreign
-from loom.flows.lowering.data import literal
+from loom.flows.lowering.data import check_paths, literal
 from loom.flows.lowering.sources import Located, Source
 from loom.flows.program import Parameter, Trigger, Value
 from loom.flows.schema_checks import schema_check
@@ -119,6 +119,7 @@ def _schema(low: Lowering, source: Source) -> Any:
     part = source.field("schema")
     if part is None or part.value in (None, {}, ""):
         return None
+    check_paths(low, part)
     schema = literal(part.value)
     try:
         schema_check(schema)

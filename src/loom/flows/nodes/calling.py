@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from typing_extensions import override
 
@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from loom.flows.walk import Walk
 
 
+class Awaited(NamedTuple):
+    """The event that an action waits for, as far as the document tells."""
+
+    event: str | None
+    """Its name; None: the run works it out."""
+    schema: Any = None
+    """What its data must fit, if the document has it word for word."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call(Operation):
     """An HTTP request, an activity, an actor, a connector, …"""
@@ -27,6 +36,7 @@ class Call(Operation):
     inputs: Value
     options: tuple[str, ...]
     kind: str
+    awaits: Awaited | None = None
 
     @override
     def enter(self, walk: Walk, frame: Frame, node: Node) -> None:

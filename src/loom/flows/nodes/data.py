@@ -12,6 +12,7 @@ from typing_extensions import override
 from loom.expressions import ExpressionError
 from loom.expressions.errors import FunctionError
 from loom.expressions.invoke import call_function
+from loom.expressions.limits import BOX, CALL, NODE, SLOT
 from loom.expressions.values import is_envelope, kind_of, text_of
 from loom.flows.operation import Operation
 from loom.flows.plain import check_weight, plain_result
@@ -83,6 +84,7 @@ class Select(Operation):
     def enter(self, walk: Walk, frame: Frame, node: Node) -> None:
         items = _array(walk, frame, node, self.source)
         if items is not None:
+            walk.meter.spend(len(items) * node.calls * CALL, len(items) * SLOT)
             made = [self.select(walk.env.with_element(item)) for item in items]
             check_weight(made)
             walk.succeed(frame, node, {"body": made}, {"from": items})
@@ -101,6 +103,7 @@ class Query(Operation):
         if items is None:
             return
         kept = []
+        walk.meter.spend(len(items) * node.calls * CALL)
         for item in items:
             holds = self.where(walk.env.with_element(item))
             if not isinstance(holds, bool):
@@ -124,8 +127,12 @@ class Join(Operation):
         items = _array(walk, frame, node, self.source)
         if items is not None:
             separator = self.separator(walk.env)
-            text = text_of(separator).join(text_of(item) for item in items)
+            text = call_function("join", items, text_of(separator)) if walk.meter.counts else _joined(items, separator)
             walk.succeed(frame, node, {"body": text}, {"from": items, "joinWith": separator})
+
+
+def _joined(items: list[Any], separator: Any) -> str:
+    return text_of(separator).join(text_of(item) for item in items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +154,15 @@ class Table(Operation):
                 frame, node, "InvalidTemplate", f"A table's format is CSV or HTML, not '{form}'.", {"from": items}
             )
             return
+        walk.meter.spend(len(items) * node.calls * CALL)
         rows = self._rows(walk, items)
         if rows is None:
             message = "Without 'columns' the elements of a table must be objects."
             walk.fail(frame, node, "ExpressionEvaluationFailed", message, {"from": items})
             return
+        cells = sum(map(len, rows))
+        size = sum(len(cell) for row in rows for cell in row)
+        walk.meter.spend(cells * NODE + 2 * size, 2 * size)
         text = _csv(rows) if form == "CSV" else _html(rows)
         walk.succeed(frame, node, {"body": text}, {"from": items, "format": form})
 
@@ -164,6 +175,8 @@ class Table(Operation):
         if not all(isinstance(item, dict) for item in items):
             return None
         names = list(dict.fromkeys(name for item in items for name in item))
+        # A row for each element, a cell for each name in any of them: a product of two lengths.
+        walk.meter.spend(len(items) * len(names) * NODE, len(items) * len(names) * BOX)
         return [names, *([text_of(item.get(name)) for name in names] for item in items)]
 
 

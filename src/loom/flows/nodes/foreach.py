@@ -44,7 +44,7 @@ class Foreach(Operation):
             items = self.items(walk.env)
             width = self.width(walk.env)
         except ExpressionError as error:
-            walk.fail(frame, node, _EVALUATION_FAILED, invalid_template(node, error)["message"])
+            walk.fail(frame, node, _EVALUATION_FAILED, invalid_template(node, error, _EVALUATION_FAILED)["message"])
             return
         if not isinstance(items, list):
             message = (

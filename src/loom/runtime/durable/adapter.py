@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec.structs import replace
 from typing_extensions import override
 
 from loom.core.adapter import RunAdapterDecorator
@@ -22,6 +23,7 @@ from loom.runtime import lifecycle_log
 from loom.runtime.durable.heads import HeadWriter, child_ended
 from loom.runtime.durable.limits import Outgrown
 from loom.runtime.durable.names import SCHEDULES
+from loom.runtime.durable.probation import has_result
 from loom.runtime.durable.problems import problem_of
 from loom.runtime.masking import shown_published
 from loom.store import codec
@@ -41,7 +43,9 @@ if TYPE_CHECKING:
     from loom.core.ticks import WorkflowTick
     from loom.flows.program import Program
     from loom.runtime.durable.figures import Figures
+    from loom.runtime.durable.lease import Lease
     from loom.runtime.durable.limits import Limits
+    from loom.runtime.durable.probation import Probation
     from loom.runtime.durable.problems import Problems
     from loom.runtime.tracing import Tracing
     from loom.store.chain import Links
@@ -75,6 +79,8 @@ class Keeper(Protocol):
     tracing: Tracing | None
     links: Links
     problems: Problems
+    lease: Lease
+    probation: Probation
 
     def submit(self, operation: Operation) -> asyncio.Future[Result]:
         """Write, in one group with others."""
@@ -113,6 +119,8 @@ class DurableDecorator(RunAdapterDecorator):
         self.document: tuple[str, bytes] | None = None
         """The digest and text of a flow's document, if the run was stored without it: its first commit pins it."""
         self._row = row
+        self._digest = row.document
+        """The digest of the document that the row has after the commit under way."""
         self._keeper = keeper
         self._counted = keeper.figures.of_workflow(row.workflow)
         self._stuck = row.head.stuck is not None
@@ -121,8 +129,8 @@ class DurableDecorator(RunAdapterDecorator):
         self._program = program
         self._ticks = row.head.ticks
         self._events = row.head.events
-        self._link = row.head.link or first_link(row.run_id)
-        """Of the last chunk that is stored."""
+        self._link = row.head.link
+        """Of the last chunk that is stored; None before the first one."""
         self._snapshot_bytes, self._tail_bytes, self._covered = tail
         """The weight of the last snapshot and of what came after it; how many ticks it covers. Pruning leaves what came
         after it, for readers of the stream."""
@@ -137,6 +145,8 @@ class DurableDecorator(RunAdapterDecorator):
         self.ending: RunHead | None = None
         """The head that the run's end was stored with."""
         self.has_pruned = False
+        self.is_marked = False
+        """Whether processes have died with the run, which its next result makes good."""
         self.last: Published | None = None
         """The last thing on the run's stream that was written here."""
         self._dropped = core.look.dropped
@@ -155,6 +165,13 @@ class DurableDecorator(RunAdapterDecorator):
         except BaseException:
             figures.commands_undone += len(batch.commands)
             raise
+        self._note(operation, batch)
+        if self._excess is not None and operation.head.status == "running":
+            raise Outgrown(self._excess)
+
+    def _note(self, operation: CommitRun, batch: Batch) -> None:
+        """A batch is durable: remember and tell what it has changed."""
+        figures = self._keeper.figures
         figures.ticks += len(batch.ticks)
         figures.commands += len(batch.commands)
         if not self._ticks:
@@ -169,12 +186,13 @@ class DurableDecorator(RunAdapterDecorator):
             self.ending = operation.head
             self._counted.count(operation.head.status)
         self._keeper.committed(self._row.run_id)
+        if self.is_marked and has_result(batch.ticks):
+            self.is_marked = False
+            self._keeper.probation.had_result(self._row.run_id)
         if self._heads.is_stuck is not self._stuck:
             self._stuck = self._heads.is_stuck
             if self._stuck:
                 lifecycle_log.stuck(self._row.run_id, self._row.workflow, operation.head.error)
-        if self._excess is not None and operation.head.status == "running":
-            raise Outgrown(self._excess)
 
     def _operation(self, batch: Batch) -> CommitRun:
         """All that the batch changes in the store."""
@@ -192,11 +210,16 @@ class DurableDecorator(RunAdapterDecorator):
             self.last = published[-1]
         others = [command for command in batch.commands if type(command) in _STORED]
         chunk, link = None, self._link
+        self._digest = document = self._digest if self.document is None else self.document[0]
         if ticks or published:
+            # What was written before there were links has ticks and no link: what follows does not bind the document.
+            link = link or first_link(self._row.run_id, None if self._ticks else document)
             chunk = codec.encode_chunk(ticks, published, self._ticks, self._events, link)
             link = keeper.links.link(link, chunk)
         self._heads.follow(ticks, published)
         head, waiting_changed = self._heads.head(now, self._whole, keeper.downtime, link)
+        if keeper.links.ring is not None:
+            head = replace(head, mac=keeper.links.head_mac(self._row.run_id, self._row.workflow, document, head))
         sent = [self._to_child(command) for command in others if type(command) in _FOR_CHILDREN]
         if head.status != "running" and self._row.parent is not None:
             data = codec.encode_tick(child_ended(now, self._row.parent_ref))
@@ -235,7 +258,8 @@ class DurableDecorator(RunAdapterDecorator):
         else:
             return []
         problem = problem_of(self._row, head, kind, message)
-        return self._keeper.problems.notices(problem, head.updated_at, self._keeper.downtime)
+        notices = self._keeper.problems.notices(problem, head.updated_at, self._keeper.downtime)
+        return list(map(self._keeper.links.signed_start, notices))
 
     def _timers(self, ticks: list[Any], others: list[WorkflowCommand]) -> tuple[tuple[TimerRow, ...], tuple[int, ...]]:
         """The timers that are new, and those that have fired or are not wanted any more."""
@@ -266,7 +290,7 @@ class DurableDecorator(RunAdapterDecorator):
         if isinstance(command, CommandCancelChild):
             return PostMail(command.run_id, codec.encode_tick(TickCancelRun(at=at)), at)
         assert isinstance(command, CommandStartChild)
-        return StartRun(
+        start = StartRun(
             command.run_id,
             command.workflow,
             command.start.encode(),
@@ -275,6 +299,7 @@ class DurableDecorator(RunAdapterDecorator):
             parent_ref=command.seq,
             downtime=self._keeper.downtime,
         )
+        return self._keeper.links.signed_start(start)
 
     def _snapshot(self, ticks: int, size: int) -> Snapshot | None:
         """The state, when the ticks since the last one outweigh it."""

@@ -14,6 +14,7 @@ from loom.runtime.durable.calls import check_event
 from loom.runtime.durable.definitions_stored import DefinitionNotFound
 from loom.runtime.durable.elsewhere import CodeElsewhere
 from loom.runtime.durable.handle import RunHandle
+from loom.runtime.durable.memory_limit import MemoryLimit
 from loom.runtime.durable.names import check_name, check_run_id, check_tags, check_workflow
 from loom.runtime.durable.schedules import ScheduledRuns
 from loom.runtime.durable.starting import check_same, first_mail, flow_start, start_spec
@@ -48,6 +49,8 @@ class StartedRuns(ScheduledRuns):
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         super().__init__(store, clock)
+        self.memory = MemoryLimit(None)
+        """How much memory this process may use."""
         self._residents: Residents | None = None
         """The runs in memory, where this process works on runs."""
         self._handles: dict[str, WeakSet[RunHandle]] = {}
@@ -57,6 +60,10 @@ class StartedRuns(ScheduledRuns):
     def register(self, workflow: Workflow, name: str | None = None, *, schedules: bool = True) -> None:
         """Work for a workflow from now on."""
         raise NotImplementedError
+
+    @override
+    def short_of_memory(self) -> str | None:
+        return self.memory.words if self.memory.is_over else None
 
     @override
     def resident(self, run_id: str) -> Resident | None:
@@ -79,7 +86,7 @@ class StartedRuns(ScheduledRuns):
         """Begin a run. Returns once it is stored; the same `run_id` with the same input again is the same run.
 
         The input of a flow is its trigger's body, any JSON value; only flows have parameters, variables and versions.
-        `DefinitionNotFound` if the flow was deleted, or has no such version.
+        `DefinitionNotFound` if the flow was deleted, or has no such version; `MemoryExceeded` above `max_memory`.
         """
         begun, _ = await self.begin(
             workflow,
@@ -161,7 +168,12 @@ class StartedRuns(ScheduledRuns):
     async def _start(
         self, name: str, run_id: str, spec: codec.StartSpec, tags: dict[str, str], code: Registered | None = None
     ) -> bool:
-        """Store a run that begins with this. False if the same run was there already."""
+        """Store a run that begins with this. False if the same run was there already.
+
+        `MemoryExceeded` if this process has no memory for it. Loom's own starts come another way: they wait in the
+        store.
+        """
+        self.memory.check()
         return (await self._store_start(name, run_id, spec, tags, code)).created
 
     async def _store_start(
@@ -192,9 +204,10 @@ class StartedRuns(ScheduledRuns):
             mail=mail,
         )
         try:
+            operation = self.signed_start(operation)
             started = await self._submit_start(operation)
             if started.created and here and residents is not None and code is not None:
-                head = RunHead("running", 0, 0, now, downtime=downtime)
+                head = RunHead("running", 0, 0, now, downtime=downtime, mac=operation.mac)
                 digest, text = document if document is not None else (None, None)
                 row = RunRow(run_id, name, now, head, tags=tags, document=digest)
                 try:

@@ -1,6 +1,6 @@
 """Addresses for callbacks: each names one action of one run, and is signed with a secret that the store keeps.
 
-Whoever holds an address can call that action back once, and do nothing else. May import loom.store.
+The holder of an address can call that action back once, until it expires, and do nothing else.
 """
 
 from __future__ import annotations
@@ -36,6 +36,16 @@ class Callback(NamedTuple):
     run_id: str
     key: str
     """Of the action, as it waits for the call."""
+    until: float | None = None
+    """When it stops being good, in seconds since the epoch. None: it was given out before addresses had an end."""
+    get: bool = False
+    """Whether a GET is a call too. What follows links, such as a scanner of mail, calls by GET."""
+
+    @property
+    def event_id(self) -> str:
+        """The id of the call as an event: one action of one run is called back once, by whichever address."""
+        token = _token(Callback(self.run_id, self.key))
+        return f"callback:{hashlib.sha256(token.encode()).hexdigest()}"
 
 
 class StoredCallbacks:
@@ -48,11 +58,11 @@ class StoredCallbacks:
         self.url = base_url(found) if found is not None else None
         """The server's address for others, such as `https://loom.example.com`. Who serves may say it later."""
 
-    async def address(self, run_id: str, key: str) -> str | None:
+    async def address(self, run_id: str, key: str, until: float | None = None, *, get: bool = False) -> str | None:
         """The address for one action of one run; None if nobody has said where the server is."""
         if self.url is None:
             return None
-        token = _token(Callback(run_id, key))
+        token = _token(Callback(run_id, key, until, get))
         return f"{self.url.rstrip('/')}{PATH}/{token}?sig={await self._signature(token)}"
 
     async def find(self, token: str, signature: str) -> Callback | None:
@@ -86,7 +96,8 @@ def base_url(url: str) -> str:
 
 def _token(callback: Callback) -> str:
     """Letters and digits only: services treat everything else in an address as they please."""
-    return _text(msgspec.json.encode(callback))
+    fields = callback if callback.until is not None or callback.get else callback[:2]
+    return _text(msgspec.json.encode(fields))
 
 
 def _text(data: bytes) -> str:

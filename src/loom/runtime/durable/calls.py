@@ -6,6 +6,7 @@ of loom.runtime.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from loom.effects.kept import waiter_dict
 from loom.runtime.attempts import attempts_of
 from loom.runtime.details import program_of_row
 from loom.runtime.durable import looking
+from loom.runtime.durable.decoded import DecodedChunks
 from loom.runtime.durable.definitions_numbers import DefinitionNumbers
 from loom.runtime.durable.figures import Figures
 from loom.runtime.durable.info import RunInfo, info_of
@@ -27,10 +29,10 @@ from loom.store import codec
 from loom.store.chain import Links
 from loom.store.committer import Committer
 from loom.store.encrypted import check_readable
-from loom.store.errors import RunBusy, RunExists, RunFinished, RunNotFound, StoreError, WrongKeys
+from loom.store.errors import RunBusy, RunExists, RunFinished, RunNotFound, StoreError, StoreUnavailable, WrongKeys
 from loom.store.loop_time import until_look
-from loom.store.marks import check_marks
-from loom.store.operations import ImportRun, Posted, PostMail, PurgeRuns
+from loom.store.marks import check_marks, heads_signed_since
+from loom.store.operations import ImportRun, Posted, PostMail, PurgeRuns, StartRun
 from loom.store.records import RunQuery
 
 if TYPE_CHECKING:
@@ -49,11 +51,16 @@ if TYPE_CHECKING:
     from loom.runtime.durable.watching import News
     from loom.steps.events import Event
     from loom.store.ports import Store
-    from loom.store.records import RunRow, RunStatus
+    from loom.store.records import RunRow, RunStatus, StoredRun
 
 _PAGE = 200
 _POLL_S, _MAX_POLL_S = 0.05, 2.0
 _KEEP_UNCLAIMED = 1000
+_PROBE_S = 1.0
+_PROBE_KEPT_S = 60.0
+_PROBE = "commit-probe"
+_PROBE_BYTES = 64 * 1024
+"""A disk that has room for so much has room for most commits."""
 
 
 class StoredRuns:
@@ -67,9 +74,12 @@ class StoredRuns:
         self.endings = Watchers()
         """Who waits for ends only: a run may commit a thousand times before."""
         self.recent = RecentEnds()
+        self.decoded = DecodedChunks()
+        """What readers of streams have read last."""
         self.committer: Committer
         """Made when the store is opened."""
         self.codes: dict[str, Registered] = {}
+        self._probed_at = float("-inf")
         self._wrong_keys: str | None = None
         """Why this process may not write journals."""
         self.links = Links()
@@ -81,6 +91,23 @@ class StoredRuns:
 
     async def ready(self) -> None:
         """Wait until calls can be made."""
+
+    async def commits_work(self) -> bool:
+        """Tell whether the last commit was written. After one that was not, a probe finds out, at most every second."""
+        committer, now = self.committer, asyncio.get_running_loop().time()
+        if committer.failing is not None and now - self._probed_at >= _PROBE_S:
+            self._probed_at = now
+            try:
+                await self.store.put_entry(_PROBE, "-", bytes(_PROBE_BYTES), expires_at=self.now() + _PROBE_KEPT_S)
+            except StoreUnavailable as error:
+                committer.failing = str(error)
+            else:
+                committer.failing = None
+        return committer.failing is None
+
+    def short_of_memory(self) -> str | None:
+        """Tell why this process claims no runs, if it has too little memory."""
+        return None
 
     async def row(self, run_id: str) -> RunRow:
         """What is stored about a run in one row."""
@@ -250,6 +277,15 @@ class StoredRuns:
         )
         return (await self._post(mail, record.kind.label, row=row)).outcome == "posted"
 
+    async def has_event(self, run_id: str, event_id: str) -> bool:
+        """Whether a run was sent an event of this id before, ended or not."""
+        await self.ready()
+        check_name("An event_id", event_id)
+        # A letter for which there is no room: it tells a repetition from what is new, and leaves nothing.
+        answer = await self.committer.submit(PostMail(run_id, b"", self.now(), event_id=event_id, limit=0))
+        assert isinstance(answer, Posted)
+        return answer.outcome == "repeated"
+
     async def cancel(self, run_id: str, *, reason: str = "") -> None:
         """Ask a run to stop. Returns once that is stored; a cancelled run stays cancelled."""
         try:
@@ -276,12 +312,36 @@ class StoredRuns:
         tick = TickRetryRun(at=at) if event is None else await self._healing(run_id, event)
         mail = PostMail(run_id, codec.encode_tick(tick), at, reopens=True)
         try:
-            await self._post(mail, "", "only a failed run can be retried")
+            while not await self._has_reopened(mail):
+                pass  # it has gone on and failed again since it was read
         except RunFinished as error:
             if error.status == "running":
                 raise StoreError(f"Run {run_id!r} is running: only a failed run can be retried.") from None
             raise
         await self.row(run_id)  # handlers here that have told of the failure wait for the next end
+
+    async def _has_reopened(self, mail: PostMail) -> bool:
+        """Let a failed run go on, with the signature of its row where there are keys.
+
+        False if the run is not as it was read: it has failed again at another tick.
+        """
+        await self.ready()
+        self._check_heads()
+        too_late = "only a failed run can be retried"
+        if self.links.ring is None:
+            await self._post(mail, "", too_late)
+            return True
+        row = await self.row(mail.run_id)
+        head = msgspec.structs.replace(row.head, status="running")
+        mac = self.links.head_mac(row.run_id, row.workflow, row.document, head)
+        mail = msgspec.structs.replace(mail, reopened=(row.head.ticks, mac))
+        try:
+            await self._post(mail, "", too_late)
+        except RunFinished as error:
+            if error.status != "failed":
+                raise
+            return False
+        return True
 
     async def _healing(self, run_id: str, event: Event) -> TickRetryRun:
         """The tick that lets a failed run go on with another event."""
@@ -345,18 +405,32 @@ class StoredRuns:
             self._wrong_keys = None
         except WrongKeys as error:
             self._wrong_keys = str(error)
+        self.links.heads_since = await heads_signed_since(self.store)
 
-    def _check_keys(self) -> None:
+    def check_keys(self) -> None:
         """Whoever writes journals must have the keys that others sign and check them with."""
         if self._wrong_keys is not None:
             raise WrongKeys(self._wrong_keys)
+
+    def _check_heads(self) -> None:
+        """Whoever makes the row of a run must have the keys, where every row is signed."""
+        if self.links.heads_since is not None and (self._wrong_keys is not None or self.links.ring is None):
+            raise WrongKeys(
+                "Every run of this store is signed from its start: to start or retry one, the keys are needed that "
+                f"the store is signed with. {self._wrong_keys or f'Give them in {JOURNAL_KEYS}.'}"
+            )
+
+    def signed_start(self, start: StartRun) -> StartRun:
+        """A start with the signature of its row, if there are keys; `WrongKeys` if it must have one and cannot."""
+        self._check_heads()
+        return start if self._wrong_keys is not None else self.links.signed_start(start)
 
     async def store_fork(self, source_id: str, /, *, tick: int, run_id: str | None = None) -> str:
         """Store a new run that goes on from a past tick of another one, and return its id."""
         await self.ready()
         run_id = run_id if run_id is not None else uuid.uuid4().hex
         check_run_id(run_id)
-        self._check_keys()
+        self.check_keys()
         row = await self.row(source_id)
         # Who has not joined does not know better than what the other run was told last.
         downtime = max(await self._downtime(), row.head.downtime)
@@ -400,11 +474,20 @@ class StoredRuns:
     async def import_run(self, data: bytes) -> str:
         """Store a run that was exported, and return its id. If it is not over, it goes on here."""
         await self.ready()
-        stored = looking.unpacked(data, self.now(), await self._downtime())
+        self._check_heads()
+        stored = self._signed_import(looking.unpacked(data, self.now(), await self._downtime()))
         if not await self.committer.submit(ImportRun(stored)):
             why, advice = "so the exported one cannot take its place", "Delete that one first, or use another store"
             raise RunExists(stored.row.run_id, why, advice)
         return stored.row.run_id
+
+    def _signed_import(self, stored: StoredRun) -> StoredRun:
+        """An imported run with the signature of this store. One that this store's keys had made must still fit."""
+        mac, ring = stored.row.head.mac, self.links.ring
+        if mac is not None and ring is not None and mac.partition(b":")[0].decode("utf-8", "replace") in ring.keys:
+            self.links.check_head(stored.row)
+        links = self.links if self._wrong_keys is None else Links()
+        return msgspec.structs.replace(stored, row=links.signed_row(stored.row))
 
 
 def check_event(event: object, event_id: str | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from loom.core.records import EventRecord
@@ -18,7 +19,6 @@ from loom.runtime.logs import about
 from loom.runtime.stream_ends import is_internal, is_last
 from loom.steps.errors import ContextStateError, WorkflowCancelledByUser, WorkflowRuntimeError, WorkflowTimeoutError
 from loom.steps.events import StopEvent
-from loom.store import codec
 from loom.store.errors import RunFinished, StoreError
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class RunHandle:
 
     async def _read_ending(self, row: RunRow) -> StopEvent | BaseException:
         chunks = await self._runtime.store.stream(self.run_id, max(0, row.head.events - 1), 1)
-        published = codec.decode_published(self.run_id, chunks[0])[-1] if chunks else None
+        published = (await self._runtime.decoded.decode(self.run_id, chunks[0])).published[-1] if chunks else None
         return ending_of(published, row, self._convert)
 
     async def read_stream(self, after: int, internal: bool) -> AsyncIterator[tuple[int, Event]]:
@@ -235,9 +235,9 @@ class RunHandle:
                 self._runtime.watchers.forget(self.run_id, news)
             waits = 0
             for chunk in chunks:
-                published = codec.decode_published(self.run_id, chunk)
+                published = (await self._runtime.decoded.decode(self.run_id, chunk)).published
                 position = max(position, chunk.first_cursor)  # what lies before it may have been pruned
-                for entry in published[position - chunk.first_cursor :]:
+                for entry in islice(published, position - chunk.first_cursor, None):
                     if internal or not is_internal(entry):
                         yield position, published_event(entry, self._convert)
                     if is_last(entry):

@@ -1,16 +1,13 @@
-"""How large a run may become. One that is larger is parked as it is, and goes on when the limit is higher.
-
-May import loom.core and loom.store.
-"""
+"""How large a run may become. One that is larger is parked as it is, and goes on when the limit is higher."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from immutables import Map
 
 from loom.core.ticks import TickCancelRun
+from loom.effects.weight import is_heavier
 from loom.store import codec
 
 if TYPE_CHECKING:
@@ -61,23 +58,3 @@ class Limits(msgspec.Struct, frozen=True):
         if self.excess_history(row.head.ticks) is not None:
             return True
         return self.state is not None and self.excess_state(len(codec.encode_state(state))) is not None
-
-
-def is_heavier(values: Iterable[Any], limit: int) -> bool:
-    """Whether values have more characters and elements in them than this. It looks no further than it must."""
-    left, waiting = limit, list(values)
-    while waiting and left >= 0:
-        value = waiting.pop()
-        kind = type(value)
-        if kind is str:
-            left -= len(value)
-        elif kind is dict or kind is Map:
-            left -= len(value)
-            waiting += value
-            waiting += value.values()
-        elif kind is list or kind is tuple:
-            left -= len(value)
-            waiting += value
-        elif isinstance(value, msgspec.Struct):
-            waiting += [getattr(value, name) for name in value.__struct_fields__]
-    return left < 0

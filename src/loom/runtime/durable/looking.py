@@ -115,10 +115,11 @@ async def forked(
         chunks += more
     if state.outcome is not None:
         raise ValueError(f"Run {row.run_id!r} had ended by tick {tick}: fork it at an earlier one.")
-    chained, link = links.chained(run_id, chunks)
+    chained, link = links.chained(run_id, chunks, row.document)
     head, _ = HeadWriter(program_in(planner)).head(state, lambda: state, downtime - max(0.0, now - state.at), link)
+    fork = RunRow(run_id, row.workflow, now, head, tags=_own_tags(row), forked_from=row.run_id, document=row.document)
     return StoredRun(
-        row=RunRow(run_id, row.workflow, now, head, tags=_own_tags(row), forked_from=row.run_id, document=row.document),
+        row=links.signed_row(fork),
         start=exported.start,
         snapshot=None,
         chunks=chained,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+import traceback
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 from typing_extensions import override
 
 from loom.core.commands import CommandHalt
-from loom.core.run import Run
+from loom.core.run import BatchLimit, Run
 from loom.core.ticks import TickStepResult
+from loom.effects.weight import weight_of_tick
+from loom.runtime.control_loop import PATIENCE
 from loom.runtime.durable.adapter import DurableDecorator
 from loom.runtime.durable.limits import Outgrown
 from loom.runtime.durable.registered import child_start
@@ -18,10 +23,11 @@ from loom.runtime.live import LiveRun
 from loom.runtime.memory_adapter import MemoryAdapter
 from loom.runtime.planners import program_in
 from loom.runtime.tracing import TracedBodies
+from loom.steps.errors import TooMuchUnsaved
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from loom.core.commands import TerminalCommand
     from loom.core.reports import Published
@@ -38,12 +44,24 @@ if TYPE_CHECKING:
     from loom.store.records import Mail, RunRow, StoredRun
 
 
+MAX_TICKS, MAX_WEIGHT = 1_000, 256 * 1024
+"""What one commit takes at most: its chunk is read as a whole, by each who reads the run or its stream."""
+BLOCKS_AT = 4 * MAX_WEIGHT
+"""A body in a thread waits while its run has more than this to store."""
+PATIENCE_S = 30.0
+"""For that long. A body must not stand still for ever because the event loop waits for it."""
+
+_LIMIT = BatchLimit(MAX_TICKS, MAX_WEIGHT, partial(weight_of_tick, limit=MAX_WEIGHT))
+_room = threading.Condition(threading.Lock())
+"""Guards what bodies of all runs have told and is not taken; notified when it is."""
+
+
 class Resident(LiveRun):
     """A run that this process owns. Its handlers do not hold it: they read the store."""
 
     __slots__ = (
-        "_counted", "_durable", "_figures", "_trace", "code", "end_told", "last_mail", "names", "parked", "releasing",
-        "row", "wanted",
+        "_counted", "_durable", "_figures", "_is_stalled", "_lease", "_limits", "_trace", "_unsaved", "code",
+        "end_told", "last_mail", "names", "parked", "releasing", "row", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -58,7 +76,7 @@ class Resident(LiveRun):
     ) -> None:
         row = stored.row
         inner = MemoryAdapter(guard.loop, clock)
-        core = Run(code.planner, state, code.convert.field)
+        core = Run(code.planner, state, code.convert.field, limit=_LIMIT)
         weight, covered = (len(stored.snapshot.data), stored.snapshot.ticks) if stored.snapshot else (0, 0)
         tail = weight, sum(len(chunk.data) for chunk in stored.chunks), covered
         timers = tuple(timer.seq for timer in stored.timers)
@@ -67,6 +85,12 @@ class Resident(LiveRun):
             outer.document = code.document
         super().__init__(code.workflow, row.run_id, core, inner, outer, code.bindings, guard, on_end)
         self._durable = outer
+        self._limits = keeper.limits
+        self._unsaved = 0
+        """The weight of what bodies have told since the control loop last looked."""
+        self._is_stalled = False
+        """Whether a body has waited in vain for the control loop to look."""
+        self._lease = keeper.lease
         self._figures, self._counted = keeper.figures, keeper.figures.of_workflow(row.workflow)
         self.code = code
         self.convert = code.convert
@@ -99,10 +123,65 @@ class Resident(LiveRun):
             self._figures.executed(self._counted, execution, result)
         super().executed(execution, result)
 
+    # -- what bodies tell ---------------------------------------------------------------------------------------------
+
+    @property
+    @override
+    def max_unsaved(self) -> int | None:
+        """What a run may store."""
+        return self._limits.state
+
+    @override
+    def make_room(self, weight: int, *, waits: bool = True) -> None:
+        """Refuse what is too much, and let a body in a thread wait until its run has stored what it was told.
+
+        On the event loop nothing can wait: what a body does there before it awaits has room, or fails.
+        """
+        limit = self._limits.state
+        if limit is not None and self._unsaved + weight > limit:
+            raise TooMuchUnsaved(
+                f"The step has {self._unsaved + weight} bytes of events and edits that are not stored yet, and "
+                f"max_state allows {limit}. Await something between writes, so that they are stored, and keep large "
+                "data elsewhere."
+            )
+        if waits and self._unsaved > BLOCKS_AT and threading.get_ident() != self._thread:
+            with _room:
+                taken = _room.wait_for(self._has_room, PATIENCE_S)
+                self._is_stalled = not taken
+
+    def _has_room(self) -> bool:
+        return self._unsaved <= BLOCKS_AT or self._is_stalled or self._done
+
+    @override
+    def report(self, tick: WorkflowTick) -> None:
+        """A body did something; safe from any thread."""
+        with _room:
+            self._unsaved += weight_of_tick(tick, MAX_WEIGHT)
+        super().report(tick)
+
+    @override
+    def completed(self) -> list[WorkflowTick]:
+        """What bodies did since the last call."""
+        ticks = super().completed()
+        if self._unsaved:
+            self._all_taken()
+        return ticks
+
+    @override
+    async def stop(self) -> None:
+        """Cancel the bodies that are left. None of them waits for room any more."""
+        self._all_taken()
+        await super().stop()
+
+    def _all_taken(self) -> None:
+        with _room:
+            self._unsaved, self._is_stalled = 0, False
+            _room.notify_all()
+
     def begin_with(self, ticks: list[WorkflowTick]) -> None:
         """Set the run in motion with these ticks."""
         self._core.feed(*ticks)
-        self._core.drain()
+        self._core.drain(PATIENCE)
         self.begin()
 
     def deliver(self, mail: list[Mail]) -> None:
@@ -129,9 +208,28 @@ class Resident(LiveRun):
         return any(execution.live for worker in workers for execution in worker.suspended.values())
 
     @property
+    def has_children(self) -> bool:
+        """Whether it waits for child runs."""
+        return bool(self._core.look.children)
+
+    @property
     def is_over(self) -> bool:
         """Whether it has come to its end, though that may not be stored yet."""
         return self._core.is_over
+
+    @property
+    def has_ended(self) -> bool:
+        """Say whether its end is stored."""
+        return self._durable.ending is not None
+
+    @property
+    def is_marked(self) -> bool:
+        """Say whether processes have died with it, which its next result makes good."""
+        return self._durable.is_marked
+
+    @is_marked.setter
+    def is_marked(self, marked: bool) -> None:
+        self._durable.is_marked = marked
 
     @property
     def commit_under_way(self) -> asyncio.Future[Result] | None:
@@ -179,7 +277,15 @@ class Resident(LiveRun):
             self._trace.ended(self._core.look)
         elif isinstance(error, Outgrown):
             self.parked = str(error)
+            # The frames hold the run, which holds the error: all that the run had made would stay until the next full
+            # collection of garbage. Other errors come from tasks that go on, whose frames must be left alone.
+            traceback.clear_frames(error.__traceback__)
         super()._ended(command, error)
+
+    @override
+    def lease(self) -> Awaitable[None] | None:
+        """What a body waits for if this process may have lost the run: see `Lease`."""
+        return self._lease.held()
 
     @override
     def is_stuck(self) -> None:

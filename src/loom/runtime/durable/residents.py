@@ -9,24 +9,36 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
+from msgspec.structs import replace
 from pydantic import ValidationError
 
+from loom.core.patience import Patience, TooCostly
+from loom.core.ticks import TickCancelRun
+from loom.effects.child_runs import MAX_NESTING
+from loom.runtime.control_loop import PATIENCE
 from loom.runtime.durable.adapter import Fenced
 from loom.runtime.durable.background import Background
 from loom.runtime.durable.figures import OTHER
-from loom.runtime.durable.held_back import HeldBack
+from loom.runtime.durable.held_back import HeldBack, Loans
+from loom.runtime.durable.lease import Lease
+from loom.runtime.durable.memory_limit import MemoryLimit
+from loom.runtime.durable.probation import Probation, is_let_go, is_poison, reason_of
 from loom.runtime.durable.problems import is_notice, problem_of
 from loom.runtime.durable.resident import Resident
 from loom.runtime.durable.resting import Resting
-from loom.runtime.durable.takeup import parked_again, taken_up
+from loom.runtime.durable.takeup import parked_again, read_mail, recovered, restored
 from loom.runtime.guard import Guard
 from loom.runtime.lifecycle_log import released
 from loom.runtime.logs import about
 from loom.runtime.tracing import find_tracing
+from loom.runtime.watchdog import rouse
 from loom.store.errors import CorruptRecord, StoreUnavailable
-from loom.store.operations import ClaimRun, ParkRun, PurgeRuns, ReleaseRun
+from loom.store.operations import ClaimRun, ForgetDeaths, ParkRun, PurgeRuns, ReleaseRun
+from loom.store.records import RunQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -35,6 +47,7 @@ if TYPE_CHECKING:
     from loom.runtime.durable.problems import Problems
     from loom.runtime.durable.registered import Registered
     from loom.runtime.durable.settings import Settings
+    from loom.runtime.durable.takeup import Recovered
     from loom.runtime.live import LiveRun
     from loom.steps.events import StopEvent
     from loom.store.operations import Operation, Result
@@ -44,6 +57,8 @@ _log = logging.getLogger("loom.durable")
 
 _MANY = 10_000
 """More runs than are ever taken up at once."""
+_CHILDREN = 100
+"""So many children of a run, and in all, are looked for at a time."""
 
 
 class Residents:
@@ -62,6 +77,7 @@ class Residents:
         self.fence, self.downtime, self.prune = member.fence, member.downtime, settings.prune
         self.limits = settings.limits
         self.problems = problems
+        self.lease = Lease(settings.lease, stored.now, asyncio.get_running_loop())
         self.submit: Callable[[Operation], asyncio.Future[Result]] = stored.committer.submit
         self.committed: Callable[[str], None] = stored.watchers.wake
         self.figures, self.links = stored.measured, stored.links
@@ -71,7 +87,12 @@ class Residents:
         self._store = stored.store
         self._codes = stored.codes
         self._clock = stored.now
-        self._releases = settings.idle_s is not None or settings.max_in_memory is not None
+        limits = settings.idle_s, settings.max_in_memory, settings.max_memory
+        self._releases = any(limit is not None for limit in limits)
+        self.memory = MemoryLimit(None)
+        """While it is over its limit, no run comes into memory, and those that rest leave it."""
+        self.is_safe = settings.safe
+        """Nothing is taken up but to be cancelled."""
         self._limit = settings.max_in_memory
         self._on_end = on_end
         self._on_release = on_release
@@ -84,6 +105,7 @@ class Residents:
         self.complained_of: set[str] = set()
         """Those of them that the log has told of, until a look at the store finds none."""
         self._held_back = HeldBack()
+        self._loans = Loans()
         self._coming: dict[str, asyncio.Task[None] | None] = {}
         """Runs that are being taken up, or started by whoever began them here."""
         self._promised: dict[str, Registered] = {}
@@ -94,6 +116,7 @@ class Residents:
         """Commits of runs that have left memory meanwhile: who takes such a run up again waits for them."""
         self._background = Background(self._loop)
         self._spawn = self._background.spawn
+        self.probation = Probation(settings.probation, self.fence, self.submit, self._spawn, self._clock, self._loop)
         self._resting = Resting(
             self._loop,
             settings.idle_s,
@@ -146,7 +169,7 @@ class Residents:
 
         False if there is no room for it, or if it is on its way already.
         """
-        if run_id in self.runs or run_id in self._coming or not self.room_for(code):
+        if self.is_safe or run_id in self.runs or run_id in self._coming or not self.room_for(code):
             return False
         self._coming[run_id] = None
         self._promised[run_id] = code
@@ -156,6 +179,7 @@ class Residents:
         """A run is in memory, or will not be. What has come for it meanwhile is brought to it."""
         self._coming.pop(run_id, None)
         if self._promised.pop(run_id, None) is not None and run_id not in self.runs:
+            self._loans.end(run_id)
             self._let_in()  # it has not taken its place
         if run_id in self._again:
             self._again.discard(run_id)
@@ -163,24 +187,85 @@ class Residents:
 
     def room_for(self, code: Registered) -> int:
         """How many more runs of a workflow may be in memory."""
+        if self.memory.is_over:
+            return 0
         limit = code.workflow._num_concurrent_runs
         own = every = _MANY
         if limit is not None:
-            own = limit - sum(run.code is code for run in self.runs.values())
-            own -= sum(promised is code for promised in self._promised.values())
+            loans = self._loans
+            own = limit - sum(run.code is code and run_id not in loans for run_id, run in self.runs.items())
+            own -= sum(promised is code and run_id not in loans for run_id, promised in self._promised.items())
         if self._limit is not None:
             every = self._limit - len(self.runs) - len(self._promised)
         return max(0, min(own, every))
+
+    def _lender(self, code: Registered, ancestors: tuple[str, ...]) -> str | None:
+        """The run in memory that can lend its place to a run of the same workflow that descends from it."""
+        if not self._is_full and not self.memory.is_over:
+            for run_id in ancestors:
+                resident = self.runs.get(run_id)
+                if resident is not None and resident.code is code and not self._loans.is_lent(run_id):
+                    return run_id
+        return None
+
+    def _has_place(self, run_id: str, code: Registered, ancestors: tuple[str, ...]) -> bool:
+        """Whether a run may come: there is room, or a run that it descends from lends it its place from now on."""
+        if self.room_for(code):
+            return True
+        lender = self._lender(code, ancestors)
+        if lender is not None:
+            self._loans.lend(run_id, lender)
+        return lender is not None
+
+    async def _ancestors(self, row: RunRow) -> tuple[str, ...]:
+        """The runs of the same workflow that a run descends from, the nearest first."""
+        found: list[str] = []
+        parent = row.parent
+        while parent is not None and len(found) < MAX_NESTING:
+            resident = self.runs.get(parent)
+            above = resident.row if resident is not None else await self._store.get(parent)
+            if above is None:
+                break
+            if above.workflow == row.workflow:
+                found.append(parent)
+            parent = above.parent
+        return tuple(found)
+
+    async def children_without_place(self, code: Registered) -> list[str]:
+        """Runs that nobody owns, which could use the place of a run of the same workflow that is in memory here."""
+        found: list[str] = []
+        for run_id, resident in list(self.runs.items()):
+            if resident.code is code and resident.has_children and not self._loans.is_lent(run_id):
+                above = [run_id]
+                while above and len(found) < _CHILDREN:
+                    query = RunQuery(parent=above.pop(), status="running", limit=_CHILDREN)
+                    for row in await self._store.find(query):
+                        if row.workflow != resident.row.workflow:
+                            above.append(row.run_id)
+                        elif row.owner is None and row.head.needs_worker:
+                            found.append(row.run_id)
+        return found
 
     def make_room(self) -> None:
         """Release the resting run that costs least."""
         if self.can_make_room:
             self._spawn(self._release(self._resting.take_oldest()))
 
+    def relieve(self) -> None:
+        """Let all runs leave memory that rest: there is too little of it."""
+        while self._resting:
+            self._spawn(self._release(self._resting.take_oldest()))
+
+    def let_in(self, most: int) -> None:
+        """Take up runs that were held back and for which there is room now, at most so many."""
+        for _ in range(most):
+            if not self._let_in_held_back():
+                return
+
     @property
     def can_make_room(self) -> bool:
         """Whether memory is full, but not with runs that have something to do."""
-        return self._is_full and bool(self._resting)
+        return self._is_full and bool(self._resting) and not self.memory.is_over
 
     @property
     def _is_full(self) -> bool:
@@ -211,14 +296,27 @@ class Residents:
             return None
         if row.owner is not None and row.owner != self.fence:
             return None  # if its owner is dead, the scanner will hear of it
-        if not self.room_for(code):
-            self._held_back.add(run_id, code)
+        if self.is_safe and not await self._is_cancelled(run_id):
+            return None
+        ancestors = await self._ancestors(row) if row.parent is not None and not self.room_for(code) else ()
+        if not self._has_place(run_id, code, ancestors):
+            self._held_back.add(run_id, code, ancestors)
             self.make_room()
             if row.owner == self.fence:
                 await self.submit(ReleaseRun(run_id, self.fence))
             return None
         self._promised[run_id] = code
-        return code if row.owner is not None or await self.submit(ClaimRun(run_id, self.fence)) else None
+        if row.owner is not None or await self.submit(ClaimRun(run_id, self.fence)):
+            return code
+        # A suspect waits for its turn, unless it is only taken up to end.
+        if await self._is_cancelled(run_id) and await self.submit(ClaimRun(run_id, self.fence, suspected=True)):
+            return code
+        return None
+
+    async def _is_cancelled(self, run_id: str) -> bool:
+        """Say whether a run that is not in memory has been asked to stop."""
+        mail, now = await self._store.mail(run_id, 0), self._clock()
+        return any(isinstance(read_mail(run_id, piece, now), TickCancelRun) for piece in mail)
 
     async def _bring(self, run_id: str, code: Registered, since: float) -> None:
         """Set a run in motion that is this process'."""
@@ -227,30 +325,56 @@ class Residents:
         stored = await self._store.load(run_id)
         if stored is None or run_id in self.runs:
             return
-        if not self.begin(stored, code):
+        if is_poison(stored):
+            if not is_let_go([read_mail(run_id, piece, self._clock()) for piece in stored.mail]):
+                await self._park_poison(stored, code)
+                return
+            await self.submit(ForgetDeaths(run_id, self.fence, unparks=True))
+            stored = replace(stored, marked=UNSET)
+        recovery = await self._recovered(stored, code)
+        if run_id in self.runs:
+            return
+        if not self.begin(stored, code, recovery):
             await self._park(run_id, stored.row.head.parked or "")
         elif stored.row.head.ticks:
             self.figures.resume_seconds.observe(self.figures.clock() - since)
 
-    def begin(self, stored: StoredRun, code: Registered) -> bool:
+    async def _recovered(self, stored: StoredRun, code: Registered) -> Recovered | None:
+        """The run as its journal leaves it; in a thread, if that costs more than the event loop can spare."""
+        if self._closing or not stored.row.head.ticks:
+            return None
+        self.links.check(stored)
+        recover = partial(recovered, stored, code.for_run(stored), self._clock(), self.downtime)
+        try:
+            with Patience(PATIENCE):
+                return recover()
+        except TooCostly:
+            return await asyncio.to_thread(recover)
+
+    def begin(self, stored: StoredRun, code: Registered, recovery: Recovered | None = None) -> bool:
         """Set an owned run in motion. False if it is parked and would only be parked again."""
         run_id = stored.row.run_id
         if self._closing:
             return True  # whoever works for it next finds it in the store
         self.links.check(stored)
         version = code.for_run(stored)
-        state, ticks = taken_up(stored, version, self._clock(), self.downtime)
+        state, ticks = recovery or recovered(stored, version, self._clock(), self.downtime)
         if parked_again(state, ticks, version) or self.limits.still_hold(stored.row, state, ticks):
             return False
         if self._guard is None or self._guard.loop_ends:
             self._guard = Guard(self._loop)
+            rouse()
         resident = Resident(stored, state, version, self, self._guard, self._clock, self._ended)
         resident.names = self._codes
         self.runs[run_id] = resident
         self._promised.pop(run_id, None)
         if self._held_back:
             self._held_back.drop(run_id, code)
+            self._loop.call_soon(self._let_in_held_back)  # it may lend its place to a child that waits
         self._guard.add(resident)
+        if stored.deaths is not None:
+            resident.is_marked = True
+            self.probation.begin(run_id, stored.deaths)
         self.figures.resumed += stored.row.head.ticks > 0
         try:
             resident.begin_with(ticks)
@@ -258,6 +382,19 @@ class Residents:
             self._forget(resident)
             raise
         return True
+
+    async def _park_poison(self, stored: StoredRun, code: Registered) -> None:
+        """Park a run that has killed its processes, or leave it parked."""
+        run_id, reason = stored.row.run_id, stored.row.head.parked
+        is_new = reason is None
+        if reason is None:
+            version = code.for_run(stored)
+            state = restored(run_id, stored.snapshot, stored.chunks, version.planner, version.convert.field)
+            assert stored.deaths is not None
+            reason = reason_of(stored.deaths, state)
+            _log.error("Run %s of %s is parked: %s", run_id, stored.row.workflow, reason, extra=about(run_id))
+        await self._park(run_id, reason, is_poison=is_new)  # it explains the deaths before it, and none after
+        self.probation.on_acquitted()
 
     async def _fetch(self, resident: Resident) -> None:
         """Bring a run its mail."""
@@ -298,6 +435,8 @@ class Residents:
         if self.runs.get(run_id) is resident:
             del self.runs[run_id]
         self._resting.drop(run_id)
+        self.probation.left(run_id, is_over=resident.has_ended)
+        self._loans.end(run_id)
         self._saw(resident.row_left())
         if (commit := resident.commit_under_way) is not None:
             self._last_words[run_id] = commit
@@ -308,11 +447,15 @@ class Residents:
 
     def _let_in(self) -> None:
         """There may be room: take up one that was held back, else see whether the store has one."""
-        run_id = self._held_back.next(self.room_for)
-        if run_id is None:
+        if not self._let_in_held_back():
             self._on_room()
-        else:
+
+    def _let_in_held_back(self) -> bool:
+        """Take up a run that was held back, if one has a place now."""
+        run_id = self._held_back.next(self.room_for, self._lender)
+        if run_id is not None:
             self.wake(run_id)
+        return run_id is not None
 
     def _ended(self, live: LiveRun) -> None:
         """A run has left memory: it is over, was released, or something went wrong."""
@@ -349,15 +492,15 @@ class Residents:
         with suppress(StoreUnavailable):
             await self.submit(PurgeRuns(run_id=run_id))
 
-    async def _park(self, run_id: str, reason: str) -> None:
+    async def _park(self, run_id: str, reason: str, *, is_poison: bool = False) -> None:
         try:
             row = await self._readable_row(run_id)
             # A run that was parked for this reason before, or by its own commit, was told of then.
             if self.problems.channels and row is not None and row.head.parked != reason:
                 problem = problem_of(row, row.head, "parked", reason)
                 for notice in self.problems.notices(problem, self._clock(), self.downtime):
-                    await self.submit(notice)  # first: parked, the run is told of no more
-            if await self.submit(ParkRun(run_id, self.fence, reason)):
+                    await self.submit(self.links.signed_start(notice))  # first: parked, the run is told of no more
+            if await self.submit(ParkRun(run_id, self.fence, reason, is_poison)):
                 self.figures.of_workflow(row.workflow if row is not None else OTHER).count("parked")
         except StoreUnavailable as error:
             self._strand(run_id, "Run %s could not be marked as parked: %s", error)
@@ -373,7 +516,11 @@ class Residents:
 
     def at_rest(self, run_id: str) -> None:
         """A run can only be moved from outside, or by a timer: after a while it leaves memory."""
+        self.probation.acquit(run_id)
         if not self._releases:
+            return
+        if self.memory.is_over:
+            self._spawn(self._release(run_id))
             return
         self._resting.add(run_id, self._is_worth_holding(run_id))
         if self._is_full and self._held_back:

@@ -16,6 +16,7 @@ from loom.runtime.durable.residents import Residents
 from loom.runtime.durable.scanner import Scanner
 from loom.runtime.durable.working import WorkingRuntime
 from loom.store.errors import StoreError
+from loom.store.operations import ForgetDeaths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,12 +56,13 @@ class DurableRuntime(WorkingRuntime):
     async def _join(self) -> None:
         if self._residents is not None:
             return
-        self._check_keys()
+        self.check_keys()
         self._member = await self.store.join(self._name, self._settings.lease)
         await self.problems.look(self.now())
         self._residents = Residents(
             self, self._settings, self._member, self.problems, self._on_end, self._on_release, self._on_room
         )
+        self._residents.memory = self.memory
         self._scanner = Scanner(self, self._residents, self._settings, self._lease_lost)
         self._scanner.start()
 
@@ -87,6 +89,9 @@ class DurableRuntime(WorkingRuntime):
     async def _begin_anew(self, residents: Residents | None, scanner: Scanner | None) -> None:
         await _put_down(residents, scanner)
         await self._rejoin()
+        if residents is not None:
+            # It was taken for dead, and is not: what it was at work on has killed nobody.
+            await self.committer.submit(ForgetDeaths(fence=residents.fence))
 
     @override
     def _on_news(self, run_ids: Sequence[str]) -> None:
@@ -135,6 +140,11 @@ class DurableRuntime(WorkingRuntime):
             await future
         else:
             await super().news(future, waits)
+
+    @property
+    @override
+    def _is_at_work(self) -> bool:
+        return self._residents is not None and bool(self._residents.runs)
 
     @property
     @override

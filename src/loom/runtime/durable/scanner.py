@@ -11,9 +11,11 @@ import logging
 import math
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from loom.store.errors import StoreUnavailable
 from loom.store.loop_time import can_skip, keep_looking, until_look
-from loom.store.operations import ClaimRuns, PurgeRuns
+from loom.store.operations import ClaimRuns, PurgeRuns, TryRun
 from loom.store.records import RunQuery
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class Scanner:
     def __init__(
         self, stored: StoredRuns, residents: Residents, settings: Settings, on_lost: Callable[[], None]
     ) -> None:
+        self._stored = stored
         self._store = stored.store
         self._committer = stored.committer
         self._residents = residents
@@ -61,9 +64,13 @@ class Scanner:
         self._ahead = self._clock() - self._loop.time()
         """How far the clock was ahead of the event loop's time, which stands still while a machine sleeps."""
         self._is_failing = False
+        self._is_short = False
+        """Whether the last look found too little memory for more runs."""
         self._has_more = False
         """Whether there may be runs in the store that had no room here."""
         self._task: asyncio.Task[None] | None = None
+        residents.lease.on_doubt = self._look.set
+        residents.probation.on_acquitted = self.look_soon
 
     def start(self) -> None:
         """Begin."""
@@ -105,6 +112,7 @@ class Scanner:
                 self._is_failing = False
             except StoreUnavailable as error:
                 self._residents.figures.store_failures += 1
+                self._committer.failing = str(error)
                 if not self._is_failing:
                     _log.error("The store fails, and is tried again every %s s: %s", self._interval_s, error)
                 self._is_failing = True
@@ -129,8 +137,11 @@ class Scanner:
 
         False if the lease is lost: then nothing here is this process' own any more.
         """
+        asked_at = self._residents.lease.now()
         if not await self._store.beat(self._residents.fence, self._lease_s):
             return False
+        self._residents.lease.renewed(asked_at)
+        await self._stored.commits_work()
         if self._is_failing:
             # What was asked for while the store failed may have happened: nothing that is ours shall be forgotten.
             for run_id in await self._store.owned(self._residents.fence):
@@ -145,10 +156,31 @@ class Scanner:
             if run_id in self._residents.runs:
                 self._found(run_id)  # the news of it may have been lost
         await self._residents.problems.look(self._clock())
-        await self._claim()
-        await self._set_alarms()
+        if not self._residents.is_safe:
+            await self._find_work()
         await self._purge()
         return True
+
+    async def _has_memory(self) -> bool:
+        """Tell whether more runs may come into memory. While they may not, those that rest leave it."""
+        memory = self._residents.memory
+        if memory.look():
+            self._has_more = False  # room that others leave is not enough
+            if not self._is_short:
+                _log.warning("%s Runs that wait leave memory.", memory.words)
+            self._residents.relieve()
+            await memory.tidy()
+        if self._is_short and not memory.look():
+            _log.warning("There is enough memory again: runs are claimed and started.")
+        self._is_short = memory.is_over
+        return not self._is_short
+
+    async def _find_work(self) -> None:
+        """Take up what needs a worker, if there is memory for it, and set the alarm for what is due soon."""
+        if await self._has_memory():
+            self._residents.let_in(_BATCH)
+            await self._claim()
+        await self._set_alarms()
 
     def _found(self, run_id: str) -> None:
         """Wake a run that was found by looking."""
@@ -159,21 +191,31 @@ class Scanner:
         """Take up what needs a worker: of all workflows at once, but for those that limit their runs in memory."""
         self._has_more = False
         codes = list(self._codes.items())
+        with_room = tuple(name for name, code in codes if self._residents.room_for(code))
+        # In the transaction of the claims, which do not take suspects.
+        trying = self._committer.submit(TryRun(self._residents.fence, with_room, self._clock())) if with_room else None
         unlimited = [(name, code) for name, code in codes if code.workflow._num_concurrent_runs is None]
         if unlimited:
             await self._claim_of(tuple(name for name, _ in unlimited), unlimited[0][1])
         for name, code in codes:
             if code.workflow._num_concurrent_runs is not None:
                 await self._claim_of((name,), code)
+        tried = await trying if trying is not None else []
+        assert isinstance(tried, list)
+        for run_id in tried:
+            self._found(run_id)
 
     async def _claim_of(self, names: tuple[str, ...], code: Registered) -> None:
         """Take up runs for which there is as much room as for this code. Without any, one is tried, if others may
         leave for it.
         """
         while True:
+            self._residents.memory.look()  # what was claimed just now may have taken much
             wanted = min(_BATCH, self._residents.room_for(code) or int(self._residents.can_make_room))
             if not wanted:
                 self._has_more = True
+                for run_id in await self._residents.children_without_place(code):
+                    self._found(run_id)
                 return
             found = await self._claimed(ClaimRuns(self._residents.fence, names, self._clock(), wanted))
             for run_id in found:
@@ -190,18 +232,16 @@ class Scanner:
         return found
 
     async def retry_parked(self, name: str) -> None:
-        """The code of a workflow has come: see whether it can go on with runs that are parked."""
-        query = RunQuery(status="running", workflow=name, parked=True, limit=_BATCH)
+        """The code of a workflow has come: see whether it can go on with runs that are parked.
+
+        In safe mode any run may be one that was cancelled, and can be ended now.
+        """
+        parked = None if self._residents.is_safe else True
+        query = RunQuery(status="running", workflow=name, parked=parked, limit=_BATCH)
         while rows := await self._store.find(query):
             for row in rows:
                 self._residents.wake(row.run_id)
-            query = RunQuery(
-                status="running",
-                workflow=name,
-                parked=True,
-                limit=_BATCH,
-                after=(rows[-1].created_at, rows[-1].run_id),
-            )
+            query = replace(query, after=(rows[-1].created_at, rows[-1].run_id))
 
     # -- timers of runs that are not in memory ------------------------------------------------------------------------
 

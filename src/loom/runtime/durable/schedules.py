@@ -146,16 +146,15 @@ class ScheduledRuns(StoredRuns):
         """Store one generation of a schedule. False if this generation is another one."""
         fields = schedule.model_copy(update={"generation": generation}).model_dump(mode="json")
         start = codec.encode_start(codec.StartSpec(inputs=anybody().value(fields)))
-        started = await self.committer.submit(
-            StartRun(
-                schedule_run_id(schedule.name, generation),
-                SCHEDULES,
-                start,
-                self.now(),
-                tags={**(tags or {}), SCHEDULE_TAG: schedule.name},
-                downtime=await self._downtime(),
-            )
+        operation = StartRun(
+            schedule_run_id(schedule.name, generation),
+            SCHEDULES,
+            start,
+            self.now(),
+            tags={**(tags or {}), SCHEDULE_TAG: schedule.name},
+            downtime=await self._downtime(),
         )
+        started = await self.committer.submit(self.signed_start(operation))
         assert isinstance(started, Started)
         return started.created or (started.workflow == SCHEDULES and started.start == start)
 

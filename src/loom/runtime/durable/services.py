@@ -20,4 +20,6 @@ def services_for(runtime: WorkingRuntime, settings: Settings) -> Services:
         http=HttpPolicy.allowing(*allowed) if allowed is not None else None,
         actors=StoredActors(runtime),
         callbacks=runtime.callbacks,
+        max_response=settings.response_bytes,
+        max_response_values=settings.max_response_values,
     )

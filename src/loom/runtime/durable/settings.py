@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from loom.effects.actions.bodies import MAX_VALUES
+from loom.effects.actions.ssrf import MAX_RESPONSE_BYTES, STORED_SHARE
 from loom.runtime.durable.limits import Limits
 from loom.runtime.durable.problem_webhook import Webhook
 from loom.store.keyring import Keyring, parse_keys
@@ -29,6 +31,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     Those that have rested longest leave first: their bodies run again from the beginning."""
     max_in_memory: int | None = None
     """How many runs may be in memory. Those that nothing happens to make room; others wait for their turn."""
+    max_memory: int | None = None
+    """How many bytes of memory the process may use (its resident set) before it takes no more work: it starts and
+    claims no run, and runs that wait leave memory, until it is below nine tenths of that. None: any number."""
+    watchdog: float | None = 1.0
+    """After how many seconds without a turn of the event loop the log names the run and the step that hold it; None:
+    never. It costs a thread that asks the loop four times a second while runs are in memory."""
     name: str = ""
     """What this process is called among others."""
     lease: float = 15.0
@@ -63,6 +71,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_history: int | None = None
     """How many ticks a run may have, if its past is kept. One that has more is parked until the limit is raised."""
 
+    max_response: int = MAX_RESPONSE_BYTES
+    """How many bytes the answer to a request of a flow may have, unpacked; never more than a quarter of `max_state`. An
+    action whose answer is larger fails."""
+    max_response_values: int = MAX_VALUES
+    """How many values such an answer may decode to; they are counted before that."""
+
+    safe: bool = False
+    """Take up no run but to cancel it, so that an operator can look at a store whose runs kill the process. What is
+    started or sent meanwhile is stored, and waits."""
+    probation: float = 2.0
+    """How long a run that may have killed its process is recovered alone, after the second death. It is doubled with
+    every further one."""
+
     on_problem: Any = None
     """Called with a `Problem` when a run of this store fails, is parked or is stuck; async or not. It gets each at
     least once: if it raises, it is called again later."""
@@ -93,6 +114,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def limits(self) -> Limits:
         """How large runs may become."""
         return Limits(self.max_state, None if self.prune else self.max_history)
+
+    @property
+    def response_bytes(self) -> int:
+        """`max_response`, so that one answer alone cannot outgrow the run that asked for it."""
+        return min(self.max_response, max(1, self.max_state // STORED_SHARE)) if self.max_state else self.max_response
 
     @property
     def allowed_hosts(self) -> tuple[str, ...] | None:
@@ -126,12 +152,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise ValueError(f"{name} must not be negative, got {value}.")
         if self.on_problem is not None and not callable(self.on_problem):
             raise TypeError(f"on_problem must be a function that takes a problem, got {self.on_problem!r}.")
-        for name in ("lease", "poll_interval", "problem_interval"):
+        for name in ("lease", "poll_interval", "problem_interval", "probation"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}.")
         if not isinstance(self.http_allow, tuple | list | str | None):
             raise TypeError(f"http_allow must be a list of hosts, such as ['localhost:8080'], got {self.http_allow!r}.")
-        for name in ("max_in_memory", "max_state", "max_history"):
+        if self.watchdog is not None and not self.watchdog > 0:
+            raise ValueError(f"watchdog must be greater than 0, or None, got {self.watchdog}.")
+        for name in ("max_in_memory", "max_memory", "max_state", "max_history", "max_response", "max_response_values"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}.")

@@ -5,14 +5,14 @@ May import loom.core and loom.store.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
 
 from loom.core.draft import Draft
 from loom.core.reduce import advance, transition
 from loom.core.state import BrokerState
-from loom.core.ticks import TickCancelRun, TickResume
+from loom.core.ticks import TickCancelRun, TickResume, TickStartRun
 from loom.store import codec
 from loom.store.errors import CorruptRecord
 
@@ -21,9 +21,13 @@ if TYPE_CHECKING:
 
     from loom.core.draft import FieldReader
     from loom.core.planner import Planner
-    from loom.core.ticks import TickStartRun, WorkflowTick
+    from loom.core.ticks import WorkflowTick
     from loom.runtime.durable.registered import Registered
     from loom.store.records import Chunk, Mail, Snapshot, StoredRun
+
+
+Recovered: TypeAlias = "tuple[BrokerState, list[WorkflowTick]]"
+"""A stored run, and the ticks with which a process recovers it."""
 
 
 def restored(
@@ -48,9 +52,7 @@ def restored(
     return draft.freeze()
 
 
-def taken_up(
-    stored: StoredRun, code: Registered, now: float, downtime: float
-) -> tuple[BrokerState, list[WorkflowTick]]:
+def taken_up(stored: StoredRun, code: Registered, now: float, downtime: float) -> Recovered:
     """A stored run and the ticks with which this process takes it up: its start or its resumption, then its mail."""
     row = stored.row
     mail = [read_mail(row.run_id, item, now) for item in stored.mail]
@@ -62,6 +64,26 @@ def taken_up(
     away = max(0.0, downtime - row.head.downtime)
     resume = TickResume(at=max(now, state.at), away_s=away, config=code.changed_since(state.config))
     return state, [resume, *mail]
+
+
+def recovered(
+    stored: StoredRun, code: Registered, now: float, downtime: float
+) -> tuple[BrokerState, list[WorkflowTick]]:
+    """A stored run and the ticks with which this process recovers it. A pending cancel overtakes all else.
+
+    What came before the cancel could not change how the run ends; but an expression or a body that it leads to might
+    never end.
+    """
+    run_id = stored.row.run_id
+    mail = (read_mail(run_id, item, now) for item in stored.mail)
+    cancel = next((tick for tick in mail if isinstance(tick, TickCancelRun)), None)
+    if cancel is not None and not stored.row.head.ticks:
+        # It begins only to end: without an event nothing is planned.
+        return BrokerState(), [TickStartRun(at=now, run_id=run_id, config=code.config), cancel]
+    state, ticks = taken_up(stored, code, now, downtime)
+    if cancel is not None and (state.outcome is None or state.outcome.status == "parked"):
+        return state, [ticks[0], cancel]
+    return state, ticks
 
 
 def _first_tick(stored: StoredRun, code: Registered, now: float, mail: list[WorkflowTick]) -> TickStartRun:

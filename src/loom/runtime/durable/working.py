@@ -17,12 +17,14 @@ from loom.runtime.durable.beginning import StartedRuns
 from loom.runtime.durable.callbacks import StoredCallbacks
 from loom.runtime.durable.definitions import Definitions
 from loom.runtime.durable.internal import internal_codes
+from loom.runtime.durable.memory_limit import MemoryLimit
 from loom.runtime.durable.problem_run import hook_codes
 from loom.runtime.durable.problems import Problems
 from loom.runtime.durable.registered import RegisteredFlow, registered
 from loom.runtime.durable.schedules_triggers import keep_triggers
 from loom.runtime.durable.services import services_for
 from loom.runtime.durable.settings import Settings
+from loom.runtime.watchdog import rouse, watchdog
 from loom.steps.workflow import Workflow
 from loom.store.chain import Links
 from loom.store.errors import StoreError, StoreUnavailable
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from loom.runtime.flow import Flow
+    from loom.runtime.watchdog import LoopWatch
     from loom.store.ports import Store
 
 _log = logging.getLogger("loom.durable")
@@ -51,6 +54,10 @@ class WorkingRuntime(StartedRuns, ABC):
         self._has_clock = clock is not None
         self._settings = settings or Settings()
         self.links = Links(self._settings.keyring)
+        self.memory = MemoryLimit(self._settings.max_memory)
+        self.watch: LoopWatch | None = None
+        """What the watchdog knows of the event loop; None while this process does not work, or without a watchdog."""
+        self._watches_always = False
         self._working: asyncio.Task[None] | None = None
         """The latest beginning, which waits for those before it."""
         self._beginnings: set[asyncio.Task[None]] = set()
@@ -134,6 +141,9 @@ class WorkingRuntime(StartedRuns, ABC):
         await asyncio.gather(*beginnings, return_exceptions=True)
         await self.definitions.close()
         await self._leave()
+        if self.watch is not None:
+            watchdog().leave(self.watch, self._may_stall)
+            self.watch = None
         self.watchers.wake_all()
         self.endings.wake_all()
         await self.committer.close()
@@ -204,10 +214,42 @@ class WorkingRuntime(StartedRuns, ABC):
             await asyncio.wait([previous])
             names = None if _has_failed(previous) else names
         await self._join()
+        self._watch_loop()
         found = await self.definitions.begin()
         names = [*names, *found] if names is not None else list(self.codes)
         await self._take_up(names)
+        if self._settings.safe:
+            return
         await keep_triggers(self, [name for name in names if name in self._triggered], self.definitions.deleted)
+
+    # -- being watched ------------------------------------------------------------------------------------------------
+
+    def watch_always(self) -> None:
+        """Have the event loop watched also while no run is in memory: it has other work, such as requests."""
+        self._watches_always = True
+        rouse()
+
+    def _watch_loop(self) -> None:
+        stall_s = self._settings.watchdog
+        if self.watch is None and stall_s is not None:
+            self.watch = watchdog().watch(asyncio.get_running_loop(), stall_s, self._may_stall)
+
+    def _may_stall(self) -> bool:
+        return self._watches_always or self._is_at_work
+
+    @property
+    def _is_at_work(self) -> bool:
+        """Whether runs are in memory here."""
+        return True
+
+    def hindrances(self) -> list[str]:
+        """Tell why this process should get no new work, as far as it is known without asking. For any thread."""
+        found = {
+            "stalled": self.watch is not None and self.watch.is_stalled,
+            "memory-exceeded": self.memory.look(),
+            "commits-failing": self._open and self.committer.failing is not None,
+        }
+        return [reason for reason, holds in found.items() if holds]
 
     # -- working again, after it had to stop --------------------------------------------------------------------------
 

@@ -1,12 +1,11 @@
 """Callbacks: services answer at the address that an action of a flow has given them.
 
-The address is all that they need: its signature stands for one action of one run, whom the call reaches once, and for
-nothing else. May import the server's frame, loom.effects and loom.runtime.
+The address is all that they need: its signature is for one action of one run, which the call reaches once, until the
+address expires. A GET is a call only where the flow has asked for it: who follows a link does not mean to answer.
 """
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 from loom.effects.actions.events import CallbackEvent
@@ -23,27 +22,30 @@ if TYPE_CHECKING:
 
 
 async def called_back(call: Call) -> Response:
-    """`GET` and `POST /v1/callbacks/{token}?sig=`. A call that is repeated changes nothing: the first one counts."""
+    """`POST /v1/callbacks/{token}?sig=`, and `GET` if asked for. A repeated call changes nothing: the first counts."""
     if call.request.method == "HEAD":
         raise ApiProblem("method-not-allowed", "A callback is a GET or a POST.")  # whoever looks does not call
     token = call.request.path_params["token"]
     callback = await call.runtime.callbacks.find(token, call.request.query_params.get("sig", ""))
     if callback is None:
-        raise ApiProblem(
-            "unauthenticated",
-            "This is no address that was given out here.",
-            headers={"WWW-Authenticate": 'Bearer realm="loom"'},
-        )
+        raise _unknown("This is no address that was given out here.")
+    if callback.until is not None and call.runtime.now() >= callback.until:
+        raise _unknown("This address has expired.")
+    if call.request.method == "GET" and not callback.get:
+        raise ApiProblem("method-not-allowed", "This address is called by POST.", headers={"Allow": "POST"})
     await call.check_event_size()
     event = CallbackEvent(key=callback.key, **(await received(call, "sig"))._asdict())
-    # One address, one event: whoever has it cannot fill the run with calls.
-    event_id = f"callback:{hashlib.sha256(token.encode()).hexdigest()}"
     try:
-        is_new = await call.runtime.send_event(callback.run_id, event, event_id=event_id)
+        # One action, one event: the holder of its address cannot fill the run with calls.
+        is_new = await call.runtime.send_event(callback.run_id, event, event_id=callback.event_id)
     except ValueError as error:
         raise invalid(f"The body cannot be kept: {error}") from error
     stored: CalledBack = {"duplicate": not is_new}
     return JsonAnswer(stored, 202)
+
+
+def _unknown(detail: str) -> ApiProblem:
+    return ApiProblem("unauthenticated", detail, headers={"WWW-Authenticate": 'Bearer realm="loom"'})
 
 
 ROUTES = (

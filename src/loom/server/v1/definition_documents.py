@@ -12,7 +12,7 @@ from loom.flows.lower import compile_flow
 from loom.flows.places import Places, pointer_of
 from loom.runtime.flow import Flow
 from loom.server.problems import ApiProblem, invalid
-from loom.server.routing import check_depth
+from loom.server.routing import check_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,8 +34,8 @@ class Judged(NamedTuple):
     diagnostics: list[Diagnostic]
 
 
-async def judged_body(call: Call, name: str = _NAMELESS) -> Judged:
-    """The document in the body of a request, in JSON or YAML."""
+async def judged_body(call: Call, name: str | None = None) -> Judged:
+    """The document in the body of a request, in JSON or YAML: to be put under a name, or only to be judged."""
     body = await call.request.body()
     kind = call.request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     is_json = kind == "application/json" or kind.endswith("+json")
@@ -47,10 +47,10 @@ async def judged_body(call: Call, name: str = _NAMELESS) -> Judged:
     except UnicodeDecodeError as error:
         raise invalid(f"The body is no text in UTF-8: {error.reason} at byte {error.start}.") from error
     if is_json:
-        check_depth(text, call.settings.max_depth)
+        await asyncio.to_thread(check_shape, text, call.settings)
     # In a thread, and one at a time: a large document takes seconds of a core, which others need too.
-    async with call.server.reading:
-        return await asyncio.to_thread(judged, text, name, call.settings.limits, is_json=is_json)
+    async with call.server.reading if name is not None else call.server.validating:
+        return await asyncio.to_thread(judged, text, name or _NAMELESS, call.settings.limits, is_json=is_json)
 
 
 def judged(text: str, name: str, limits: Limits, *, is_json: bool = False) -> Judged:

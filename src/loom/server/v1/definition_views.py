@@ -11,22 +11,26 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from loom.effects.actions.events import CallbackEvent
 from loom.effects.flow_events import FlowEvent
 from loom.flows import drawing
 from loom.flows.diagnostics import DefinitionError
 from loom.flows.document import read_document
 from loom.flows.graph import to_graph
 from loom.flows.records import MASK
+from loom.runtime.durable.external import awaited_by
 from loom.runtime.flow import Flow
 from loom.runtime.plain import iso
-from loom.steps.events import StartEvent
-from loom.steps.graph import is_kind
+from loom.steps.events import HumanResponseEvent
+from loom.steps.external import CALLBACK_EVENT, external_types
 from loom.steps.representation import get_workflow_representation, to_mermaid
 
 if TYPE_CHECKING:
+    from loom.flows.nodes.calling import Awaited
     from loom.flows.program import Parameter, Program
     from loom.runtime.durable import definitions_stored as stored
     from loom.server.shapes_definitions import Definition, DefinitionSchemas, DefinitionVersion, Graph
+    from loom.steps.events import Event
     from loom.steps.workflow import Workflow
 
 _PRIVATE = {"nodes": {"__all__": {"source_file", "source_line", "config_file", "config_value"}}}
@@ -49,6 +53,8 @@ _RESULT = {
 }
 """What a run of a flow ends with."""
 _SECURE = ("securestring", "secureobject")
+_EVENTS: dict[str, type[Event]] = {HumanResponseEvent.__name__: HumanResponseEvent, CALLBACK_EVENT: CallbackEvent}
+"""What flows wait for that has a class."""
 
 
 def etag_of(version: stored.Version) -> str:
@@ -146,15 +152,13 @@ def mermaid_view(workflow: Workflow) -> str:
 
 
 def schemas_view(workflow: Workflow) -> DefinitionSchemas:
-    """JSON Schemas of what a workflow takes and gives."""
+    """JSON Schemas of what a workflow takes and gives. Its events are those that may come from outside at any time."""
     if isinstance(workflow, Flow):
         return _flow_schemas(workflow.program)
-    taken = [event for config in workflow._step_configs().values() for event in config.accepted_events]
-    classes = dict.fromkeys(cls for cls in workflow.events if cls in taken and not is_kind(cls, StartEvent))
     return {
         "start": workflow.start_event_class.model_json_schema(),
         "stop": workflow.stop_event_class.model_json_schema(),
-        "events": [cls.model_json_schema() for cls in classes],
+        "events": [cls.model_json_schema() for cls in external_types(workflow._step_configs())],
         "parameters": None,
     }
 
@@ -165,13 +169,21 @@ def _flow_schemas(program: Program) -> DefinitionSchemas:
     return {
         "start": bodies[0] if bodies else {},
         "stop": _RESULT,
-        "events": [FlowEvent.model_json_schema()],
+        "events": [_event_schema(awaited) for awaited in awaited_by(program)],
         "parameters": {
             "type": "object",
             "properties": {each.name: _parameter_schema(each) for each in declared},
             "required": [each.name for each in declared if not each.has_default],
         },
     }
+
+
+def _event_schema(awaited: Awaited) -> dict[str, Any]:
+    """What a flow waits for: by the name that the document has, else by any."""
+    cls = FlowEvent if awaited.event is None else _EVENTS.get(awaited.event)
+    if cls is not None:
+        return cls.model_json_schema()
+    return {"title": awaited.event, **(awaited.schema if isinstance(awaited.schema, dict) else {})}
 
 
 def _parameter_schema(parameter: Parameter) -> dict[str, Any]:

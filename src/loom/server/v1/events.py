@@ -12,6 +12,7 @@ from loom.flows.records import MASK
 from loom.runtime.durable.healing import replaceable
 from loom.server.answers import JsonAnswer
 from loom.server.compat_events import BadEvent, BadValue, event_from
+from loom.server.event_rights import check_better, check_sent
 from loom.server.problems import invalid
 from loom.server.routing import Route, check_id, pointer
 from loom.server.v1.runs import active, refused, run_answer
@@ -42,6 +43,7 @@ async def send(call: Call) -> Response:
     step, waiter_id = body.get("step"), body.get("waiter_id")
     delivered = _delivered(call, row, event, step, waiter_id)
     try:
+        await check_sent(call, row, event, step=step, waiter_id=waiter_id, event_id=event_id)
         is_new = await call.runtime.send_event(row.run_id, event, step=step, waiter_id=waiter_id, event_id=event_id)
     except WorkflowRuntimeError as error:
         raise invalid(str(error), "/step") from error
@@ -83,8 +85,10 @@ async def _better_event(call: Call, row: RunRow, data: Any) -> Event | None:
     await call.check_event_size()
     if row.head.status != "failed":
         return None
-    others = replaceable(row.run_id, await call.runtime.state_at(row.run_id))
-    return _event(call, row, data, tuple(others), ("event",))
+    state = await call.runtime.state_at(row.run_id)
+    event = _event(call, row, data, tuple(replaceable(row.run_id, state)), ("event",))
+    check_better(call, row, event, state)
+    return event
 
 
 def _event(

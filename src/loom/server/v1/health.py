@@ -23,7 +23,7 @@ async def live(call: Call) -> Response:
 
 
 async def ready(call: Call) -> Response:
-    """The store is reachable and up to date, and the server takes new runs."""
+    """The store is reachable and up to date, commits are written, and the server takes new runs."""
     reasons = await unready(call)
     answer: Readiness = {"status": "unready" if reasons else "ready", "reasons": reasons}
     return JsonAnswer(answer, 503, headers={"Retry-After": "1"}) if reasons else JsonAnswer(answer)
@@ -32,12 +32,15 @@ async def ready(call: Call) -> Response:
 async def unready(call: Call) -> list[str]:
     """Why the server cannot do its work; nothing if it can."""
     reasons = ["draining"] if call.server.draining else []
+    runtime = call.runtime
     try:
-        await call.runtime.ready()
-        await call.runtime.store.get("health")  # opening has applied the migrations; this reaches the tables
+        await runtime.ready()
+        await runtime.store.get("health")  # opening has applied the migrations; this reaches the tables
+        await runtime.commits_work()
     except StoreError:
         reasons.append("store-unavailable")
-    return reasons
+    # The loop turns, or this would not be asked.
+    return reasons + [reason for reason in runtime.hindrances() if reason != "stalled"]
 
 
 ROUTES = (

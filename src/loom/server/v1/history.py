@@ -5,6 +5,7 @@ May import the server's frame, loom.core, loom.flows and loom.runtime.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
@@ -20,17 +21,24 @@ from loom.server.answers import JsonAnswer
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routing import Route
 from loom.server.views import is_known
+from loom.store import codec
 from loom.store.errors import HistoryGone
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from loom.core.commands import WorkflowCommand
+    from loom.core.draft import FieldReader
+    from loom.core.planner import Planner
+    from loom.core.state import BrokerState
     from loom.flows.progress import ActionState
     from loom.runtime.shapes import Action, HistoryItem, Loop
     from loom.server.routing import Call
     from loom.server.shapes import Page
-    from loom.store.records import RunRow
+    from loom.store.records import Chunk, RunRow
 
 _TYPES = frozenset(name for name in vars(core_ticks) if name.startswith("Tick") and name != "Tick")
+_CHUNKS = 64
 _FOREVER = "private, max-age=31536000, immutable"
 
 
@@ -80,10 +88,37 @@ async def _commands(call: Call, row: RunRow) -> dict[int, list[dict[str, Any]]]:
     """What each tick led to, by replay: names and numbers only, for what they carry stands in the ticks."""
     if row.first_tick > 0:
         raise HistoryGone(row.run_id, "what its ticks led to cannot be told any more")
-    text = await call.runtime.store.document(row.document) if row.document is not None else None
-    ticks = [entry.tick async for entry in call.runtime.history(row.run_id)]
-    steps = replay_steps(ticks, planner_for(text), read_field=call.runtime.convert_of(row).field)
-    return {number: [_command(command) for command in commands] for number, (_, _, commands) in enumerate(steps)}
+    store = call.runtime.store
+    text = await store.document(row.document) if row.document is not None else None
+    replaying = Replaying(row.run_id, planner_for(text), call.runtime.field_reader(row))
+    while chunks := await store.chunks(row.run_id, replaying.ticks, _CHUNKS):
+        # A long journal takes a while: it is decoded and reduced in a thread, and others go on.
+        await asyncio.to_thread(replaying.go_on, chunks)
+    return replaying.led_to
+
+
+class Replaying:
+    """The replay of a journal, a few chunks at a time."""
+
+    def __init__(self, run_id: str, planner: Planner, read_field: FieldReader) -> None:
+        self.ticks = 0
+        self.led_to: dict[int, list[dict[str, Any]]] = {}
+        """By tick, the commands that it led to."""
+        self._run_id, self._planner, self._read_field = run_id, planner, read_field
+        self._state: BrokerState | None = None
+
+    def go_on(self, chunks: Sequence[Chunk]) -> None:
+        """Reduce the next ticks."""
+        ticks = [
+            tick
+            for chunk in chunks
+            for number, tick in enumerate(codec.decode_ticks(self._run_id, chunk), chunk.first_tick)
+            if number >= self.ticks
+        ]
+        for _, state, commands in replay_steps(ticks, self._planner, self._state, self._read_field):
+            self.led_to[self.ticks] = [_command(command) for command in commands]
+            self._state = state
+            self.ticks += 1
 
 
 def _command(command: WorkflowCommand) -> dict[str, Any]:

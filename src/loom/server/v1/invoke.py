@@ -20,9 +20,10 @@ from loom.server.flow_response import response_of
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routing import Route
 from loom.server.served import served_code
+from loom.server.starts import check_open
 from loom.server.stream_reading import StreamReader
 from loom.server.trigger_request import received
-from loom.server.v1.runs import check_open, run_answer
+from loom.server.v1.runs import run_answer
 from loom.server.views import run_view
 from loom.server.waiting import while_serving
 from loom.steps.errors import WorkflowRuntimeError
@@ -73,7 +74,8 @@ async def _split(call: Call, name: str, start: FlowStartEvent, bodies: list[Any]
     nonce = call.nonce or uuid.uuid4().hex
     starts = [start.model_copy(update={"body": body}) for body in bodies]
     run_ids = await _started(call, name, starts, [f"{nonce}-{index}" for index in range(len(starts))])
-    items = [await run_view(call.runtime, await call.runtime.row(run_id), whole=False) for run_id in run_ids]
+    rows = [await call.runtime.row(run_id) for run_id in run_ids]
+    items = [await run_view(call.runtime, row, whole=False, with_result=False) for row in rows]
     page: Page[Run] = {"items": items, "next_cursor": None}
     return JsonAnswer(page, 202)
 
@@ -140,8 +142,9 @@ async def _started(call: Call, name: str, starts: Sequence[FlowStartEvent], run_
             # A repetition after a crash may come with other headers: what was started first counts.
             if call.nonce is None or (await call.runtime.row(run_id)).workflow != name:
                 raise
-        call.made = call.made or run_id
+        call.has_begun(run_id)
 
+    await call.server.starts.reserve(call, len(starts))
     try:
         # All of them are waited for: what becomes of one that is under way shall be known when this is answered.
         for failed in await asyncio.gather(*map(start, starts, run_ids), return_exceptions=True):
@@ -171,7 +174,7 @@ async def _response(call: Call, run_id: str, wait: float) -> FlowResponse | None
     until = clock() + wait
     while not reader.is_over and (left := until - clock()) > 0:
         for chunk in await reader.page(left):
-            for entry in reader.entries(chunk):
+            for entry in await reader.entries(chunk):
                 published = entry.published
                 if isinstance(published, EventRecord) and isinstance(published.body, FlowResponse):
                     return published.body

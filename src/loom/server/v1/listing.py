@@ -17,13 +17,12 @@ from loom.server.answers import JsonAnswer
 from loom.server.cursors import read_cursor, write_cursor
 from loom.server.problems import invalid
 from loom.server.routing import Route, check_id
-from loom.server.views import run_view
+from loom.server.views import PAGE_BYTES, run_item
 from loom.store.records import RunQuery
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from loom.runtime.shapes import Run
     from loom.server.routing import Call
     from loom.server.shapes import Page
     from loom.store.records import RunStatus
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 _STATUSES = ("running", "completed", "failed", "cancelled")
 _FILTERS = (
     "status", "workflow", "idle", "idle_longer_than", "waiting_for", "created_after", "created_before", "tag",
-    "parent_id", "paused", "parked", "stuck", "order", "limit", "cursor",
+    "parent_id", "paused", "parked", "stuck", "order", "include", "limit", "cursor",
 )  # fmt: skip
 _ORDERS = ("-created_at", "created_at")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)", re.ASCII)
@@ -40,15 +39,31 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d
 async def list_runs(call: Call) -> Response:
     """`GET /v1/runs`."""
     call.check_query(*_FILTERS)
-    limit = call.page_size()
+    limit, with_result = call.page_size(), _wants_result(call)
     query = _query(call)
     mark = _mark(call, query)
     query = msgspec.structs.replace(query, after=_position(call.query("cursor"), mark), limit=limit + 1)
     rows = await call.runtime.store.find(query) if query.status != () and query.workflow != () else []
-    items = [await call.seen(await run_view(call.runtime, row, whole=False)) for row in rows[:limit]]
-    cursor = write_cursor(mark, rows[limit - 1].created_at, rows[limit - 1].run_id) if len(rows) > limit else None
-    page: Page[Run] = {"items": items, "next_cursor": cursor}
+    items: list[msgspec.Raw] = []
+    size = 0
+    for row in rows[:limit]:
+        item = await run_item(call, row, with_result=with_result)
+        size += len(bytes(item))
+        if items and size > PAGE_BYTES:
+            break
+        items.append(item)
+    last = rows[len(items) - 1] if len(rows) > len(items) else None
+    cursor = write_cursor(mark, last.created_at, last.run_id) if last is not None else None
+    page: Page[Any] = {"items": items, "next_cursor": cursor}
     return JsonAnswer(page)
+
+
+def _wants_result(call: Call) -> bool:
+    wanted = [part for each in call.request.query_params.getlist("include") for part in each.split(",")]
+    for part in wanted:
+        if part != "result":
+            raise invalid(f"The parameter 'include' has no {part[:100]!r}: use result.")
+    return bool(wanted)
 
 
 def _query(call: Call) -> RunQuery:

@@ -13,6 +13,7 @@ from loom.server.answers import JsonAnswer
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routing import Route, new_id, pointer
 from loom.server.served import served_code
+from loom.server.starts import check_open
 from loom.server.views import etag, is_known, run_view, wait_for_end
 from loom.server.waiting import while_serving
 from loom.steps.errors import WorkflowRuntimeError
@@ -34,12 +35,6 @@ async def run_answer(call: Call, row: RunRow, status: int = 200) -> Response:
     return JsonAnswer(await call.seen(await run_view(call.runtime, row)), status, headers)
 
 
-def check_open(call: Call) -> None:
-    """Refuse what begins something new while the server is about to stop."""
-    if call.server.draining:
-        raise ApiProblem("draining", "The server is stopping.", headers={"Retry-After": str(call.settings.retry_after)})
-
-
 async def start(call: Call) -> Response:
     """`POST /v1/runs`."""
     call.check_query("wait")
@@ -58,8 +53,9 @@ async def start(call: Call) -> Response:
     if version is not None and (not isinstance(version, int) or isinstance(version, bool) or version < 1):
         raise invalid("The field 'version' must be a number from 1 on.", "/version")
     run_id = new_id("run_id", body["run_id"]) if body.get("run_id") is not None else call.nonce
+    await call.server.starts.reserve(call)
     run_id, is_new = await _started(call, workflow, run_id, body)
-    call.made = run_id
+    call.has_begun(run_id)
     row = await (_at_its_end(call, run_id, wait) if wait else call.runtime.row(run_id))
     return await run_answer(call, row, 201 if is_new else 200)
 
@@ -184,8 +180,10 @@ async def fork(call: Call) -> Response:
     check_open(call)
     row = await call.row()
     run_id = new_id("run_id", body["run_id"]) if body.get("run_id") is not None else call.nonce
-    call.made = await _forked(call, row, tick, run_id)
-    return await run_answer(call, await call.row(call.made), 201)
+    await call.server.starts.reserve(call)
+    made = await _forked(call, row, tick, run_id)
+    call.has_begun(made)
+    return await run_answer(call, await call.row(made), 201)
 
 
 async def _forked(call: Call, row: RunRow, tick: int, run_id: str | None) -> str:

@@ -17,6 +17,7 @@ from loom.steps.event_types import UnreconstructedException, dump_exception, loa
 from loom.steps.registry import kind_of, resolve
 from loom.steps.serializers import JsonSerializer
 from loom.steps.system_events import CollectionReleaseEvent, StepFailedEvent
+from loom.steps.texts import message_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -156,7 +157,11 @@ def _exception_of(failure: Failure) -> Exception:
         return failure.body
     error = load_exception(failure_data(failure))
     # A cancelled body is a failure like any other, but is no Exception by itself.
-    return error if isinstance(error, Exception) else UnreconstructedException(str(error), original_type=failure.type)
+    return (
+        error
+        if isinstance(error, Exception)
+        else UnreconstructedException(message_of(error), original_type=failure.type)
+    )
 
 
 def _failure_of(error: BaseException) -> Failure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loom.store.codec.chunks import decode_published, decode_ticks, encode_chunk
+from loom.store.codec.chunks import decode_published, decode_stream, decode_ticks, encode_chunk
 from loom.store.codec.formats import FORMAT_VERSION
 from loom.store.codec.structs import register_types
 from loom.store.codec.values import (
@@ -21,6 +21,7 @@ __all__ = [
     "decode_published",
     "decode_start",
     "decode_state",
+    "decode_stream",
     "decode_tick",
     "decode_ticks",
     "encode_chunk",

@@ -77,7 +77,16 @@ def decode_ticks(run_id: str, chunk: Chunk) -> list[WorkflowTick]:
 
 def decode_published(run_id: str, chunk: Chunk) -> list[Published]:
     """What a chunk put on the stream; `CorruptRecord` with the cursor of what cannot be read."""
+    return _published(run_id, chunk, _read(run_id, chunk))
+
+
+def decode_stream(run_id: str, chunk: Chunk) -> tuple[float | None, list[Published]]:
+    """The time of a chunk's last tick, None if it has none, and what it put on the stream: both by one decoding."""
     payload = _read(run_id, chunk)
+    return payload.ticks[-1].at if payload.ticks else None, _published(run_id, chunk, payload)
+
+
+def _published(run_id: str, chunk: Chunk, payload: _Chunk) -> list[Published]:
     records: list[EventRecord] | None = None
     published: list[Published] = []
     for position, entry in enumerate(payload.published):

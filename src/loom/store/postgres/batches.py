@@ -9,15 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loom.store.operations import (
+    AcquitRun,
     ClaimRun,
     ClaimRuns,
     CommitRun,
+    ForgetDeaths,
     ImportRun,
     ParkRun,
     PostMail,
     PurgeRuns,
     ReleaseRun,
+    SignHead,
     StartRun,
+    TryRun,
 )
 
 if TYPE_CHECKING:
@@ -27,12 +31,12 @@ if TYPE_CHECKING:
 
 Single = StartRun | PostMail | CommitRun | ReleaseRun | ClaimRun | ParkRun
 """Operations on a run that they name."""
-Wide = ClaimRuns | PurgeRuns | ImportRun
+Wide = ClaimRuns | TryRun | AcquitRun | ForgetDeaths | PurgeRuns | ImportRun | SignHead
 """Operations that stand alone."""
 
 _SINGLE = (StartRun, PostMail, CommitRun, ReleaseRun, ClaimRun, ParkRun)
 _BY_OWNER = (CommitRun, ReleaseRun, ClaimRun, ParkRun)
-_WIDE = (ClaimRuns, PurgeRuns, ImportRun)
+_WIDE = (ClaimRuns, TryRun, AcquitRun, ForgetDeaths, PurgeRuns, ImportRun, SignHead)
 
 
 class Batch:

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
 MAX_READERS = 4
 
-_COMMON = {"application_name": "loom", "jit": "off"}
+_COMMON = {
+    "application_name": "loom",
+    "jit": "off",
+    # What was acknowledged is on the disk, whatever the database or the role has as its default.
+    "synchronous_commit": "on",
+    # A process that is stopped amid a transaction would keep others from its runs for as long as it stands still.
+    "idle_in_transaction_session_timeout": "10s",
+}
 _WRITER = {
     # Every statement finds its rows by a key. Planned once, it must not scan because the tables were small that day.
     "plan_cache_mode": "force_generic_plan",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loom.store.postgres import suspects
 from loom.store.records import Holder, Member
 
 if TYPE_CHECKING:
@@ -21,9 +22,12 @@ _EXPEL = """
 WITH gone AS (
     DELETE FROM members WHERE fence IN (
         SELECT fence FROM members WHERE lease_until <= clock_timestamp() ORDER BY fence FOR UPDATE SKIP LOCKED
-    ) RETURNING seen_at
+    ) RETURNING fence, seen_at
+), noted AS (
+    UPDATE liveness SET last_alive = greatest(last_alive, (SELECT max(seen_at) FROM gone))
+    WHERE EXISTS (SELECT FROM gone)
 )
-UPDATE liveness SET last_alive = greatest(last_alive, (SELECT max(seen_at) FROM gone)) WHERE EXISTS (SELECT FROM gone)
+SELECT fence, extract(epoch FROM seen_at)::float8 FROM gone
 """
 
 _COUNT_DOWNTIME = """
@@ -74,7 +78,7 @@ async def join(connection: Connection, name: str, lease_s: float) -> Member:
     """Become a member. Any number may be, also of the same name."""
     async with connection.transaction():
         await connection.execute(_LOCK)
-        await connection.execute(_EXPEL)
+        await _expel(connection)
         await connection.execute(_COUNT_DOWNTIME)
         row = await connection.fetchrow(_JOIN, name, lease_s)
         await connection.execute(_FREE)
@@ -84,11 +88,19 @@ async def join(connection: Connection, name: str, lease_s: float) -> Member:
 
 async def beat(connection: Connection, fence: int, lease_s: float) -> bool:
     """Prolong a lease, if it is not over, and expel those whose lease is."""
+    # By itself: a process that is stopped amid a transaction keeps its locks, and nobody could expel it.
+    alive = await connection.fetchval(_BEAT, fence, lease_s)
     async with connection.transaction():
-        alive = await connection.fetchval(_BEAT, fence, lease_s)
-        await connection.execute(_EXPEL)
+        await _expel(connection)
         await connection.execute(_FREE)
     return bool(alive)
+
+
+async def _expel(connection: Connection) -> None:
+    """Delete the members whose lease is over. They have died, and so has what they were at work on."""
+    dead = await connection.fetch(_EXPEL)
+    if dead:
+        await suspects.mark(connection, [(fence, seen_at) for fence, seen_at in dead])
 
 
 async def holder(connection: Connection, fence: int) -> Holder:

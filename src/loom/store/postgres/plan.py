@@ -23,10 +23,18 @@ Rows = list[tuple[Any, ...]]
 class LockedRun:
     """A run whose row nobody else can change now."""
 
-    __slots__ = ("document", "events", "ids", "kept", "key", "mail", "owner", "status", "ticks")
+    __slots__ = ("document", "events", "ids", "kept", "key", "mail", "owner", "status", "suspect", "ticks")
 
     def __init__(
-        self, key: int, owner: int | None, status: str, kept: int, ticks: int, events: int, document: str | None
+        self,
+        key: int,
+        owner: int | None,
+        status: str,
+        kept: int,
+        ticks: int,
+        events: int,
+        document: str | None,
+        suspect: bool = False,
     ) -> None:
         self.key = key
         self.owner = owner
@@ -35,6 +43,8 @@ class LockedRun:
         self.ticks = ticks
         self.events = events
         self.document = document
+        self.suspect = suspect
+        """It is recovered only on probation."""
         self.mail = 0
         """How much mail it has, if anybody in the batch asks."""
         self.ids: set[str] = set()
@@ -68,8 +78,9 @@ class Plan:
         self.event_ids: Rows = []
         self.mail_taken: Rows = []
         self.owners: Rows = []
+        self.poison: list[int] = []
         self.ended: list[int] = []
-        self.reopened: list[int] = []
+        self.reopened: Rows = []
         self.documents: dict[str, tuple[bytes, float]] = {}
         """What runs have got from their start or a commit, by digest: text and time."""
         self.pinned: Rows = []
@@ -108,12 +119,14 @@ class Plan:
             return Posted("repeated")
         if run.status != ("failed" if asked.reopens else "running"):
             return Posted("finished", status=run.status)
+        if asked.reopened is not None and asked.reopened[0] != run.ticks:
+            return Posted("finished", status=run.status)
         kept = run.kept + run.mail
         if asked.limit is not None and kept >= asked.limit:
             return Posted("full", kept=kept)
         if asked.reopens:
             run.status = "running"
-            self.reopened.append(run.key)
+            self.reopened.append((run.key, asked.reopened[1] if asked.reopened is not None else None))
         run.mail += 1
         self.mail.append((run.key, asked.at, asked.data))
         if asked.event_id is not None:
@@ -130,7 +143,7 @@ class Plan:
         if chunk is not None and (chunk.first_tick, chunk.first_cursor) != (run.ticks, run.events):
             raise does_not_follow(asked)
         self.commits.append(commit_values(asked))
-        run.status, run.kept = head.status, head.kept
+        run.status, run.kept, run.ticks, run.events = head.status, head.kept, head.ticks, head.events
         if asked.document is not None and run.document is None:
             self._keep_document(run, asked.document, head.updated_at)
             self.pinned.append((run.key, run.document))
@@ -176,7 +189,7 @@ class Plan:
         run = self._runs.get(asked.run_id)
         if run is None:
             return False
-        if run.owner is None and run.status == "running":
+        if run.owner is None and run.status == "running" and (asked.suspected or not run.suspect):
             self._give(run, asked.fence)
         return run.owner == asked.fence
 
@@ -185,6 +198,8 @@ class Plan:
         if run is None or run.owner != asked.fence:
             return False
         self._give(run, None, asked.reason)
+        if asked.is_poison:
+            self.poison.append(run.key)
         return True
 
     def _give(self, run: LockedRun, owner: int | None, parked: str | None = None) -> None:

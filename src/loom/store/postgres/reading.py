@@ -53,6 +53,7 @@ SELECT r.*, st.data AS start, (SELECT d.data FROM documents d WHERE d.digest = r
     sn.link AS snapshot_link,
     ARRAY (SELECT ROW (m.id, m.data) FROM inbox m WHERE m.run = r.id ORDER BY m.id) AS mail,
     ARRAY (SELECT ROW (t.seq, t.due, t.purpose) FROM timers t WHERE t.run = r.id ORDER BY t.seq) AS timers,
+    ARRAY (SELECT ROW (d.marks, d.own, d.at, d.suspect, d.trial) FROM deaths d WHERE d.run = r.id) AS deaths,
     ARRAY (
         SELECT ROW (c.first_tick, c.ticks, c.first_cursor, c.events, c.checksum, c.data, c.previous) FROM chunks c
         WHERE c.run = r.id AND c.first_tick + c.ticks > coalesce(sn.ticks, 0) AND c.first_tick >= coalesce((
@@ -68,6 +69,7 @@ SELECT r.*, st.data AS start, (SELECT d.data FROM documents d WHERE d.digest = r
     sn.link AS snapshot_link,
     ARRAY (SELECT ROW (m.id, m.data) FROM inbox m WHERE m.run = r.id ORDER BY m.id) AS mail,
     ARRAY (SELECT ROW (t.seq, t.due, t.purpose) FROM timers t WHERE t.run = r.id ORDER BY t.seq) AS timers,
+    ARRAY[]::bigint[] AS deaths,
     ARRAY (
         SELECT ROW (c.first_tick, c.ticks, c.first_cursor, c.events, c.checksum, c.data, c.previous) FROM chunks c
         WHERE c.run = r.id ORDER BY c.first_tick, c.id

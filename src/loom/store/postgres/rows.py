@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from loom.store.deaths import Deaths
 from loom.store.errors import CorruptRecord
 from loom.store.records import Chunk, Mail, RunHead, RunRow, Snapshot, StoredRun, TimerRow
 
@@ -45,6 +46,7 @@ def start_values(start: StartRun) -> tuple[Any, ...]:
         start.owner,
         start.downtime,
         start.document[0] if start.document is not None else None,
+        start.mac,
     )
 
 
@@ -84,6 +86,7 @@ def commit_values(commit: CommitRun) -> tuple[Any, ...]:
         words(head.error),
         head.downtime,
         head.link,
+        head.mac,
         *(_NO_CHUNK if chunk is None else chunk_values(chunk)),
     )
 
@@ -127,6 +130,7 @@ def import_values(row: RunRow) -> tuple[Any, ...]:
         list(head.waiting_for),
         row.document,
         head.link,
+        head.mac,
     )
 
 
@@ -163,6 +167,7 @@ def run_row(row: Mapping[str, Any]) -> RunRow:
         error=_text(row["error"]),
         downtime=row["downtime"],
         link=row["link"],
+        mac=row["mac"],
     )
     return RunRow(
         row["run_id"],
@@ -208,4 +213,5 @@ def stored_run(row: Mapping[str, Any]) -> StoredRun:
         tuple(TimerRow(*values) for values in row["timers"]),
         tuple(row["event_ids"]),
         row["document_data"],
+        Deaths(*row["deaths"][0]) if row["deaths"] else msgspec.UNSET,
     )

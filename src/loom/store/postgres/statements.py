@@ -10,14 +10,15 @@ START_RUNS = """
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(
         $1::text[], $2::text[], $3::bytea[], $4::float8[], $5::text[], $6::text[], $7::bigint[], $8::bigint[],
-        $9::float8[], $10::text[]
-    ) AS g (run_id, workflow, start, created_at, tags, parent, parent_ref, owner, downtime, document)
+        $9::float8[], $10::text[], $11::bytea[]
+    ) AS g (run_id, workflow, start, created_at, tags, parent, parent_ref, owner, downtime, document, mac)
 ), new AS (
     INSERT INTO runs (
-        run_id, workflow, created_at, updated_at, free_since, tags, parent, parent_ref, owner, downtime, document
+        run_id, workflow, created_at, updated_at, free_since, tags, parent, parent_ref, owner, downtime, document, mac
     )
     SELECT run_id, workflow, created_at, created_at, created_at,
-        ARRAY (SELECT jsonb_array_elements_text(tags::jsonb)), parent, parent_ref, owner, downtime, document
+        ARRAY (SELECT jsonb_array_elements_text(tags::jsonb)), parent, parent_ref, owner, downtime, document,
+        mac
     FROM given ORDER BY run_id COLLATE "C"
     ON CONFLICT (run_id) DO NOTHING
     RETURNING id, run_id
@@ -33,8 +34,9 @@ DELETE FROM starts WHERE run = ANY ($1::bigint[])
 """
 
 LOCK_RUNS = """
-SELECT id, run_id, owner, status, kept, ticks, events, document FROM runs
-WHERE run_id = ANY ($1::text[]) ORDER BY id FOR UPDATE
+SELECT id, run_id, owner, status, kept, ticks, events, document,
+    EXISTS (SELECT FROM deaths d WHERE d.run = runs.id AND d.suspect)
+FROM runs WHERE run_id = ANY ($1::text[]) ORDER BY id FOR UPDATE
 """
 
 STARTED_BEFORE = """
@@ -56,11 +58,11 @@ WITH given AS MATERIALIZED (
     SELECT * FROM unnest(
         $1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::float8[], $7::float8[], $8::boolean[],
         $9::bytea[], $10::text[], $11::bigint[], $12::boolean[], $13::bytea[], $14::bytea[], $15::float8[],
-        $16::bytea[], $17::bigint[], $18::bigint[], $19::bigint[], $20::bigint[], $21::bigint[], $22::bytea[],
-        $23::bytea[]
+        $16::bytea[], $17::bytea[], $18::bigint[], $19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[],
+        $23::bytea[], $24::bytea[]
     ) AS g (
         run_id, fence, status, ticks, events, updated_at, idle_since, needs_worker,
-        waiters, waiting_for, kept, paused, parked, error, downtime, link,
+        waiters, waiting_for, kept, paused, parked, error, downtime, link, mac,
         first_tick, chunk_ticks, first_cursor, chunk_events, checksum, data, previous
     )
 ), locked AS MATERIALIZED (
@@ -72,7 +74,7 @@ WITH given AS MATERIALIZED (
     UPDATE runs r SET
         status = o.status, ticks = o.ticks, events = o.events, updated_at = o.updated_at, idle_since = o.idle_since,
         needs_worker = o.needs_worker, kept = o.kept, paused = o.paused, parked = o.parked, error = o.error,
-        downtime = o.downtime, link = o.link,
+        downtime = o.downtime, link = o.link, mac = o.mac,
         owner = CASE WHEN o.status = 'running' THEN r.owner END,
         ended_at = CASE WHEN o.status <> 'running' THEN o.updated_at END,
         waiters = coalesce(o.waiters, r.waiters),
@@ -131,8 +133,15 @@ DELETE FROM inbox WHERE run = ANY ($1::bigint[])
 """
 
 REOPEN_RUNS = """
-UPDATE runs SET status = 'running', needs_worker = true, error = NULL, ended_at = NULL, free_since = updated_at
-WHERE id = ANY ($1::bigint[])
+UPDATE runs SET status = 'running', needs_worker = true, error = NULL, ended_at = NULL, free_since = updated_at,
+    mac = g.mac
+FROM unnest($1::bigint[], $2::bytea[]) AS g (run, mac) WHERE runs.id = g.run
+"""
+
+# Only a row that is as it was read: its owner may have gone on since.
+SIGN_HEAD = """
+UPDATE runs SET mac = $1 WHERE run_id = $2 AND workflow = $3 AND status = $4 AND ticks = $5 AND events = $6
+AND document IS NOT DISTINCT FROM $7 AND mac IS NULL RETURNING true
 """
 
 SET_OWNERS = """
@@ -148,6 +157,7 @@ CLAIM_RUNS = """
 WITH needing AS MATERIALIZED (
     SELECT id FROM runs
     WHERE owner IS NULL AND status = 'running' AND needs_worker AND parked IS NULL AND workflow = ANY ($2::text[])
+    AND NOT EXISTS (SELECT FROM deaths d WHERE d.run = runs.id AND d.suspect)
     ORDER BY free_since, run_id LIMIT $4::bigint FOR UPDATE SKIP LOCKED
 ), ready AS (
     SELECT id FROM needing
@@ -156,6 +166,7 @@ WITH needing AS MATERIALIZED (
 ), chosen AS (
     SELECT id, run_id, updated_at FROM runs WHERE id = ANY (ARRAY (SELECT id FROM ready))
     AND owner IS NULL AND status = 'running' AND parked IS NULL AND workflow = ANY ($2::text[])
+    AND NOT EXISTS (SELECT FROM deaths d WHERE d.run = runs.id AND d.suspect)
     ORDER BY updated_at, run_id LIMIT $4::bigint FOR UPDATE SKIP LOCKED
 ), claimed AS (
     UPDATE runs SET owner = $1::bigint FROM chosen WHERE runs.id = chosen.id
@@ -179,7 +190,8 @@ WITH starts_gone AS (DELETE FROM starts WHERE run = ANY ($1::bigint[])),
     snapshots_gone AS (DELETE FROM snapshots WHERE run = ANY ($1::bigint[])),
     timers_gone AS (DELETE FROM timers WHERE run = ANY ($1::bigint[])),
     mail_gone AS (DELETE FROM inbox WHERE run = ANY ($1::bigint[])),
-    event_ids_gone AS (DELETE FROM event_ids WHERE run = ANY ($1::bigint[]))
+    event_ids_gone AS (DELETE FROM event_ids WHERE run = ANY ($1::bigint[])),
+    deaths_gone AS (DELETE FROM deaths WHERE run = ANY ($1::bigint[]))
 DELETE FROM runs WHERE id = ANY ($1::bigint[])
 """
 
@@ -187,10 +199,10 @@ IMPORT_RUN = """
 INSERT INTO runs (
     run_id, workflow, status, created_at, updated_at, free_since, ended_at, idle_since, needs_worker, paused, parked,
     error, ticks, events, kept, downtime, first_tick, parent, parent_ref, forked_from, tags, waiters, waiting_for,
-    document, link
+    document, link, mac
 ) VALUES (
     $1, $2, $3, $4, $5, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
-    $24
+    $24, $25
 )
 ON CONFLICT (run_id) DO NOTHING RETURNING id
 """

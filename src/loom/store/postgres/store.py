@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("loom.store")
 
+_FSYNC = "SELECT current_setting('fsync')"
+
 
 def _no_news(_run_ids: Sequence[str]) -> None:
     """Nobody has asked."""
@@ -49,6 +51,7 @@ class PostgresStore:
         self._listener: Listener | None = None
         self._writing = Writing(self.address)
         self._fences: list[int] = []
+        self._knows_disk = False
 
     async def open(self) -> None:
         """Connect, bring the schema up to date or refuse, and begin to hear news."""
@@ -90,9 +93,20 @@ class PostgresStore:
     async def join(self, name: str, lease_s: float) -> Member:
         """Become a member. Any number may be, also of the same name."""
         async with self._opened().reader() as connection:
+            if not self._knows_disk:
+                self._look_at_disk(await connection.fetchval(_FSYNC))
             member = await members.join(connection, name, lease_s)
         self._fences.append(member.fence)
         return member
+
+    def _look_at_disk(self, fsync: str) -> None:
+        """Warn once, in a process that works on runs, if the server does not wait for its disk."""
+        self._knows_disk = True
+        if fsync == "off":
+            _log.warning(
+                "%s has fsync = off: when its machine fails, acknowledged runs may be lost and the database damaged.",
+                self.address.place,
+            )
 
     async def beat(self, fence: int, lease_s: float) -> bool:
         """Prolong the lease, if it is not over, and free what dead members own."""

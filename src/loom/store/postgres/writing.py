@@ -15,8 +15,21 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from loom.store.errors import StoreUnavailable
-from loom.store.operations import ClaimRuns, CommitRun, ImportRun, PostMail, PurgeRuns, ReleaseRun, Started, StartRun
-from loom.store.postgres import documents
+from loom.store.operations import (
+    AcquitRun,
+    ClaimRuns,
+    CommitRun,
+    ForgetDeaths,
+    ImportRun,
+    PostMail,
+    PurgeRuns,
+    ReleaseRun,
+    SignHead,
+    Started,
+    StartRun,
+    TryRun,
+)
+from loom.store.postgres import documents, suspects
 from loom.store.postgres import statements as sql
 from loom.store.postgres.batches import Batch, batches, plain_commits
 from loom.store.postgres.connections import (
@@ -36,7 +49,7 @@ if TYPE_CHECKING:
     from loom.store.postgres.address import Address
     from loom.store.postgres.batches import Single, Wide
     from loom.store.postgres.driver import Connection
-    from loom.store.records import StoredRun
+    from loom.store.records import RunRow, StoredRun
 
 _ATTEMPTS = 5
 _MAX_PAYLOAD = 7000
@@ -135,9 +148,8 @@ async def _write_batch(connection: Connection, batch: Batch) -> Plan:
         await connection.fetch(sql.COMMIT_RUNS, *columns(plan.commits))
     if plan.ended:
         await connection.execute(sql.CLEAR_ENDED, plan.ended)
-    if plan.reopened:
-        await connection.execute(sql.REOPEN_RUNS, plan.reopened)
     for statement, rows in (
+        (sql.REOPEN_RUNS, plan.reopened),
         (sql.WRITE_SNAPSHOTS, plan.snapshots),
         (sql.PRUNE, plan.pruned),
         (sql.SET_TIMERS, plan.timers_set),
@@ -152,6 +164,8 @@ async def _write_batch(connection: Connection, batch: Batch) -> Plan:
             await connection.execute(statement, *columns(rows))
     if plan.documents:
         await documents.keep(connection, plan.documents)
+    if plan.poison:
+        await suspects.are_poison(connection, plan.poison)
     return plan
 
 
@@ -217,7 +231,26 @@ async def _write_wide(connection: Connection, operation: Wide, news: dict[str, N
         if imported:
             news[operation.run.row.run_id] = None
         return imported
-    return await _purge(connection, operation)
+    if isinstance(operation, SignHead):
+        return await _sign(connection, operation.row)
+    if isinstance(operation, PurgeRuns):
+        return await _purge(connection, operation)
+    return await _write_deaths(connection, operation)
+
+
+async def _write_deaths(connection: Connection, operation: TryRun | AcquitRun | ForgetDeaths) -> Result:
+    if isinstance(operation, TryRun):
+        return await suspects.try_one(connection, operation)
+    if isinstance(operation, AcquitRun):
+        return await suspects.acquit(connection, operation)
+    return await suspects.forget(connection, operation)
+
+
+async def _sign(connection: Connection, row: RunRow) -> bool:
+    """Sign a row that has no signature, if it is as it was read."""
+    head = row.head
+    values = (head.mac, row.run_id, row.workflow, head.status, head.ticks, head.events, row.document)
+    return bool(await connection.fetchval(sql.SIGN_HEAD, *values))
 
 
 async def _purge(connection: Connection, operation: PurgeRuns) -> int:

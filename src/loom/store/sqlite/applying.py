@@ -5,17 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loom.store.operations import (
+    AcquitRun,
     ClaimRun,
     ClaimRuns,
     CommitRun,
+    ForgetDeaths,
     ImportRun,
     ParkRun,
     PostMail,
     PurgeRuns,
     ReleaseRun,
+    SignHead,
     StartRun,
+    TryRun,
 )
-from loom.store.sqlite import inputs, ownership
+from loom.store.sqlite import inputs, ownership, suspects
 from loom.store.sqlite.commits import commit, commit_at_once
 
 if TYPE_CHECKING:
@@ -35,7 +39,11 @@ _OF_ONE_RUN: dict[type, Callable[[Session, Any], Result]] = {
 _OF_MANY: dict[type, Callable[[Session, Any], Result]] = {
     ClaimRuns: ownership.claim_many,
     PurgeRuns: ownership.purge,
+    TryRun: suspects.try_one,
+    AcquitRun: suspects.acquit,
+    ForgetDeaths: suspects.forget,
     ImportRun: inputs.import_run,
+    SignHead: inputs.sign,
 }
 
 

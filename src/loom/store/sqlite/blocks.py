@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from loom.store.sqlite.connection import Connection
 
 MOST = 256
-"""Rows per statement: the widest has 15 columns, far below SQLite's limit of parameters."""
+"""Rows per statement: the widest has 16 columns, far below SQLite's limit of parameters."""
 
 
 class Many:

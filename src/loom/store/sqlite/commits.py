@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from loom.store.sqlite.session import Session
 
 _ADD = Many(
-    """INSERT INTO commits (run, fence, ticks, events, updated_at, kept, downtime, link,
+    """INSERT INTO commits (run, fence, ticks, events, updated_at, kept, downtime, link, mac,
     first_tick, chunk_ticks, first_cursor, chunk_events, checksum, data, previous)
     SELECT column1, column2, column3, column4, column5, column6, column7, column8, column9, column10, column11,
-    column12, column13, column14, column15 FROM (VALUES {rows}) WHERE column1 NOTNULL""",
-    15,
-    single="""INSERT INTO commits (run, fence, ticks, events, updated_at, kept, downtime, link,
+    column12, column13, column14, column15, column16 FROM (VALUES {rows}) WHERE column1 NOTNULL""",
+    16,
+    single="""INSERT INTO commits (run, fence, ticks, events, updated_at, kept, downtime, link, mac,
     first_tick, chunk_ticks, first_cursor, chunk_events, checksum, data, previous)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
 )
 """The view does what it says in the schema."""
 _MARKS = Many(
@@ -125,12 +125,12 @@ def _add(session: Session, owned: Sequence[tuple[CommitRun, Owned]]) -> Sequence
 
 def _row(operation: CommitRun, key: int) -> tuple[Any, ...]:
     head, chunk = operation.head, operation.chunk
-    fields = (key, operation.fence, head.ticks, head.events, head.updated_at, head.kept, head.downtime, head.link)
+    fields = (key, operation.fence, head.ticks, head.events, head.updated_at, head.kept, head.downtime)
     if chunk is None:
-        return (*fields, None, None, None, None, None, None, None)
+        return (*fields, head.link, head.mac, None, None, None, None, None, None, None)
     data = chunk.data
     place = chunk.first_tick, chunk.ticks, chunk.first_cursor, chunk.events
-    return (*fields, *place, crc32(data), data, chunk.previous)
+    return (*fields, head.link, head.mac, *place, crc32(data), data, chunk.previous)
 
 
 def _check_owner_gone(session: Session, operation: CommitRun) -> None:

@@ -157,6 +157,20 @@ def check_place(path: str) -> None:
         raise StoreUnavailable(f"The database {path} cannot be used: it is a folder.")
     if not os.path.isdir(folder):
         raise StoreUnavailable(f"The database {path} cannot be used: the folder {folder} does not exist.")
+    check_file_names(path)
+
+
+def check_file_names(path: str) -> None:
+    """Refuse a file with several names (hard links): each would have a lock and a write-ahead log of its own."""
+    try:
+        names = os.stat(path).st_nlink
+    except OSError:
+        return  # it is not there yet, or SQLite will say why it cannot be opened
+    if names > 1:
+        raise StoreUnavailable(
+            f"The database {path} cannot be used: the file has {names} names (hard links), and processes that open it "
+            "by different ones would damage it. Remove the other names, or copy the file."
+        )
 
 
 def make_private(path: str) -> None:

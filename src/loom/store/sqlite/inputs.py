@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from loom.store.operations import ImportRun, Posted, PostMail, Started, StartRun
+from loom.store.operations import ImportRun, Posted, PostMail, SignHead, Started, StartRun
 from loom.store.records import RunHead, RunRow
 from loom.store.sqlite import documents
 from loom.store.sqlite.blocks import Many
@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 _INSERT_START = "INSERT INTO starts (run, data) VALUES (?, ?)"
 _STARTED = "SELECT runs.workflow, starts.data FROM runs JOIN starts ON starts.run = runs.id WHERE runs.run_id = ?"
 
-_RECEIVER = """SELECT id, status, kept, EXISTS (SELECT 1 FROM event_ids WHERE run = runs.id AND event_id = ?)
+_RECEIVER = """SELECT id, status, kept, ticks, EXISTS (SELECT 1 FROM event_ids WHERE run = runs.id AND event_id = ?)
 FROM runs WHERE run_id = ?"""
 _WAITING_MAIL = "SELECT COUNT(*) FROM inbox WHERE run = ?"
 _INSERT_MAIL = "INSERT INTO inbox (run, at, data) VALUES (?, ?, ?)"
-_REOPEN = "UPDATE runs SET status = 'running', needs_worker = 1, error = NULL, ended_at = NULL WHERE id = ?"
+_REOPEN = "UPDATE runs SET status = 'running', needs_worker = 1, error = NULL, ended_at = NULL, mac = ? WHERE id = ?"
+# Only a row that is as it was read: its owner may have gone on since.
+_SIGN = """UPDATE runs SET mac = ? WHERE run_id = ? AND workflow = ? AND status = ? AND ticks = ? AND events = ?
+AND document IS ? AND mac ISNULL"""
 _INSERT_EVENT_ID = "INSERT INTO event_ids (run, event_id) VALUES (?, ?)"
 
 _TAGS = Many(
@@ -51,7 +54,7 @@ def start(session: Session, asked: StartRun) -> Started:
         asked.run_id,
         asked.workflow,
         asked.created_at,
-        RunHead("running", 0, 0, asked.created_at, downtime=asked.downtime),
+        RunHead("running", 0, 0, asked.created_at, downtime=asked.downtime, mac=asked.mac),
         tags=asked.tags,
         parent=asked.parent,
         parent_ref=asked.parent_ref,
@@ -89,22 +92,31 @@ def post(session: Session, asked: PostMail) -> Posted:
     found = connection.query(_RECEIVER, (asked.event_id, asked.run_id))
     if not found:
         return Posted("no_run")
-    [(key, status, kept, is_repeated)] = found
+    [(key, status, kept, ticks, is_repeated)] = found
     if is_repeated:
         return Posted("repeated")
     if status != ("failed" if asked.reopens else "running"):
+        return Posted("finished", status=status)
+    if asked.reopened is not None and asked.reopened[0] != ticks:
         return Posted("finished", status=status)
     if asked.limit is not None:
         kept += connection.query(_WAITING_MAIL, (key,))[0][0]
         if kept >= asked.limit:
             return Posted("full", kept=kept)
     if asked.reopens:
-        connection.execute(_REOPEN, (key,))
+        connection.execute(_REOPEN, (asked.reopened[1] if asked.reopened is not None else None, key))
     if asked.event_id is not None:
         connection.execute(_INSERT_EVENT_ID, (key, asked.event_id))
     connection.execute(_INSERT_MAIL, (key, asked.at, asked.data))
     session.news[asked.run_id] = key
     return Posted("posted")
+
+
+def sign(session: Session, asked: SignHead) -> bool:
+    """Sign a row that has no signature, if it is as it was read."""
+    row, head = asked.row, asked.row.head
+    values = (head.mac, row.run_id, row.workflow, head.status, head.ticks, head.events, row.document)
+    return session.connection.execute(_SIGN, values) == 1
 
 
 def import_run(session: Session, asked: ImportRun) -> bool:

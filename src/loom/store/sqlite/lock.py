@@ -37,17 +37,18 @@ class EngineLock:
 
     def __init__(self, database: str) -> None:
         self._database = database
-        self._path = f"{database}.lock"
         self._descriptor: int | None = None
 
     def take(self, name: str) -> None:
         """Take the lock, or say who has it: `StoreLocked`. Who has it already, and lost only its lease, keeps it."""
         if self._descriptor is not None:
             return
+        # Beside the file itself: whatever symbolic links lead to it, there is one lock.
+        path = f"{os.path.realpath(self._database)}.lock"
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
         except OSError as error:
-            raise StoreUnavailable(f"The lock file {self._path} cannot be opened: {error.strerror}.") from error
+            raise StoreUnavailable(f"The lock file {path} cannot be opened: {error.strerror}.") from error
         try:
             if not _try_lock(descriptor):
                 os.lseek(descriptor, 0, os.SEEK_SET)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from loom.store.records import Member
-from loom.store.sqlite import documents
+from loom.store.sqlite import documents, suspects
 from loom.store.sqlite.blocks import Many
 from loom.store.sqlite.statements import DELETE_MAIL, DELETE_TIMERS, DELETE_WAITING
 
@@ -18,24 +18,27 @@ if TYPE_CHECKING:
     from loom.store.operations import ClaimRun, ClaimRuns, ParkRun, PurgeRuns, ReleaseRun
     from loom.store.sqlite.session import Session
 
-_CLAIM = "UPDATE runs SET owner = ? WHERE run_id = ? AND owner ISNULL AND status = 'running'"
+_CLAIM_ANY = "UPDATE runs SET owner = ? WHERE run_id = ? AND owner ISNULL AND status = 'running'"
+_CLAIM = f"{_CLAIM_ANY} AND {suspects.NOT_SUSPECTED}"
 _IS_OWNER = "SELECT 1 FROM runs WHERE run_id = ? AND owner = ?"
 _RELEASE = """UPDATE runs SET owner = NULL WHERE run_id = ? AND owner = ?
 AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.run = runs.id)"""
 _PARK = "UPDATE runs SET parked = ?, owner = NULL WHERE run_id = ? AND owner = ?"
 
 # Three ways in which a run asks to be taken up. `CROSS JOIN` keeps the order in which the tables are visited.
-_UNATTENDED = """SELECT updated_at, run_id, id FROM runs INDEXED BY runs_unattended
+_UNATTENDED = f"""SELECT updated_at, run_id, id FROM runs INDEXED BY runs_unattended
 WHERE workflow = ? AND owner IS NULL AND status = 'running' AND needs_worker = 1 AND parked IS NULL
-ORDER BY updated_at, run_id LIMIT ?"""
-_WITH_MAIL = """SELECT runs.updated_at, runs.run_id, runs.id
+AND {suspects.NOT_SUSPECTED} ORDER BY updated_at, run_id LIMIT ?"""  # noqa: S608 - fixed text
+_WITH_MAIL = f"""SELECT runs.updated_at, runs.run_id, runs.id
 FROM (SELECT DISTINCT run FROM inbox) AS asking CROSS JOIN runs ON runs.id = asking.run
 WHERE runs.owner IS NULL AND runs.status = 'running' AND runs.parked IS NULL
-AND runs.workflow IN (SELECT value FROM json_each(?)) ORDER BY runs.updated_at, runs.run_id LIMIT ?"""
-_WITH_TIMER = """SELECT runs.updated_at, runs.run_id, runs.id
+AND {suspects.NOT_SUSPECTED}
+AND runs.workflow IN (SELECT value FROM json_each(?)) ORDER BY runs.updated_at, runs.run_id LIMIT ?"""  # noqa: S608 - as above
+_WITH_TIMER = f"""SELECT runs.updated_at, runs.run_id, runs.id
 FROM (SELECT DISTINCT run FROM timers WHERE due <= ?) AS asking CROSS JOIN runs ON runs.id = asking.run
 WHERE runs.owner IS NULL AND runs.status = 'running' AND runs.parked IS NULL
-AND runs.workflow IN (SELECT value FROM json_each(?)) ORDER BY runs.updated_at, runs.run_id LIMIT ?"""
+AND {suspects.NOT_SUSPECTED}
+AND runs.workflow IN (SELECT value FROM json_each(?)) ORDER BY runs.updated_at, runs.run_id LIMIT ?"""  # noqa: S608 - as above
 _TAKE = Many("UPDATE runs SET owner = v.column2 FROM (VALUES {rows}) AS v WHERE runs.id = v.column1", 2)
 
 _ENDED_BEFORE = """SELECT id, document FROM runs INDEXED BY runs_ended WHERE ended_at IS NOT NULL AND ended_at < ?
@@ -51,6 +54,7 @@ _DELETE = (
     Many("DELETE FROM snapshots WHERE run IN (VALUES {rows})", 1),
     Many("DELETE FROM chunks WHERE run IN (VALUES {rows})", 1),
     Many("DELETE FROM starts WHERE run IN (VALUES {rows})", 1),
+    Many("DELETE FROM deaths WHERE run IN (VALUES {rows})", 1),
     Many("DELETE FROM runs WHERE id IN (VALUES {rows})", 1),
 )
 
@@ -68,7 +72,7 @@ _BEAT = "UPDATE engine SET last_alive = ? WHERE fence = ?"
 
 def claim(session: Session, asked: ClaimRun) -> bool:
     """Take one run up."""
-    if session.connection.execute(_CLAIM, (asked.fence, asked.run_id)):
+    if session.connection.execute(_CLAIM_ANY if asked.suspected else _CLAIM, (asked.fence, asked.run_id)):
         return True
     return bool(session.connection.query(_IS_OWNER, (asked.run_id, asked.fence)))
 
@@ -96,7 +100,11 @@ def release(session: Session, asked: ReleaseRun) -> bool:
 def park(session: Session, asked: ParkRun) -> bool:
     """Note why a run cannot go on, and give it up."""
     session.forget(asked.run_id)
-    return session.connection.execute(_PARK, (asked.reason, asked.run_id, asked.fence)) == 1
+    if session.connection.execute(_PARK, (asked.reason, asked.run_id, asked.fence)) != 1:
+        return False
+    if asked.is_poison:
+        suspects.is_poison(session, asked.run_id)
+    return True
 
 
 def purge(session: Session, asked: PurgeRuns) -> int:
@@ -115,8 +123,9 @@ def purge(session: Session, asked: PurgeRuns) -> int:
 
 
 def join(session: Session, name: str, now: float) -> Member:
-    """Become the engine of this file. Whoever was it before owns nothing any more."""
+    """Become the engine of this file. The one before owns nothing any more; if it did still, it has died."""
     [(fence, last_alive, downtime)] = session.connection.query(_ENGINE)
+    suspects.mark(session, now if last_alive is None else last_alive)
     if last_alive is not None:
         downtime += max(0.0, now - last_alive)
     session.connection.execute(_JOIN, (fence + 1, name, now, downtime))

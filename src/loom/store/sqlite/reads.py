@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from loom.store.records import HeldRuns, Holder, StoredRun
-from loom.store.sqlite import documents
+from loom.store.sqlite import documents, suspects
 from loom.store.sqlite.rows import (
     RUN_COLUMNS,
     chunks_of,
@@ -111,6 +111,7 @@ def stored(connection: Connection, run_id: str, *, whole: bool) -> StoredRun | N
             tuple(timers_of(connection.query(_TIMERS, (key,)))),
             tuple(event_id for (event_id,) in connection.query(_EVENT_IDS, (key,))) if whole else (),
             documents.text(connection, row.document) if row.document is not None else None,
+            msgspec.UNSET if whole else suspects.deaths_of(connection, key),
         )
 
 

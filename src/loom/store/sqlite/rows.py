@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 RUN_COLUMNS = """runs.run_id, runs.workflow, runs.created_at, runs.tags, runs.ended_at, runs.parent, runs.parent_ref,
 runs.forked_from, runs.owner, runs.first_tick, runs.document, runs.status, runs.ticks, runs.events, runs.updated_at,
 runs.idle_since, runs.needs_worker, runs.waiters, runs.waiting_for, runs.kept, runs.paused, runs.parked, runs.error,
-runs.downtime, runs.link"""
+runs.downtime, runs.link, runs.mac"""
 """What `run_row` reads, in its order."""
 
 _TAGS = msgspec.json.Decoder(dict[str, str])
@@ -61,6 +61,7 @@ def run_row(values: Sequence[Any]) -> RunRow:
             error=head[11],
             downtime=head[12],
             link=_link(head[13]),
+            mac=_link(head[14]),
         ),
         tags=tags,
         ended_at=values[4],
@@ -75,8 +76,8 @@ def run_row(values: Sequence[Any]) -> RunRow:
 
 INSERT_RUN = """INSERT INTO runs (run_id, workflow, created_at, tags, ended_at, parent, parent_ref, forked_from,
 owner, first_tick, document, status, ticks, events, updated_at, idle_since, needs_worker, waiters, waiting_for, kept,
-paused, parked, error, downtime, link)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+paused, parked, error, downtime, link, mac)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_id) DO NOTHING RETURNING id"""
 
 
@@ -109,6 +110,7 @@ def run_values(row: RunRow) -> tuple[Any, ...]:
         head.error,
         head.downtime,
         head.link,
+        head.mac,
     )
 
 
@@ -157,7 +159,7 @@ def timers_of(rows: Iterable[Sequence[Any]]) -> list[TimerRow]:
 
 
 def _link(value: Any) -> bytes | None:
-    """A link; what is none will not fit anything."""
+    """A link or a signature; what is none will not fit anything."""
     return value if value is None or isinstance(value, bytes) else b""
 
 

@@ -70,12 +70,30 @@ def missing(path: str) -> list[Migration]:
     if not os.path.exists(path):
         return known
     try:
-        with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        with closing(_read_only(path)) as connection:
             has_table = connection.execute(_HAS_TABLE).fetchone()
             applied = dict(connection.execute(_APPLIED).fetchall()) if has_table else {}
     except sqlite3.Error as error:
         raise explained(error, path) from error
     return pending(applied, known)
+
+
+_PROBLEMS = 100
+"""How many places of a damaged file are named."""
+
+
+def damage(path: str) -> list[str]:
+    """What SQLite's own check finds wrong with a file, which is only read here; nothing, if it is sound."""
+    try:
+        with closing(_read_only(path)) as connection:
+            found = connection.execute(f"PRAGMA integrity_check({_PROBLEMS})").fetchall()
+    except sqlite3.DatabaseError as error:
+        return [str(explained(error, path))]
+    return [text for (text,) in found if text != "ok"]
+
+
+def _read_only(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)
 
 
 def script(migrations: Sequence[Migration]) -> str:

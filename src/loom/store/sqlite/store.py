@@ -18,6 +18,7 @@ from loom.store.sqlite import documents, entries, finding, ownership, reads
 from loom.store.sqlite.applying import Group
 from loom.store.sqlite.connection import (
     Sqlite3Connection,
+    check_file_names,
     check_place,
     check_present,
     make_private,
@@ -158,6 +159,7 @@ class SqliteStore:
     async def join(self, name: str, lease_s: float) -> Member:  # noqa: ARG002 - the lock is the lease
         """Become the engine of this file, or `StoreLocked`. The place is kept until `close` or the process ends."""
         writer = self._opened()
+        check_file_names(self.path)
         self._lock.take(name)
         try:
             member = await writer.submit(partial(ownership.join, name=name, now=self._now()))

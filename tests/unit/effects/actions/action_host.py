@@ -75,6 +75,9 @@ class ActionHost:
     def now(self) -> float:
         return self.at
 
+    def lease(self) -> None:
+        """Nobody else has the run."""
+
     async def run(self, call: ActionCall) -> ActionOutcome:
         """Do an action as a new piece of work."""
         self._items += 1
@@ -107,6 +110,11 @@ class ActionHost:
 
     def start_of(self, workflow: Any, inputs: dict[str, Any], start_event: Any) -> tuple[str, Any]:
         return workflow, (inputs, start_event)
+
+    max_unsaved = None
+
+    def make_room(self, weight: int, *, waits: bool = True) -> None:
+        pass
 
     def report(self, tick: Any) -> None:
         match tick:

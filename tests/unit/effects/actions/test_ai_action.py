@@ -170,3 +170,20 @@ async def test_an_address_of_the_flow_is_a_choice(host: ActionHost, server: Acti
     register(host, "mine", "other")
     outcome = await host.run(call_of("ai", {"prompt": "p", "baseUrl": f"{server.url}/v1"}))
     assert outcome.code == "HostRefused", "it is asked there, and the guard decides"
+
+
+async def test_a_model_that_says_too_much_fails_its_action(host: ActionHost, server: ActionServer) -> None:
+    host.services = Services(host.handlers, HttpPolicy(max_response_values=10, max_response_bytes=70_000))
+    server.replies["/v1/chat/completions"] = saying('{"a": [1,2,3,4,5,6,7,8,9,10,11]}')
+    outcome = await host.run(call_of("ai", {"prompt": "Hi"}))
+    assert (outcome.status, outcome.code) == ("Failed", "AnswerRefused")
+    assert "10 values" in outcome.message
+    answers: dict[str, Any] = {
+        "structure": '{"a": [1,2,3,4,5,6,7,8,9,10,11]}',
+        "text": "x" * 70_001,
+        "object": {"a": "x" * 70_001},
+    }
+    host.handlers.ai_provider("own")(lambda given: answers[given["prompt"]])
+    for what in answers:
+        outcome = await host.run(call_of("ai", {"prompt": what, "provider": "own"}))
+        assert (outcome.status, outcome.code) == ("Failed", "AnswerRefused"), what

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from ipaddress import ip_address
+from pathlib import Path
 
+import httpcore2
 import httpx2
 import pytest
 from action_server import Reply, serving
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loom.effects.actions import guarded
 from loom.effects.actions.exchange import Outgoing, exchange
-from loom.effects.actions.guarded import GuardedBackend, make_client, shared_client
+from loom.effects.actions.guarded import (
+    GuardedBackend,
+    GuardedTransport,
+    _as_client_errors,
+    make_client,
+    shared_client,
+)
 from loom.effects.actions.ssrf import HostRefused, HttpPolicy, why_refused
 
 REFUSED = {
@@ -198,7 +208,7 @@ async def test_tls_is_asked_for_by_name_and_verified() -> None:
     with pytest.raises(httpx2.ConnectError):
         await exchange(client, Outgoing("GET", f"https://service.example:{port}/", {}), policy)
     assert b"service.example" in await hello
-    assert client._transport._pool._ssl_context.check_hostname  # type: ignore[attr-defined]
+    assert client._transport.tls.check_hostname  # type: ignore[attr-defined]
     await client.aclose()
     server.close()
     await server.wait_closed()
@@ -221,3 +231,49 @@ def test_the_client_of_an_event_loop_is_shared_and_closed_with_it() -> None:
     assert clients[0].is_closed
     asyncio.run(main())
     assert clients[2] is not clients[0]
+
+
+def test_the_guard_stands_on_public_names_of_the_libraries() -> None:
+    """A private attribute that a release renames would leave a pool without the guard."""
+    written = Path(guarded.__file__).read_text()
+    assert not re.findall(r"(?:httpx2|httpcore2)(?:\.\w+)*\._\w+", written)
+    assert GuardedTransport.__bases__ == (httpx2.AsyncBaseTransport,)
+    theirs = {name for name in vars(httpx2.AsyncHTTPTransport) if name.startswith("_") and not name.startswith("__")}
+    assert not theirs & set(vars(GuardedTransport(HttpPolicy(), httpx2.create_ssl_context())))
+
+
+def test_every_error_of_the_pool_has_its_name_in_the_client() -> None:
+    kinds = [
+        kind
+        for kind in vars(httpcore2).values()
+        if isinstance(kind, type) and issubclass(kind, Exception) and hasattr(httpx2, kind.__name__)
+    ]
+    assert len(kinds) >= 14
+    for kind in kinds:
+        with pytest.raises(httpx2.HTTPError) as raised, _as_client_errors():
+            raise kind("it broke")
+        assert (type(raised.value).__name__, str(raised.value)) == (kind.__name__, "it broke")
+
+
+@pytest.mark.parametrize(
+    ("sent", "error"),
+    [
+        (b"", httpx2.RemoteProtocolError),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", httpx2.RemoteProtocolError),
+        (b"nonsense\r\n\r\n", httpx2.RemoteProtocolError),
+    ],
+)
+async def test_a_broken_answer_is_an_error_of_the_client(sent: bytes, error: type[Exception]) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(sent)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    policy = HttpPolicy(allow_hosts=frozenset({"127.0.0.1"}))
+    async with make_client(policy) as client:
+        with pytest.raises(error):
+            await exchange(client, Outgoing("GET", f"http://127.0.0.1:{port}/", {}), policy)
+    server.close()
+    await server.wait_closed()

@@ -161,7 +161,7 @@ async def _started_though_it_cannot_be_set_in_motion(monkeypatch: pytest.MonkeyP
         runtime.register(Double(), name="double")
         await runtime.ready()
         with monkeypatch.context() as patched:
-            patched.setattr("loom.runtime.durable.residents.taken_up", broken)
+            patched.setattr("loom.runtime.durable.residents.recovered", broken)
             handler = await runtime.start("double", {"number": 4}, run_id="a")
             parked = await until(runtime, "a", lambda info: info.parked is not None)
             assert "an error of the engine" in (parked.parked or "")

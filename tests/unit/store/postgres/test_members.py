@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import asyncpg
+import pytest
 
 from loom.store.operations import ClaimRun, ClaimRuns, CommitRun, PostMail, ReleaseRun, StartRun
-from loom.store.postgres import PostgresStore
+from loom.store.postgres import PostgresStore, members
 from loom.store.records import Chunk, RunHead
 
 Opener = Callable[..., Awaitable[PostgresStore]]
@@ -54,6 +56,44 @@ async def test_the_runs_of_a_member_that_slept_are_taken_over_and_its_late_write
     assert [chunk.first_tick for chunk in run.chunks] == [0, 1]
     assert run.mail == ()
     assert await sleeper.get("child") is None
+
+
+async def test_a_member_that_is_stopped_amid_its_beat_can_be_expelled(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeper, other = await opened(), await opened()
+    old = (await sleeper.join("sleeper", 30.0)).fence
+    new = (await other.join("other", 30.0)).fence
+    await sleeper.apply([start("r", old)])
+    stopped, goes_on = asyncio.Event(), asyncio.Event()
+
+    class Stopped:
+        """A connection whose process stands still after the first statement of a beat."""
+
+        def __init__(self, connection: Any) -> None:
+            self._connection = connection
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._connection, name)
+
+        async def fetchval(self, *query: Any) -> Any:
+            found = await self._connection.fetchval(*query)
+            stopped.set()
+            await goes_on.wait()
+            return found
+
+    beat = members.beat
+    monkeypatch.setattr(members, "beat", lambda connection, *asked: beat(Stopped(connection), *asked))
+    beating = asyncio.create_task(sleeper.beat(old, 30.0))
+    await stopped.wait()
+    monkeypatch.undo()
+    try:
+        await asyncio.wait_for(end_lease(sleeper, old), 30)
+        assert await other.beat(new, 30.0) is True
+        assert await other.apply([ClaimRun("r", new)]) == [True]
+    finally:
+        goes_on.set()
+        await beating
 
 
 async def test_a_claim_by_a_member_that_is_gone_does_not_strand_the_run(opened: Opener) -> None:

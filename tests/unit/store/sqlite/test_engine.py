@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from loom.store.errors import StoreLocked
+from loom.store.errors import StoreLocked, StoreUnavailable
 from loom.store.operations import ClaimRun, PostMail, StartRun
 from loom.store.sqlite import SqliteStore
 
@@ -42,6 +42,43 @@ async def test_a_second_engine_is_told_who_the_first_is(store: SqliteStore, open
     # Beside the engine it can write and read.
     assert (await second.apply([StartRun("r", "w", b"", 1.0)]))[0].created
     assert (await second.get("r")).run_id == "r"
+
+
+@pytest.mark.parametrize("first", ["real", "link"])
+async def test_a_symbolic_link_leads_to_the_same_place(path: Path, tmp_path: Path, first: str) -> None:
+    """By a link to the file, by one in another folder, and by a folder that is a link."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "folder").symlink_to(tmp_path, target_is_directory=True)
+    names = [path, tmp_path / "link.db", tmp_path / "elsewhere" / "link.db", tmp_path / "folder" / path.name]
+    for link in names[1:3]:
+        link.symlink_to(path)
+    stores = [SqliteStore(name) for name in (names if first == "real" else names[::-1])]
+    try:
+        for store in stores:
+            await store.open()
+        await stores[0].join("the first", 10.0)
+        for other in stores[1:]:
+            with pytest.raises(StoreLocked, match="the first, process"):
+                await other.join("the second", 10.0)
+        assert (await stores[1].apply([StartRun("r", "w", b"", 1.0)]))[0].created
+        assert (await stores[-1].get("r")).run_id == "r"
+    finally:
+        for store in stores:
+            await store.close()
+    assert (tmp_path / "runs.db.lock").exists()
+    assert not (tmp_path / "link.db.lock").exists()
+
+
+async def test_a_file_with_two_names_is_refused(store: SqliteStore, path: Path, tmp_path: Path) -> None:
+    os.link(path, tmp_path / "second.db")
+    refusal = r"the file has 2 names \(hard links\), and processes that open it by different ones would damage it"
+    for name in (path, tmp_path / "second.db"):
+        with pytest.raises(StoreUnavailable, match=refusal):
+            await SqliteStore(name).open()
+    with pytest.raises(StoreUnavailable, match=refusal):
+        await store.join("engine", 10.0)  # it was open before the second name was made
+    (tmp_path / "second.db").unlink()
+    assert (await store.join("engine", 10.0)).fence == 1
 
 
 async def test_the_place_is_free_again_after_close(store: SqliteStore, open_store) -> None:

@@ -1,0 +1,200 @@
+"""How much a JSON Schema lets a check do: the paths through it, and the steps over one value. Pure.
+
+Two choices that both refer to the same definition, which has two choices in turn, make four paths; eighteen such levels
+make a quarter of a million, and a check walks all of them. Paths are counted over the definitions, each once, so that
+counting costs no more than reading. A schema that refers to itself has no number of paths; its steps are counted for
+the value that is checked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loom.expressions.limits import ELEMENT, NODE
+from loom.expressions.metering import spend
+
+MAX_PATHS = 10_000
+"""Paths of a schema in a document that is new."""
+MAX_STEPS = 1_000_000
+"""Steps of one check. Fewer paths than these over all parts of a value are not counted one by one."""
+_MAX_DEPTH = 250
+
+_LISTS = ("allOf", "anyOf", "oneOf")
+_SINGLES = ("not", "if", "then", "else")
+_MAPS = ("dependentSchemas", "dependencies")
+_OF_EACH_PROPERTY = ("additionalProperties", "unevaluatedProperties")
+_OF_EACH_ITEM = ("items", "additionalItems", "contains", "unevaluatedItems")
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+
+
+class TooManySteps(Exception):
+    """A check would take more steps than one may."""
+
+
+class SchemaPaths:
+    """The paths of one schema."""
+
+    def __init__(self, schema: Any) -> None:
+        self._root = schema
+        self._anchors: dict[str, Any] | None = None
+        self._counted: dict[int, int] = {}
+        self._open: set[int] = set()
+        self.is_recursive = False
+        """Whether some part of it refers to itself."""
+        self.count = self._count(schema, 0)
+        """How many paths there are; no more than one beyond `MAX_PATHS` times ten is counted."""
+
+    def _count(self, schema: Any, depth: int) -> int:
+        if not isinstance(schema, dict):
+            return 1
+        key = id(schema)
+        if key in self._open or depth > _MAX_DEPTH:
+            self.is_recursive = True
+            return 1
+        if key not in self._counted:
+            self._open.add(key)
+            parts = [*self.in_place(schema), *_inner(schema)]
+            total = 1 + len(schema.get("enum") or ()) if isinstance(schema.get("enum"), list) else 1
+            self._counted[key] = min(total + sum(self._count(part, depth + 1) for part in parts), 10 * MAX_PATHS)
+            self._open.discard(key)
+        return self._counted[key]
+
+    def in_place(self, schema: dict[str, Any]) -> list[Any]:
+        """The schemas that are applied to the same value."""
+        found = [self._target(schema[name]) for name in _REFERENCES if isinstance(schema.get(name), str)]
+        for name in _LISTS:
+            part = schema.get(name)
+            found += part if isinstance(part, list) else []
+        found += [schema[name] for name in _SINGLES if name in schema]
+        for name in _MAPS:
+            part = schema.get(name)
+            found += part.values() if isinstance(part, dict) else []
+        return found
+
+    def _target(self, reference: str) -> Any:
+        """What a reference means; one that nothing here is named by may mean the whole."""
+        name, _, fragment = reference.partition("#")
+        if not name and (not fragment or fragment.startswith("/")):
+            return _by_pointer(self._root, fragment)
+        if self._anchors is None:
+            self._anchors = _anchors(self._root)
+        return self._anchors.get(fragment or name, self._root)
+
+    # -- over a value -------------------------------------------------------------------------------------------------
+
+    def check(self, value: Any) -> None:
+        """Raise `TooManySteps` if a check of the value would take too many."""
+        if not self.is_recursive and self.count * _size(value, MAX_STEPS // self.count) <= MAX_STEPS:
+            return
+        _Steps(self).of(self._root, value, 0)
+
+
+class _Steps:
+    """Counts the steps over one value, each pair of a schema and a part once."""
+
+    def __init__(self, paths: SchemaPaths) -> None:
+        self._paths = paths
+        self._counted: dict[tuple[int, int], int] = {}
+
+    def of(self, schema: Any, value: Any, depth: int) -> int:
+        if not isinstance(schema, dict):
+            return 1
+        key = (id(schema), id(value))
+        found = self._counted.get(key)
+        if found is None:
+            if depth > _MAX_DEPTH:
+                raise TooManySteps
+            spend(NODE)
+            self._counted[key] = MAX_STEPS  # if it comes here again before it is known, it never ends
+            enum = schema.get("enum")
+            found = 1 + (len(enum) if isinstance(enum, list) else 0)
+            for part in self._paths.in_place(schema):
+                found += self.of(part, value, depth + 1)
+            for part, inner in _applied(schema, value):
+                found += self.of(part, inner, depth + 1)
+                if found > MAX_STEPS:
+                    break
+            if found > MAX_STEPS:
+                raise TooManySteps
+            self._counted[key] = found
+        return found
+
+
+def _inner(schema: dict[str, Any]) -> list[Any]:
+    """The schemas that are applied to parts of the value."""
+    found: list[Any] = []
+    for name in ("properties", "patternProperties"):
+        part = schema.get(name)
+        found += part.values() if isinstance(part, dict) else []
+    for name in (*_OF_EACH_PROPERTY, *_OF_EACH_ITEM, "prefixItems", "propertyNames"):
+        part = schema.get(name)
+        found += part if isinstance(part, list) else [part] if part is not None else []
+    return found
+
+
+def _applied(schema: dict[str, Any], value: Any) -> list[tuple[Any, Any]]:
+    """Pairs of a schema and the part of the value that it is applied to, or may be."""
+    found: list[tuple[Any, Any]] = []
+    if isinstance(value, dict):
+        properties = schema.get("properties")
+        if isinstance(properties, dict):
+            found += [(part, value[name]) for name, part in properties.items() if name in value]
+        patterns = schema.get("patternProperties")
+        everywhere = [*patterns.values()] if isinstance(patterns, dict) else []
+        everywhere += [schema[name] for name in _OF_EACH_PROPERTY if name in schema]
+        found += [(part, item) for part in everywhere for item in value.values()]
+    elif isinstance(value, list):
+        for name in ("items", "prefixItems"):
+            part = schema.get(name)
+            if isinstance(part, list):
+                found += zip(part, value, strict=False)
+        found += [
+            (schema[name], item)
+            for name in _OF_EACH_ITEM
+            if name in schema and not isinstance(schema[name], list)
+            for item in value
+        ]
+    if found:
+        spend(len(found) * ELEMENT)
+    return found
+
+
+def _size(value: Any, most: int) -> int:
+    """The parts of a value; more than `most` are not counted."""
+    total, level = 1, [value]
+    while level and total <= most:
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, dict | list):
+                total += len(one)
+                inner += one.values() if isinstance(one, dict) else one
+        level = inner
+    return total
+
+
+def _by_pointer(root: Any, pointer: str) -> Any:
+    found = root
+    for part in pointer.split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, dict) and name in found:
+            found = found[name]
+        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+            found = found[int(name)]
+        else:
+            return None
+    return found
+
+
+def _anchors(root: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    level = [root]
+    while level:
+        one = level.pop()
+        if isinstance(one, dict):
+            for name in ("$anchor", "$dynamicAnchor", "$id", "id"):
+                if isinstance(one.get(name), str):
+                    found.setdefault(one[name].lstrip("#"), one)
+            level.extend(one.values())
+        elif isinstance(one, list):
+            level.extend(one)
+    return found

@@ -1,0 +1,98 @@
+"""Which events a stored run takes from outside: what it waits for now, and what its code lets in at any time.
+
+A run whose code this process does not have takes only what it waits for now: nobody here could tell an answer from an
+event that its steps pass between them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from loom.core.config import specs_of
+from loom.core.state import CHILD_RUN
+from loom.flows.nodes.calling import Awaited, Call
+from loom.flows.records import MASK
+from loom.runtime.details import program_of_row
+from loom.runtime.durable.heads import MAX_WAITERS_SHOWN
+from loom.runtime.durable.registered import RegisteredFlow
+from loom.steps.external import CALLBACK_EVENT, is_answer, is_bound, is_declared, is_own
+
+if TYPE_CHECKING:
+    from loom.core.records import EventKind, EventRecord
+    from loom.flows.program import Program
+    from loom.runtime.durable.calls import StoredRuns
+    from loom.runtime.durable.registered import Registered
+    from loom.store.records import RunRow
+
+_WEBHOOK = "httpwebhook"
+
+
+def awaited_by(program: Program) -> list[Awaited]:
+    """The events that the actions of a flow wait for, each once."""
+    found: dict[str | None, Awaited] = {}
+    for node in program.nodes:
+        operation = node.operation
+        if isinstance(operation, Call) and operation.awaits is not None:
+            found.setdefault(operation.awaits.event, operation.awaits)
+        elif node.type == _WEBHOOK:
+            found.setdefault(CALLBACK_EVENT, Awaited(CALLBACK_EVENT))
+    return list(found.values())
+
+
+def takes(code: Registered, kind: EventKind, step: str | None = None) -> bool:
+    """Whether the steps of a workflow in Python, or one of them, take events of a kind from outside at any time."""
+    if is_own(kind) or is_bound(kind) or isinstance(code, RegisteredFlow):
+        return False
+    return is_declared(code.workflow._step_configs(), kind, step) or (is_answer(kind) and code.accepts(kind, step))
+
+
+async def may_come(
+    runtime: StoredRuns, row: RunRow, event: EventRecord, step: str | None = None, waiter_id: str | None = None
+) -> bool:
+    """Whether a running run takes an event from a caller who may answer it, and no more."""
+    kind, code = event.kind, runtime.codes.get(row.workflow)
+    if is_own(kind) or is_bound(kind):
+        return False
+    if await _is_awaited(runtime, row, event, step, waiter_id):
+        return True
+    if row.document is None:
+        return code is not None and takes(code, kind, step)
+    program = await program_of_row(runtime, row)
+    known = {awaited.event for awaited in awaited_by(program)} if program is not None else set()
+    return kind.name in known or kind.label in known
+
+
+async def _is_awaited(
+    runtime: StoredRuns, row: RunRow, event: EventRecord, step: str | None, waiter_id: str | None
+) -> bool:
+    """Whether a waiter would take it, or would do so if its fields were others and no step takes its type.
+
+    A type that is awaited and that a step takes too must be just what is awaited: else it would reach the step.
+    """
+    kind, code = event.kind, runtime.codes.get(row.workflow)
+    waiters: Any = json.loads(row.head.waiters)
+    if len(waiters) >= MAX_WAITERS_SHOWN:
+        waiters = await runtime.waiters(row.run_id)
+    must_fit = row.document is None and (code is None or code.accepts(kind, step))
+    convert = runtime.convert_of(row)
+    for waiter in waiters:
+        if not _is_for(waiter, kind, code) or step not in (None, waiter["step"]):
+            continue
+        if waiter_id not in (None, waiter["waiter_id"]):
+            continue
+        wanted = waiter["requirements"].items()
+        if not must_fit or all(value in (MASK, convert.field(event, name)) for name, value in wanted):
+            return True
+    return False
+
+
+def _is_for(waiter: dict[str, Any], kind: EventKind, code: Registered | None) -> bool:
+    """Whether a waiter waits for a kind: by its wire name, by the name that a flow gives it, or by a base of it."""
+    wanted = waiter["event_type"]
+    if wanted == CHILD_RUN:
+        return False
+    if wanted == kind.name or ("." not in wanted and wanted == kind.label):
+        return True
+    spec = specs_of(code.config).get(waiter["step"]) if code is not None and wanted in kind.bases else None
+    return spec is not None and spec.accept_subclasses

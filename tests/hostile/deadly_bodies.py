@@ -1,0 +1,60 @@
+"""Workflows whose bodies end their process in every way, and one that needs its process to live for long."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import time
+from pathlib import Path
+
+from loom import StartEvent, StopEvent, Workflow, step
+
+DEADLY = ("exit", "segfault", "kill", "stop", "cancel", "hang")
+"""What no process can contain."""
+HANGING = Path("hanging")
+"""Tells an operator that a body holds the event loop."""
+MAY_END = Path("may-end")
+"""Until it is there, long steps go on."""
+
+
+def _hang() -> None:
+    HANGING.touch()
+    time.sleep(1000)
+
+
+class Deadly(Workflow):
+    @step
+    async def work(self, ev: StartEvent) -> StopEvent:
+        match ev.kind:
+            case "exit":
+                os._exit(9)
+            case "segfault":
+                ctypes.string_at(0)
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "stop":
+                asyncio.get_running_loop().stop()
+            case "cancel":
+                for task in asyncio.all_tasks():
+                    task.cancel()
+            case "hang":
+                _hang()
+            case "SystemExit":
+                raise SystemExit(7)
+            case "child":
+                await asyncio.gather(self._child())
+        await asyncio.sleep(1000)
+        return StopEvent()
+
+    async def _child(self) -> None:
+        raise SystemExit(8)
+
+
+class Long(Workflow):
+    @step
+    async def work(self, ev: StartEvent) -> StopEvent:
+        while not os.path.exists(MAY_END):  # noqa: ASYNC110, ASYNC240 - other processes say so by a file
+            await asyncio.sleep(0.05)
+        return StopEvent(result="done")

@@ -1,0 +1,242 @@
+"""The watchdog: what it tells of an event loop that does not turn, and what it costs one that does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+import loom
+from loom import StartEvent, StopEvent, Workflow, step
+from loom.core.run import Run
+from loom.runtime.durable.runtime import DurableRuntime
+from loom.runtime.watchdog import LoopWatch, watchdog
+from loom.testing import run_virtual
+
+PATIENCE_S = 30.0
+SOON_S = 0.3
+LONG = "a" * 22 + "b"
+
+
+class Told(logging.Handler):
+    """What the watchdog has logged. A body that holds the loop waits for it: so no test depends on a quick machine."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+        self.stalled = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+        if "has not turned" in record.getMessage():
+            self.stalled.set()
+
+    def hold(self) -> None:
+        """Block until a stall is told of that begins now."""
+        self.stalled.clear()
+        assert self.stalled.wait(PATIENCE_S), "nobody has told of the stall"
+
+    def that(self, words: str) -> logging.LogRecord:
+        """The first line with some words. A machine that is busy may have given cause for others."""
+        return next(record for record in self.records if words in record.getMessage())
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    handler = Told()
+    logger = logging.getLogger("loom.watchdog")
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110 - nobody is told of it
+            await asyncio.sleep(0.005)
+
+
+class Holds(Workflow):
+    """Holds the event loop as its body wants."""
+
+    def __init__(self, body: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(timeout=None)
+        self.body = body
+
+    @step
+    async def hold(self, ev: StartEvent) -> StopEvent:
+        await self.body()
+        return StopEvent(result="over")
+
+
+async def held(told: Told, body: Callable[[], Awaitable[None]], stall_s: float = SOON_S) -> LoopWatch:
+    """Run a body to its end, and wait until the loop turns again."""
+    async with loom.connect("memory://", watchdog=stall_s) as runtime:
+        runtime.register(Holds(body), name="holds")
+        handler = await runtime.start("holds", run_id="r-1")
+        watch = runtime.watch
+        assert watch is not None
+        assert await handler == "over"
+        runtime.watch_always()
+        await until(lambda: any("turns again" in record.getMessage() for record in told.records))
+    return watch
+
+
+async def test_a_body_that_blocks_is_named_with_its_stack(told: Told) -> None:
+    async def body() -> None:
+        told.hold()
+
+    watch = await held(told, body)
+    begun = told.that("step hold of run r-1 holds it")
+    assert (begun.run_id, begun.workflow, begun.step) == ("r-1", "holds", "hold")  # type: ignore[attr-defined]
+    # The author's own frames come first: the innermost of them is where it stands.
+    assert begun.stack_info is not None
+    assert begun.stack_info.splitlines()[0].endswith("in hold")
+    assert 'In libraries and the engine:\n  File "' in begun.stack_info
+    assert "run_until_complete" not in begun.stack_info
+    over = told.that("turns again")
+    assert re.search(r"after \d+\.\d s: step hold of run r-1 held it", over.getMessage())
+    assert (over.run_id, over.step) == ("r-1", "hold")  # type: ignore[attr-defined]
+    assert watch.stalls >= 1
+    assert watch.stalled_s >= SOON_S
+
+
+async def test_one_line_tells_of_a_stall_however_long(told: Told) -> None:
+    async def body() -> None:
+        told.hold()
+        time.sleep(3 * SOON_S)  # noqa: ASYNC251 - that is the point
+
+    await held(told, body)
+    assert len([record for record in told.records if "step hold of run r-1 holds it" in record.getMessage()]) == 1
+
+
+async def test_native_code_that_keeps_the_lock_is_named_when_it_is_over(told: Told) -> None:
+    async def body() -> None:
+        assert re.match(r"(a+)+$", LONG) is None
+
+    await held(told, body, stall_s=0.04)
+    stacks = [record.stack_info or "" for record in told.records if "step hold of run" in record.getMessage()]
+    assert any("(a+)+" in stack for stack in stacks)
+
+
+async def test_a_task_that_a_body_has_begun_is_named_as_its_own(told: Told) -> None:
+    async def inner() -> None:
+        told.hold()
+
+    async def body() -> None:
+        await asyncio.gather(inner())
+
+    await held(told, body)
+    begun = told.that("step hold of run r-1 holds it")
+    assert begun.stack_info is not None
+    assert "in inner" in begun.stack_info
+
+
+async def test_a_run_that_is_reduced_for_long_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    drain = Run.drain
+
+    def slow(self: Run) -> Any:
+        told.hold()
+        return drain(self)
+
+    async def body() -> None:
+        monkeypatch.setattr(Run, "drain", slow)
+
+    await held(told, body)
+    begun = told.that(": run r-1 holds it")
+    assert (begun.run_id, hasattr(begun, "step")) == ("r-1", False)  # type: ignore[attr-defined]
+    assert begun.stack_info is not None
+    assert "in slow" in begun.stack_info
+
+
+async def test_what_belongs_to_no_run_is_told_with_its_stack(told: Told) -> None:
+    async with loom.connect("memory://", watchdog=SOON_S) as runtime:
+        runtime.register(Holds(lambda: asyncio.sleep(0)), name="holds")
+        await runtime.ready()
+        runtime.watch_always()
+        await asyncio.sleep(0)
+        told.hold()
+    assert told.that("belongs to no run").stack_info
+
+
+async def test_a_loop_that_turns_is_not_told_of(told: Told) -> None:
+    async def body() -> None:
+        watch = runtime.watch
+        assert watch is not None
+        for _ in range(3):  # several questions, each answered
+            asked = watch._asked_at
+            await until(lambda asked=asked: watch._asked_at != asked)  # type: ignore[misc]
+
+    runtime: DurableRuntime
+    async with loom.connect("memory://", watchdog=20.0) as runtime:
+        runtime.register(Holds(body), name="holds")
+        assert await (await runtime.start("holds")) == "over"
+        assert runtime.watch is not None
+        assert runtime.watch.stalls == 0
+    assert not told.records
+
+
+async def test_it_sleeps_while_no_run_is_in_memory() -> None:
+    async with loom.connect("memory://", watchdog=0.02) as runtime:
+        runtime.register(Holds(lambda: asyncio.sleep(0.05)), name="holds")
+        await runtime.ready()
+        dog = watchdog()
+        await until(lambda: dog._is_asleep)
+        handler = await runtime.start("holds")
+        assert not dog._is_asleep
+        await handler
+        await until(lambda: dog._is_asleep)
+
+
+def test_it_is_off_under_a_virtual_clock_and_by_option() -> None:
+    async def work(**options: Any) -> LoopWatch | None:
+        async with loom.connect("memory://", **options) as runtime:
+            runtime.register(Holds(lambda: asyncio.sleep(0)), name="holds")
+            await runtime.ready()
+            return runtime.watch
+
+    assert run_virtual(work()) is None
+    assert asyncio.run(work(watchdog=None)) is None
+    assert asyncio.run(work()) is not None
+
+
+async def test_a_client_is_not_watched() -> None:
+    async with loom.connect("memory://") as runtime:
+        await runtime.ready()
+        assert runtime.watch is None
+
+
+def test_two_runtimes_on_a_loop_share_a_watch() -> None:
+    async def work() -> None:
+        async with loom.connect("memory://") as one, loom.connect("memory://", watchdog=0.5) as two:
+            for runtime in (one, two):
+                runtime.register(Holds(lambda: asyncio.sleep(0)), name="holds")
+                await runtime.ready()
+            assert one.watch is two.watch is not None
+            assert one.watch.stall_s == 0.5
+        assert not watchdog()._watches
+
+    asyncio.run(work())
+
+
+async def test_a_process_that_was_stopped_is_told_of_when_it_goes_on(told: Told) -> None:
+    watch = LoopWatch(asyncio.get_running_loop(), 1.0)
+    watch._users.append(lambda: True)
+    now = time.monotonic()
+    assert watch.look(now, now)
+    watch._turned_at = now + 7.0  # it goes on, and the loop is faster than the watchdog
+    assert watch.look(now + 7.0, now + 0.25)
+    assert (watch.stalls, watch.stalled_s) == (1, pytest.approx(7.0))
+    assert told.that("The process stood still for 7.0 s")
+
+
+@pytest.mark.parametrize("wrong", [0, -1, float("nan")])
+def test_a_watchdog_without_patience_is_refused(wrong: float) -> None:
+    with pytest.raises(ValueError, match="watchdog must be greater than 0"):
+        loom.connect("memory://", watchdog=wrong)

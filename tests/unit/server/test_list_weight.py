@@ -1,0 +1,164 @@
+"""Lists of runs: light whatever runs end with, and whole whatever one of them holds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import httpx2
+import pytest
+from server_serving import Served
+
+import loom
+from loom import Context, Event, StartEvent, StopEvent, Workflow, step
+from loom.server import views
+
+ENDLESS = 10**6000
+MIB = 1024 * 1024
+
+
+class Ends(Workflow):
+    """Ends as it is told to."""
+
+    @step
+    async def end(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        match ev.how:
+            case "endless":
+                return StopEvent(result={"deep": [ENDLESS]})
+            case "typed":
+                return Counted(number=ENDLESS)
+            case "streamed":
+                ctx.write_event_to_stream(Count(number=ENDLESS))
+            case "kept":
+                await ctx.store.set("number", ENDLESS)
+            case "raised":
+                raise RuntimeError("x" * ev.size)
+            case _:
+                pass
+        return StopEvent(result="x" * ev.size)
+
+
+class Count(Event):
+    number: int
+
+
+class Counted(StopEvent):
+    number: int
+
+
+@pytest.fixture
+async def ends(served: Served) -> Served:
+    served.runtime.register(Ends(), name="ends")
+    return served
+
+
+async def ended(served: Served, run_id: str, how: str = "", size: int = 1) -> None:
+    handle = await served.runtime.start("ends", {"how": how, "size": size}, run_id=run_id)
+    await asyncio.gather(handle, return_exceptions=True)
+
+
+@pytest.mark.parametrize("how", ["endless", "typed", "streamed", "kept"])
+async def test_an_integer_that_cannot_be_shown_fails_its_attempt(
+    ends: Served, client: httpx2.AsyncClient, how: str
+) -> None:
+    await ended(ends, "fine")
+    await ended(ends, "bad", how)
+    found = (await client.get("/v1/runs/bad")).json()
+    assert (found["status"], found["error"]["step"]) == ("failed", "end")
+    assert "cannot be stored" in found["error"]["message"]
+    assert "cannot be shown" in found["error"]["message"] or "4300 digits" in found["error"]["message"]
+    listed = (await client.get("/v1/runs?include=result")).json()["items"]
+    assert [item["run_id"] for item in listed] == ["bad", "fine"]
+
+
+async def test_digits_in_a_text_are_no_number(ends: Served, client: httpx2.AsyncClient) -> None:
+    class Digits(Workflow):
+        @step
+        async def end(self, ev: StartEvent) -> StopEvent:
+            return StopEvent(result=["7" * 5000, 'a"' + "8" * 5000, 10**4000])
+
+    ends.runtime.register(Digits(), name="digits")
+    assert (await (await ends.runtime.start("digits", run_id="d")))[0] == "7" * 5000
+    assert (await client.get("/v1/runs/d")).json()["status"] == "completed"
+
+
+async def test_a_row_that_cannot_be_shown_says_so_and_the_list_goes_on(
+    ends: Served, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("one", "bad", "two"):
+        await ended(ends, name)
+    for place, name in (("loom.runtime.views", "run_view"), ("loom.server.compat_listing", "result_of")):
+        real = getattr(__import__(place, fromlist=[name]), name)
+
+        async def broken(runtime: Any, row: Any, *, _real: Any = real, **options: Any) -> Any:
+            if row.run_id == "bad":
+                raise RecursionError("it has no end")
+            return await _real(runtime, row, **options)
+
+        monkeypatch.setattr(f"{place}.{name}", broken)
+    items = (await client.get("/v1/runs?include=result")).json()["items"]
+    assert [(item["run_id"], item["status"]) for item in items] == [
+        ("two", "completed"), ("bad", "completed"), ("one", "completed"),
+    ]  # fmt: skip
+    assert items[0].keys() == items[1].keys()
+    assert (items[0]["error"], items[0]["result"]["value"]) == (None, {"result": "x"})
+    assert items[1]["error"]["message"] == "The run cannot be shown: RecursionError: it has no end"
+    handlers = (await client.get("/handlers")).json()["handlers"]
+    assert [item["error"] for item in handlers] == [
+        None, "The run cannot be shown: RecursionError: it has no end", None,
+    ]  # fmt: skip
+    assert handlers[0].keys() == handlers[1].keys()
+    assert (handlers[1]["result"], handlers[1]["result_unreadable"]) == (None, True)
+    assert len([record for record in caplog.records if "Run bad cannot be shown" in record.message]) == 2
+
+
+async def test_results_come_to_lists_when_asked_for(ends: Served, client: httpx2.AsyncClient) -> None:
+    await ended(ends, "r", size=3)
+    [item] = (await client.get("/v1/runs")).json()["items"]
+    assert (item["status"], item["result"]) == ("completed", None)
+    [item] = (await client.get("/v1/runs?include=result")).json()["items"]
+    assert item["result"] == (await client.get("/v1/runs/r")).json()["result"]
+    assert item["result"]["value"] == {"result": "xxx"}
+    answer = await client.get("/v1/runs?include=errors")
+    assert (answer.status_code, "use result" in answer.json()["detail"]) == (400, True)
+    transport = httpx2.ASGITransport(app=ends.app, client=("127.0.0.1", 1))
+    async with loom.Client("http://127.0.0.1", transport=transport) as found:
+        assert [run.result async for run in found.list()] == [None]
+        assert [run.result async for run in found.list(include="result")] == [item["result"]]
+
+
+async def test_texts_of_errors_are_cut_in_lists(ends: Served, client: httpx2.AsyncClient) -> None:
+    await ended(ends, "r", "raised", MIB)
+    [item] = (await client.get("/v1/runs")).json()["items"]
+    message = item["error"]["message"]
+    assert (len(message.encode()), message[-1]) == (16 * 1024, "…")
+    assert len((await client.get("/v1/runs/r")).json()["error"]["message"]) >= MIB
+
+
+async def test_pages_of_handlers_are_cut_and_the_log_says_so(
+    ends: Served, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert views.PAGE_BYTES == 8 * MIB
+    for place in ("loom.server.compat_listing.PAGE_BYTES", "loom.server.v1.listing.PAGE_BYTES"):
+        monkeypatch.setattr(place, 50_000)
+    sizes = {"a": 20_000, "b": 20_000, "c": 20_000, "d": 120_000, "e": 1, "f": 1}
+    for name, size in sizes.items():
+        await ended(ends, name, size=size)
+    for path, key, items, runs in (
+        ("/handlers?", "handler_id", "handlers", "/handlers"),
+        ("/v1/runs?include=result&", "run_id", "items", "/v1/runs"),
+    ):
+        pages: list[list[str]] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            answer = await client.get(f"{path}cursor={cursor}" if cursor else path[:-1])
+            page = answer.json()
+            assert len(answer.content) < 60_000 or len(page[items]) == 1
+            assert all(item["result"] is not None for item in page[items])
+            pages.append([item[key] for item in page[items]])
+            cursor = page["next_cursor"]
+        assert pages == [["f", "e"], ["d"], ["c", "b"], ["a"]], runs
+    cuts = [record for record in caplog.records if record.message.startswith("GET /handlers gave")]
+    assert [record.levelno for record in cuts] == [logging.WARNING] * 3
+    assert (await client.get("/v1/runs")).json()["next_cursor"] is None
