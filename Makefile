@@ -68,6 +68,10 @@ faults: $(READY) ## Let the disk fail at 1,000 points and check what is left
 chaos: $(READY) ## Stop PostgreSQL hard under load for ten minutes and check what is left
 	@$(BIN)/python tests/faults/chaos.py $(ARGS)
 
+.PHONY: hostile
+hostile: $(READY) ## Do hostile things to a server for ten minutes and check that it stays well
+	@$(BIN)/python tests/hostile/hostile_sweep.py $(ARGS)
+
 .PHONY: sim
 sim: $(READY) ## Simulate crashes, faults and clocks for 10 million ticks
 	@$(BIN)/python -m loom.testing.simulation_sweep --ticks 10000000 $(ARGS)

@@ -159,6 +159,23 @@ async def cancelled(stage: Stage, run_id: str) -> None:
 
 
 @case
+async def cancelled_first(stage: Stage, run_id: str) -> None:
+    """A start that nobody has begun, and an answer that nobody has taken, are overtaken by a cancel."""
+    waiting = f"{run_id}-waiting"
+    async with stage.process(flows.Waiting(timeout=None)) as runtime:
+        await runtime.start("Waiting", run_id=waiting)
+        await _until(runtime, waiting, lambda info: info.idle_since)
+    async with stage.process() as client:
+        await client.start("Waiting", run_id=run_id)
+        await client.send_event(waiting, Answer(text="too late"))
+        for cancelled in (run_id, waiting):
+            await client.cancel(cancelled)
+        async with stage.process(flows.Waiting(timeout=None)):
+            for cancelled in (run_id, waiting):
+                await _until(client, cancelled, lambda info: info.status == "cancelled")
+
+
+@case
 async def flow(stage: Stage, run_id: str) -> None:
     async with stage.process(loom.load(flows.LOOP), name="Loop") as runtime:
         assert (await (await runtime.start("Loop", {"number": 5}, run_id=run_id))).status == "Succeeded"

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from temporal_history import Execution, KeepingRunner
 from temporalio.workflow import NondeterminismError
 
-from loom.temporal.policy import POLICIES, flag_of
+from loom.temporal.policy import CANCELS_FIRST, POLICIES, flag_of
 
 FILES = temporal_history.files()
 
@@ -81,6 +81,17 @@ def test_the_cases_are_what_they_are_kept_for() -> None:
     assert _executions("cancelled")[0].ended.row.head.status == "cancelled"
     assert '"EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED"' in _events(_executions("updated")[0])
     assert len(_executions("children")) == 3
+
+
+async def test_a_cancel_overtakes_only_in_runs_whose_history_says_so() -> None:
+    for execution in _executions("cancelled_first"):
+        assert execution.ended.row.head.status == "cancelled"
+        older = _events(execution).replace(f",{CANCELS_FIRST}", "")
+        assert older != _events(execution)
+        replayed = await temporal_history.replayed(
+            replace(execution, history=type(execution.history)(older.encode())), _runner()
+        )
+        assert replayed.state != execution.ended.state
 
 
 @pytest.mark.parametrize(

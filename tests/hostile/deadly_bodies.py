@@ -8,19 +8,22 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Self
+
+from pydantic import model_validator
 
 from loom import StartEvent, StopEvent, Workflow, step
 
-DEADLY = ("exit", "segfault", "kill", "stop", "cancel", "hang")
+DEADLY = ("exit", "segfault", "kill", "stop", "cancel", "hang", "class")
 """What no process can contain."""
-HANGING = Path("hanging")
-"""Tells an operator that a body holds the event loop."""
+HANGING = "hanging"
+"""Tells an operator that a body holds the event loop of a process, whose id comes after it."""
 MAY_END = Path("may-end")
 """Until it is there, long steps go on."""
 
 
 def _hang() -> None:
-    HANGING.touch()
+    Path(f"{HANGING}-{os.getpid()}").touch()
     time.sleep(1000)
 
 
@@ -50,6 +53,20 @@ class Deadly(Workflow):
 
     async def _child(self) -> None:
         raise SystemExit(8)
+
+
+class DeadlyStart(StartEvent):
+    """A class whose validation kills the process: a run of it never begins."""
+
+    @model_validator(mode="after")
+    def kill(self) -> Self:
+        os._exit(9)
+
+
+class DeadlyClass(Workflow):
+    @step
+    async def work(self, ev: DeadlyStart) -> StopEvent:
+        return StopEvent()
 
 
 class Long(Workflow):

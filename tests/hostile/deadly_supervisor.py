@@ -1,7 +1,7 @@
 """Restarts a `loom` process until it ends in order, as a service manager does. As a program: `RESTARTS ARGUMENT...`.
 
 The command line is loaded once and forked, so that a restart costs little. It prints a line for every end, and kills a
-process whose event loop hangs, as an operator would. SIGHUP restarts the process in order.
+process whose event loop hangs, as an operator would. SIGHUP restarts the process in order, SIGUSR1 by force.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Supervisor:
         self.stopping = self.restarting = False
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGHUP, self._stop)
+        signal.signal(signal.SIGUSR1, self._kill)
 
     def _stop(self, number: int, _frame: object) -> None:
         if number == signal.SIGTERM:
@@ -46,6 +47,10 @@ class Supervisor:
             self.restarting = True
         if self.child:
             os.kill(self.child, signal.SIGTERM)
+
+    def _kill(self, _number: int, _frame: object) -> None:
+        if self.child:
+            os.kill(self.child, signal.SIGKILL)
 
     def run(self, restarts: int, work: Callable[[], object]) -> int:
         """Let a process do the work, again and again until it ends in order."""
@@ -68,8 +73,8 @@ class Supervisor:
             if ended:
                 self.child = 0
                 return os.waitstatus_to_exitcode(status)
-            if deadly_bodies.HANGING.exists():
-                deadly_bodies.HANGING.unlink()
+            if os.path.exists(hanging := f"{deadly_bodies.HANGING}-{self.child}"):
+                os.unlink(hanging)
                 os.kill(self.child, signal.SIGKILL)
             time.sleep(_POLL_S)
 
@@ -77,6 +82,7 @@ class Supervisor:
 def _become(work: Callable[[], object]) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     faulthandler.disable()
     code = 1

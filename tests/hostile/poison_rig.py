@@ -18,8 +18,11 @@ from loom.runtime.connect import open_store
 from loom.runtime.durable.client import StoreClient
 
 HERE = Path(__file__).parent
-TARGETS = [f"{HERE / 'deadly_bodies.py'}:{name}" for name in ("Deadly", "Long")]
+TARGETS = [f"{HERE / 'deadly_bodies.py'}:{name}" for name in ("Deadly", "DeadlyClass", "Long")]
+_PATH = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
 PATIENCE_S = 180.0
+PROBATION = "0.1s"
+"""Deadly bodies need none of it: they kill their process as soon as they begin."""
 LONG = [f"long-{number}" for number in range(20)]
 
 
@@ -41,7 +44,7 @@ class Rig:
     def work(self, *arguments: str, name: str = "one", command: str = "worker") -> subprocess.Popen[bytes]:
         """A service: a process that is restarted until it ends in order."""
         program = [str(HERE / "deadly_supervisor.py"), "400", command, *TARGETS, "--store", self.url]
-        return self.serve(name, *program, "--name", name, "--probation", "0.2s", *arguments)
+        return self.serve(name, *program, "--name", name, "--probation", PROBATION, *arguments)
 
     def serve(self, name: str, *program: str) -> subprocess.Popen[bytes]:
         """A service of any program."""
@@ -51,7 +54,7 @@ class Rig:
                 cwd=self.folder,
                 stdout=out,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": str(HERE), "PYTHONWARNINGS": "ignore"},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(_PATH), "PYTHONWARNINGS": "ignore"},
             )
         self._services.append(service)
         return service
@@ -67,10 +70,14 @@ class Rig:
         """What a service has logged."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
+    def ends(self, name: str = "one") -> list[int]:
+        """The exit codes of the processes of a service that have ended. Others may print there too."""
+        lines = (self.folder / f"{name}.out").read_text().splitlines()
+        return [int(line.split()[1]) for line in lines if line.startswith("ended ")]
+
     def deaths(self, name: str = "one") -> list[int]:
-        """The exit codes of the processes of a service that have died."""
-        codes = [int(line.split()[1]) for line in (self.folder / f"{name}.out").read_text().splitlines()]
-        return [code for code in codes if code != 0]
+        """The exit codes of those that have died."""
+        return [code for code in self.ends(name) if code != 0]
 
     async def begin(self, *kinds: str, long: int = len(LONG)) -> None:
         """Start the long runs, and one of each kind."""
@@ -79,7 +86,8 @@ class Rig:
             for run_id in self.long:
                 await runtime.start("Long", {}, run_id=run_id)
             for kind in kinds:
-                await runtime.start("Deadly", {"kind": kind}, run_id=poison(kind))
+                name = "DeadlyClass" if kind == "class" else "Deadly"
+                await runtime.start(name, {"kind": kind}, run_id=poison(kind))
 
     async def until(self, holds: Callable[[], Awaitable[bool]], what: str) -> None:
         """Wait for a condition."""
@@ -88,7 +96,7 @@ class Rig:
             if time.monotonic() > ends_at:
                 tails = {log.name: log.read_text(errors="replace")[-1500:] for log in self.folder.glob("*.log")}
                 raise AssertionError(f"{what}: {tails}")
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.05)
 
     async def until_parked(self, *run_ids: str) -> None:
         """Wait until these runs are parked."""
@@ -109,7 +117,7 @@ class Rig:
 
     async def has_ended(self, times: int, name: str = "one") -> bool:
         """Say whether the processes of a service have ended so many times."""
-        return len((self.folder / f"{name}.out").read_text().splitlines()) >= times
+        return len(self.ends(name)) >= times
 
     async def all_at_work(self) -> bool:
         """Say whether a process owns every long run."""

@@ -18,9 +18,10 @@ async def work(url: str) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     async with loom.connect(
-        url, heartbeat_timeout=1.0, retry_interval=0.1, sticky_timeout=0.5, probation=0.3, grace=0.1
+        url, heartbeat_timeout=1.0, retry_interval=0.1, sticky_timeout=0.5, probation=0.05, grace=0.1
     ) as runtime:
         runtime.register(deadly_bodies.Deadly(timeout=None), name="Deadly")
+        runtime.register(deadly_bodies.DeadlyClass(timeout=None), name="DeadlyClass")
         runtime.register(deadly_bodies.Long(timeout=None), name="Long")
         await stopped.wait()
 

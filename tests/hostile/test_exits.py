@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -9,7 +10,10 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from confined import confined
+
+from loom.store.sqlite import SqliteStore
 
 _PROGRAM = """
 import argparse, asyncio, json, sys
@@ -182,3 +186,49 @@ def test_ctrl_c_ends_a_script_whose_body_blocks(tmp_path: Path) -> None:
         time.sleep(0.1)
     _, told = script.communicate()
     assert "KeyboardInterrupt" in told
+
+
+_ENDS_AT_START = """
+import asyncio, sys
+import loom
+from loom import StartEvent, StopEvent, Workflow, step
+from loom.cli.working import host
+
+class Ends(Workflow):
+    @step
+    async def work(self, ev: StartEvent) -> StopEvent:
+        loop = asyncio.get_running_loop()
+        if ev.how == "cancel":
+            for task in asyncio.all_tasks():
+                task.cancel()
+        else:
+            loop.call_soon(loop.stop)
+        await asyncio.sleep(1000)
+        return StopEvent()
+
+async def work():
+    # As while a process starts: nobody waits here for a signal, and everything would be left in order.
+    async with loom.connect("sqlite:///runs.db") as runtime:
+        runtime.register(Ends(timeout=None), name="ends")
+        await runtime.start("ends", {"how": sys.argv[1]}, run_id=f"ends-{sys.argv[1]}")
+        await asyncio.sleep(1000)
+
+host(work())
+"""
+
+
+@pytest.mark.parametrize(("how", "did"), [("cancel", "cancelled every task"), ("stop", "stopped the event loop")])
+async def test_what_takes_the_event_loop_from_under_all_is_named_and_counted(
+    how: str, did: str, tmp_path: Path
+) -> None:
+    ended = await asyncio.to_thread(confined, _ENDS_AT_START, how, cwd=tmp_path, memory_mib=4096)
+    assert ended.code == 70, ended
+    assert f"The process ends: a body has {did}. It was step 'work' of run ends-{how}. At work:" in ended.err
+    store = SqliteStore(tmp_path / "runs.db")
+    await store.open()
+    await store.join("next", 15.0)
+    stored = await store.load(f"ends-{how}")
+    assert stored is not None
+    assert stored.deaths is not None
+    assert stored.deaths.marks == 1
+    await store.close()

@@ -216,7 +216,8 @@ class Both(Workflow):
     @step
     async def begin(self, ctx: Context, ev: StartEvent) -> Pay | None:
         await ctx.wait_for_event(Pay, requirements={"total": 1})
-        return None
+        await ctx.wait_for_event(Decision)
+        return Pay(total=2)
 
     @step
     async def pay(self, ev: Pay) -> StopEvent:
@@ -232,7 +233,22 @@ async def test_a_type_that_is_awaited_and_taken_must_be_just_what_is_awaited(
     assert (await sent(clerk, own("Pay", {"total": 99}))).status_code == 403
     assert (await sent(clerk, own("Pay", {"total": 1}, step="pay"))).status_code == 403
     assert (await sent(clerk, own("Pay", {"total": 1}, waiter_id="another"))).status_code == 403
-    assert (await sent(clerk, own("Pay", {"total": 1}))).status_code == 200
+    # Several at once: when the first has its waiter, none of the others may reach the step.
+    found = await asyncio.gather(*(sent(clerk, own("Pay", {"total": 1})) for _ in range(5)))
+    assert {answer.status_code for answer in found} <= {200, 403}
+    await until(served, "Decision")
+    assert (await clerk.get("/v1/runs/r")).json()["status"] == "running"
+    assert (await sent(clerk, own("Decision"))).status_code == 200
+    assert await (await served.runtime.handler("r")) == 2
+
+
+async def test_an_administrator_reaches_waiters_and_steps(served: Served, admin: httpx2.AsyncClient) -> None:
+    served.runtime.register(Both(timeout=None), name="both")
+    await served.runtime.start("both", run_id="r")
+    await served.until_waiting("r")
+    assert (await sent(admin, own("Pay", {"total": 1}))).status_code == 200
+    assert await (await served.runtime.handler("r")) == 1
+    assert await acts(admin) == [("run.event", "r", f"{__name__}.Pay", 200)]
 
 
 async def test_a_repeated_answer_is_no_forged_one(served: Served, clerk: httpx2.AsyncClient) -> None:

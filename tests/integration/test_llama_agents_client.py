@@ -35,6 +35,12 @@ class Nudge(ClientEvent):
     count: int
 
 
+class Progress(ClientEvent):
+    """An event that only the workflow itself makes."""
+
+    number: int
+
+
 @pytest.fixture(params=["memory", "sqlite"])
 async def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[DurableRuntime]:
     url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/runs.db"
@@ -219,6 +225,15 @@ async def test_bad_events_are_400(client: WorkflowClient) -> None:
         assert status_of(error) == 400, (event, step)
     legacy = {"qualified_name": "compat_server.Answer", "data": {"text": "old"}}
     await client.send_event(handler.handler_id, legacy, step="answered")
+    assert (await client.wait_for_handler(handler.handler_id, poll_interval=0.01)).status == "completed"
+
+
+async def test_without_keys_an_internal_event_may_be_sent(client: WorkflowClient) -> None:
+    """As the client's own tests do with a `GreetEvent`: a caller on this machine is an administrator."""
+    handler = await client.run_workflow_nowait("ask")
+    for event in (Progress(number=1), {"type": "Progress", "value": {"number": 2}}):
+        assert (await client.send_event(handler.handler_id, event)).status == "sent"
+    await client.send_event(handler.handler_id, Answer(text="Ada"))
     assert (await client.wait_for_handler(handler.handler_id, poll_interval=0.01)).status == "completed"
 
 

@@ -120,9 +120,10 @@ def test_failures_and_cancels(runtime: loom.SyncRuntime) -> None:
 
 def test_it_has_every_call_of_the_runtime() -> None:
     own = {  # what only the engine, the server and the command line use
-        "adopt", "begin", "check_keys", "commits_work", "convert_for", "convert_of", "end_schedule", "field_reader", "has_event",
-        "hindrances", "is_replaced", "keep_schedule", "news", "resident", "row", "saw", "schedule_names_of",
-        "short_of_memory", "signed_start", "start_run", "store_fork", "track_workflow", "watch_always", "work_for",
+        "adopt", "begin", "check_keys", "commits_work", "convert_for", "convert_of", "end_schedule",
+        "field_reader", "has_event", "hindrances", "is_given_up", "is_replaced", "is_schedule_of",
+        "keep_schedule", "news", "resident", "row", "saw", "schedule_names_of", "short_of_memory",
+        "signed_start", "start_run", "store_fork", "track_workflow", "watch_always", "work_for",
     }  # fmt: skip
     calls = {name for name, _ in inspect.getmembers(WorkingRuntime, callable) if not name.startswith("_")} - own
     sync = {name for name, _ in inspect.getmembers(loom.SyncRuntime, callable) if not name.startswith("_")}

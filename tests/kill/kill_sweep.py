@@ -28,13 +28,14 @@ RUNNER = Path(__file__).with_name("kill_runner.py")
 class Points:
     """Which point is next: each place of the plain workload from its first time to its last; random ones from a seed.
 
-    `places` says for each place which times are taken: every one, or every so-manieth. So many random points come in
-    between, and behind, that there are `count` points in all.
+    `places` says for each place which times are taken: every one, or every so-manieth. Places begin one after the
+    other, so that three with every third time take every time between them. So many random points come in between, and
+    behind, that there are `count` points in all.
     """
 
     def __init__(self, places: dict[str, int], seed: int, count: int) -> None:
         self._strides = places
-        self._next = dict.fromkeys(places, 1)
+        self._next = {place: 1 + number % stride for number, (place, stride) in enumerate(places.items())}
         self._seed = seed
         self._count = count
         self._given = 0

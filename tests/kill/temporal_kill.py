@@ -18,7 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -224,6 +224,8 @@ class Sweep:
             for task in done:
                 task.result()
             self.report.failures += [f"It is stuck: {await _where(runtime, working[task])}" for task in stuck]
+            if stuck:
+                self.report.failures += sorted(f"  waits at {_awaited(task)}" for task in asyncio.all_tasks())
         finally:
             for task in working:
                 task.cancel()
@@ -268,7 +270,24 @@ async def _where(runtime: Any, client: Client) -> str:
     described = await runtime.client.get_workflow_handle(client.current.run_id).describe()
     pending = described.raw_description.pending_activities
     steps = [f"{each.activity_type.name} {each.activity_id} (attempt {each.attempt})" for each in pending]
-    return f"{client.current.run_id}, whose pending steps are {', '.join(steps)}"
+    status = described.status.name if described.status is not None else "unknown"
+    task = described.raw_description.pending_workflow_task
+    attempts = f", whose task is tried for the {task.attempt}. time" if task.attempt else ""
+    return f"{client.current.run_id} ({status}), whose pending steps are {', '.join(steps) or 'none'}{attempts}"
+
+
+def _awaited(task: asyncio.Task[Any]) -> str:
+    """Name the calls that a task is in, the innermost last."""
+    calls, waits = [], cast("Any", task.get_coro())
+    while waits is not None:
+        frame, inner = None, None
+        for kind, awaited in (("cr", "cr_await"), ("ag", "ag_await"), ("gi", "gi_yieldfrom")):
+            frame = frame or getattr(waits, f"{kind}_frame", None)
+            inner = inner or getattr(waits, awaited, None)
+        if frame is not None:
+            calls.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} {frame.f_code.co_name}")
+        waits = inner
+    return " > ".join(calls) or repr(task)
 
 
 async def sweep(

@@ -11,10 +11,11 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the sweep forks
 
 
 def test_nothing_is_lost_or_doubled_on_sqlite() -> None:
-    points = Points({"before": 1, "inside": 1, "after": 1, "committed": 3, "statement": 17}, seed=0, count=205)
+    # What is stored after one commit is stored before the next: each of them is struck once, before, inside or after.
+    points = Points({"before": 3, "inside": 3, "after": 3, "committed": 9, "statement": 51}, seed=0, count=80)
     report = Sweep(points, urls_for("sqlite", 2)).run()
     assert report.failures == [], "\n".join(report.failures)
-    assert report.points >= 200
+    assert report.points >= 80
     assert set(report.places) == {"before", "inside", "after", "committed", "statement", "time"}
 
 

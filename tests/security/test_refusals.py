@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -92,6 +93,20 @@ async def test_a_key_that_is_gone_ends_its_waits_and_no_others(runtime: DurableR
             repeated.cancel()
         goes_on.cancel()
         await asyncio.gather(goes_on, return_exceptions=True)
+
+
+async def test_a_key_that_is_gone_ends_its_waits_in_an_application_of_the_users(served: Served) -> None:
+    """It is mounted there: nothing tells it that it begins or ends. Within a second, as the page says."""
+    key = await served.key("admin")
+    async with served.client(key) as client:
+        await client.post("/v1/runs", json={**START, "run_id": "w"})
+        waits = asyncio.create_task(client.get("/v1/runs/w?wait=60"))
+        await until(lambda: len(served.server.waits) == 1)
+        await served.server.keys.revoke(key.split("_")[1])
+        began = time.monotonic()
+        assert (await waits).status_code == 401
+        assert time.monotonic() - began < 5, "a second, and what a busy machine adds to it"
+        assert len(served.server.waits) == 0
 
 
 async def until(holds: Any) -> None:

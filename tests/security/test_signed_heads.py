@@ -255,6 +255,8 @@ async def test_starts_and_retries_are_signed_and_need_the_keys_then(database: Da
     found = await database.verdicts()
     assert (found["signed"].verdict, found["signed"].head) == ("empty", "signed")
     await go_on(database, "fail")
+    async with database.runtime() as runtime:  # it may have come to rest between the two words
+        await until(runtime, "sick", lambda info: info.status == "failed")
     assert (await database.verdicts())["sick"].verdict == "signed"
     async with loom.connect(database.url, journal_keys=K1) as client:
         assert (await client.get("sick")).status == "failed"

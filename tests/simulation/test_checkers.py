@@ -59,7 +59,7 @@ def test_mail_that_leaves_the_inbox_before_it_is_in_the_journal(monkeypatch: pyt
     monkeypatch.setattr(
         adapter.DurableDecorator,
         "_operation",
-        lambda self, batch: replace(operation(self, batch), mail_taken=(*range(1, 100),)),
+        lambda self, batch, written: replace(operation(self, batch, written), mail_taken=(*range(1, 100),)),
     )
     assert "left the inbox" in found(CRASHES)
 

@@ -12,9 +12,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from logging.handlers import MemoryHandler
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import click
+from typing_extensions import override
 
 from loom.cli.problems import Problem, Stopped, WrongUse, told
 from loom.cli.session import opened, store_at
@@ -22,10 +24,13 @@ from loom.effects.exits import is_signal
 from loom.runtime.guard import at_work
 from loom.runtime.logs import JsonLines, configure_logs
 from loom.steps.errors import WorkflowConfigurationError, WorkflowValidationError
+from loom.steps.ports import current_execution
+from loom.steps.texts import described
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 
+    from loom.effects.execution import StepExecution
     from loom.runtime.durable.working import WorkingRuntime
     from loom.steps.workflow import Workflow
 
@@ -38,6 +43,9 @@ _KEPT_RECORDS = 10_000
 """Log records that a starting process keeps; with more, the log begins before it has started."""
 _BROKEN = 70
 """The exit code of a process whose event loop a body has stopped: an internal error, as `sysexits.h` has it."""
+_SWITCH_S = 0.001
+"""After so long a thread lets another one work, if one wants to. With Python's 5 ms, a few threads that evaluate
+expressions or decode answers would let the event loop wait for tens of milliseconds at each of its steps."""
 _NAMED = 10
 """So many steps at work are named when a process ends."""
 
@@ -97,16 +105,18 @@ def host(work: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.Abstra
     A task that a body has begun may ask to exit: that ends the task, as it does a body, and never this process. Only
     signals do, which the event loop takes. An event loop that was stopped is another matter: see `end_at_once`.
     """
+    sys.setswitchinterval(_SWITCH_S)
     with told(), asyncio.Runner(loop_factory=loop_factory) as runner:
         loop = runner.get_loop()
-        task = loop.create_task(work)
+        _note_who_stops(loop)
+        task = _Main(work, loop=loop)
         while True:
             try:
                 return loop.run_until_complete(task)
             except (SystemExit, KeyboardInterrupt) as error:
                 if task.done() or (isinstance(error, KeyboardInterrupt) and is_signal(error)):
                     raise
-                _log.error("A task that a body has begun ended with %r: this process goes on.", error)
+                _log.error("A task that a body has begun ended with %s: this process goes on.", described(error))
             except RuntimeError:
                 if task.done():
                     raise
@@ -121,9 +131,47 @@ def end_at_once(loop: asyncio.AbstractEventLoop, reason: str) -> NoReturn:
     names = at_work(loop)
     more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
     _log.critical(
-        "The process ends: %s. At work: %s.", reason, ", ".join([*names[:_NAMED], *more]) or "no step that is known"
+        "The process ends: %s. It was %s. At work: %s.",
+        reason,
+        _culprits.get(loop, "no step that is known"),
+        ", ".join([*names[:_NAMED], *more]) or "no step",
     )
     _end_process(_BROKEN)
+
+
+_culprits: WeakKeyDictionary[asyncio.AbstractEventLoop, str] = WeakKeyDictionary()
+"""The step whose body was the first to stop an event loop, or has cancelled the task that a process lives by."""
+
+
+class _Main(asyncio.Task[T]):
+    """The task that a process lives by. A body that cancels it ends the process, whatever the task is at.
+
+    Else a process that is still starting would leave in order, and nobody would count its death.
+    """
+
+    @override
+    def cancel(self, msg: Any | None = None) -> bool:
+        if current_execution.get() is not None:
+            _note_culprit(self.get_loop())
+            end_at_once(self.get_loop(), "a body has cancelled every task")
+        return super().cancel(msg)
+
+
+def _note_who_stops(loop: asyncio.AbstractEventLoop) -> None:
+    stop = loop.stop
+
+    def noted() -> None:
+        _note_culprit(loop)
+        stop()
+
+    loop.stop = noted  # type: ignore[method-assign]
+
+
+def _note_culprit(loop: asyncio.AbstractEventLoop) -> None:
+    """Note the step that runs here, or has begun what runs here: tasks, callbacks and threads keep its context."""
+    execution = cast("StepExecution | None", current_execution.get())
+    if execution is not None:
+        _culprits.setdefault(loop, f"step '{execution.command.step}' of run {execution.host.run_id}")
 
 
 def _end_process(code: int) -> NoReturn:
@@ -173,7 +221,8 @@ class Logs(NamedTuple):
         """
         root = logging.getLogger()
         level, handler = root.level, configure_logs(self.format, self.level)
-        kept = MemoryHandler(_KEPT_RECORDS, logging.CRITICAL + 1, handler, flushOnClose=False)
+        # What ends a process that starts is told at once, with all that led to it.
+        kept = MemoryHandler(_KEPT_RECORDS, logging.CRITICAL, handler, flushOnClose=False)
         for each in handler.filters:
             kept.addFilter(each)  # they read the context, which is another one later
         root.removeHandler(handler)

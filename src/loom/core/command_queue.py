@@ -36,7 +36,7 @@ _CANCELLING = frozenset[type](_CANCELS)
 _WINDOWED = frozenset[type]((CommandRunWorker, CommandStartChild))
 """What is under way for a while after it has left."""
 
-Held = Literal["", "bytes", "window"]
+Held = Literal["", "bytes", "window", "cancels"]
 """Why commands stay queued, if any do."""
 
 
@@ -89,15 +89,25 @@ class CommandQueue:
             self._queue = [c for c in self._queue if type(c) is not CommandPublishEvent]
         return published
 
+    def queued_children(self) -> list[CommandStartChild]:
+        """List the starts of child runs that have not left."""
+        return [c for c in self._queue if isinstance(c, CommandStartChild)]
+
     def flush(
-        self, max_bytes: int | None = None, max_in_flight: int | None = None, in_flight: int = 0, used: int = 0
+        self,
+        max_bytes: int | None = None,
+        max_in_flight: int | None = None,
+        in_flight: int = 0,
+        used: int = 0,
+        max_cancels: int | None = None,
     ) -> list[WorkflowCommand]:
         """The longest prefix within the budget: so many bytes, and so many bodies and child runs under way at a time.
 
-        `used` of the bytes were spent before.
+        `used` of the bytes were spent before. `max_cancels` is how many child runs may be cancelled by this flush;
+        None is no limit.
         """
         queue, self.held = self._queue, ""
-        if max_bytes is None and max_in_flight is None:
+        if max_bytes is None and max_in_flight is None and max_cancels is None:
             self._queue = []
             return queue
         fitting = 0
@@ -107,6 +117,11 @@ class CommandQueue:
                     self.held = "window"
                     break
                 in_flight += 1
+            if max_cancels is not None and type(command) is CommandCancelChild:
+                if not max_cancels:
+                    self.held = "cancels"
+                    break
+                max_cancels -= 1
             if max_bytes is not None:
                 size = self._measure(command)
                 if size and used and used + size > max_bytes:  # what weighs nothing always fits

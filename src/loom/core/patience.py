@@ -39,6 +39,15 @@ class Patience:
 _PATIENCE: ContextVar[Patience | None] = ContextVar("patience of the driver", default=None)
 
 
+def bear(units: int) -> None:
+    """Count work that is about to be done and that no budget counts; `TooCostly` if the driver has no patience left."""
+    found = _PATIENCE.get()
+    if found is not None:
+        found.left -= units
+        if found.left < 0:
+            raise TooCostly
+
+
 def patience() -> Patience | None:
     """The patience of the driver, None if it has all the time."""
     return _PATIENCE.get()

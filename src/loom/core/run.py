@@ -25,6 +25,7 @@ from loom.core.commands import (
     CommandFailWorkflow,
     CommandHalt,
     CommandPublishEvent,
+    CommandStartChild,
     TerminalCommand,
     WorkflowCommand,
 )
@@ -72,6 +73,8 @@ class Batch(msgspec.Struct, frozen=True):
     """Why commands stayed queued, if any did."""
     published: list[int] = []
     """After each of the ticks: how many events the run had published by then."""
+    weight: int = 0
+    """Of its ticks, in the unit of the run's `BatchLimit`; 0 without one."""
 
 
 class Transition(NamedTuple):
@@ -331,21 +334,31 @@ class Run:
         """The events for the stream, ahead of the next flush and whatever it holds back. See `CommandQueue`."""
         return self._queue.take_published()
 
+    @property
+    def queued_children(self) -> list[CommandStartChild]:
+        """The starts of child runs that have not left: the state has the children, and not what they begin with."""
+        return self._queue.queued_children()
+
     def flush(
-        self, max_bytes: int | None = None, max_in_flight: int | None = None, in_flight: int = 0, used: int = 0
+        self,
+        max_bytes: int | None = None,
+        max_in_flight: int | None = None,
+        in_flight: int = 0,
+        used: int = 0,
+        max_cancels: int | None = None,
     ) -> Batch:
         """What may leave now, see `CommandQueue`. The terminal command is among it once nothing is queued before it."""
         ending = self._closed is None and self.is_over
         if ending:
             self._queue.drop_work()
-        commands = self._queue.flush(max_bytes, max_in_flight, in_flight, used)
+        commands = self._queue.flush(max_bytes, max_in_flight, in_flight, used, max_cancels)
         if ending and not self._queue:
             commands.append(terminal_command(self.state))
             self._closed = self.state.outcome
         ticks, self._journal = self._journal, []
-        self._weight = 0
+        weight, self._weight = self._weight, 0
         marks, self._marks = self._marks, []
-        return Batch(ticks, commands, self._queue.take_answers(), self._queue.held, marks)
+        return Batch(ticks, commands, self._queue.take_answers(), self._queue.held, marks, weight)
 
     def push_back(self, commands: list[WorkflowCommand]) -> None:
         """Return commands of the last flush that could not be sent."""

@@ -20,12 +20,14 @@ from loom.core.reports import (
     TimedOutReport,
     UnhandledReport,
 )
+from loom.effects.exits import asks_to_exit
 from loom.effects.kept import waiter_dict
 from loom.steps import events
+from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.event_types import exception_name, load_exception
 from loom.steps.registry import UnknownTypeError, kind_of, wire_name
 from loom.steps.state_store import copy_state_for_edit
-from loom.steps.texts import message_of
+from loom.steps.texts import described, message_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,8 +122,13 @@ def engine_event(body: Any, event_of: Callable[[EventRecord], Event]) -> Event:
 
 
 def read_field(record: EventRecord, name: str) -> Any:
-    """A field of an event, None if it has none."""
-    return getattr(event_of(record), name, None)
+    """A field of an event, None if it has none. It may be a property, with code of the author's."""
+    try:
+        return getattr(event_of(record), name, None)
+    except BaseException as error:
+        if not asks_to_exit(error):
+            raise
+        raise WorkflowRuntimeError(f"{record.kind.label}.{name} cannot be read: {described(error)}") from error
 
 
 def step_failed(body: StepFailure, event_of: Callable[[EventRecord], Event]) -> events.StepFailedEvent:
@@ -146,7 +153,11 @@ def released(body: Release, event_of: Callable[[EventRecord], Event]) -> events.
 
 
 def failure_of(error: BaseException) -> Failure:
-    """A failure as data, with the live exception for those who share its process."""
+    """A failure as data, with the live exception for those who share its process.
+
+    `isinstance` asks an exception for its class: one that raises then is not handed on.
+    """
+    isinstance(error, events.UnreconstructedException)
     return Failure(exception_name(type(error)), message_of(error), error)
 
 
@@ -162,13 +173,23 @@ def exception_of(failure: Failure) -> Exception:
         error = load_exception({"exception_type": failure.type, "exception_message": failure.message})
         if failure.traceback:
             # Its frames are gone with the process that raised it: the text takes their place.
-            error.add_note(f"{RAISED}\n{failure.traceback}")
+            error = _with_note(error, f"{RAISED}\n{failure.traceback}", failure)
     # A body that was cancelled, or has asked the process to exit, failed like any other; but that is no Exception.
     return (
         error
         if isinstance(error, Exception)
         else events.UnreconstructedException(message_of(error), original_type=failure.type)
     )
+
+
+def _with_note(error: BaseException, note: str, failure: Failure) -> BaseException:
+    """Add a note to an exception that was rebuilt; to another one, if its class has code that fails."""
+    try:
+        error.add_note(note)
+    except BaseException:  # noqa: BLE001 - an author's class may raise anything, and the failure must be told
+        error = events.UnreconstructedException(failure.message, original_type=failure.type)
+        error.add_note(note)
+    return error
 
 
 class LiveBodies:

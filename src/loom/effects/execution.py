@@ -121,6 +121,10 @@ class Host(Protocol):
         """
         ...
 
+    def admission(self) -> Awaitable[None] | None:
+        """What a body waits for before it starts a child run; None if it may at once. It may raise `ChildRunFailed`."""
+        ...
+
     def executed(self, execution: StepExecution, result: TickStepResult | TickRefuseEvent) -> None:
         """An execution is over, or was for an event that does not fit its class."""
         ...
@@ -205,11 +209,8 @@ class StepExecution:
                 # This process cannot do the work, another one may: it is no failure of the step, and has no result.
                 host.report(self._parking(error))
             return
-        except BaseException as error:
-            # Any failure of a body is data for the reducer: a cancellation from within too, and the wish to exit.
-            if self.is_interrupted_by(error):
-                raise
-            tick = self._failed(error)
+        except BaseException as error:  # noqa: BLE001 - raised again if it is none of the body's
+            tick = self._ended_by(error)
         self.is_over = True
         try:
             host.executed(self, tick)
@@ -217,11 +218,28 @@ class StepExecution:
             _log.exception("Run %s: the end of step '%s' could not be told.", host.run_id, command.step)
             raise
 
+    def _ended_by(self, error: BaseException) -> TickStepResult:
+        """Tell what an exception of the body makes of its execution, or raise it if it is none of the body's.
+
+        Any failure of a body is data for the reducer: a cancellation from within too, and the wish to exit. An
+        exception may run code of its author's whenever it is looked at; what that raises is a failure as well, or else
+        the run would wait for ever for an execution that is gone.
+        """
+        try:
+            if self.is_interrupted_by(error):
+                raise error
+            return self._failed(error)
+        except BaseException as broken:
+            if broken is error or is_from_outside(broken, self.task):
+                raise
+            return self._failed(RuntimeError("The step raised an exception that cannot be looked at."), asks=False)
+
     def is_interrupted_by(self, error: BaseException) -> bool:
         """Say whether an exception that passed through the body is none of its own: the run or the process ends."""
-        if isinstance(error, asyncio.CancelledError):
+        kind = type(error)
+        if issubclass(kind, asyncio.CancelledError):
             return self.abandoned or self.host.loop_ends
-        return not isinstance(error, Exception) and is_from_outside(error, self.task)
+        return not issubclass(kind, Exception) and is_from_outside(error, self.task)
 
     def _may_refuse(self, error: UnfitEventError) -> bool:
         """Say whether the event that does not fit is what the step was to work on, and nobody had checked it."""
@@ -248,12 +266,12 @@ class StepExecution:
     def _parking(self, error: MissingTypeError | UnfitEventError) -> TickParkRun:
         return TickParkRun(at=self.host.now(), reason=f"Step '{self.command.step}': {error}")
 
-    def _failed(self, error: BaseException) -> TickStepResult:
-        """The failure as a tick, with the policy's verdict in it."""
+    def _failed(self, error: BaseException, *, asks: bool = True) -> TickStepResult:
+        """The failure as a tick, with the policy's verdict in it, unless the policy is not asked."""
         command, now = self.command, self.host.now()
         delay: float | None = None
         policy = self.binding.retry_policy
-        if policy is not None:
+        if policy is not None and asks:
             item = command.item
             first = item.first_at if item.first_at is not None else command.started_at
             failures = item.attempts + 1
@@ -377,7 +395,10 @@ class StepExecution:
             limit = seconds("wait_for_event(timeout=...)", timeout_s) if timeout_s is not None else None
             convert = self.host.convert
             awaited = convert.text(waiter_id or self._default_waiter_id(name, requirements))
-            wanted = [(field, convert.requirement(cls, field, value)) for field, value in requirements.items()]
+            wanted = [
+                (convert.text(str(field)), convert.requirement(cls, field, value))
+                for field, value in requirements.items()
+            ]
             asked = convert.record(waiter_event) if waiter_event is not None else None
             occurrence = self._occurrence(awaited)
             source = self._live_source("wait_for_event")
@@ -447,6 +468,9 @@ class StepExecution:
         name, start = self.host.start_of(workflow, inputs, start_event)
         occurrence = self._occurrence(CHILD)
         source = self._live_source("run_child")
+        # A child that an interrupted run of this execution had begun is there already.
+        if source.ordinal not in self.command.item.effects and (admission := self.host.admission()) is not None:
+            await admission
         tick = TickStartChild(
             at=self.host.now(),
             source=source,

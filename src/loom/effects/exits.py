@@ -21,9 +21,19 @@ def is_from_outside(error: BaseException, task: asyncio.Task[object] | None) -> 
     True for the interrupt of a signal, and for a coroutine that the event loop drops unfinished. All else that a body
     raises is its failure.
     """
-    if isinstance(error, GeneratorExit):
+    kind = type(error)  # not by `isinstance`, which asks the exception itself for its class
+    if issubclass(kind, GeneratorExit):
         return not _is_current(task)
-    return isinstance(error, KeyboardInterrupt) and is_signal(error)
+    return issubclass(kind, KeyboardInterrupt) and is_signal(error)
+
+
+def asks_to_exit(error: BaseException) -> bool:
+    """Say whether plain code of an author's, such as a validator, asked the process to exit: no signal did.
+
+    Nothing can cancel or drop code that does not await, so that all other exceptions are its own.
+    """
+    kind = type(error)
+    return not issubclass(kind, Exception) and not (issubclass(kind, KeyboardInterrupt) and is_signal(error))
 
 
 def _is_current(task: asyncio.Task[object] | None) -> bool:
@@ -34,8 +44,8 @@ def _is_current(task: asyncio.Task[object] | None) -> bool:
         return False
 
 
-def is_signal(error: KeyboardInterrupt) -> bool:
-    """Say whether Ctrl-C raised it. Where Python's own handler is set, nobody can tell, so that the signal wins.
+def is_signal(error: BaseException) -> bool:
+    """Say whether Ctrl-C raised a KeyboardInterrupt. Where Python's own handler is set, nobody can tell: then it did.
 
     `loom serve`, `worker` and `run` hand signals to the event loop, and `asyncio.run` cancels its main task with the
     first one: there, what a body raises is its own. Signals reach the main thread only.

@@ -24,6 +24,7 @@ from loom.core.records import (
     StepFailure,
 )
 from loom.effects.convert import MissingTypeError, UnfitEventError, engine_event
+from loom.effects.exits import asks_to_exit
 from loom.effects.stored_state import StoredState, read_text, storable
 from loom.steps.event_types import exception_name
 from loom.steps.events import Event
@@ -32,7 +33,7 @@ from loom.steps.registry import kind_of
 from loom.steps.serializers import JsonSerializer
 from loom.steps.stand_ins import is_stand_in
 from loom.steps.state_store import DictState
-from loom.steps.texts import message_of, well_formed
+from loom.steps.texts import described, message_of, well_formed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +73,11 @@ class StoredBodies:
             text = storable(self._serializer.serialize(event))
             return EventRecord(kind, text, UNCHECKED if is_stand_in(type(event)) else CHECKED)
         except ValueError as error:
-            raise ValueError(f"The event {kind.name} cannot be stored: {error}") from error
+            raise ValueError(f"The event {kind.name} cannot be stored: {message_of(error)}") from error
+        except BaseException as error:
+            if not asks_to_exit(error):
+                raise
+            raise ValueError(f"The event {kind.name} cannot be stored: {described(error)}") from error
 
     def sent(self, event: Event, *, is_known: bool) -> EventRecord:
         """Record an event from outside: compared with its class if this process works for the run, else unchecked.
@@ -95,7 +100,9 @@ class StoredBodies:
                 raise ValueError(f"The record of an event {record.kind.name} holds a {type(event).__name__}.")
         except MissingTypeError:
             raise
-        except Exception as error:  # a serializer, or a validator of the author's, may raise anything
+        except BaseException as error:  # a serializer, or a validator of the author's, may raise anything
+            if not isinstance(error, Exception) and not asks_to_exit(error):
+                raise
             if record.checked is None and not record.kind.is_a(START_EVENT):
                 raise  # an earlier version had stored it, and nothing says whether it had fitted
             raise UnfitEventError(record, misfit(error)) from error
@@ -184,7 +191,7 @@ class StoredBodies:
         return self._state.store(values, store_type, version)
 
 
-def misfit(error: Exception) -> str:
+def misfit(error: BaseException) -> str:
     """Tell why an event does not fit its class, in a line: which fields, and what is wrong. Values are left out, since
     what is told of an event is shown to more people than the event itself.
     """

@@ -79,7 +79,9 @@ def _kind_of(file: str) -> _Kind:
 
 def has_other_frames(error: BaseException) -> bool:
     """Say whether an exception passed through code that is not the engine's."""
-    return any(_kind_of(frame.f_code.co_filename) != "engine" for frame, _ in walk_tb(error.__traceback__))
+    # Not by the attribute, which a class may have put its own code in the place of.
+    raised_at = vars(BaseException)["__traceback__"].__get__(error)
+    return any(_kind_of(frame.f_code.co_filename) != "engine" for frame, _ in walk_tb(raised_at))
 
 
 def traceback_text(error: BaseException, limit: int = MAX_BYTES, *, hide_messages: bool = False) -> str:
@@ -208,13 +210,14 @@ def _drives_loop(file: str) -> bool:
     return file.endswith(_LOOP_ENDS) and os.path.abspath(file).startswith(_LOOPS)
 
 
-def _frames(walked: Iterable[tuple[FrameType, int]]) -> Iterator[_Frame]:
+def _frames(walked: Iterable[tuple[FrameType, int | None]]) -> Iterator[_Frame]:
     """The frames of a walk that ends with the most recent call, which comes first here. A line that called itself over
     and over is one frame.
     """
     found: list[_Frame] = []
-    for frame, line in walked:
+    for frame, numbered in walked:
         code = frame.f_code
+        line = numbered or code.co_firstlineno  # a frame between two lines has no number
         if found and found[-1][:3] == (code.co_filename, line, code.co_name):
             found[-1] = found[-1]._replace(repeated=found[-1].repeated + 1)
             continue

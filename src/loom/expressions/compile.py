@@ -6,7 +6,6 @@ limits; a row of accesses is a loop.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loom.expressions.access import read
@@ -14,6 +13,7 @@ from loom.expressions.arguments import check_size
 from loom.expressions.calls import Compiled, Constant, Place, compile_call
 from loom.expressions.errors import FunctionError
 from loom.expressions.metering import metered, with_allowance
+from loom.expressions.remembered import remembered
 from loom.expressions.syntax import Access, Expression, Literal
 from loom.expressions.template import Single, Text, parse_template
 from loom.expressions.values import text_of
@@ -57,7 +57,7 @@ class Template:
         """Its value, if it is constant."""
 
 
-@lru_cache(maxsize=8192)
+@remembered(8192, longest=4096)
 def compile_template(text: str, *, lenient: bool = False, lenient_reads: bool = False) -> Template:
     """Compile a template string; raises `ExpressionError` if it does not parse.
 

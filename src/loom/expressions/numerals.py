@@ -30,7 +30,7 @@ def parse_float(text: str, locale: str | None = None, *, trailing_sign: bool = T
     special = _special(text.lower(), "infinity" if locale == "" else "∞")
     if special is not None:
         return special
-    match = _pattern(locale).fullmatch(text)
+    match = _pattern(*_separators(locale)).fullmatch(text)
     if match is None or (match["after"] and not trailing_sign):
         return None
     plain = _plain(match, locale)
@@ -39,7 +39,7 @@ def parse_float(text: str, locale: str | None = None, *, trailing_sign: bool = T
 
 def parse_decimal(text: str) -> Decimal | None:
     """The decimal that a text stands for, with all its places; None if it is no number or too large. No exponents."""
-    match = _pattern(None).fullmatch(text.strip(_WHITE))
+    match = _pattern(*_separators(None)).fullmatch(text.strip(_WHITE))
     if match is None or match["exponent"]:
         return None
     plain = _plain(match, None)
@@ -91,8 +91,7 @@ def _separators(locale: str | None) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=64)
-def _pattern(locale: str | None) -> re.Pattern[str]:
-    point, groups = _separators(locale)
+def _pattern(point: str, groups: str) -> re.Pattern[str]:
     return re.compile(
         rf"(?P<before>[+-]?)(?P<whole>[0-9][0-9{re.escape(groups)}]*)?(?:{re.escape(point)}(?P<fraction>[0-9]*))?"
         r"(?P<exponent>[eE][+-]?[0-9]{1,9})?(?:[ \t-\r]*(?P<after>[+-]))?"

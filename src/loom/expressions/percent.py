@@ -6,7 +6,7 @@ import re
 
 _UNRESERVED = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~"
 _ESCAPES = [chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in range(256)]
-_RUN = re.compile("(?:%[0-9A-Fa-f]{2})+")
+_RUN = re.compile("(?:%[0-9A-Fa-f]{2})++")
 _UNREAD = re.compile("[\udc80-\udcff]")
 
 

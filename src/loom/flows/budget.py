@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from loom.core.patience import TooCostly, patience
+from loom.core.patience import TooCostly, bear, patience
 from loom.expressions.limits import CALL, MAX_BYTES, MAX_UNITS
 from loom.expressions.metering import Meter
 from loom.flows.rules import ACTIONS_HAVE_BUDGETS
@@ -23,6 +23,8 @@ BURST_UNITS = 2 * 1024 * 1024
 """Units after which a burst of the walk yields, between two actions: about 20 ms."""
 BURST_BYTES = 32 * 1024 * 1024
 """Bytes after which it yields."""
+STEP = 512
+"""Units that the driver's patience is charged for each action that the walk enters, whatever its templates cost."""
 OVER_BUDGET = "ActionBudgetExceeded"
 """The code of an action that costs more than an action may."""
 
@@ -43,6 +45,7 @@ class BurstMeter(Meter):
         self.end()
         self.is_over = False
         if self._patience is not None:
+            bear(STEP)
             self.most_units = min(self._patience.left, MAX_UNITS if self.counts else inf)
         if node.calls:
             self.units = node.calls * CALL

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 from datetime import datetime, timedelta, timezone
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from loom.expressions.dotnet.zones import zone_of
 from loom.expressions.errors import FunctionError
+from loom.expressions.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +82,7 @@ def check_cron(text: object) -> list[str]:
     return []
 
 
-@lru_cache(maxsize=256)
+@remembered(256)
 def parse_cron(text: str) -> Cron:
     """Read an expression; a ValueError says what is wrong, and in which field."""
     fields = _MACROS.get(text.strip().lower(), text).lower().split()

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
 
+from loom.core.patience import bear
 from loom.core.planner import Complete
 from loom.core.records import EventRecord, Failure
 from loom.expressions import ExpressionError
-from loom.flows.budget import OVER_BUDGET
+from loom.flows.budget import OVER_BUDGET, STEP
 from loom.flows.calls import END_KIND, FlowEnd
 from loom.flows.records import MASK, record_dict, shown_error
 from loom.flows.state import Record
@@ -82,6 +83,7 @@ def _culprit(walk: Walk, cause: Record | None) -> tuple[str, bool]:
 
 def _actions(walk: Walk) -> dict[str, dict[str, Any]]:
     """All actions as they stand at the end, in the order of the document."""
+    bear(len(walk.program.nodes) * STEP)
     records = dict(walk.frames[1].records)
     begun = _begun(walk)
     for frame in sorted(walk.frames.values(), key=lambda frame: frame.id):

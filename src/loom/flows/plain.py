@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _DEPTH = 100
 _DEEPEST = 200
 _HEAVIEST = 1 << 28
+_SHOWN = 200
+"""How much of a path a message shows, about."""
 _PART = 100
 """What each part of a value weighs; a text weighs its characters besides."""
 
@@ -121,10 +123,15 @@ def plain_value(value: Any, path: str = "", depth: int = 0) -> Any:
     if isinstance(value, dict | list):
         spend(len(value) * NODE, len(value) * SLOT)
     if isinstance(value, dict):
-        return {_key(key, path): plain_value(item, f"{path}.{key}", depth + 1) for key, item in value.items()}
+        return {_key(key, path): plain_value(item, below(path, f".{key}"), depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain_value(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
+        return [plain_value(item, below(path, f"[{index}]"), depth + 1) for index, item in enumerate(value)]
     raise ValueError(f"{path} is a {type(value).__name__}, which JSON has no form for.")
+
+
+def below(path: str, part: str) -> str:
+    """The path of a part of a value, for a message. A long one is cut: a path per element must not copy long keys."""
+    return f"{path}{part[:_SHOWN]}" if len(path) < _SHOWN else path
 
 
 def _number(value: float | Decimal) -> float | str:

@@ -18,6 +18,8 @@ MAX_PATHS = 10_000
 MAX_STEPS = 1_000_000
 """Steps of one check. Fewer paths than these over all parts of a value are not counted one by one."""
 _MAX_DEPTH = 250
+_STEP = 4 * NODE
+"""Units of one step that is counted: about 2 us."""
 
 _LISTS = ("allOf", "anyOf", "oneOf")
 _SINGLES = ("not", "if", "then", "else")
@@ -38,6 +40,8 @@ class SchemaPaths:
         self._root = schema
         self._anchors: dict[str, Any] | None = None
         self._counted: dict[int, int] = {}
+        self._in_place: dict[int, list[Any]] = {}
+        """By the identity of a part, which the schema keeps alive."""
         self._open: set[int] = set()
         self.is_recursive = False
         """Whether some part of it refers to itself."""
@@ -60,7 +64,13 @@ class SchemaPaths:
         return self._counted[key]
 
     def in_place(self, schema: dict[str, Any]) -> list[Any]:
-        """The schemas that are applied to the same value."""
+        """The schemas that are applied to the same value. They are looked for once: a check asks for each part."""
+        known = self._in_place.get(id(schema))
+        if known is None:
+            known = self._in_place[id(schema)] = self._find_in_place(schema)
+        return known
+
+    def _find_in_place(self, schema: dict[str, Any]) -> list[Any]:
         found = [self._target(schema[name]) for name in _REFERENCES if isinstance(schema.get(name), str)]
         for name in _LISTS:
             part = schema.get(name)
@@ -104,7 +114,7 @@ class _Steps:
         if found is None:
             if depth > _MAX_DEPTH:
                 raise TooManySteps
-            spend(NODE)
+            spend(_STEP)
             self._counted[key] = MAX_STEPS  # if it comes here again before it is known, it never ends
             enum = schema.get("enum")
             found = 1 + (len(enum) if isinstance(enum, list) else 0)

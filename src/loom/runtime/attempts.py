@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from loom.api.attempts import Attempts, ExecutingAttempt, FailedAttempt
+from loom.api.moments import moment
 from loom.effects.redaction import without_secrets
 from loom.flows.state import FlowPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from loom.core.state import BrokerState, WorkItem
     from loom.flows.program import Program
@@ -97,4 +98,4 @@ def _of_flow(state: BrokerState, program: Program) -> Attempts:
 
 
 def _moment(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, tz=UTC)
+    return None if seconds is None else moment(seconds)

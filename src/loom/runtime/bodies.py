@@ -167,6 +167,10 @@ class RunBodies:
         """A run in memory has no other owner."""
         return None
 
+    def admission(self) -> Awaitable[None] | None:
+        """Only nesting bounds the children of a run in memory."""
+        return None
+
     def start_of(
         self, workflow: Workflow | str, inputs: dict[str, Any], start_event: StartEvent | None
     ) -> tuple[str, Any]:

@@ -8,9 +8,6 @@ other. A transition that would hold the event loop up is done in a thread.
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 from loom.core.adapter import pull_of
@@ -30,6 +27,7 @@ from loom.core.commands import (
     TerminalCommand,
 )
 from loom.core.reports import IdleReport
+from loom.effects.threads import aside
 from loom.runtime.timers import ArmedTimers
 
 if TYPE_CHECKING:
@@ -87,15 +85,8 @@ class Workers(Protocol):
         ...
 
 
-PATIENCE = 4 * 1024 * 1024
-"""Units of work that one drain may do on the event loop: a few tens of milliseconds."""
-_THREADS = 4
-
-
-@cache
-def _threads() -> ThreadPoolExecutor:
-    """The threads that costly transitions are done in. Threads of bodies may all be busy for hours."""
-    return ThreadPoolExecutor(_THREADS, "loom-reduce")
+PATIENCE = 256 * 1024
+"""Units of work that one drain may do on the event loop: about 3 ms, at most 20 ms where a unit takes longest."""
 
 
 class ControlLoop:
@@ -143,8 +134,7 @@ class ControlLoop:
 
         Until it is done the run is as it was before. What comes for it waits in its buffer.
         """
-        loop = asyncio.get_running_loop()
-        self._run.adopt(await loop.run_in_executor(_threads(), self._run.detached()))
+        self._run.adopt(await aside("reduce", self._run.detached()))
 
     def _due(self) -> list[WorkflowTick]:
         """Timers come last: what workers and the outside had to say was there before them."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from loom.core.commands import CommandCompleteRun, CommandFailWorkflow
 from loom.effects.convert import LIVE, exception_of
 from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError, WorkflowTimeoutError
+from loom.steps.texts import described
 
 if TYPE_CHECKING:
     from loom.core.commands import TerminalCommand
@@ -27,7 +28,7 @@ def ending_of(command: TerminalCommand, convert: Conversion = LIVE) -> StopEvent
         body = command.failure.body
         if isinstance(body, _ENDS_THE_CALLER):
             did = "was cancelled from within" if isinstance(body, asyncio.CancelledError) else "asked to exit"
-            error = WorkflowRuntimeError(f"Step {command.step} {did}: {body!r}")
+            error = WorkflowRuntimeError(f"Step {command.step} {did}: {described(body)}")
             error.__cause__ = body
             return error
         return body if isinstance(body, BaseException) else exception_of(command.failure)

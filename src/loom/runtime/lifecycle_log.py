@@ -7,10 +7,10 @@ the batch brought; nothing is worked out for a level that is off.
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from loom.api.attempts import numbered, place_of
+from loom.api.moments import moment
 from loom.core.reports import IdleReport
 from loom.core.ticks import TickResume, TickRetryRun, TickStartRun, TickStepResult
 from loom.effects.redaction import masked
@@ -152,4 +152,4 @@ def _level(workflow: str) -> int:
 
 
 def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return moment(seconds).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -28,6 +28,7 @@ from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError
 from loom.steps.events import Event, StopEvent
 from loom.steps.ports import current_execution
 from loom.steps.state_store import InMemoryStateStore
+from loom.steps.texts import message_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -137,7 +138,13 @@ class LiveRun(RunBodies):
             self._adapter.mark_closed()
 
     def _ending_of(self, command: TerminalCommand) -> StopEvent | BaseException:
-        return ending_of(command, self.convert)
+        """What the run has come to. A result that its class does not take back is an error for who awaits it."""
+        try:
+            return ending_of(command, self.convert)
+        except Exception as error:  # noqa: BLE001 - the class of the result is the author's code
+            told = message_of(error)
+            _log.error("The result of run %s cannot be read: %s", self.run_id, told, extra=about(self.run_id))
+            return error
 
     @property
     def state(self) -> BrokerState:

@@ -6,12 +6,12 @@ May import loom.core.
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import Any, overload
 
 import msgspec
 from immutables import Map
 
+from loom.api.moments import moment
 from loom.core.persistent import Fifo
 from loom.core.records import STOP_EVENT, EventKind, EventRecord
 
@@ -22,14 +22,14 @@ _TIMES = frozenset({"at", "since", "deadline", "due", "idle_since", "timestamp",
 
 
 @overload
-def iso(moment: float) -> str: ...
+def iso(at: float) -> str: ...
 @overload
-def iso(moment: None) -> None: ...
+def iso(at: None) -> None: ...
 @overload
-def iso(moment: float | None) -> str | None: ...
-def iso(moment: float | None) -> str | None:
+def iso(at: float | None) -> str | None: ...
+def iso(at: float | None) -> str | None:
     """A time of the engine for programs."""
-    return None if moment is None else datetime.fromtimestamp(moment, tz=UTC).isoformat().replace("+00:00", "Z")
+    return None if at is None else moment(at).isoformat().replace("+00:00", "Z")
 
 
 def fields_of(record: EventRecord) -> Any:

@@ -5,9 +5,9 @@ May import loom.core and loom.steps.planner; what flows need is imported when a 
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from loom.runtime.text_cache import text_cache
 from loom.steps.planner import StepsPlanner
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ STEPS: Planner = StepsPlanner()
 """The planner of all workflows in Python."""
 
 
-@lru_cache(maxsize=64)
+@text_cache(most=64, bytes_in_all=4 << 20)
 def flow_planner(text: bytes) -> FlowPlanner:
     """The planner of a flow's runs, from the document that is stored with them."""
     from loom.flows.lower import program_of

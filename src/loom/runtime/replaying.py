@@ -5,7 +5,6 @@ May import loom.core, loom.store and the rest of loom.runtime.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -14,6 +13,7 @@ from loom.core.draft import Draft
 from loom.core.records import EventRecord
 from loom.core.reduce import transition
 from loom.core.state import BrokerState
+from loom.effects.threads import aside
 from loom.runtime.durable.heads import HeadWriter
 from loom.runtime.masking import shown_published
 from loom.runtime.plain import fields_of, plain
@@ -59,7 +59,7 @@ async def replay_view(runtime: StoredRuns, run_id: str) -> Replay:
     stored = await runtime.store.export(run_id)
     if stored is None:
         raise RunNotFound(run_id)
-    found = await asyncio.to_thread(replayed, stored, runtime.field_reader(stored.row))
+    found = await aside("replay", replayed, stored, runtime.field_reader(stored.row))
     differences = [*_broken_links(stored, runtime.links), *found.differences]
     if isinstance(runtime.store, KeepsHistories):
         differences += await runtime.store.history_problems(run_id)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 from loom.core.records import EventRecord
 from loom.core.reports import FailedReport, TimedOutReport
 from loom.effects.kept import kept_text
+from loom.effects.threads import aside
 from loom.flows.calls import MASK, FlowEnd
 from loom.runtime.details import (
     end_of_run,
@@ -22,7 +23,6 @@ from loom.runtime.details import (
     state_details,
 )
 from loom.runtime.durable.names import HANDLER, SCHEDULES
-from loom.runtime.logs import about
 from loom.runtime.masking import SCHEDULE_DEFINITION, Masking, ScheduleMasking
 from loom.runtime.plain import fields_of, iso, plain, plain_stop, stored_value
 from loom.steps.registry import UnknownTypeError
@@ -76,6 +76,8 @@ async def listed_view(runtime: StoredRuns, row: RunRow, *, with_result: bool) ->
 
 def unshown_view(row: RunRow, error: Exception) -> Run:
     """A run that cannot be shown, by what its row says for sure, with the reason as its error."""
+    from loom.runtime.logs import about  # brings the engine with it, which those who only look do without
+
     _log.error("Run %s cannot be shown in a list.", row.run_id, exc_info=error, extra=about(row.run_id))
     message = cut_text(f"The run cannot be shown: {type(error).__name__}: {error}")
     return {**_row_view(row, None, [], None), "error": _error("result-unreadable", type(error).__name__, message)}
@@ -178,7 +180,8 @@ async def flow_of(runtime: StoredRuns, row: RunRow, state: BrokerState, tick: in
 
     at = runtime.now() if tick is None and row.head.status == "running" else state.at
     end = await end_of_run(runtime, row.run_id) if tick is None else None
-    return flow_status(program, state, at, end)
+    # Actions may have large outputs, of which only the beginning is shown.
+    return await aside("replay", flow_status, program, state, at, end)
 
 
 def tick_view(entry: HistoryEntry, masking: Masking | ScheduleMasking | None) -> HistoryItem:

@@ -214,6 +214,8 @@ class Watchdog:
         if can_skip(loop):
             return None
         with self._lock:
+            for closed in [each for each in self._watches if each.is_closed()]:
+                del self._watches[closed]  # its runtimes were never closed
             found = self._watches.get(loop)
             if found is None:
                 found = self._watches[loop] = LoopWatch(loop, stall_s)

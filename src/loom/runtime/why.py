@@ -13,6 +13,7 @@ from msgspec import structs
 
 from loom.api.attempts import numbered
 from loom.api.lengths import span
+from loom.api.moments import moment
 from loom.api.why import Cause, CauseKind, Why
 from loom.core.state import CHILD_RUN
 from loom.effects.kept import waiter_dict
@@ -121,7 +122,7 @@ def explained(  # noqa: PLR0913 - one per thing that is known, most by name
         status=row.head.status,
         kind=causes[0].kind,
         sentence=causes[0].sentence,
-        at=datetime.fromtimestamp(now, tz=UTC),
+        at=moment(now),
         causes=causes,
     )
 
@@ -329,7 +330,7 @@ def _at_most(causes: Sequence[Cause]) -> list[Cause]:
 
 
 def _moment(at: float | None) -> datetime | None:
-    return None if at is None else datetime.fromtimestamp(at, tz=UTC)
+    return None if at is None else moment(at)
 
 
 def _words(failure: Failure | None) -> str | None:
@@ -347,7 +348,7 @@ def _clock(at: float | None, now: float) -> str:
     """A moment, with how far it is from now."""
     if at is None:
         return ""
-    shown = datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    shown = moment(at).strftime("%Y-%m-%d %H:%M:%S UTC")
     return f" {shown} ({f'in {span(at - now)}' if at > now else f'{span(now - at)} ago'})"
 
 
@@ -358,7 +359,7 @@ def _at(at: float | None, now: float) -> str:
 def _since(since: float | None, now: float) -> str:
     if since is None:
         return ""
-    shown = datetime.fromtimestamp(since, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    shown = moment(since).strftime("%Y-%m-%d %H:%M:%S UTC")
     return f" since {shown} ({span(max(0.0, now - since))})"
 
 

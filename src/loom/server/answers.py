@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from typing_extensions import override
 
+from loom.effects.threads import aside_if_large
 from loom.steps.tags import MAX_INT_BITS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class JsonAnswer(JSONResponse):
@@ -20,6 +24,11 @@ class JsonAnswer(JSONResponse):
     def render(self, content: Any) -> bytes:
         """The content as text."""
         return json_bytes(content)
+
+
+async def json_answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Make a `JsonAnswer` of what may be large: it is written in a thread then."""
+    return Response(await aside_if_large(json_bytes, content), status, headers, media_type="application/json")
 
 
 def json_bytes(content: Any) -> bytes:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from pydantic_core import to_json
 
+from loom.api.moments import moment
 from loom.core.records import EventRecord
+from loom.effects.threads import aside_if_large
 from loom.runtime.details import last_published, shown_waiter
-from loom.runtime.durable.info import moment
 from loom.runtime.durable.names import HANDLER_AGAIN, can_be_kept
 from loom.server.answers import json_bytes
 from loom.server.compat_events import envelope, result_value
@@ -23,6 +25,7 @@ from loom.store.errors import CorruptRecord
 from loom.store.records import RunQuery
 
 if TYPE_CHECKING:
+    from loom.effects.convert import Conversion
     from loom.runtime.durable.working import WorkingRuntime
     from loom.runtime.shapes import Envelope
     from loom.server.shapes_compat import HandlerData, HandlerResult
@@ -105,13 +108,17 @@ async def result_of(runtime: WorkingRuntime, row: RunRow) -> Result:
         published = await last_published(runtime, row)
         if not isinstance(published, EventRecord):
             return Result(unreadable=True)
-        event = runtime.convert_of(row).event(published)
-        if not isinstance(event, StopEvent):
-            return Result(unreadable=True)
-        return Result(event, envelope(event))
+        read = partial(_result, runtime.convert_of(row))
+        # Classes of authors have code of theirs, which belongs on the event loop.
+        return read(published) if row.document is None else await aside_if_large(read, published)
     except (CorruptRecord, ValueError):
         # Its class is not known here, it is damaged, or a value of it has no JSON form: the run is over all the same.
         return Result(unreadable=True)
+
+
+def _result(convert: Conversion, published: EventRecord) -> Result:
+    event = convert.event(published)
+    return Result(event, envelope(event)) if isinstance(event, StopEvent) else Result(unreadable=True)
 
 
 def handler_data(row: RunRow, result: Result = _NONE) -> HandlerData:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import sys
+from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from starlette.responses import Response
 
+from loom.effects.threads import aside_if_large
 from loom.runtime.durable.names import can_be_kept
 from loom.runtime.views import cut_text
 from loom.server.compat_handlers import Result, handler_data, handler_json, latest_run, result_of
 from loom.server.compat_workflows import is_offered
 from loom.server.cursors import read_cursor, write_cursor
 from loom.server.problems import invalid
-from loom.server.views import HANDLER, PAGE_BYTES
-from loom.store.errors import StoreError
+from loom.server.views import HANDLER, PAGE_BYTES, rows_of
+from loom.store.errors import CorruptRecord, StoreError
 from loom.store.records import RunQuery
 
 if TYPE_CHECKING:
@@ -30,7 +33,6 @@ MAX_HANDLERS = 10_000
 
 _log = logging.getLogger("loom.server")
 
-_PAGE = 200
 STATUSES: tuple[RunStatus, ...] = ("running", "completed", "failed", "cancelled")
 
 
@@ -58,7 +60,6 @@ class Filters(NamedTuple):
             idle=True if only_idle else self.idle,
             idle_before=now - self.idle_longer_than if self.idle_longer_than is not None else None,
             after=after,
-            limit=_PAGE,
         )
 
 
@@ -82,9 +83,8 @@ async def list_handlers(call: Call) -> Response:
     query = filters.query(runtime.now(), _read_cursor(call.query("cursor"), filters))
     found: list[bytes] = []
     size, last = 0, None
-    while True:
-        rows = await runtime.store.find(query)
-        for row in rows:
+    async with aclosing(rows_of(runtime.store, query, sys.maxsize)) as rows:
+        async for row in rows:
             if not _may_see(call.principal, row) or not await _is_latest(call, row):
                 continue
             item = await _item(call, row)
@@ -101,9 +101,7 @@ async def list_handlers(call: Call) -> Response:
             last = row
             if len(found) == limit:
                 return _page(found, await _next_cursor(call, query, row, filters))
-        if len(rows) < _PAGE:
-            return _page(found, None)
-        query = msgspec.structs.replace(query, after=(rows[-1].created_at, rows[-1].run_id))
+    return _page(found, None)
 
 
 def _page(found: list[bytes], cursor: str | None) -> Response:
@@ -114,13 +112,14 @@ def _page(found: list[bytes], cursor: str | None) -> Response:
 async def _item(call: Call, row: RunRow) -> bytes:
     """A handler, written out. One that cannot be shown says so in its own place, and the list goes on."""
     try:
-        return handler_json(handler_data(row, await result_of(call.runtime, row)))
+        return await aside_if_large(handler_json, handler_data(row, await result_of(call.runtime, row)))
     except Exception as error:
-        if isinstance(error, StoreError):
+        if isinstance(error, StoreError) and not isinstance(error, CorruptRecord):
             raise  # it is the store that fails, not the row
         _log.exception("Run %s cannot be shown in a list.", row.run_id)
         text = cut_text(f"The run cannot be shown: {type(error).__name__}: {error}")
-        return handler_json({**handler_data(row, Result(unreadable=True)), "error": text, "active_waiters": None})
+        bare = msgspec.structs.replace(row, head=msgspec.structs.replace(row.head, waiters=b"[]"))
+        return handler_json({**handler_data(bare, Result(unreadable=True)), "error": text, "active_waiters": None})
 
 
 def _may_see(principal: Principal, row: RunRow) -> bool:

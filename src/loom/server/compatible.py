@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from starlette.responses import JSONResponse, Response
 
+from loom.effects.threads import aside_if_large
 from loom.runtime.durable.definitions_stored import DefinitionNotFound
 from loom.server.compat_events import event_from, start_from
 from loom.server.compat_handlers import (
@@ -194,18 +195,18 @@ async def results(call: Call) -> Response:
     result = await result_of(call.runtime, row)
     if result.unreadable:
         raise _unreadable()
-    return _answer(unwrapped(handler_data(row), result), _CODES[row.head.status])
+    return await _answer(unwrapped(handler_data(row), result), _CODES[row.head.status])
 
 
 async def _handler(runtime: WorkingRuntime, row: RunRow, status: int) -> Response:
     result = await result_of(runtime, row)
     if result.unreadable:
         raise _unreadable()
-    return _answer(handler_data(row, result), status)
+    return await _answer(handler_data(row, result), status)
 
 
-def _answer(data: HandlerData | HandlerResult, status: int = 200) -> Response:
-    return Response(handler_json(data), status, media_type="application/json")
+async def _answer(data: HandlerData | HandlerResult, status: int = 200) -> Response:
+    return Response(await aside_if_large(handler_json, data), status, media_type="application/json")
 
 
 def _unreadable() -> ApiProblem:
@@ -238,9 +239,9 @@ async def send_event(call: Call) -> Response:
         event = event_from(
             _parsed(call, body["event"]), workflow, lambda name: event_names(workflow, row, name), flow=is_flow
         )
-        await check_sent(call, row, event, step=step or None, event_id=call.nonce)
+        to = await check_sent(call, row, event, step=step or None, event_id=call.nonce)
         # A nonce is there for a repeated request only, and an event that is repeated must not come twice.
-        await call.runtime.send_event(row.run_id, event, step=step or None, event_id=call.nonce)
+        await call.runtime.send_event(row.run_id, event, step=step or None, waiter_id=to, event_id=call.nonce)
     except (WorkflowRuntimeError, ValueError) as error:
         raise invalid(f"The event is not valid: {error}", "/event") from error
     answer: Sent = {"status": "sent"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from loom.core.kernel.healing import answers_of, failed_item
 from loom.core.records import START_EVENT
-from loom.runtime.durable.external import may_come, takes
+from loom.runtime.durable.external import takes, way_in
 from loom.server.problems import ApiProblem
 from loom.steps.external import is_bound, is_own
 from loom.store.errors import RunFinished
@@ -33,18 +33,22 @@ async def check_sent(
     step: str | None = None,
     waiter_id: str | None = None,
     event_id: str | None = None,
-) -> None:
-    """Refuse an event that the caller may not send into this run now. One that the run has had is let through."""
+) -> str | None:
+    """Refuse an event that the caller may not send into this run now. One that the run has had is let through.
+
+    Returns the waiter that it is to be sent to; None: whoever takes it.
+    """
     record = call.runtime.convert_of(row).record(event)
     kind = record.kind
     _refuse_own(call, kind)
-    if await may_come(call.runtime, row, record, step, waiter_id):
-        return
+    way = await way_in(call.runtime, row, record, step, waiter_id)
     if call.principal.has("admin"):
-        call.forced = kind.name
-        return
+        call.forced = kind.name if way is None or way.waiter_id != waiter_id else None
+        return waiter_id
+    if way is not None:
+        return way.waiter_id
     if row.head.status in _OVER or (event_id is not None and await call.runtime.has_event(row.run_id, event_id)):
-        return
+        return waiter_id
     if row.head.status != "running":  # it may be retried before the event is there
         raise RunFinished(row.run_id, row.head.status)
     call.forced = kind.name

@@ -11,10 +11,11 @@ import re
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loom.effects.actions.bodies import OFF_LOOP_BYTES
+from loom.effects.threads import OFF_LOOP_BYTES, aside
 from loom.expressions.jsonshape import count_values, is_deeper
 from loom.runtime.durable.names import OWN, check_run_id
 from loom.server.counting import CountedRequests, RunCounts
+from loom.server.key_watch import KeyWatch
 from loom.server.problems import ApiProblem, invalid
 from loom.server.rate import Rates
 from loom.server.refusals import Refusals
@@ -72,6 +73,7 @@ class Server:
         self.starts = Starts(runtime, settings.max_starts, settings.retry_after)
         self.waits = Waits()
         """What requests wait for, by the id of the principal. A server that stops calls `end_all`."""
+        self.key_watch = KeyWatch(keys, self.open_streams, self.waits)
         self.refusals = Refusals()
         self.requests = CountedRequests()
         self.run_counts = RunCounts(runtime.store)
@@ -247,7 +249,7 @@ async def json_off_loop(body: bytes, settings: ServerSettings) -> Any:
     """Read JSON from outside, in a thread if there is much of it. See `read_json`."""
     if len(body) <= OFF_LOOP_BYTES:
         return read_json(body, settings)
-    return await asyncio.to_thread(read_json, body, settings)
+    return await aside("convert", read_json, body, settings)
 
 
 def read_json(body: bytes, settings: ServerSettings) -> Any:

@@ -34,8 +34,6 @@ _KEEP_ALIVE_S = 30
 """Longer than clients keep a connection, so that they close it and not the server under their next request."""
 _LAST_WORDS_S = 1.0
 """How long those who have waited in vain have for their answers."""
-_KEYS_S = 0.5
-"""How often the keys of open streams and waits are looked up: a caller who lost one is out within a second."""
 _FALSE_ALARMS = (
     "ASGI callable returned without completing response.",
     "No supported WebSocket library detected.",
@@ -50,27 +48,12 @@ async def serving(app: Starlette, sockets: list[socket.socket]) -> AsyncIterator
     with _no_false_alarms():
         await server.begin()
         ticking = asyncio.create_task(server.main_loop())
-        watching = asyncio.create_task(_watch_keys(app.state.server))
         try:
             yield server
         finally:
             server.should_exit = True
-            watching.cancel()
             await server.shutdown(sockets)
-            await asyncio.gather(ticking, watching, return_exceptions=True)
-
-
-async def _watch_keys(server: Server) -> None:
-    """Break the streams and end the waits of keys that were revoked or have expired: a request shows its key once."""
-    while True:
-        await asyncio.sleep(_KEYS_S)
-        for holder in dict.fromkeys((*server.open_streams.holders(), *server.waits.holders())):
-            try:
-                if not await server.keys.is_good(holder):
-                    server.open_streams.break_for(holder)
-                    server.waits.end_for(holder)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the streams of others are still looked after
-                _log.warning("Whether the key of a request is still good is not known: %s", error)
+            await asyncio.gather(ticking, return_exceptions=True)
 
 
 class Serving(uvicorn.Server):

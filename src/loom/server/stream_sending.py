@@ -11,14 +11,18 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
 from starlette.responses import Response
 from typing_extensions import override
 
+from loom.core.records import EventRecord
+from loom.effects.threads import OFF_LOOP_BYTES, aside
+from loom.effects.weight import is_heavier
 from loom.server.problems import ApiProblem
 from loom.store.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from starlette.types import Message, Receive, Scope, Send
 
@@ -69,6 +73,8 @@ class OpenStreams:
         self._retry_after = retry_after
         self._tickets: dict[str, set[_Ticket]] = {}
         self._is_stopping = False
+        self.on_open: Callable[[], None] = lambda: None
+        """Called with every stream that is opened."""
 
     def __len__(self) -> int:
         return sum(len(tickets) for tickets in self._tickets.values())
@@ -90,6 +96,7 @@ class OpenStreams:
         ticket = _Ticket(task)
         tickets = self._tickets.setdefault(holder, set())
         tickets.add(ticket)
+        self.on_open()
         try:
             if self._is_stopping:
                 ticket.break_off()
@@ -174,7 +181,7 @@ class EventStream(Response):
         while page:
             # What was written is let go of: a reader that takes nothing may wait here for hours.
             for entry in await self._reader.entries(page.pop(0)):
-                block += self._form.entry(entry)
+                block += await _written(self._form, entry)
                 if len(block) >= _BLOCK:
                     await send(_body(bytes(block)))
                     block, wrote = bytearray(), True
@@ -185,6 +192,15 @@ class EventStream(Response):
         if block:
             await send(_body(bytes(block)))
         return wrote or bool(block)
+
+
+async def _written(form: Form, entry: Entry) -> bytes:
+    """Write an entry as a reader gets it. What flows have made may be large, and has no code of an author in it."""
+    published = entry.published
+    made = published.body if isinstance(published, EventRecord) else None
+    if isinstance(made, msgspec.Struct) and is_heavier((made,), OFF_LOOP_BYTES):
+        return await aside("convert", form.entry, entry)
+    return form.entry(entry)
 
 
 def _body(data: bytes) -> Message:

@@ -5,10 +5,10 @@ Credentials never enter a flow. May import the server's frame, loom.effects and 
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loom.effects.actions.bodies import OFF_LOOP_BYTES, TooManyValues, decode_off_loop, media_type
+from loom.effects.actions.bodies import TooManyValues, decode_off_loop, media_type
+from loom.effects.threads import OFF_LOOP_BYTES, aside
 from loom.flows.plain import plain_value
 from loom.server.problems import ApiProblem
 from loom.server.routing import json_off_loop
@@ -38,7 +38,7 @@ async def received(call: Call, *own: str) -> Received:
     queries = {name: value for name, value in request.query_params.items() if name not in own}
     body = await _body(call)
     is_large = len(await request.body()) > OFF_LOOP_BYTES
-    return Received(headers, queries, await asyncio.to_thread(plain_value, body) if is_large else plain_value(body))
+    return Received(headers, queries, await aside("convert", plain_value, body) if is_large else plain_value(body))
 
 
 async def _body(call: Call) -> Any:

@@ -8,19 +8,35 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from loom.effects.threads import aside_if_large
 from loom.runtime.durable.names import HANDLER
 from loom.runtime.views import event_value, listed_view, run_view, unshown_view
 from loom.server.answers import json_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from starlette.datastructures import Headers
 
     from loom.runtime.durable.working import WorkingRuntime
     from loom.server.routing import Call
-    from loom.store.records import RunRow
+    from loom.store.ports import Store
+    from loom.store.records import RunQuery, RunRow
 
-__all__ = ["HANDLER", "PAGE_BYTES", "etag", "event_value", "is_known", "run_item", "run_view", "wait_for_end"]
+__all__ = [
+    "HANDLER",
+    "PAGE_BYTES",
+    "etag",
+    "event_value",
+    "is_known",
+    "rows_of",
+    "run_item",
+    "run_view",
+    "wait_for_end",
+]
 
+_FIRST_ROWS, _MOST_ROWS = 20, 200
+"""How many rows of a list are read at once, before it is known what they weigh, and at most."""
 PAGE_BYTES = 8 * 1024 * 1024
 """A page of a list ends before the item that would make it larger, unless that is its first one."""
 
@@ -43,9 +59,26 @@ async def run_item(call: Call, row: RunRow, *, with_result: bool) -> msgspec.Raw
     """A run in a list, written out. One that cannot be shown says so in its own place, and the list goes on."""
     view = await call.seen(await listed_view(call.runtime, row, with_result=with_result))
     try:
-        return msgspec.Raw(json_bytes(view))
+        return msgspec.Raw(await aside_if_large(json_bytes, view))
     except (ValueError, TypeError, RecursionError) as error:
         return msgspec.Raw(json_bytes(await call.seen(unshown_view(row, error))))
+
+
+async def rows_of(store: Store, query: RunQuery, most: int) -> AsyncGenerator[RunRow]:
+    """The first rows that match, in their order. What runs wait for may be large, so no more of it is read at once than
+    a page can show, and a few rows.
+    """
+    size = min(_FIRST_ROWS, most)
+    while size:
+        rows = await store.find(msgspec.structs.replace(query, limit=size))
+        for row in rows:
+            yield row
+        if len(rows) < size:
+            return
+        most -= size
+        weight = sum(len(row.head.waiters) for row in rows) // size
+        size = min(most, max(1, min(_MOST_ROWS, PAGE_BYTES // (weight or 1))))
+        query = msgspec.structs.replace(query, after=(rows[-1].created_at, rows[-1].run_id))
 
 
 async def wait_for_end(runtime: WorkingRuntime, run_id: str, seconds: float) -> RunRow:

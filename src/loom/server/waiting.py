@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from loom.server.problems import ApiProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
     from starlette.requests import Request
 
@@ -29,6 +29,8 @@ class Waits:
         self._barred: set[asyncio.Future[Any]] = set()
         """Waits that have ended with their key."""
         self._is_stopping = False
+        self.on_open: Callable[[], None] = lambda: None
+        """Called with every wait that begins."""
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -37,6 +39,7 @@ class Waits:
     def added(self, task: asyncio.Future[Any], holder: str, *, until_stop: bool) -> Iterator[None]:
         """Count a wait. `until_stop`: give it up when the server stops. 401 if the key was gone before it was over."""
         self._tasks[task] = (holder, until_stop)
+        self.on_open()
         if self._is_stopping and until_stop:
             task.cancel()
         try:

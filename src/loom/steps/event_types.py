@@ -80,7 +80,8 @@ def load_exception(data: Any) -> BaseException:
             exc = cls(message)
             if str(exc) != message:
                 exc.args = (_Verbatim(message),)
-        except (Exception, SystemExit, GeneratorExit):  # noqa: BLE001 - foreign code; the stand-in below keeps the facts
+            isinstance(exc, UnreconstructedException)  # which asks it for its class, as many will
+        except BaseException:  # noqa: BLE001 - foreign code; the stand-in below keeps the facts
             cls = None
         else:
             return exc

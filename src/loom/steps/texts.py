@@ -15,3 +15,9 @@ def message_of(error: BaseException) -> str:
         return text if type(text) is str else str.__str__(text)
     except BaseException as broken:  # noqa: BLE001 - an author's __str__ may raise anything, and the failure is there
         return f"(its text cannot be shown: {type(broken).__name__})"
+
+
+def described(error: BaseException) -> str:
+    """Name an exception and tell its text, also of one whose own code fails when it is asked."""
+    name, text = type(error).__name__, message_of(error)
+    return f"{name}: {text}" if text else name

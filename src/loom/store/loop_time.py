@@ -8,6 +8,7 @@ A plain event loop offers none of it: dates are the system's, and every pause la
 - `look_later(seconds, callback)`: a recurring look, in case a notification of a change was lost. A virtual clock may
   jump over looks, because only lost notifications depend on them.
 - `keep_looking(seconds)`: for this long a look may find something of its own, such as a lease that ends.
+- `calls_in_place`: the engine does long work at once instead of in a thread (`loom.effects.threads`).
 - `skipped_s`: the seconds of virtual time that were jumped over so far, with the looks that were due in them.
 """
 

@@ -153,6 +153,11 @@ class StoredRun(msgspec.Struct, frozen=True):
     """From `load`: its `deaths`. They belong to this store and are never exported."""
 
     @property
+    def size(self) -> int:
+        """The bytes of what the run is recovered from: its snapshot, and the chunks that follow."""
+        return sum([len(chunk.data) for chunk in self.chunks], len(self.snapshot.data) if self.snapshot else 0)
+
+    @property
     def deaths(self) -> Deaths | None:
         """The unclean deaths of processes that were at work on it, if there were any since its last result."""
         return None if isinstance(self.marked, msgspec.UnsetType) else self.marked

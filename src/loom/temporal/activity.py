@@ -20,9 +20,11 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from loom.core.kernel.waits import ONCE
 from loom.core.ticks import TickParkRun
+from loom.effects.tracebacks import traceback_text
 from loom.runtime.durable.settings import Settings
 from loom.runtime.tracing import TracedBodies, find_tracing
 from loom.steps.errors import WorkflowRuntimeError
+from loom.steps.texts import described, message_of
 from loom.store import codec
 from loom.store.errors import CorruptRecord
 from loom.temporal.bodies import ActivityRun
@@ -61,6 +63,7 @@ _BEATING = timedelta(seconds=3)
 """How long a heartbeat may take. After that it is of no use."""
 _STEP_ATTEMPTS = 3
 """How many workers may say that they lack a step before the run is parked."""
+_WHAT_TO_DO = " Resume the run to try it again, or cancel it."
 _VERSIONS = 64
 """How many versions of flows are kept that are not current any more."""
 
@@ -115,13 +118,13 @@ class StepActivity:
         """Serve one activity task."""
         info = activity.info()
         if info.activity_type == ACTIVITY_CODE:
-            return RawValue(payload_of(self._view(value_of(arguments[0].payload, CodeRequest))))
+            return RawValue(payload_of(await self._asked_for_code(value_of(arguments[0].payload, CodeRequest), info)))
         task = value_of(arguments[0].payload, StepTask)
         heart = self._heartbeats.begin()
         try:
             deaths = await self._trials.deaths_of(info)
             if deaths is not None and is_poison(deaths):
-                reason = reason_of(task.command.step, deaths)
+                reason = reason_of(f"step '{task.command.step}'", deaths) + _WHAT_TO_DO
                 return RawValue(payload_of(StepReport((TickParkRun(at=task.command.started_at, reason=reason),))))
             async with self._trials.on_probation(heart, deaths):
                 report = await self._step(task, info, self._link_to(info))
@@ -136,6 +139,18 @@ class StepActivity:
             self._heartbeats.end(heart)
         return RawValue(payload_of(report))
 
+    async def _asked_for_code(self, request: CodeRequest, info: activity.Info) -> CodeView:
+        """Tell the code that a run begins with. The class of its start event may kill the worker, as a body may."""
+        heart = self._heartbeats.begin()
+        try:
+            deaths = await self._trials.deaths_of(info)
+            if deaths is not None and is_poison(deaths):
+                raise ApplicationError(reason_of("its start", deaths), type="Poison", non_retryable=True)
+            async with self._trials.on_probation(heart, deaths):
+                return self._view(request)
+        finally:
+            self._heartbeats.end(heart)
+
     async def _step(self, task: StepTask, info: activity.Info, link: RunLink) -> StepReport:
         try:
             code = await self._version(task, link)
@@ -143,7 +158,7 @@ class StepActivity:
             # No worker with this code can go on with the run, so it says so and waits for other code.
             reason = f"Step '{task.command.step}': {error}"
             return StepReport((TickParkRun(at=task.command.started_at, reason=reason),))
-        if info.attempt > 1:
+        if info.attempt > 1 or _has_waited(info):
             task = await _taken_up(task, link, info.attempt)
         body = self._body(task, code)
         if body is None:
@@ -203,9 +218,10 @@ def _whole_start(code: Registered, start: str) -> str:
     try:
         spec = codec.decode_start(code.name, start.encode())
         event = code.first_tick("", spec, 0.0).event
-    except Exception as error:  # the author's class may raise anything, and would do so for ever
-        why = str(error) if isinstance(error, WorkflowRuntimeError) else f"{type(error).__name__}: {error}"
-        raise ApplicationError(why, type="BadStart", non_retryable=True) from error
+    except Exception as error:  # noqa: BLE001 - the author's class may raise anything, and would do so for ever
+        why = message_of(error) if isinstance(error, WorkflowRuntimeError) else described(error)
+        # The SDK asks every cause for its text. The author's exception may raise then, which would end this worker.
+        raise ApplicationError(why, type="BadStart", non_retryable=True) from RuntimeError(traceback_text(error))
     return codec.encode_start(replace(spec, event=event, inputs=None)).decode()
 
 
@@ -223,6 +239,16 @@ def _without_step(task: StepTask, attempt: int) -> StepReport:
 def _unwanted(message: str) -> ApplicationError:
     """Nobody waits for the result any more, which is nobody's fault and no news for the log."""
     return ApplicationError(message, type="RunGone", non_retryable=True, category=ApplicationErrorCategory.BENIGN)
+
+
+def _has_waited(info: activity.Info) -> bool:
+    """Say whether a task has lain for longer than a worker may be silent: its run may have been cancelled since.
+
+    Whoever had begun it is dead, or there was nobody. So a step is asked for before it begins only where it waits
+    anyway, and not once for every step.
+    """
+    limit = info.heartbeat_timeout
+    return limit is not None and info.started_time - info.current_attempt_scheduled_time > limit
 
 
 async def _taken_up(task: StepTask, link: RunLink, attempt: int) -> StepTask:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec.structs import replace
 
 from loom.core.records import Failure
-from loom.core.ticks import TickChildEnded
+from loom.core.ticks import TickCancelRun, TickChildEnded
 from loom.temporal import names
 from loom.temporal.closing import failing
 from loom.temporal.flushing import Flushing
@@ -19,10 +19,10 @@ from loom.temporal.foreign import foreign_tick
 from loom.temporal.hosted import HostedRun, code_for
 from loom.temporal.outgoing import Outgoing, Place
 from loom.temporal.payloads import CodeRequest, CodeView, Opening, value_of
-from loom.temporal.policy import DOUBTS_SIGNALS, flag_of, recorded_row
+from loom.temporal.policy import CANCELS_FIRST, DOUBTS_SIGNALS, KEEPS_LETTERS, flag_of, recorded_row
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from temporalio.api.common.v1 import Payload
     from temporalio.bridge.proto.workflow_activation import workflow_activation_pb2 as activations
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from loom.core.ticks import WorkflowTick
     from loom.runtime.durable.figures import RunFact
     from loom.runtime.durable.registered import Registered
+    from loom.temporal.history_shield import TakenIn
     from loom.temporal.outgoing import ActivityOptions
     from loom.temporal.policy import Policy
 
@@ -58,6 +59,14 @@ class Surroundings(Protocol):
         """A run was begun with other code than is at hand, or parked by other code. Called in any thread."""
         ...
 
+    def has_children(self, run_id: str, children: Mapping[int, str]) -> None:
+        """A run waits for children of earlier executions, run ids by number. Called in any thread."""
+        ...
+
+    def check_recorded(self, info: Info, taken: TakenIn, length: int) -> None:
+        """Raise `AskAgain` unless the history has all that an execution has taken in. Called in a thread to hold."""
+        ...
+
 
 class Beginning:
     """The part of an execution until its run is there, and how the run is fed."""
@@ -75,6 +84,12 @@ class Beginning:
         self._row: int | None = None
         self._doubts_signals = False
         """Whether events from signals of others are marked as unchecked."""
+        self._cancels_first = False
+        """Whether a cancel comes before all else that an activation brings."""
+        self._is_cancelled = False
+        """Whether the run was cancelled before it began: it begins only to end."""
+        self._keeps_letters = False
+        """Whether every event in a letter counts as accepted: the server has acknowledged it."""
         self._early: list[WorkflowTick] = []
         """What came before the run began."""
         self._foreign: list[tuple[str, list[Payload]]] = []
@@ -92,8 +107,10 @@ class Beginning:
         if row is None:
             row = 0 if act.is_replaying else len(policies) - 1
         self._doubts_signals = not act.is_replaying or DOUBTS_SIGNALS in act.available_internal_flags
+        self._cancels_first = not act.is_replaying or CANCELS_FIRST in act.available_internal_flags
+        self._keeps_letters = not act.is_replaying or KEEPS_LETTERS in act.available_internal_flags
         if not act.is_replaying:
-            success.used_internal_flags.extend((flag_of(row), DOUBTS_SIGNALS))
+            success.used_internal_flags.extend((flag_of(row), DOUBTS_SIGNALS, CANCELS_FIRST, KEEPS_LETTERS))
         self._row, self._flushing.policy = row, policies[row]
 
     def _initialize(self, job: activations.InitializeWorkflow, success: completions.Success) -> None:
@@ -110,18 +127,23 @@ class Beginning:
     def _begin(self, opening: Opening) -> None:
         code = code_for(opening, self._code)
         self._code = code
-        self.host = HostedRun(opening, code, self._now, self._flushing.measure)
+        self.host = HostedRun(opening, code, self._now, self._flushing.measure, is_cancelled=self._is_cancelled)
         early, self._early = self._early, []
+        if self._is_cancelled:
+            early = [tick for tick in early if isinstance(tick, TickCancelRun)]
         self._feed(early)
         for name, arguments in self._foreign:
             self._take_foreign(name, arguments)
         self._foreign.clear()
 
     def _ask_for_code(self, success: completions.Success) -> None:
-        """Whoever started the run had no code at hand: the code that it begins with is a fact of its history."""
+        """Whoever started the run had no code at hand: the code that it begins with is a fact of its history.
+
+        The start goes along, for the author's class to make an event of it. One that is only to end needs no event.
+        """
         if self._asked_for_code:
             return
-        request = CodeRequest(self.opening.card.workflow, self.opening.start or "")
+        request = CodeRequest(self.opening.card.workflow, "" if self._is_cancelled else self.opening.start or "")
         built = self.out.activity_message(names.ACTIVITY_CODE, names.ACTIVITY_CODE, request)
         self._asked_for_code = self.out.activity_number(built)
         success.commands.append(built)

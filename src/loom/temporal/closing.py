@@ -20,9 +20,11 @@ from loom.temporal.names import MEMO_RUN
 from loom.temporal.payloads import MAX_PAYLOAD, Carried, Ending, Opening, payload_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from temporalio.api.common.v1 import Payload
 
-    from loom.core.commands import TerminalCommand
+    from loom.core.commands import CommandStartChild, TerminalCommand
     from loom.core.config import BrokerConfig
     from loom.temporal.hosted import HostedRun
     from loom.temporal.outgoing import Outgoing
@@ -38,6 +40,11 @@ def last_words(host: HostedRun, out: Outgoing, failure: Failure | None) -> list[
     if failure is None:
         return [out.letter(parent, child_ended(now, number))]
     return [out.letter(parent, TickChildEnded(at=now.at, child=number, status="failed", failure=failure))]
+
+
+def ended_from_outside(run_id: str, why: str) -> Failure:
+    """Say how a child ended that could not say so itself."""
+    return Failure("loom.RunTerminated", f"The child run {run_id!r} was ended from outside: {why or 'nobody says why'}")
 
 
 def ending_of(host: HostedRun) -> Payload:
@@ -113,16 +120,21 @@ def broken_off(host: HostedRun, failure: Failure) -> messages.WorkflowCommand:
 
 
 def carried_over(
-    host: HostedRun, opening: Opening, config: BrokerConfig | None, *, keeps_timeout: bool = False
+    host: HostedRun,
+    opening: Opening,
+    config: BrokerConfig | None,
+    *,
+    keeps_timeout: bool = False,
+    children: Sequence[CommandStartChild] = (),
 ) -> Payload:
     """What the next execution begins with. The code at hand has no part in it: a replay may have other code.
 
-    A flow keeps what was decided when it began, whatever code it was told of.
+    A flow keeps what was decided when it began, whatever code it was told of. `children` had no room here.
     """
     config = config if host.card.document is None else None
     state = codec.encode_state(host.core.state).decode()
     ids = tuple(sorted(host.event_ids))
-    carried = Carried(state, host.core.pending, host.executions + 1, host.code_since, ids)
+    carried = Carried(state, host.core.pending, host.executions + 1, host.code_since, ids, tuple(children))
     keeps_timeout = keeps_timeout and config is not None
     return payload_of(
         Opening(host.card, document=opening.document, config=config, carried=carried, keeps_timeout=keeps_timeout)

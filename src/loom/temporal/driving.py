@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from loom.core.records import Failure
 from loom.core.ticks import (
     TickAddEvent,
@@ -25,18 +27,20 @@ from loom.runtime.planners import program_in
 from loom.temporal import names, queries
 from loom.temporal.attributes import Attributes
 from loom.temporal.beginning import UNREADABLE, Beginning, cause_of
-from loom.temporal.closing import carried_over
+from loom.temporal.closing import carried_over, ended_from_outside
+from loom.temporal.foreign import asked_for
 from loom.temporal.payloads import Effects, Letter, LockRequest, NewCode, StepReport, value_of
 from loom.temporal.updates import Updates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from temporalio.api.common.v1 import Payload
     from temporalio.bridge.proto.workflow_activation import workflow_activation_pb2 as activations
     from temporalio.bridge.proto.workflow_completion import workflow_completion_pb2 as completions
     from temporalio.workflow import Info
 
+    from loom.core.commands import CommandStartChild
     from loom.core.config import BrokerConfig
     from loom.core.state import Outcome
     from loom.core.ticks import WorkflowTick
@@ -46,6 +50,9 @@ if TYPE_CHECKING:
     from loom.temporal.hosted import HostedRun
 
 _log = logging.getLogger("loom.temporal")
+
+_CANCEL = TickCancelRun.__name__.encode()
+"""Stands in every letter with a cancel, so that the others need not be read twice."""
 
 
 class Driving(Beginning):
@@ -62,7 +69,7 @@ class Driving(Beginning):
         """That code asks for no timeout: the run keeps its own."""
         self._status: str | None = None
         """How the run stood after the last activation, for those who count runs."""
-        self._compared = False
+        self._compared = self._has_named_children = False
         self._told: Outcome | None = None
         """The end, or the parking, that the log was told of."""
         self._stuck: str | None = None
@@ -97,12 +104,13 @@ class Driving(Beginning):
             for job in act.jobs:
                 self._answer(job.query_workflow, success)
             self._compare(was_parked=True)
+            self._name_children()
             return
         self._now = act.timestamp.seconds + act.timestamp.nanos / 1_000_000_000
         if self._row is None:
             self._choose_policy(act, success)
         was_parked = self._is_parked
-        for job in act.jobs:
+        for job in self._in_order(act.jobs):
             variant = job.WhichOneof("variant")
             take = self._jobs.get(variant or "")
             if take is not None:
@@ -115,7 +123,21 @@ class Driving(Beginning):
             self._ask_for_code(success)
         if not act.is_replaying:
             self._compare(was_parked=was_parked)
+            self._name_children()
         self._tell(self.host, is_replaying=act.is_replaying)
+
+    def _in_order(
+        self, jobs: Sequence[activations.WorkflowActivationJob]
+    ) -> Sequence[activations.WorkflowActivationJob]:
+        """Let a cancel overtake what came before it, which may be an expression that no worker survives."""
+        if not self._cancels_first:
+            return jobs
+        cancels = [job for job in jobs if _asks_to_cancel(job)]
+        if not cancels:
+            return jobs
+        self._is_cancelled = self.host is None
+        first = [job for job in jobs if job.HasField("initialize_workflow")]
+        return [*first, *cancels, *(job for job in jobs if job not in first and job not in cancels)]
 
     def _settle(self, host: HostedRun, act: activations.WorkflowActivation, success: completions.Success) -> None:
         host.core.drain()
@@ -131,9 +153,9 @@ class Driving(Beginning):
         success.commands.extend(self._updates.answers(host, sent))
         success.commands.extend(sent)
 
-    def _next_opening(self, host: HostedRun) -> Payload:
+    def _next_opening(self, host: HostedRun, children: Sequence[CommandStartChild] = ()) -> Payload:
         """What another execution would begin with, with the code that was sent and has not come in."""
-        return carried_over(host, self.opening, self._config, keeps_timeout=self._keeps_timeout)
+        return carried_over(host, self.opening, self._config, keeps_timeout=self._keeps_timeout, children=children)
 
     def _tell(self, host: HostedRun | None, *, is_replaying: bool) -> None:
         """A live activation is heard of, by readers of the stream and in the log."""
@@ -200,6 +222,18 @@ class Driving(Beginning):
         if host.could_go_on(self._now, self._code.config) if was_parked else self._code.changed_since(config):
             self._around.has_other_code(host.card.run_id, host.card.workflow, is_parked=was_parked)
 
+    def _name_children(self) -> None:
+        """Name once the children that began in an earlier execution: if one is terminated, nobody tells this one."""
+        host = self.host
+        if self._has_named_children or host is None or self.opening.start is not None or host.core.is_over:
+            return
+        self._has_named_children = True
+        begun_here = {child.seq for child in (*self.out.children.values(), *host.core.queued_children)}
+        children = host.core.look.children.items()
+        earlier = {number: child.run_id for number, child in children if number not in begun_here}
+        if earlier:
+            self._around.has_children(host.card.run_id, earlier)
+
     # -- jobs ---------------------------------------------------------------------------------------------------------
 
     def _signal(self, job: activations.SignalWorkflow, success: completions.Success) -> None:
@@ -253,7 +287,10 @@ class Driving(Beginning):
             if letter.config is not None:
                 self._config, self._keeps_timeout = letter.config, letter.keeps_timeout
         elif not self._is_repeated(letter.tick):
-            self._feed([letter.tick])
+            tick = letter.tick
+            if isinstance(tick, TickAddEvent) and self._keeps_letters:
+                tick = replace(tick, accepted=True)
+            self._feed([tick])
 
     def _is_repeated(self, tick: WorkflowTick) -> bool:
         """Whether it is an event that came before the run was here. What comes again now, the reducer knows."""
@@ -261,9 +298,21 @@ class Driving(Beginning):
         return isinstance(tick, TickAddEvent) and host is not None and tick.event_id in host.event_ids
 
     def _update(self, job: activations.DoUpdate, success: completions.Success) -> None:
-        letter = self._updates.take(job, success)
+        letter = self._updates.take(job, success, self._why_refused)
         if letter is not None:
             self._post(letter)
+
+    def _why_refused(self, letter: Letter) -> str | None:
+        """Say why an update is refused: the run keeps many events, and nothing would take this one. None: it is not."""
+        host, tick = self.host, letter.tick
+        if host is None or not isinstance(tick, TickAddEvent):
+            return None
+        now, kind = host.core.look, tick.event.kind
+        waiting = sum(isinstance(each, TickAddEvent) for each in host.core.pending)
+        kept, most = now.waiting.kept_count + waiting, now.config.keep_unclaimed
+        if kept < most or any(name == kind.label or kind.is_a(name) for name in asked_for(now, now.config)):
+            return None
+        return f"The run keeps {kept} events that nothing has asked for yet, and takes {most} at most: {kind.label!r}."
 
     def _activity_resolved(self, job: activations.ResolveActivity, success: completions.Success) -> None:
         if job.seq == self._asked_for_code:
@@ -313,8 +362,7 @@ class Driving(Beginning):
         cause = job.result.failed.failure.cause
         if cause.application_failure_info.details.payloads:
             return  # its own words
-        message = f"The child run {child.run_id!r} was ended from outside: {cause.message or 'nobody says why'}"
-        failure = Failure("loom.RunTerminated", message)
+        failure = ended_from_outside(child.run_id, cause.message)
         self._feed([TickChildEnded(at=self._now, child=child.seq, status="failed", failure=failure)])
 
     def _external_resolved(self, job: Any, success: completions.Success) -> None:
@@ -340,3 +388,23 @@ class Driving(Beginning):
         except Exception as error:  # noqa: BLE001 - whoever asks is told, and the run is unharmed
             command.respond_to_query.failed.message = str(error)
             command.respond_to_query.failed.application_failure_info.type = type(error).__name__
+
+
+def _asks_to_cancel(job: activations.WorkflowActivationJob) -> bool:
+    """Say whether a job asks the run to stop: Temporal's own cancel, or a letter."""
+    variant = job.WhichOneof("variant")
+    if variant == "cancel_workflow":
+        return True
+    if variant == "signal_workflow" and job.signal_workflow.signal_name == names.SIGNAL_MAIL:
+        inputs = job.signal_workflow.input
+    elif variant == "do_update" and job.do_update.name == names.UPDATE_TELL:
+        inputs = job.do_update.input
+    else:
+        return False
+    if not inputs or _CANCEL not in inputs[0].data:
+        return False
+    try:
+        letter = value_of(inputs[0], Letter)
+    except UNREADABLE:
+        return False
+    return isinstance(letter.tick, TickCancelRun) and letter.began is None

@@ -30,10 +30,14 @@ from loom.temporal.payloads import payload_of, value_of
 from loom.temporal.seam import Seam
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from temporalio.api.common.v1 import Payload
     from temporalio.bridge.proto.workflow_activation import workflow_activation_pb2 as activations
     from temporalio.bridge.proto.workflow_completion import workflow_completion_pb2 as completions
     from temporalio.workflow import Info
+
+    from loom.temporal.history_shield import TakenIn
 
 MAX_KEPT = 1_500_000
 """All entries of one kind go into one payload when the workflow goes on in a new execution. In bytes, as JSON."""
@@ -133,8 +137,8 @@ def _size(entry: Entry) -> int:
 class EntriesInstance(Seam):
     """The workflow of one kind of entries in the cache of a worker."""
 
-    def __init__(self, info: Info) -> None:
-        super().__init__(info)
+    def __init__(self, info: Info, check_recorded: Callable[[Info, TakenIn, int], None]) -> None:
+        super().__init__(info, check_recorded)
         self._table: EntryTable
 
     @override

@@ -8,9 +8,10 @@ the task that the fence begins. May import loom.core, temporalio's messages and 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from loom.core.commands import (
+    CommandCancelChild,
     CommandCompleteRun,
     CommandFailWorkflow,
     CommandHalt,
@@ -22,13 +23,13 @@ from loom.temporal.closing import broken_off, closing, continuing, ending_of, la
 from loom.temporal.refusing import refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
     from temporalio.api.common.v1 import Payload
     from temporalio.bridge.proto.workflow_activation import workflow_activation_pb2 as activations
     from temporalio.bridge.proto.workflow_commands import workflow_commands_pb2 as messages
 
-    from loom.core.commands import TerminalCommand, WorkflowCommand
+    from loom.core.commands import CommandStartChild, TerminalCommand, WorkflowCommand
     from loom.core.reports import Published
     from loom.core.run import Batch
     from loom.core.ticks import WorkflowTick
@@ -40,6 +41,19 @@ _log = logging.getLogger("loom.temporal")
 
 _LOOK_AGAIN_EVENTS = 500
 """A state that is too large to be carried over is weighed again after so many events."""
+
+_MOST_CANCELS = 2_000
+"""How many requests to end other runs the server lets an execution have under way. A task with more never completes.
+
+Histories depend on it: no flush was split for it before, because no task with more was ever completed."""
+
+
+class NextOpening(Protocol):
+    """Makes what an execution to come would begin with."""
+
+    def __call__(self, host: HostedRun, children: Sequence[CommandStartChild] = ()) -> Payload:
+        """Give it with these children, which have not begun."""
+        ...
 
 
 class Flushing:
@@ -53,6 +67,10 @@ class Flushing:
         self._host: HostedRun | None = None
         self._task = self._used = 0
         """The workflow task, known by the length of its history, and the bytes of commands that it has."""
+        self._cancels = 0
+        """How many children were asked to end with that task."""
+        self._is_crowded = False
+        """Whether a flush was split because of them. From then on they wait until the server has room."""
         self.signals = 0
         """How many signals the execution has had."""
         self._fence: int | None = None
@@ -89,14 +107,16 @@ class Flushing:
         host: HostedRun,
         act: activations.WorkflowActivation,
         now: float,
-        next_opening: Callable[[HostedRun], Payload],
+        next_opening: NextOpening,
     ) -> list[messages.WorkflowCommand]:
         """What leaves with this activation. `next_opening` makes what an execution to come would begin with."""
         self._host, self._now, self.has_grown, self.ticks = host, now, False, 0
         self.committed.clear()
         self._is_replaying = act.is_replaying
         if act.history_length != self._task:
-            self._task, self._used = act.history_length, 0
+            self._task, self._used, self._cancels = act.history_length, 0, 0
+        self._cancels += self._out.asked_again
+        self._out.asked_again = 0
         sent = self._flush(host, act, next_opening)
         while self._refused:
             host.core.feed(*self._refused)
@@ -106,7 +126,7 @@ class Flushing:
         return sent
 
     def _flush(
-        self, host: HostedRun, act: activations.WorkflowActivation, next_opening: Callable[[HostedRun], Payload]
+        self, host: HostedRun, act: activations.WorkflowActivation, next_opening: NextOpening
     ) -> list[messages.WorkflowCommand]:
         if self._fence is not None:
             return []
@@ -117,13 +137,16 @@ class Flushing:
         if goes_on and (is_full or not self._out.activities):
             argument = self._carried(host, length, next_opening)
             if argument is not None:
-                return self._go_on_elsewhere(host, length, argument)
+                return self._go_on_elsewhere(host, length, argument, next_opening)
         draining = goes_on and length >= policy.drain_events and length >= self._weigh_at
         return self._leave(host, 1 if draining else policy.window)
 
     def _leave(self, host: HostedRun, window: int) -> list[messages.WorkflowCommand]:
         published = host.core.take_published()
-        batch = host.core.flush(self.policy.budget, window, self._out.in_flight, self._used)
+        batch = host.core.flush(
+            self.policy.budget, window, self._out.in_flight, self._used, max_cancels=self._room_for_cancels()
+        )
+        self._is_crowded = self._is_crowded or batch.held == "cancels"
         self.has_grown = host.journal.add(batch, published) or self.has_grown
         self.ticks += len(batch.ticks)
         if batch.ticks and not self._is_replaying:
@@ -135,6 +158,10 @@ class Flushing:
             self._fence, fence = self._out.fence()
             sent.append(fence)
         return sent
+
+    def _room_for_cancels(self) -> int:
+        """Say how many children may be asked to end now. The others are when the server has told of some of these."""
+        return max(0, _MOST_CANCELS - (self._out.cancelling if self._is_crowded else self._cancels))
 
     def _carry_out(self, host: HostedRun, batch: Batch) -> list[messages.WorkflowCommand]:
         sent: list[messages.WorkflowCommand] = []
@@ -154,6 +181,7 @@ class Flushing:
             self._refused.append(instead)
             return []
         self._used += self._out.weight(built)
+        self._cancels += isinstance(command, CommandCancelChild)
         return self._out.send(command, built)
 
     def _close(self, host: HostedRun, command: TerminalCommand) -> list[messages.WorkflowCommand]:
@@ -172,30 +200,39 @@ class Flushing:
 
     # -- going on in a new execution ----------------------------------------------------------------------------------
 
-    def _carried(self, host: HostedRun, length: int, next_opening: Callable[[HostedRun], Payload]) -> Payload | None:
+    def _carried(self, host: HostedRun, length: int, next_opening: NextOpening) -> Payload | None:
         """What the next execution begins with; None if that is too much and there is still room to go on here."""
         if length < self._weigh_at:
             return None
         argument = next_opening(host)
-        if argument.ByteSize() <= self.policy.carried:
-            return argument
-        if length < self.policy.force_events:
-            self._weigh_at = length + _LOOK_AGAIN_EVENTS
-            host.warnings.append(
-                f"its state has {argument.ByteSize()} bytes, and {self.policy.carried} can be carried into a new "
-                f"execution: it goes on with a history of {length} events, and fails at {self.policy.force_events}"
-            )
-            return None
-        return argument
+        return None if self._stays(host, length, argument) else argument
 
-    def _go_on_elsewhere(self, host: HostedRun, length: int, argument: Payload) -> list[messages.WorkflowCommand]:
-        """Let everything leave that is not in the state, and then the run itself."""
+    def _stays(self, host: HostedRun, length: int, argument: Payload) -> bool:
+        """Say whether the next execution would begin with too much, and there is still room to go on here."""
+        if argument.ByteSize() <= self.policy.carried or length >= self.policy.force_events:
+            return False
+        self._weigh_at = length + _LOOK_AGAIN_EVENTS
+        host.warnings.append(
+            f"its state has {argument.ByteSize()} bytes, and {self.policy.carried} can be carried into a new "
+            f"execution: it goes on with a history of {length} events, and fails at {self.policy.force_events}"
+        )
+        return True
+
+    def _go_on_elsewhere(
+        self, host: HostedRun, length: int, argument: Payload, next_opening: NextOpening
+    ) -> list[messages.WorkflowCommand]:
+        """Let everything leave that is not in the state, and then the run itself, with children that had no room."""
         work = host.core.drop_work()
         sent = self._leave(host, self.policy.window)
         if self._fence is not None or self._refused or not self._out.is_heard:
             # A child run begins, or is told something: its answer comes first. By then the state may be too large.
             host.core.push_back(work)
             return sent
+        if children := host.core.queued_children:
+            argument = next_opening(host, children)
+            if self._stays(host, length, argument):
+                host.core.push_back(work)
+                return [*sent, *self._leave(host, self.policy.window)]
         if argument.ByteSize() <= self.policy.carried:
             return [*sent, continuing(host, self._out, argument)]
         failure = _outgrown(host, length, argument.ByteSize(), self.policy)

@@ -32,7 +32,7 @@ def foreign_tick(
     Its fields are taken as they are given; what fits no type is kept under its name, never dropped.
     """
     data = _data(payloads)
-    known = next((full for full in _asked_for(now, config) if name in (full, full.rpartition(".")[2])), name)
+    known = next((full for full in asked_for(now, config) if name in (full, full.rpartition(".")[2])), name)
     if "." not in known or not isinstance(data, dict | None):
         record = AnyBodies().record(FlowEvent(name=name, data=data))
     else:
@@ -40,7 +40,7 @@ def foreign_tick(
     return TickAddEvent(at=at, event=record, accepted=True)
 
 
-def _asked_for(now: RunFields, config: BrokerConfig) -> Iterator[str]:
+def asked_for(now: RunFields, config: BrokerConfig) -> Iterator[str]:
     """The types that a run waits for, the oldest waiter's first, and those that its steps take."""
     waiters = [waiter for worker in now.workers.values() for waiter in worker.collected_waiters.values()]
     for waiter in sorted(waiters, key=lambda each: each.number):

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from loom.core.config import config_for
 from loom.core.run import Run
+from loom.core.state import BrokerState
 from loom.core.ticks import TickResume, TickRetryRun, TickStartRun
 from loom.runtime.durable.heads import HeadWriter
 from loom.runtime.durable.takeup import parked_again, restored, taken_up
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from loom.core.commands import WorkflowCommand
     from loom.core.config import BrokerConfig
     from loom.core.reports import Published
-    from loom.core.state import BrokerState
     from loom.core.ticks import WorkflowTick
     from loom.runtime.durable.registered import Registered
     from loom.temporal.payloads import Card, Opening
@@ -91,8 +91,15 @@ class HostedRun:
     """One run, from the opening of an execution to its end or to the next execution."""
 
     def __init__(
-        self, opening: Opening, code: Registered, now: float, size_of: Callable[[WorkflowCommand], int]
+        self,
+        opening: Opening,
+        code: Registered,
+        now: float,
+        size_of: Callable[[WorkflowCommand], int],
+        *,
+        is_cancelled: bool = False,
     ) -> None:
+        """Begin the run, or go on with it. If it is cancelled, it only does so to end: nothing is planned for it."""
         card, carried, stored = opening.card, opening.carried, opening.stored
         self.card: Card = card
         self.code = code
@@ -112,9 +119,16 @@ class HostedRun:
                 # A cluster has no downtime of its own: below zero is the time in which the run was nowhere.
                 state, ticks = taken_up(stored, code, now, 0.0)
                 ticks[0] = _as_recorded(ticks[0], opening, state)
+        elif is_cancelled:
+            state, ticks = (
+                BrokerState(),
+                [TickStartRun(at=now, run_id=card.run_id, config=opening.config or code.config)],
+            )
         else:
             state, ticks = taken_up(_bare(card, opening), code, now, 0.0)
             ticks[0] = _as_recorded(ticks[0], opening, state)
+        if is_cancelled:
+            del ticks[1:]  # what came before could not change how it ends
         self.core = Run(code.planner, state, code.convert.field, size_of)
         self.journal = Journal(state.ticks, state.published, earlier, program)
         self.lock = StoreLock()
@@ -127,6 +141,8 @@ class HostedRun:
         """What the operator is told, unless this is a replay."""
         self._heads = HeadWriter(program)
         self._last_head: RunHead | None = None
+        if carried is not None:
+            self.core.push_back(list(carried.children))
         self.core.feed(*ticks)
 
     @property

@@ -28,7 +28,7 @@ class LoomInstance(Seam):
     """One run in the cache of a worker."""
 
     def __init__(self, info: Info, code: Registered, around: Surroundings) -> None:
-        super().__init__(info)
+        super().__init__(info, around.check_recorded)
         self.driving = Driving(info, code, around)
 
     @override

@@ -12,6 +12,7 @@ from temporalio.client import WorkflowQueryFailedError
 from temporalio.common import RawValue
 from temporalio.service import RPCError, RPCStatusCode
 
+from loom.temporal.history_shield import ASK_AGAIN
 from loom.temporal.payloads import payload_of, value_of
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ class ClientLink:
                 if error.status not in _PASSING or attempt == _ATTEMPTS:
                     raise RunUnreachable(f"Run {self._run_id} could not {what}: {error}") from error
             except WorkflowQueryFailedError as error:
-                raise RunUnreachable(f"Run {self._run_id} could not {what}: {error}") from error
+                if not str(error).startswith(ASK_AGAIN) or attempt == _ATTEMPTS:
+                    raise RunUnreachable(f"Run {self._run_id} could not {what}: {error}") from error
             await asyncio.sleep(delay)
             delay *= 2
         raise AssertionError("the last attempt returns or raises")

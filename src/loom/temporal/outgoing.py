@@ -95,6 +95,13 @@ class Outgoing:
         """Signals and requests to other runs that are not known to have arrived, and to whom."""
         self.unwanted: set[str] = set()
         """Children that were asked to end when they were not known to have begun. They may not have heard it."""
+        self.asked_again = 0
+        """How many of these were asked again since the last flush."""
+
+    @property
+    def cancelling(self) -> int:
+        """Count the requests to children to end that are under way, or that may have to be made again."""
+        return len(self.externals) + len(self.unwanted.difference(self.externals.values()))
 
     @property
     def in_flight(self) -> int:
@@ -245,6 +252,7 @@ class Outgoing:
         if run_id not in self.unwanted or is_starting or run_id in self.externals.values():
             return []
         self.unwanted.discard(run_id)
+        self.asked_again += 1
         built = self._cancel_external(run_id)
         number = built.request_cancel_external_workflow_execution.seq = self._next("external")
         self.externals[number] = run_id

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from temporalio.api.common.v1 import Payload
 
-from loom.core.commands import CommandRunWorker
+from loom.core.commands import CommandRunWorker, CommandStartChild
 from loom.core.config import BrokerConfig
 from loom.core.state import Answer, Execution
 from loom.core.ticks import TickRetryRun, WorkflowTick
@@ -62,6 +62,8 @@ class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
     """How new the code is that the run was told of last."""
     event_ids: tuple[str, ...] = ()
     """Ids of events that came before the run was on this cluster."""
+    children: tuple[CommandStartChild, ...] = ()
+    """Child runs that had no room yet: the state has them, and not what they begin with."""
 
 
 class Opening(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,12 +1,11 @@
-"""A plugin for whoever has Temporal workers already: Loom workflows beside ordinary ones on the same worker.
+"""A plugin for applications that have Temporal workers already: Loom workflows beside ordinary ones on one worker.
 
-    Worker(client, task_queue="orders", workflows=[Ordinary], plugins=[LoomPlugin({"approve": ApproveWorkflow()})])
-
-May import temporalio and the modules beside it.
+Worker(client, task_queue="orders", workflows=[Ordinary], plugins=[LoomPlugin({"approve": ApproveWorkflow()})])
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from temporalio.worker import Plugin
@@ -14,7 +13,9 @@ from typing_extensions import override
 
 from loom.runtime.durable.registered import registered
 from loom.temporal.activity import make_activity
+from loom.temporal.child_watch import ChildWatch
 from loom.temporal.code_news import CodeNews
+from loom.temporal.history_shield import RecordedHistory
 from loom.temporal.runner import LoomHost, LoomRunner
 
 if TYPE_CHECKING:
@@ -38,31 +39,43 @@ class LoomPlugin(Plugin):
             workflow._lock()
             workflow._validate_once()
             self._codes[name] = registered(name, workflow)
-        self._runner = LoomRunner(self._codes, options=options)
+        self._options = options
 
     @override
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Add the host of all Loom workflows, its runner, and the activity that runs their steps."""
         config["workflows"] = [*config.get("workflows", ()), LoomHost]
         config["activities"] = [*config.get("activities", ()), make_activity(self._codes, config["client"])]
-        config["unsandboxed_workflow_runner"] = self._runner
+        config["unsandboxed_workflow_runner"] = LoomRunner(self._codes, options=self._options)
         return config
 
     @override
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
-        """While a worker runs, runs that were begun with other code are told of the code here."""
+        """While a worker runs, tell runs of the code here, and let its queries see what their histories have.
+
+        One plugin may serve several workers. Each has a runner of its own, which asks the server that it works for.
+        """
         news = CodeNews(self._codes, lambda: worker.client)
-        news.listen(self._runner)
+        runner = worker.config(active_config=True).get("unsandboxed_workflow_runner")
+        if not isinstance(runner, LoomRunner):
+            raise TypeError(
+                "Another plugin has taken the place of LoomPlugin's workflow runner: put LoomPlugin last in `plugins`."
+            )
+        news.listen(runner)
+        children = ChildWatch(lambda: worker.client)
+        children.listen(runner)
+        runner.histories = RecordedHistory(lambda: worker.client, asyncio.get_running_loop())
         try:
             await next(worker)
         finally:
             await news.close()
+            await children.close()
 
     @override
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
         """Add the host of all Loom workflows and its runner."""
         config["workflows"] = [*(config.get("workflows") or ()), LoomHost]
-        config["unsandboxed_workflow_runner"] = self._runner
+        config["unsandboxed_workflow_runner"] = LoomRunner(self._codes, options=self._options)
         return config
 
     @override

@@ -19,6 +19,13 @@ FLAG_BASE = 0x4C4F0000
 
 DOUBTS_SIGNALS = FLAG_BASE + 0x10000
 """The internal flag of runs that mark what comes by signals of other clients as unchecked. Older ones do not."""
+CANCELS_FIRST = FLAG_BASE + 0x10001
+"""The internal flag of runs in which a cancel comes before all else that an activation brings. Older ones take what
+comes in its order."""
+
+KEEPS_LETTERS = FLAG_BASE + 0x10002
+"""The internal flag of runs that keep every event of a letter. Older ones dropped one that was not marked as accepted,
+that nothing took, and that came when they kept as many as they may."""
 
 
 class Policy(msgspec.Struct, frozen=True):

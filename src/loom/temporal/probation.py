@@ -123,11 +123,10 @@ def is_poison(deaths: Deaths | None) -> bool:
     return deaths is not None and deaths.own >= MAX_DEATHS
 
 
-def reason_of(step: str, deaths: Deaths) -> str:
-    """Why the run of such a step is parked."""
+def reason_of(what: str, deaths: Deaths) -> str:
+    """Why the run of such a step is parked, or cannot begin."""
     return (
-        f"{POISON}: {deaths.own} workers have died while step '{step}' was on probation, {deaths.marks} while it was "
-        "at work. Resume the run to try it again, or cancel it."
+        f"{POISON}: {deaths.own} workers have died while {what} was on probation, {deaths.marks} while it was at work."
     )
 
 

@@ -113,13 +113,18 @@ def row_unanswered(card: Card, why: str) -> RunRow:
     return row_of_card(card, RunHead("running", 0, 0, card.created_at, error=why))
 
 
-def row_closed_otherwise(card: Card, event: HistoryEvent) -> RunRow:
-    """A run whose execution did not end by itself."""
+def how_closed(event: HistoryEvent) -> str:
+    """Say in words how an execution was closed that did not end by itself."""
     kind = event.WhichOneof("attributes") or ""
     failure = event.workflow_execution_failed_event_attributes.failure
     reason = failure.message or (getattr(getattr(event, kind), "reason", "") if kind else "")
     words = _CLOSED_OTHERWISE.get(kind, "Its execution on Temporal was closed, and does not say how the run ended")
-    error = f"{words}: {reason}" if reason else f"{words}."
+    return f"{words}: {reason}" if reason else f"{words}."
+
+
+def row_closed_otherwise(card: Card, event: HistoryEvent) -> RunRow:
+    """A run whose execution did not end by itself."""
+    error = how_closed(event)
     at = event.event_time.ToMicroseconds() / 1_000_000
     return row_of_card(card, RunHead("failed", 0, 0, at, needs_worker=False, error=error), ended_at=at)
 

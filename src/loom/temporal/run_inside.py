@@ -130,6 +130,10 @@ class RunInside(ABC):
         """The context that a body asks for."""
         return Context._inside(self.workflow, execution)
 
+    def admission(self) -> Awaitable[None] | None:
+        """The cluster bounds what is open in its own way."""
+        return None
+
     def lease(self) -> Awaitable[None] | None:
         """The cluster has given the body to this worker, and knows by its heartbeats whether it lives."""
         return None

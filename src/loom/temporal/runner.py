@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from temporalio.worker import WorkflowInstanceDetails
+    from temporalio.workflow import Info
 
     from loom.runtime.durable.figures import RunFact
     from loom.runtime.durable.registered import Registered
+    from loom.temporal.history_shield import RecordedHistory, TakenIn
     from loom.temporal.policy import Policy
 
 
@@ -60,6 +62,10 @@ class LoomRunner(WorkflowRunner):
         """Told of every run that was started, has ended or was parked, by its workflow; in any thread."""
         self.on_other_code: Callable[[str, str, bool], None] | None = None
         """Told of a run, and its workflow, that was begun with other code than is at hand; or is parked."""
+        self.on_children: Callable[[str, Mapping[int, str]], None] | None = None
+        """Told of a run, and of children that began in an earlier execution of it: the server tells nothing of them."""
+        self.histories: RecordedHistory | None = None
+        """The histories as the server has them, while a worker runs; None in a replay, where no query comes."""
         self._ordinary = UnsandboxedWorkflowRunner()
 
     @override
@@ -75,7 +81,7 @@ class LoomRunner(WorkflowRunner):
             return self._ordinary.create_instance(det)
         name = det.info.workflow_type
         if name == ENTRIES:
-            return EntriesInstance(det.info)
+            return EntriesInstance(det.info, self.check_recorded)
         code = self._codes.get(name)
         if code is None:
             known = ", ".join(sorted(self._codes)) or "nothing"
@@ -96,3 +102,13 @@ class LoomRunner(WorkflowRunner):
         """See `Surroundings`."""
         if self.on_other_code is not None:
             self.on_other_code(run_id, workflow, is_parked)
+
+    def has_children(self, run_id: str, children: Mapping[int, str]) -> None:
+        """See `Surroundings`."""
+        if self.on_children is not None:
+            self.on_children(run_id, children)
+
+    def check_recorded(self, info: Info, taken: TakenIn, length: int) -> None:
+        """See `Surroundings`."""
+        if self.histories is not None:
+            self.histories.check(info, taken, length)

@@ -20,8 +20,10 @@ from loom.store.deaths import POISON
 from loom.store.errors import StoreError, StoreUnavailable
 from loom.store.operations import PostMail
 from loom.store.records import RunQuery
+from loom.temporal.child_watch import ChildWatch
 from loom.temporal.code_news import CodeNews, on_loop
 from loom.temporal.ends import Endings
+from loom.temporal.history_shield import RecordedHistory
 from loom.temporal.payloads import NewCode
 from loom.temporal.polling import CountingRunner, make_worker
 from loom.temporal.problem_watch import ProblemWatch
@@ -72,6 +74,7 @@ class TemporalRuntime(WorkingRuntime):
         self._worker: Worker | None = None
         self._polling: asyncio.Task[None] | None = None
         self._news = CodeNews(self.codes, lambda: store.client)
+        self._children = ChildWatch(lambda: store.client)
         self._retrying: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -96,7 +99,9 @@ class TemporalRuntime(WorkingRuntime):
         runner = self._runner
         runner.on_activated = lambda run_id, ticks: on_loop(loop, self._has_grown, run_id, ticks)
         runner.on_counted = lambda workflow, fact: on_loop(loop, self._count, workflow, fact)
+        runner.histories = RecordedHistory(lambda: self.store.client, loop)
         self._news.listen(runner)
+        self._children.listen(runner)
         queue = self.store.address.task_queue
         self._worker = worker = make_worker(self.store.client, queue, self.codes, self._settings, runner, self.measured)
         self._polling = polling = loop.create_task(worker.run(), name="loom worker")
@@ -125,6 +130,7 @@ class TemporalRuntime(WorkingRuntime):
         await asyncio.gather(*self._retrying, return_exceptions=True)
         self._looking = self._watching = None
         await self._news.close()
+        await self._children.close()
         await self._ends.close()
 
     def _stopped(self, polling: asyncio.Task[None]) -> None:

@@ -1,4 +1,4 @@
-"""The seam to Temporal's SDK: what all workflow instances of Loom have in common. May import temporalio."""
+"""The seam to Temporal's SDK: what all workflow instances of Loom have in common."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from temporalio.converter import WorkflowSerializationContext
 from temporalio.worker import WorkflowInstance
 from typing_extensions import override
 
+from loom.temporal.history_shield import ASK_AGAIN, AskAgain, TakenIn
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from temporalio.bridge.proto.workflow_activation import workflow_activation_pb2 as activations
     from temporalio.workflow import Info
 
@@ -23,8 +27,10 @@ _log = logging.getLogger("loom.temporal")
 class Seam(WorkflowInstance):
     """One execution in the cache of a worker."""
 
-    def __init__(self, info: Info) -> None:
+    def __init__(self, info: Info, check_recorded: Callable[[Info, TakenIn, int], None]) -> None:
         self._info = info
+        self._check_recorded = check_recorded
+        self._taken_in = TakenIn()
         self._thread: int | None = None
 
     @abstractmethod
@@ -38,7 +44,17 @@ class Seam(WorkflowInstance):
         completion.successful.SetInParent()
         self._thread = threading.get_ident()
         try:
+            if self._taken_in.note(act):
+                self._check_recorded(self._info, self._taken_in, act.history_length)
+                self._taken_in.is_recorded(act)
             self.take(act, completion.successful)
+            self._taken_in.commands += len(completion.successful.commands)
+        except AskAgain as refusal:  # core evicts the run and passes the message on to the client
+            failure = completion.failed.failure
+            failure.message = f"{ASK_AGAIN}: {refusal}"
+            failure.application_failure_info.type = ASK_AGAIN
+            if refusal.__cause__ is not None:
+                failure.cause.message = f"{type(refusal.__cause__).__name__}: {refusal.__cause__}"
         except Exception as error:  # noqa: BLE001 - the seam must not raise; the server keeps what it is told
             _log.exception("Run %s: an activation has failed.", self._info.workflow_id)
             failure = completion.failed.failure

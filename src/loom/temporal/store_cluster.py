@@ -27,6 +27,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from loom.store.errors import StoreError, StoreUnavailable
 from loom.temporal.exiting import settle_at_exit
+from loom.temporal.history_shield import ASK_AGAIN
 from loom.temporal.names import SIGNAL_MAIL
 from loom.temporal.payloads import MAX_PAYLOAD, payload_of, value_of
 
@@ -49,6 +50,8 @@ _UNKNOWN_OUTCOME = {RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, 
 _UNANSWERED = {*_UNKNOWN_OUTCOME, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.RESOURCE_EXHAUSTED}
 _REFUSED = {RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.FAILED_PRECONDITION}
 _CONNECT_S = 10.0
+_AGAIN_S, _AGAIN_MAX_S = 0.02, 0.5
+"""The pauses before a refused query is asked again: the task that the run waits for is under way as a rule."""
 _USE = WorkflowIDConflictPolicy.USE_EXISTING
 
 
@@ -148,14 +151,11 @@ class Cluster:
         patience_s: float = PATIENT_S,
     ) -> Payload:
         """The same, as it is."""
+        arguments = [] if argument is None else [RawValue(payload_of(argument))]
+        reject = QueryRejectCondition.NOT_OPEN if only_open else None
+        handle, ends_at = self.handle(run_id, execution), asyncio.get_running_loop().time() + patience_s
         try:
-            answer: RawValue = await self.handle(run_id, execution).query(
-                name,
-                args=[] if argument is None else [RawValue(payload_of(argument))],
-                result_type=RawValue,
-                reject_condition=QueryRejectCondition.NOT_OPEN if only_open else None,
-                rpc_timeout=timedelta(seconds=patience_s),
-            )
+            return await self._ask_until_recorded(handle, name, arguments, reject, ends_at)
         except WorkflowQueryRejectedError as error:
             raise NotOpen(str(error)) from error
         except WorkflowQueryFailedError as error:
@@ -169,7 +169,31 @@ class Cluster:
                     f"{run_id!r}: {error}"
                 ) from error
             raise StoreUnavailable(f"Temporal at {self.address.url} could not query {run_id!r}: {error}") from error
-        return answer.payload
+
+    async def _ask_until_recorded(
+        self,
+        handle: WorkflowHandle[Any, Any],
+        name: str,
+        arguments: list[RawValue],
+        reject: QueryRejectCondition | None,
+        ends_at: float,
+    ) -> Payload:
+        """Ask a run, and ask again within the caller's patience while a worker's copy is ahead of its history."""
+        now, pause_s = asyncio.get_running_loop().time, _AGAIN_S
+        while True:
+            left = timedelta(seconds=max(ends_at - now(), _AGAIN_S))
+            try:
+                answer: RawValue = await handle.query(
+                    name, args=arguments, result_type=RawValue, reject_condition=reject, rpc_timeout=left
+                )
+                return answer.payload
+            except WorkflowQueryFailedError as error:
+                if not str(error).startswith(ASK_AGAIN):
+                    raise
+                if now() + pause_s >= ends_at:
+                    raise NoAnswer(f"No worker could answer for run {handle.id!r} in time: {error}") from error
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _AGAIN_MAX_S)
 
     async def describe(self, run_id: str, *, wrote: bool = False) -> WorkflowExecutionDescription:
         """What the cluster knows of a run without a worker. `NotThere`.

@@ -13,6 +13,8 @@ from loom.temporal.names import UPDATE_TELL
 from loom.temporal.payloads import Letter, payload_of, value_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from temporalio.bridge.proto.workflow_activation import workflow_activation_pb2 as activations
     from temporalio.bridge.proto.workflow_completion import workflow_completion_pb2 as completions
 
@@ -25,14 +27,21 @@ class Updates:
     def __init__(self) -> None:
         self._waiting: list[str] = []
 
-    def take(self, job: activations.DoUpdate, success: completions.Success) -> Letter | None:
-        """The letter of an update that is accepted; None if it is refused."""
+    def take(
+        self, job: activations.DoUpdate, success: completions.Success, why_refused: Callable[[Letter], str | None]
+    ) -> Letter | None:
+        """The letter of an update that is accepted; None if it is refused.
+
+        A replay brings only what was accepted, and asks for no reason to refuse it.
+        """
         answer = success.commands.add().update_response
         answer.protocol_instance_id = job.protocol_instance_id
         try:
             if job.name != UPDATE_TELL:
                 raise LookupError(f"A Loom run has no update {job.name!r}; it knows {UPDATE_TELL}.")
             letter = value_of(job.input[0], Letter)
+            if job.run_validator and (why := why_refused(letter)) is not None:
+                raise ValueError(why)
         except (LookupError, ValueError) as error:
             answer.rejected.message = str(error)
             answer.rejected.application_failure_info.type = "loom.Refused"

@@ -213,6 +213,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _released(self, _done: asyncio.Future[Any]) -> None:
         self._holds -= 1
 
+    calls_in_place = True
+    """The engine does long work (`loom.effects.threads`) at once, so that its order is always the same."""
+
     @override
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts

@@ -25,7 +25,7 @@ import msgspec
 
 from loom.runtime.durable.settings import Settings
 from loom.testing.faults import Crash
-from loom.testing.simulation_actors import Shepherd, follow_children, make_trouble
+from loom.testing.simulation_actors import Shepherd, follow_children, make_trouble, resume_poison
 from loom.testing.simulation_programs import OwnProgram
 from loom.testing.simulation_scripts import ScriptedProgram
 from loom.testing.simulation_world import Faults, ShuffledLoop, StandstillError, World, listening, snapshots_after
@@ -118,7 +118,8 @@ async def _live_through(world: World, runs: int, patience_s: float) -> None:
     """Let everything happen, and look at what is left."""
     with listening(world.checker), snapshots_after(world.chance.choice([1, 10, 50, 50])):
         background = [asyncio.create_task(worker.live()) for worker in world.workers]
-        background += [asyncio.create_task(make_trouble(world)), asyncio.create_task(follow_children(world))]
+        beside = (make_trouble, follow_children, resume_poison)
+        background += [asyncio.create_task(acts(world)) for acts in beside]
         shepherds = [Shepherd(world, f"run-{number}") for number in range(runs)]
         tasks = [asyncio.create_task(shepherd.start(number)) for number, shepherd in enumerate(shepherds)]
         await _wait(world, tasks, world.faults.lasts_s)

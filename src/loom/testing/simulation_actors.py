@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loom.runtime.durable.handle import RunHandle
+from loom.store.deaths import POISON
 from loom.store.errors import RunBusy, RunFinished, RunNotFound
 from loom.testing.simulation_programs import Ended
 
@@ -134,6 +136,20 @@ async def follow_children(world: World) -> None:
             for run_id in [run_id for run_id in world.checker.runs if run_id not in world.followed]:
                 group.create_task(Shepherd(world, run_id).follow())
             await asyncio.sleep(_STEP_S)
+
+
+async def resume_poison(world: World) -> None:
+    """Resume what was parked as poison, as an operator does: here it is the simulation that kills, not the runs."""
+    while True:
+        await asyncio.sleep(_PAUSE_S)
+        parked = {run_id: stored.row.head.parked for run_id, stored in world.database.tables.runs.items()}
+        for run_id in [run_id for run_id, reason in parked.items() if reason and reason.startswith(POISON)]:
+            with suppress(RunFinished):  # it was cancelled since
+                await world.call(partial(_resume, run_id=run_id))
+
+
+async def _resume(runtime: DurableRuntime, run_id: str) -> None:
+    await runtime.resume(run_id)
 
 
 async def make_trouble(world: World) -> None:

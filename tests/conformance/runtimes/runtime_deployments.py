@@ -39,6 +39,8 @@ class Deployment:
     kind: str
     holds_bodies = True
     """A body that waits stays where it is, while its process holds its run. Else it runs again from the top."""
+    brief: ClassVar[dict[str, float]] = {"probation": 0.05}
+    """Options of every process here: runs that crash twice or more are recovered one after the other, but soon."""
     stride = 1
     """Where a test goes through all ticks of a run, it may take so many at a time: a server is slower than a file."""
 
@@ -48,6 +50,7 @@ class Deployment:
 
     async def open(self, workflows: dict[str, loom.Workflow] | None = None, **options: Any) -> DurableRuntime:
         """A process with the code of these workflows; without any it is a client."""
+        options = {**self.brief, **options}
         runtime = loom.connect(FaultyStore(self._new_store(), FaultPlan()), clock=self.clock, **options)
         for name, workflow in (workflows or {}).items():
             runtime.register(workflow, name=name)
@@ -176,7 +179,8 @@ class Temporal(Deployment):
 
     # A body whose worker is silent, and a run that a dead worker had in its cache, go to another one this soon. A
     # process that ends lets no body go on, as on the other kinds.
-    _SOON: ClassVar[dict[str, float]] = {
+    brief: ClassVar[dict[str, float]] = {
+        **Deployment.brief,
         "heartbeat_timeout": 1.0,
         "retry_interval": 0.05,
         "sticky_timeout": 0.2,
@@ -195,7 +199,8 @@ class Temporal(Deployment):
         wire = Wire(self._server.target)
         await wire.open()
         try:
-            runtime: Any = loom.connect(f"temporal://{wire.target}/{self._namespace}", **self._SOON, **options)
+            options = {**self.brief, **options}
+            runtime: Any = loom.connect(f"temporal://{wire.target}/{self._namespace}", **options)
         except ValueError:
             await wire.close()
             raise

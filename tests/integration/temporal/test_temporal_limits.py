@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 from temporal_samples import BIG, WIDE, Talk, Text, Wide, Word
 from temporal_server import fresh_temporal_url
 
 import loom
-from loom import Context, StartEvent, StopEvent, Workflow, step
+from loom import Context, Event, StartEvent, StopEvent, Workflow, step
+from loom.core.config import BrokerConfig
 from loom.runtime.replaying import replay_view
 
 
@@ -96,3 +98,36 @@ async def test_a_run_that_left_in_parts_replays() -> None:
         async with asyncio.timeout(60):
             assert await (await runtime.start("wide", run_id="a")) == WIDE * BIG
         assert (await replay_view(runtime, "a"))["differences"] == []
+
+
+class Unasked(Event):
+    """Nothing takes it, so it is kept."""
+
+
+class Patient(Workflow):
+    """Keeps two early events."""
+
+    def _config(self, *, stored: bool = False) -> BrokerConfig:
+        return replace(super()._config(stored=stored), keep_unclaimed=2)
+
+    @step
+    async def wait(self, ev: Word) -> StopEvent:
+        return StopEvent()
+
+    @step
+    async def begin(self, ev: StartEvent) -> None:
+        return None
+
+
+async def test_no_event_is_lost_that_was_acknowledged_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loom.runtime.durable.calls._KEEP_UNCLAIMED", 2)
+    async with loom.connect(fresh_temporal_url()) as runtime:
+        runtime.register(Patient(timeout=None), name="patient")
+        await runtime.start("patient", run_id="a")
+        async with asyncio.timeout(30):
+            sent = await asyncio.gather(*(runtime.send_event("a", Unasked()) for _ in range(5)), return_exceptions=True)
+            acknowledged = [answer for answer in sent if answer is True]
+            assert len(acknowledged) >= 2
+            assert (await runtime.get("a")).kept_events == len(acknowledged)
+            with pytest.raises(loom.StoreError, match="keeps"):
+                await runtime.send_event("a", Unasked())

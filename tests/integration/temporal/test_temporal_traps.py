@@ -13,9 +13,11 @@ from temporal_server import fresh_temporal_url, own_server
 from temporalio.client import Client, WorkflowQueryFailedError
 
 import loom
+from loom import Context, StartEvent, StopEvent, Workflow, step
 from loom.steps.events import WorkflowIdleEvent
 from loom.temporal.policy import POLICIES, Policy
 from loom.temporal.runner import LoomRunner
+from loom.temporal.runtime import TemporalRuntime
 
 
 async def executions_of(client: Client, run_id: str) -> list[str]:
@@ -151,3 +153,50 @@ async def test_an_event_loop_that_is_blocked_for_ever_is_taken_for_dead(monkeypa
         async with asyncio.timeout(30):
             assert await (await runtime.start("blocking", {"seconds": 3.0})) == "done"
     assert Blocking.begun > 1
+
+
+class Parent(Workflow):
+    """Says how its child ended."""
+
+    @step
+    async def ask(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        try:
+            return StopEvent(result=await ctx.run_child("talk", words=1))
+        except Exception as error:  # noqa: BLE001 - whatever it is, its words are the result
+            return StopEvent(result=str(error))
+
+
+async def begin_child(runtime: TemporalRuntime) -> str:
+    """Start a parent, and wait until it has gone on in a new execution and its child waits; the child's run id."""
+    await runtime.start("parent", run_id="a")
+    handle = runtime.client.get_workflow_handle("a")
+    while True:
+        await asyncio.sleep(0.05)
+        description = (await handle.describe()).raw_description.workflow_execution_info
+        children = list((await runtime.state_at("a")).children.values())
+        if description.execution.run_id == description.first_run_id or not children:
+            continue
+        if (await runtime.get(children[0].run_id)).active_waiters:
+            return children[0].run_id
+
+
+@pytest.mark.parametrize("how", ["terminated", "ends"])
+async def test_a_parent_in_a_new_execution_hears_how_its_child_ended(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loom.temporal.child_watch._PAUSE_S", 0.2)
+    use_policies(monkeypatch, replace(POLICIES[-1], drain_events=12))
+    async with loom.connect(fresh_temporal_url()) as runtime, asyncio.timeout(30):
+        assert isinstance(runtime, TemporalRuntime)
+        runtime.register(Parent(timeout=None), name="parent")
+        runtime.register(Talk(timeout=None), name="talk")
+        child = await begin_child(runtime)
+        handler = await runtime.handler("a")
+        if how == "ends":
+            await runtime.send_event(child, Word(n=7))
+            assert await handler == [7]
+            return
+        await runtime.client.get_workflow_handle(child).terminate(reason="by hand")
+        assert (
+            await handler == f"The child run {child!r} was ended from outside: It was terminated on Temporal: by hand"
+        )
+        for each in ("a", child):
+            assert await runtime.store.history_problems(each) == []

@@ -75,6 +75,24 @@ def test_window_counts_child_runs_too() -> None:
     assert queue.held == ""
 
 
+def test_children_are_cancelled_by_no_more_than_may_be_and_in_order() -> None:
+    cancels = [CommandCancelChild(seq, f"r:{seq}") for seq in range(3)]
+    queue = queue_of(cancels[0], note(0), *cancels[1:], note(1))
+    assert queue.flush(max_cancels=2) == [cancels[0], note(0), cancels[1]]
+    assert queue.held == "cancels"
+    assert queue.flush(max_cancels=0) == []
+    assert queue.flush(max_cancels=1) == [cancels[2], note(1)]
+    assert queue.held == ""
+
+
+def test_child_runs_that_have_not_left_can_be_listed() -> None:
+    child = CommandStartChild(1, "r:1", "pay")
+    queue = queue_of(work(2), child)
+    assert queue.queued_children() == [child]
+    queue.flush()
+    assert queue.queued_children() == []
+
+
 def test_bytes_that_were_used_before_count_against_the_budget() -> None:
     queue = queue_of(note(0), note(1))
     assert queue.flush(max_bytes=20, used=10) == [note(0)]

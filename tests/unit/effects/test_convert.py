@@ -22,6 +22,7 @@ from loom.core.reports import (
 )
 from loom.effects.convert import event_of, exception_of, failure_of, published_event, read_field, record_of
 from loom.steps import events
+from loom.steps.errors import WorkflowRuntimeError
 
 
 class Parcel(Event):
@@ -143,3 +144,13 @@ def test_states_of_steps_are_named_as_programs_know_them(report: StepReport, sho
     event = published_event(report)
     assert isinstance(event, events.StepStateChanged)
     assert (event.step_state.value, event.worker_id, event.input_event_name, event.output_event_name) == shown
+
+
+def test_a_property_that_asks_to_exit_is_a_field_that_cannot_be_read() -> None:
+    class Exits(Event):
+        @property
+        def amount(self) -> int:
+            raise SystemExit(3)
+
+    with pytest.raises(WorkflowRuntimeError, match=r"^Exits.amount cannot be read: SystemExit: 3$"):
+        read_field(record_of(Exits()), "amount")

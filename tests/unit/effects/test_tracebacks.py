@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
 
 from loom.api.attempts import place_of
-from loom.effects.tracebacks import MAX_BYTES, has_other_frames, traceback_text
+from loom.effects.tracebacks import MAX_BYTES, has_other_frames, stack_text, traceback_text
 
 
 def caught(work: Any) -> BaseException:
@@ -188,3 +189,14 @@ def test_a_frame_without_a_source_line_has_a_place_too() -> None:
     last = place_of('ValueError: no\n  File "<stdin>", line 3, in work')
     assert last is not None
     assert (last.file, last.function, last.source) == ("<stdin>", "work", "")
+
+
+def test_a_frame_between_two_lines_is_written_too() -> None:
+    """Python gives no number for code that it made itself; the watchdog may look at any moment."""
+
+    def between() -> str:
+        return stack_text(sys._getframe())
+
+    first = between.__code__.co_firstlineno
+    between.__code__ = between.__code__.replace(co_linetable=b"")
+    assert f"line {first}, in between" in between()

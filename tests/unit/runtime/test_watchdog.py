@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,8 @@ from loom.core.run import Run
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.runtime.watchdog import LoopWatch, watchdog
 from loom.testing import run_virtual
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 PATIENCE_S = 30.0
 SOON_S = 0.3
@@ -75,9 +79,11 @@ class Holds(Workflow):
         return StopEvent(result="over")
 
 
-async def held(told: Told, body: Callable[[], Awaitable[None]], stall_s: float = SOON_S) -> LoopWatch:
+async def held(
+    told: Told, body: Callable[[], Awaitable[None]], stall_s: float = SOON_S, url: str = "memory://"
+) -> LoopWatch:
     """Run a body to its end, and wait until the loop turns again."""
-    async with loom.connect("memory://", watchdog=stall_s) as runtime:
+    async with loom.connect(url, watchdog=stall_s) as runtime:
         runtime.register(Holds(body), name="holds")
         handler = await runtime.start("holds", run_id="r-1")
         watch = runtime.watch
@@ -88,11 +94,17 @@ async def held(told: Told, body: Callable[[], Awaitable[None]], stall_s: float =
     return watch
 
 
-async def test_a_body_that_blocks_is_named_with_its_stack(told: Told) -> None:
+@pytest.mark.parametrize("database", ["memory", "sqlite", "postgres"])
+async def test_a_body_that_blocks_is_named_with_its_stack(told: Told, database: str, tmp_path: Path) -> None:
     async def body() -> None:
         told.hold()
 
-    watch = await held(told, body)
+    url = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/runs.db", "postgres": ""}[database]
+    if not url:
+        from postgres_server import fresh_database_url
+
+        url = fresh_database_url()
+    watch = await held(told, body, url=url)
     begun = told.that("step hold of run r-1 holds it")
     assert (begun.run_id, begun.workflow, begun.step) == ("r-1", "holds", "hold")  # type: ignore[attr-defined]
     # The author's own frames come first: the innermost of them is where it stands.
@@ -141,9 +153,9 @@ async def test_a_task_that_a_body_has_begun_is_named_as_its_own(told: Told) -> N
 async def test_a_run_that_is_reduced_for_long_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     drain = Run.drain
 
-    def slow(self: Run) -> Any:
+    def slow(self: Run, units: int | None = None) -> Any:
         told.hold()
-        return drain(self)
+        return drain(self, units)
 
     async def body() -> None:
         monkeypatch.setattr(Run, "drain", slow)
@@ -220,7 +232,7 @@ def test_two_runtimes_on_a_loop_share_a_watch() -> None:
                 await runtime.ready()
             assert one.watch is two.watch is not None
             assert one.watch.stall_s == 0.5
-        assert not watchdog()._watches
+        assert asyncio.get_running_loop() not in watchdog()._watches
 
     asyncio.run(work())
 

@@ -229,6 +229,16 @@ async def test_validating_stores_nothing_and_runs_nothing(client: httpx2.AsyncCl
     assert [row async for row in served.runtime.list()] == []
 
 
+async def test_a_document_that_is_only_judged_holds_up_none_that_is_put(client: httpx2.AsyncClient) -> None:
+    """A key with scope `read` judges documents: whatever these take, `PUT` has a lock and a thread of its own."""
+    large = document(actions={f"A{n}": {"type": "compose", "inputs": ["@add(1, 2)"] * 20} for n in range(300)})
+    judging = [asyncio.ensure_future(client.post("/v1/definitions/validate", json=large)) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert (await client.put("/v1/definitions/f", json=document())).status_code == 201
+    assert not all(answer.done() for answer in judging)
+    assert [(await answer).json()["valid"] for answer in judging] == [True] * 3
+
+
 async def test_warnings_are_told_with_the_answer(client: httpx2.AsyncClient) -> None:
     unused = document(actions={"say": {"type": "compose", "inputs": "@variables('v')"}})
     answer = await client.put("/v1/definitions/f", json=unused)

@@ -13,6 +13,7 @@ from server_serving import Served
 import loom
 from loom import Context, Event, StartEvent, StopEvent, Workflow, step
 from loom.server import views
+from loom.store.records import RunQuery, RunRow
 
 ENDLESS = 10**6000
 MIB = 1024 * 1024
@@ -162,3 +163,46 @@ async def test_pages_of_handlers_are_cut_and_the_log_says_so(
     cuts = [record for record in caplog.records if record.message.startswith("GET /handlers gave")]
     assert [record.levelno for record in cuts] == [logging.WARNING] * 3
     assert (await client.get("/v1/runs")).json()["next_cursor"] is None
+
+
+WAITS_FOR_MUCH = {
+    "actions": {"w": {"type": "waitForEvent", "inputs": {"event": "Go", "requirements": {"a": "@triggerBody()"}}}}
+}
+
+
+async def test_a_page_reads_little_more_than_it_shows(
+    served: Served, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a run waits for stands in its row, and may be as large as a request."""
+    monkeypatch.setattr(views, "PAGE_BYTES", 8000)
+    monkeypatch.setattr("loom.server.v1.listing.PAGE_BYTES", 8000)
+    monkeypatch.setattr("loom.server.compat_listing.PAGE_BYTES", 8000)
+    served.runtime.register(loom.load(WAITS_FOR_MUCH), name="much")
+    for number in range(40):
+        await served.runtime.start("much", "x" * 2000, run_id=f"r{number:02}")
+        await served.until_waiting(f"r{number:02}")
+    read: list[int] = []
+    find = served.runtime.store.find
+
+    async def counted(query: RunQuery) -> list[RunRow]:
+        rows = await find(query)
+        read.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(served.runtime.store, "find", counted)
+    for path, name in (("/v1/runs?limit=500", "items"), ("/handlers", "handlers")):
+        read.clear()
+        seen: list[str] = []
+        cursor = None
+        while cursor is not None or not seen:
+            joined = "&" if "?" in path else "?"
+            answer = await client.get(path if cursor is None else f"{path}{joined}cursor={cursor}")
+            seen += [item["run_id"] for item in answer.json()[name]]
+            cursor = answer.json()["next_cursor"]
+        assert seen == [f"r{number:02}" for number in reversed(range(40))]
+        assert max(read) <= 20
+    monkeypatch.setattr("loom.server.v1.listing.PAGE_BYTES", 8 * MIB)
+    for limit in (1, 19, 20, 21, 39, 40, 41):
+        page = (await client.get(f"/v1/runs?limit={limit}")).json()
+        assert len(page["items"]) == min(limit, 40)
+        assert (page["next_cursor"] is None) == (limit >= 40)

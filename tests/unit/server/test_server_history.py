@@ -44,6 +44,21 @@ async def test_the_history_comes_in_pages(waiting: httpx2.AsyncClient) -> None:
     assert (await waiting.get("/v1/runs/none/history")).status_code == 404
 
 
+async def test_a_page_of_the_history_ends_before_it_is_too_large(
+    waiting: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ticks hold the answers of services, each of up to 16 MiB. The first of a page is always there."""
+    whole = (await waiting.get("/v1/runs/f/history")).json()["items"]
+    monkeypatch.setattr("loom.server.v1.history.PAGE_BYTES", 100)
+    found, cursor = [], "-1"
+    while cursor is not None:
+        page = (await waiting.get(f"/v1/runs/f/history?cursor={cursor}")).json()
+        assert len(page["items"]) == 1
+        found, cursor = found + page["items"], page["next_cursor"]
+    assert found == whole
+    assert len(whole) > 1
+
+
 async def test_a_tick_says_what_it_led_to(waiting: httpx2.AsyncClient) -> None:
     items = (await waiting.get("/v1/runs/s/history?commands=true")).json()["items"]
     run = next(command for command in items[0]["commands"] if command["type"] == "CommandRunWorker")

@@ -48,6 +48,24 @@ async def test_no_event_makes_the_server_fail(served: Served, client: httpx2.Asy
             assert answer.status_code == 200, (path, answer.text)
 
 
+@pytest.mark.parametrize("seconds", [1e10, 1e12, 9.3e18, 1e308])
+async def test_a_wait_beyond_all_dates_can_be_looked_at(
+    served: Served, client: httpx2.AsyncClient, seconds: float
+) -> None:
+    ask = {"type": "waitForEvent", "inputs": {"event": "Go", "timeout": "@triggerBody()"}}
+    slow = {"type": "wait", "inputs": {"interval": {"count": "@triggerBody()", "unit": "second"}}}
+    actions = {"ask": {**ask, "runAfter": {}}, "slow": {**slow, "runAfter": {}}}
+    assert (await client.put("/v1/definitions/far", json={"actions": actions})).status_code < 300
+    await client.post("/v1/runs", json={"workflow": "far", "input": seconds, "run_id": "r"})
+    paths = ("/v1/runs", "/handlers", *(f"/v1/runs/r{part}" for part in ("", "/why", "/state", "/history", "/actions")))
+    for path in paths:
+        answer = await client.get(path)
+        assert answer.status_code == 200, (path, answer.text)
+        assert "cannot be shown" not in answer.text
+    await client.post("/v1/runs/r/cancel", json={})
+    assert (await client.get("/v1/runs/r?wait=20")).json()["status"] in ("cancelled", "failed")
+
+
 class Basket(StartEvent):
     items: list[str]
 

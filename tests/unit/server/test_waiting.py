@@ -18,7 +18,7 @@ from loom.runtime.durable.runtime import DurableRuntime
 from loom.server.app import create_app
 from loom.server.auth import KEYS
 from loom.server.listening import bind
-from loom.server.serving import _watch_keys, serving
+from loom.server.serving import serving
 from loom.server.settings import ServerSettings
 
 START = {"workflow": "asks", "input": {"topic": "tea"}, "run_id": "w"}
@@ -139,7 +139,7 @@ async def test_one_damaged_key_does_not_keep_the_streams_of_another(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two that read, one has a key whose record is damaged, and the other one's was revoked."""
-    monkeypatch.setattr("loom.server.serving._KEYS_S", 0.0)
+    monkeypatch.setattr("loom.server.key_watch.KEYS_S", 0.0)
     key = await served.key("read")
     revoked, damaged = key.split("_")[1], "0" * 12
     await served.server.keys.revoke(revoked)
@@ -147,7 +147,7 @@ async def test_one_damaged_key_does_not_keep_the_streams_of_another(
     broken: asyncio.Queue[str] = asyncio.Queue()
     monkeypatch.setattr(served.server.open_streams, "holders", lambda: [damaged, revoked])
     monkeypatch.setattr(served.server.open_streams, "break_for", broken.put_nowait)
-    watching = asyncio.create_task(_watch_keys(served.server))
+    watching = asyncio.create_task(served.server.key_watch.watch())
     async with asyncio.timeout(10):
         assert [await broken.get(), await broken.get()] == [revoked, revoked]
     watching.cancel()

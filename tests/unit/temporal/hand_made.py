@@ -13,6 +13,7 @@ from typing import Any
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio import workflow as sdk
 from temporalio.api.common.v1 import Payload
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.bridge.proto.workflow_activation import workflow_activation_pb2 as activations
 from temporalio.bridge.proto.workflow_commands import workflow_commands_pb2 as messages
 from temporalio.bridge.proto.workflow_completion import workflow_completion_pb2 as completions
@@ -23,6 +24,7 @@ from loom.core.ticks import TickAddEvent, TickStepResult, WorkflowTick
 from loom.runtime.durable.registered import Registered, registered
 from loom.store import codec
 from loom.temporal import names
+from loom.temporal.history_shield import AskAgain, TakenIn, has_recorded
 from loom.temporal.instance import LoomInstance
 from loom.temporal.outgoing import ActivityOptions
 from loom.temporal.payloads import Card, Letter, Opening, StepReport, StepTask, payload_of, value_of
@@ -66,6 +68,20 @@ class Around:
         self.heard: list[str] = []
         self.other_code: list[str] = []
         self.counts: list[str] = []
+        self.children: list[tuple[str, dict[int, str]]] = []
+        self.newest: list[HistoryEvent] | Exception | None = None
+        """The newest events of the history, the last one first; None: all that was taken in is recorded."""
+        self.reads = 0
+
+    def check_recorded(self, info: sdk.Info, taken: TakenIn, length: int) -> None:
+        self.reads += 1
+        if isinstance(self.newest, Exception):
+            raise AskAgain from self.newest
+        if self.newest is not None and not has_recorded(self.newest, taken, length):
+            raise AskAgain
+
+    def has_children(self, run_id: str, children: dict[int, str]) -> None:
+        self.children.append((run_id, children))
 
     def counted(self, workflow: str, fact: str) -> None:
         self.counts.append(fact)
@@ -168,10 +184,10 @@ class HandMade:
         record = self.code.convert.record(event)
         return letter(TickAddEvent(at=0.0, event=record, event_id=event_id, accepted=True))
 
-    def ask(self, name: str, argument: Any = None) -> messages.QueryResult:
-        """Ask a query."""
+    def ask(self, name: str, argument: Any = None, *, query_id: str = "q1") -> messages.QueryResult:
+        """Ask a query. A task carries it, unless its id is `legacy_query`."""
         job = activations.WorkflowActivationJob()
-        job.query_workflow.query_id = "q1"
+        job.query_workflow.query_id = query_id
         job.query_workflow.query_type = name
         if argument is not None:
             job.query_workflow.arguments.append(payload_of(argument))

@@ -61,7 +61,7 @@ from loom.temporal.payloads import (
     payload_of,
     value_of,
 )
-from loom.temporal.policy import DOUBTS_SIGNALS, FLAG_BASE
+from loom.temporal.policy import CANCELS_FIRST, DOUBTS_SIGNALS, FLAG_BASE, KEEPS_LETTERS
 
 
 class Dyed(Event):
@@ -101,7 +101,8 @@ def test_a_start_schedules_the_first_step_and_records_the_policy(code):
     assert scheduled.activity_id == str(task_of(command).command.seq)
     assert scheduled.HasField("start_to_close_timeout")
     assert scheduled.heartbeat_timeout.seconds == 10
-    assert list(run.completion.successful.used_internal_flags) == [FLAG_BASE, DOUBTS_SIGNALS]
+    flags = [FLAG_BASE, DOUBTS_SIGNALS, CANCELS_FIRST, KEEPS_LETTERS]
+    assert list(run.completion.successful.used_internal_flags) == flags
     assert task_of(command).run_id == "run-1"
     run.finish(command, Dyed())
     assert list(run.completion.successful.used_internal_flags) == []
@@ -718,3 +719,9 @@ def test_the_first_job_may_come_with_signals(code):
     run = HandMade(code)
     commands = run.activate(initialize(run.opening), run.event(Approval()))
     assert [c.schedule_activity.activity_type for c in commands] == ["dye", "approve"]
+
+
+def test_no_two_flags_of_the_history_have_one_number() -> None:
+    flags = [DOUBTS_SIGNALS, CANCELS_FIRST, KEEPS_LETTERS]
+    assert len(set(flags)) == len(flags)
+    assert min(flags) >= FLAG_BASE + 0x10000

@@ -14,8 +14,9 @@ from hand_made import Around, HandMade, code_of, foreign_signal, kinds, letter, 
 from msgspec.structs import replace
 from sewing import FORCED, LIMIT, Piece, Sewing, child_of, child_started, effects, resolved, source_of
 from temporalio.api.enums.v1 import CommandType
+from temporalio.bridge.proto.workflow_activation import workflow_activation_pb2 as activations
 
-from loom import StopEvent
+from loom import Event, StopEvent
 from loom.core.ticks import TickAddEvent, TickCancelRun, TickEditStore, TickPublishEvent
 from loom.store import codec
 from loom.store.records import RunRow
@@ -31,6 +32,7 @@ from loom.temporal.payloads import (
     payload_of,
     value_of,
 )
+from loom.temporal.policy import FLAG_BASE, KEEPS_LETTERS
 
 
 @pytest.fixture
@@ -205,6 +207,81 @@ def test_a_child_that_ended_without_a_word_has_failed(code):
     job.resolve_child_workflow_execution.result.failed.failure.cause.message = "It does not say how it ended."
     (again,) = run.activate(job)
     assert "does not say" in task_of(again).answers["child:0"].child.failure.message
+
+
+# -- as many early events as a run keeps ------------------------------------------------------------------------------
+
+
+class Unasked(Event):
+    """Nothing takes it, so it is kept."""
+
+
+@pytest.fixture
+def full(code):
+    """A run that keeps as many events as it may."""
+    config = replace(code.config, keep_unclaimed=2)
+    run = HandMade(code, opening_of(code, config=config))
+    run.start(run.event(Unasked()), run.event(Unasked()))
+    assert kept_by(run) == 2
+    return run
+
+
+def kept_by(run):
+    return run.answer(names.QUERY_ROW, RunRow).head.kept
+
+
+def told(run, event, *, validates=True):
+    """The job of an update with an event."""
+    job = activations.WorkflowActivationJob()
+    job.do_update.id = job.do_update.protocol_instance_id = "u"
+    job.do_update.name = names.UPDATE_TELL
+    job.do_update.run_validator = validates
+    job.do_update.input.append(payload_of(Letter(TickAddEvent(at=0.0, event=run.code.convert.record(event)))))
+    return job
+
+
+def test_what_was_acknowledged_at_the_limit_is_kept(full):
+    """Senders look how many are kept, and then send: several at once may be one too many, and none is lost."""
+    full.activate(*(full.event(Unasked()) for _ in range(3)))
+    assert kept_by(full) == 5
+
+
+def test_a_letter_of_any_client_is_kept_too(full):
+    full.activate(letter(TickAddEvent(at=0.0, event=full.code.convert.record(Unasked()))))
+    assert kept_by(full) == 3
+
+
+@pytest.mark.parametrize(("flags", "kept"), [((FLAG_BASE,), 2), ((FLAG_BASE, KEEPS_LETTERS), 3)])
+def test_a_replay_keeps_a_letter_if_its_history_says_so(code, flags, kept):
+    config = replace(code.config, keep_unclaimed=2)
+    run = HandMade(code, opening_of(code, config=config), replaying=True, flags=flags)
+    run.start(*(letter(TickAddEvent(at=0.0, event=code.convert.record(Unasked()))) for _ in range(3)))
+    assert kept_by(run) == kept
+
+
+def test_an_update_at_the_limit_is_refused_in_words(full):
+    (refused,) = full.activate(told(full, Unasked()))
+    assert "keeps 2 events that nothing has asked for" in refused.update_response.rejected.message
+    assert kept_by(full) == 2
+
+
+def test_what_comes_with_an_update_counts_for_the_next_one(code):
+    config = replace(code.config, keep_unclaimed=2)
+    run = HandMade(code, opening_of(code, config=config))
+    run.start(run.event(Unasked()))
+    answers = [each.update_response for each in run.activate(*(told(run, Unasked()) for _ in range(2)))]
+    assert [answer.WhichOneof("response") for answer in answers[:2]] == ["accepted", "rejected"]
+    assert kept_by(run) == 2
+
+
+def test_an_update_at_the_limit_reaches_who_asks_for_it(full):
+    commands = full.activate(told(full, Piece()))
+    assert commands[0].update_response.HasField("accepted")
+    assert "schedule_activity" in kinds(commands)
+
+
+def test_an_update_that_was_accepted_is_not_judged_again(full):
+    assert full.activate(told(full, Unasked(), validates=False))[0].update_response.HasField("accepted")
 
 
 # -- codecs -----------------------------------------------------------------------------------------------------------

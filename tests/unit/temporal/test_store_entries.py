@@ -106,7 +106,7 @@ def activation(*jobs: Any, suggested: bool = False) -> activations.WorkflowActiv
 def opened(*entries: Entry) -> tuple[EntriesInstance, activations.WorkflowActivationJob]:
     job = activations.WorkflowActivationJob()
     job.initialize_workflow.arguments.append(payload_of(EntriesOpening("keys", entries)))
-    return EntriesInstance(info_of("loom.entries:loom:keys", ENTRIES)), job
+    return EntriesInstance(info_of("loom.entries:loom:keys", ENTRIES), lambda *_: None), job
 
 
 def put(key: str, data: bytes, *, validate: bool = True) -> activations.WorkflowActivationJob:

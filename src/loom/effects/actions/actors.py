@@ -6,9 +6,8 @@ that asked. A message that is delivered again is not taken again. May import loo
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
@@ -16,16 +15,18 @@ from loom.effects.actions.actor_port import ActorMessage, ActorReply, Actors
 from loom.effects.actions.handlers import HANDLERS, ActionContext, Handlers, asks_for, call_handler
 from loom.effects.actions.outcomes import ActionFailed, failure
 from loom.effects.actions.plain import plain
-from loom.effects.exits import is_from_outside
 from loom.effects.tracebacks import has_other_frames, traceback_text
 from loom.flows.calls import ActionOutcome
 from loom.steps.context import Context  # noqa: TC001 - steps' annotations are read at run time
 from loom.steps.decorators import step
 from loom.steps.event_base import StartEvent, StopEvent  # noqa: TC001 - as above
+from loom.steps.ports import current_execution
 from loom.steps.workflow import Workflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from loom.effects.execution import StepExecution
 
 
 async def take_message(
@@ -90,15 +91,13 @@ class ActorWorkflow(Workflow):
     async def _taken(self, kept: dict[str, Any], ev: ActorMessage) -> dict[str, Any]:
         state = kept.get("state") or {}
         context = ActionContext(ev.reply_to, ev.key, ev.attempt, ev.action)
-        task = asyncio.current_task()
+        execution = cast("StepExecution", current_execution.get())
         try:
             state, result = await take_message(self._handlers, ev.actor_type, state, ev.input, context)
             outcome = ActionOutcome(outputs=result)
-        except asyncio.CancelledError:
-            raise
         except BaseException as error:
-            # Whatever a handler raises is the caller's to know.
-            if is_from_outside(error, task):
+            # Whatever a handler raises is the caller's to know, a cancellation of its own making too.
+            if execution.is_interrupted_by(error):
                 raise
             outcome = replace(failure(error), traceback=traceback_text(error) if has_other_frames(error) else "")
         reply = {

@@ -6,7 +6,6 @@ passes the guard; the key never goes to an address that a flow names. May import
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from dataclasses import replace
@@ -14,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from loom.effects.actions.bodies import OFF_LOOP_BYTES, TooManyValues, decode_off_loop
+from loom.effects.actions.bodies import TooManyValues, decode_off_loop
 from loom.effects.actions.exchange import AnswerRefused
 from loom.effects.actions.handlers import call_handler
 from loom.effects.actions.http import outcome_of, request, tamed
 from loom.effects.actions.outcomes import ActionFailed, Services, argument_of, context_of, object_inputs, within_limit
 from loom.effects.actions.plain import plain
 from loom.effects.actions.statuses import is_failure
-from loom.effects.weight import is_heavier
+from loom.effects.threads import OFF_LOOP_BYTES, aside
+from loom.effects.weight import has_more_values, is_heavier
 from loom.flows.calls import ActionCall, ActionOutcome
 
 if TYPE_CHECKING:
@@ -163,13 +163,27 @@ def _content(body: Any) -> str:
 
 async def _answered(answer: Any, policy: HttpPolicy) -> ActionOutcome:
     """What a registered provider has answered: it hands on what a model says, who is a stranger too."""
-    if is_heavier((answer,), OFF_LOOP_BYTES):
-        if is_heavier((answer,), policy.max_response_bytes):
-            raise AnswerRefused(f"The provider's answer has more than {policy.max_response_bytes} bytes.")
-        found = await asyncio.to_thread(plain, answer)
-    else:
+    if isinstance(answer, str) and len(answer) <= OFF_LOOP_BYTES:
         found = plain(answer)
+    else:
+        # Objects of the provider's own classes show their size only once they are plain data.
+        found = await aside("convert", _measured, answer, policy)
     return ActionOutcome(outputs=await _structured(found, policy) if isinstance(found, str) else found)
+
+
+def _measured(answer: Any, policy: HttpPolicy) -> Any:
+    """The answer as plain data, if it has no more bytes and values than the policy allows."""
+    _check_size(answer, policy)
+    found = plain(answer)
+    _check_size(found, policy)  # a model or a dataclass weighs nothing before
+    return found
+
+
+def _check_size(answer: Any, policy: HttpPolicy) -> None:
+    if has_more_values(answer, policy.max_response_values):
+        raise AnswerRefused(f"The provider's answer has more than {policy.max_response_values} values.")
+    if is_heavier((answer,), policy.max_response_bytes):
+        raise AnswerRefused(f"The provider's answer has more than {policy.max_response_bytes} bytes.")
 
 
 async def _structured(text: str, policy: HttpPolicy) -> dict[str, Any]:

@@ -7,6 +7,8 @@ do at all, and a cancellation, stay what they are. May import loom.flows, loom.s
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
@@ -33,30 +35,58 @@ if TYPE_CHECKING:
     from loom.effects.execution import StepExecution
 
 
-async def _ai(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
+def _ai() -> ActionBody:
     from loom.effects.actions.ai import ai_action
 
-    return await ai_action(execution, call, services)
+    return ai_action
 
 
-async def _http(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
+def _http() -> ActionBody:
     from loom.effects.actions.http import http_action
 
-    return await http_action(execution, call, services)
+    return http_action
 
 
-async def _webhook(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
+def _webhook() -> ActionBody:
     from loom.effects.actions.webhook import webhook_action
 
-    return await webhook_action(execution, call, services)
+    return webhook_action
+
+
+@cache
+def _importer() -> ThreadPoolExecutor:
+    """One thread that imports. Threads of bodies may all be busy for hours."""
+    return ThreadPoolExecutor(1, "loom-import")
+
+
+class _Late:
+    """An action that needs the http client, which is imported when it is first used.
+
+    That takes 0.2 s, with the authorities that the client trusts, so it is done in a thread.
+    """
+
+    def __init__(self, load: Callable[[], ActionBody]) -> None:
+        self._load = load
+        self._body: ActionBody | None = None
+
+    def _loaded(self) -> ActionBody:
+        from loom.effects.actions.guarded import default_tls
+
+        default_tls()
+        return self._load()
+
+    async def __call__(self, execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
+        if self._body is None:
+            self._body = await asyncio.get_running_loop().run_in_executor(_importer(), self._loaded)
+        return await self._body(execution, call, services)
 
 
 BODIES: dict[str, ActionBody] = {
     "activity": activity_action,
     "actor": actor_action,
-    "ai": _ai,
-    "http": _http,
-    "httpwebhook": _webhook,
+    "ai": _Late(_ai),
+    "http": _Late(_http),
+    "httpwebhook": _Late(_webhook),
     "waitforevent": wait_action,
     "workflow": workflow_action,
 }

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import msgspec
 
-from loom.effects.actions.bodies import OFF_LOOP_BYTES, TooManyValues, decode_off_loop
+from loom.effects.actions.bodies import TooManyValues, decode_off_loop
 from loom.effects.actions.ssrf import STORED_SHARE
 from loom.effects.actions.statuses import code_of
+from loom.effects.threads import OFF_LOOP_BYTES, aside
 
 if TYPE_CHECKING:
     from loom.effects.actions.ssrf import HttpPolicy
@@ -24,6 +25,12 @@ _TRAVELS = frozenset({"accept", "accept-encoding", "content-type", "user-agent",
 
 LONGEST_PATIENCE_S = 86_400.0
 """What a server may ask for at most."""
+
+
+_CHUNKS_AT_ONCE = 64
+"""After so many chunks others have a turn: thousands of tiny ones come with one packet, and none of them waits."""
+_MEMBER = b"\x1f"
+"""What a member of gzip begins with."""
 
 
 class BadRequestError(ValueError):
@@ -71,7 +78,7 @@ class Answer:
             raise AnswerRefused(f"{error} It has {len(self.data)} bytes.") from error
         if len(self.data) > OFF_LOOP_BYTES:
             limit = (STORED_SHARE - 1) * policy.max_response_bytes
-            size = await asyncio.to_thread(_stored_size, body)
+            size = await aside("convert", _stored_size, body)
             if size > limit:
                 raise AnswerRefused(f"The answer would take {size} bytes to store; at most {limit} are taken.")
         return {"statusCode": self.status, "status": self.status, "headers": dict(self.headers), "body": body}
@@ -85,7 +92,7 @@ class Answer:
             return min(float(text[:9]), LONGEST_PATIENCE_S)
         try:
             return min(max(0.0, parsedate_to_datetime(text).timestamp() - now), LONGEST_PATIENCE_S)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             return None
 
 
@@ -166,17 +173,20 @@ async def _content(response: httpx2.Response, limit: int) -> bytes:
     if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
         raise AnswerRefused(f"The answer is packed as {encoding!r}; only gzip and deflate were asked for.")
     unpack = _Unpacking() if encoding not in ("", "identity") else None
-    parts: list[bytes] = []
-    size = 0
+    content = bytearray()  # a list of parts would take fifty times as much if each has a byte or two
+    taken = chunks = 0
     async for chunk in response.aiter_raw():
-        part = unpack(chunk, limit - size + 1) if unpack is not None else chunk
-        size += len(part)
-        if size > limit:
+        # Counted as they come, too: there are packed bytes without end that are unpacked to nothing.
+        taken += len(chunk)
+        content += unpack(chunk, limit - len(content) + 1) if unpack is not None else chunk
+        if max(len(content), taken) > limit:
             raise AnswerRefused(f"The answer has more than {limit} bytes.")
-        parts.append(part)
+        chunks += 1
+        if chunks % _CHUNKS_AT_ONCE == 0:
+            await asyncio.sleep(0)
     if unpack is not None:
         unpack.check_end()
-    return b"".join(parts)
+    return bytes(content)
 
 
 def _stored_size(body: Any) -> int:
@@ -185,13 +195,30 @@ def _stored_size(body: Any) -> int:
 
 
 class _Unpacking:
-    """Unpacks gzip and deflate, and never makes more than there is room for."""
+    """Unpacks gzip and deflate, and never makes more than there is room for.
+
+    gzip may have several members, each packed by itself. What follows on the end and is none is not looked at.
+    """
 
     def __init__(self) -> None:
         self._decoder = zlib.decompressobj(wbits=47)  # gzip or zlib, as the first bytes say
         self._begun = False
+        self._is_over = False
 
     def __call__(self, chunk: bytes, room: int) -> bytes:
+        parts: list[bytes] = []
+        while chunk and room > 0 and not self._is_over:
+            if self._decoder.eof:
+                # A decoder at its end would keep all that it is given.
+                self._is_over = chunk[:1] != _MEMBER
+                self._decoder = zlib.decompressobj(wbits=31) if not self._is_over else self._decoder
+                continue
+            parts.append(self._unpacked(chunk, room))
+            room -= len(parts[-1])
+            chunk = self._decoder.unused_data
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _unpacked(self, chunk: bytes, room: int) -> bytes:
         try:
             unpacked = self._decoder.decompress(chunk, room)
         except zlib.error as error:
@@ -200,7 +227,7 @@ class _Unpacking:
             # Some servers mean the bare form by "deflate".
             self._decoder = zlib.decompressobj(wbits=-15)
             self._begun = True
-            return self(chunk, room)
+            return self._unpacked(chunk, room)
         self._begun = self._begun or bool(chunk)
         return unpacked
 

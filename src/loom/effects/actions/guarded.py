@@ -162,7 +162,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
 
 @cache
-def _default_tls() -> ssl.SSLContext:
+def default_tls() -> ssl.SSLContext:
     """Verifies certificates. Reading the authorities takes a while, so it is done once."""
     return httpx2.create_ssl_context()
 
@@ -172,7 +172,7 @@ def make_client(
 ) -> httpx2.AsyncClient:
     """A client that verifies certificates, follows nothing by itself, and takes no hint from the environment."""
     be_discreet()
-    context = tls if tls is not None else _default_tls()
+    context = tls if tls is not None else default_tls()
     return httpx2.AsyncClient(
         transport=GuardedTransport(policy, context, resolver),
         timeout=policy.request_timeout_s,

@@ -193,7 +193,14 @@ def _place(answer: Answer, current: str = "") -> str:
     if answer.status != ACCEPTED:
         return ""
     location = answer.header("location")
-    return urljoin(answer.url, location) if location else current
+    if not location:
+        return current
+    try:
+        place = urljoin(answer.url, location)
+        httpx2.URL(place)
+    except (ValueError, httpx2.InvalidURL) as error:
+        raise AnswerRefused(f"The place where the server wants to be asked is no address: {error}") from error
+    return place
 
 
 def _is_transient(outcome: ActionOutcome) -> bool:

@@ -12,6 +12,7 @@ from loom.effects.actions.actor_port import Actors
 from loom.effects.actions.callbacks import Callbacks
 from loom.effects.actions.handlers import HANDLERS, ActionContext, Handlers
 from loom.effects.actions.ssrf import HttpPolicy
+from loom.effects.exits import is_signal
 from loom.flows.calls import ActionCall, ActionOutcome
 from loom.steps.texts import message_of
 
@@ -63,7 +64,17 @@ class ActionFailed(Exception):
 
 
 def failure(error: BaseException) -> ActionOutcome:
-    """The outcome that an exception stands for."""
+    """The outcome of an action that has raised an exception, also of one that fails when it is looked at."""
+    try:
+        return _described(error)
+    except BaseException as broken:
+        if isinstance(broken, KeyboardInterrupt) and is_signal(broken):
+            raise
+        message = f"It raised an exception that cannot be looked at: {type(broken).__name__}"
+        return ActionOutcome("Failed", code="ActionFailed", message=message, error_type="actionfailed")
+
+
+def _described(error: BaseException) -> ActionOutcome:
     if isinstance(error, ActionFailed):
         kind = error.error_type or type(error).__name__.lower()
         return ActionOutcome("Failed", error.outputs, error.code, message_of(error), kind)

@@ -19,6 +19,7 @@ import msgspec
 from pydantic import BaseModel
 
 from loom.expressions.values import INT_MAX, INT_MIN
+from loom.flows.plain import below
 from loom.steps.texts import well_formed
 
 MAX_DEPTH = 200
@@ -43,9 +44,9 @@ def plain(value: Any, path: str = "", depth: int = 0) -> Any:
     if depth > MAX_DEPTH:
         raise NotPlainData(f"The result is nested more than {MAX_DEPTH} deep at {path[:80]}.")
     if isinstance(value, dict):
-        return {_key(key, path): plain(item, f"{path}.{key}", depth + 1) for key, item in value.items()}
+        return {_key(key, path): plain(item, below(path, f".{key}"), depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
+        return [plain(item, below(path, f"[{index}]"), depth + 1) for index, item in enumerate(value)]
     return plain(_opened(value, path), path, depth + 1)
 
 

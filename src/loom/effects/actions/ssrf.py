@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING
 
-from loom.effects.actions.bodies import MAX_VALUES
+from loom.effects.weight import MAX_VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from loom.expressions.dotnet.cultures import EN_US, INVARIANT, Culture
+from loom.expressions.remembered import remembered
 
 
-@lru_cache(maxsize=64)
+@remembered(64)
 def culture_of(name: str) -> Culture:
     """The culture of a name such as `fr-FR`, in any case; the empty name is the invariant culture."""
     key = name.strip().replace("_", "-").lower()

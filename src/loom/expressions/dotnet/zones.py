@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from loom.expressions.dotnet.extras import not_installed
 from loom.expressions.dotnet.timestamps import TICKS_PER_SECOND, Timestamp, timestamp
 from loom.expressions.errors import FunctionError
+from loom.expressions.remembered import remembered
 
 UTC = timezone.utc  # noqa: UP017 - the one name serves annotations and values alike
 Zone = ZoneInfo | timezone
@@ -20,7 +21,7 @@ _IANA = re.compile(r"[A-Za-z0-9_+-]{1,30}(?:/[A-Za-z0-9_+-]{1,30}){0,3}")
 _FIRST = datetime(1, 1, 1)  # noqa: DTZ001 - clock readings have no zone here
 
 
-@lru_cache(maxsize=256)
+@remembered(256)
 def zone_of(name: str) -> Zone:
     """The zone of a Windows name (in any case) or an IANA name."""
     key = name.strip()

@@ -5,7 +5,6 @@ May import `xml_tree`, `escapes`, `arguments`, `limits`, `values` and `errors`.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 from loom.expressions.arguments import check_size
@@ -14,6 +13,7 @@ from loom.expressions.functions.escapes import decode_xml_name, encode_xml_name
 from loom.expressions.functions.xml_tree import CDATA, COMMENT, DECLARATION, DOCTYPE, TEXT, Element, Heading, Leaf, Node
 from loom.expressions.limits import BOX, MAX_DEPTH, MAX_NODES, MAX_TEXT, NODE
 from loom.expressions.metering import spend
+from loom.expressions.remembered import remembered
 from loom.expressions.values import kind_of, text_of
 
 # --- XML to JSON --------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class _Writer:
             check_size(self.characters)
 
 
-@lru_cache(maxsize=1_024)
+@remembered(1_024)
 def _named(name: str, has_namespace: bool) -> str:
     """The name of an element or attribute; what a name may not have is escaped, a prefix of no namespace dropped."""
     prefix, colon, local = name.partition(":")

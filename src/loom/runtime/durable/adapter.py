@@ -5,7 +5,7 @@ May import loom.core, loom.effects and loom.store.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 from typing_extensions import override
@@ -19,6 +19,8 @@ from loom.core.commands import (
     CommandStartTimer,
 )
 from loom.core.ticks import TickCancelRun, TickTimeout, TickTimerFired
+from loom.effects.threads import OFF_LOOP_BYTES, aside
+from loom.effects.weight import is_heavier
 from loom.runtime import lifecycle_log
 from loom.runtime.durable.heads import HeadWriter, child_ended
 from loom.runtime.durable.limits import Outgrown
@@ -33,6 +35,7 @@ from loom.store.records import Snapshot, TimerRow
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from loom.api.problems import ProblemKind
     from loom.core.adapter import InternalRunAdapter, TaskSet
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from loom.core.state import BrokerState
     from loom.core.ticks import WorkflowTick
     from loom.flows.program import Program
+    from loom.runtime.durable.families import Families
     from loom.runtime.durable.figures import Figures
     from loom.runtime.durable.lease import Lease
     from loom.runtime.durable.limits import Limits
@@ -50,7 +54,7 @@ if TYPE_CHECKING:
     from loom.runtime.tracing import Tracing
     from loom.store.chain import Links
     from loom.store.operations import Operation, Result
-    from loom.store.records import RunHead, RunRow
+    from loom.store.records import Chunk, RunHead, RunRow
 
 
 SNAPSHOT_TICKS, SNAPSHOT_BYTES = 500, 1 << 20
@@ -68,6 +72,19 @@ class Fenced(Exception):
     """The run belongs to somebody else now; what was to be committed here has not happened."""
 
 
+class _Written(NamedTuple):
+    """What of a batch is encoded."""
+
+    published: list[Published]
+    """What it puts on the stream, as it is shown."""
+    chunk: Chunk | None
+    link: bytes | None
+    """Of the chunk, or of the one before if there is none."""
+    snapshot: Snapshot | None
+    covered: int
+    """How many ticks the snapshot before covers."""
+
+
 class Keeper(Protocol):
     """What the decorator needs of the runtime that keeps the run."""
 
@@ -80,6 +97,7 @@ class Keeper(Protocol):
     links: Links
     problems: Problems
     lease: Lease
+    families: Families
     probation: Probation
 
     def submit(self, operation: Operation) -> asyncio.Future[Result]:
@@ -96,6 +114,11 @@ class Keeper(Protocol):
 
     def stirred(self, run_id: str) -> None:
         """The run has something to do again."""
+        ...
+
+    @property
+    def is_awaited(self) -> Callable[[str], bool]:
+        """Says whether a handler in this process wants the result of a run as an object."""
         ...
 
 
@@ -157,7 +180,13 @@ class DurableDecorator(RunAdapterDecorator):
         """Write the batch and wait until it is durable. If the run has another owner now, nothing was written."""
         if not batch.ticks and not batch.commands:
             return
-        operation, figures = self._operation(batch), self._keeper.figures
+        if self._is_heavy(batch):
+            # While it commits the run is drained by nobody, and its state is made here: the thread only reads it.
+            self._whole()
+            written = await aside("reduce", self._write, batch)
+        else:
+            written = self._write(batch)
+        operation, figures = self._operation(batch, written), self._keeper.figures
         try:
             self.under_way = self._keeper.submit(operation)
             if not await self.under_way:
@@ -194,21 +223,27 @@ class DurableDecorator(RunAdapterDecorator):
             if self._stuck:
                 lifecycle_log.stuck(self._row.run_id, self._row.workflow, operation.head.error)
 
-    def _operation(self, batch: Batch) -> CommitRun:
-        """All that the batch changes in the store."""
-        ticks, keeper, now = batch.ticks, self._keeper, self._core.look
-        if now.dropped != self._dropped:
-            keeper.figures.stale_results += now.dropped - self._dropped
-            self._dropped = now.dropped
+    def _is_heavy(self, batch: Batch) -> bool:
+        """Say whether encoding a batch takes long. No value is looked at further than needed to tell."""
+        if batch.weight > OFF_LOOP_BYTES:
+            return True
+        if self._program is not None:
+            published = [command.event for command in batch.commands if type(command) is CommandPublishEvent]
+            if is_heavier(published, OFF_LOOP_BYTES):
+                return True
+        # A chunk of that weight is at most about twice as long.
+        is_due = self._is_snapshot_due(self._tail_ticks + len(batch.ticks), self._tail_bytes + 2 * OFF_LOOP_BYTES)
+        return is_due and is_heavier((self._core.state,), OFF_LOOP_BYTES)
+
+    def _write(self, batch: Batch) -> _Written:
+        """Encode what a batch adds to the journal, and the state if it is time for a snapshot."""
+        ticks, keeper = batch.ticks, self._keeper
         # Most batches only publish and run bodies: whatever else they ask for is looked for only if it is there.
         published = [command.event for command in batch.commands if type(command) is CommandPublishEvent]
         if self._program is not None:
             published = [shown_published(self._program, event) for event in published]
             if (excess := keeper.limits.excess_values(*published)) is not None:
                 raise Outgrown(excess)
-        if published:
-            self.last = published[-1]
-        others = [command for command in batch.commands if type(command) in _STORED]
         chunk, link = None, self._link
         self._digest = document = self._digest if self.document is None else self.document[0]
         if ticks or published:
@@ -216,10 +251,24 @@ class DurableDecorator(RunAdapterDecorator):
             link = link or first_link(self._row.run_id, None if self._ticks else document)
             chunk = codec.encode_chunk(ticks, published, self._ticks, self._events, link)
             link = keeper.links.link(link, chunk)
+        covered = self._covered
+        snapshot = self._snapshot(len(ticks), len(chunk.data) if chunk is not None else 0)
+        return _Written(published, chunk, link, snapshot, covered)
+
+    def _operation(self, batch: Batch, written: _Written) -> CommitRun:
+        """All that the batch changes in the store."""
+        ticks, keeper, now = batch.ticks, self._keeper, self._core.look
+        published, chunk, link, snapshot, covered = written
+        if now.dropped != self._dropped:
+            keeper.figures.stale_results += now.dropped - self._dropped
+            self._dropped = now.dropped
+        if published:
+            self.last = published[-1]
+        others = [command for command in batch.commands if type(command) in _STORED]
         self._heads.follow(ticks, published)
         head, waiting_changed = self._heads.head(now, self._whole, keeper.downtime, link)
         if keeper.links.ring is not None:
-            head = replace(head, mac=keeper.links.head_mac(self._row.run_id, self._row.workflow, document, head))
+            head = replace(head, mac=keeper.links.head_mac(self._row.run_id, self._row.workflow, self._digest, head))
         sent = [self._to_child(command) for command in others if type(command) in _FOR_CHILDREN]
         if head.status != "running" and self._row.parent is not None:
             data = codec.encode_tick(child_ended(now, self._row.parent_ref))
@@ -227,8 +276,6 @@ class DurableDecorator(RunAdapterDecorator):
         if keeper.problems.channels:
             sent += self._notices(head)
         timers_set, timers_gone = self._timers(ticks, others)
-        covered = self._covered
-        snapshot = self._snapshot(len(ticks), len(chunk.data) if chunk is not None else 0)
         prune = covered if snapshot is not None and (keeper.prune or self._row.workflow in _PRUNED) else 0
         self.has_pruned = self.has_pruned or prune > 0
         return CommitRun(
@@ -301,14 +348,18 @@ class DurableDecorator(RunAdapterDecorator):
         )
         return self._keeper.links.signed_start(start)
 
+    def _is_snapshot_due(self, tail_ticks: int, tail_bytes: int) -> bool:
+        """Say whether a tail of this size outweighs the last snapshot."""
+        is_short = tail_ticks < SNAPSHOT_TICKS and tail_bytes < SNAPSHOT_BYTES
+        return not is_short and tail_bytes >= self._snapshot_bytes
+
     def _snapshot(self, ticks: int, size: int) -> Snapshot | None:
         """The state, when the ticks since the last one outweigh it."""
         self._tail_ticks += ticks
         self._tail_bytes += size
         if self._row.workflow not in _PRUNED:
             self._excess = self._keeper.limits.excess_history(self._ticks + ticks)
-        is_short = self._tail_ticks < SNAPSHOT_TICKS and self._tail_bytes < SNAPSHOT_BYTES
-        if is_short or self._tail_bytes < self._snapshot_bytes:
+        if not self._is_snapshot_due(self._tail_ticks, self._tail_bytes):
             return None
         limits, state = self._keeper.limits, self._core.state
         if (excess := limits.excess_values(state.plan)) is not None:

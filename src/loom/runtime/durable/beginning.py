@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import uuid
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from typing_extensions import override
 
+from loom.effects.threads import aside_if_large
 from loom.runtime.durable.calls import check_event
 from loom.runtime.durable.definitions_stored import DefinitionNotFound
 from loom.runtime.durable.elsewhere import CodeElsewhere
 from loom.runtime.durable.handle import RunHandle
 from loom.runtime.durable.memory_limit import MemoryLimit
 from loom.runtime.durable.names import check_name, check_run_id, check_tags, check_workflow
+from loom.runtime.durable.registered import RegisteredFlow
 from loom.runtime.durable.schedules import ScheduledRuns
 from loom.runtime.durable.starting import check_same, first_mail, flow_start, start_spec
 from loom.steps.context import Context
@@ -117,7 +120,7 @@ class StartedRuns(ScheduledRuns):
         code = await self._code_for(workflow, version, run_id)
         if parameters is not None or variables is not None:
             inputs = flow_start(workflow, code, inputs, parameters or {}, variables or {})
-        spec = start_spec(code, self.convert_for(workflow), inputs)
+        spec = await self._start_spec(workflow, code, inputs)
         run_id = run_id or uuid.uuid4().hex
         is_new = await self._start(workflow, run_id, spec, tags or {}, code)
         if version is not None and not is_new:
@@ -147,7 +150,7 @@ class StartedRuns(ScheduledRuns):
         check_event(event, event_id)
         code = await self._code_for(workflow, None, run_id)
         convert = self.convert_for(workflow)
-        spec = start_spec(code, convert, inputs)
+        spec = await self._start_spec(workflow, code, inputs)
         # Where a start and an event are one call, a run that is there already may get the event by it.
         event_id = event_id or uuid.uuid4().hex
         mail = first_mail(run_id, event, event_id, code, convert, self.now())
@@ -155,6 +158,11 @@ class StartedRuns(ScheduledRuns):
         if not started.created and not started.mailed:
             await self.send_event(run_id, event, event_id=event_id)
         return self._handler_for(run_id, workflow, None)
+
+    async def _start_spec(self, workflow: str, code: Registered | None, inputs: Any) -> codec.StartSpec:
+        """Encode what a run begins with. Events of authors have code of theirs, which belongs on the event loop."""
+        make = partial(start_spec, code, self.convert_for(workflow))
+        return await aside_if_large(make, inputs) if isinstance(code, RegisteredFlow) else make(inputs)
 
     async def _code_for(self, name: str, version: int | None, run_id: str | None) -> Registered | None:
         """The code that a run begins with. A start that is repeated finds its run, whatever became of the flow."""

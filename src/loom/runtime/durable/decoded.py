@@ -6,14 +6,13 @@ import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
+from loom.effects.threads import OFF_LOOP_BYTES, aside
 from loom.store import codec
 
 if TYPE_CHECKING:
     from loom.core.reports import Published
     from loom.store.records import Chunk
 
-OFF_LOOP_BYTES = 64 * 1024
-"""A chunk that is larger is decoded in a thread."""
 KEPT_BYTES = 4 * 1024 * 1024
 """How much is kept for further readers, as it is stored; decoded it takes a few times as much. The last one always."""
 
@@ -55,7 +54,7 @@ class DecodedChunks:
             self._keep(key, chunk.data, decoded)
             return decoded
         # A task of its own: if this reader leaves, the others still get it.
-        work = asyncio.create_task(asyncio.to_thread(_decode, run_id, chunk), name="loom chunk")
+        work = asyncio.create_task(aside("convert", _decode, run_id, chunk), name="loom chunk")
         self._keep(key, chunk.data, work)
         work.add_done_callback(lambda done: self._done(key, chunk.data, done))
         return await asyncio.shield(work)

@@ -5,9 +5,9 @@ May import loom.flows, loom.store and the rest of loom.runtime.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
+from loom.effects.threads import aside
 from loom.flows.diagnostics import DefinitionError
 from loom.flows.document import digest_of
 from loom.runtime.durable.definitions_numbers import DefinitionNumbers
@@ -40,7 +40,7 @@ class DefinitionVersions(DefinitionNumbers):
         text = await self.text_of(name, version)
         try:
             # In a thread, for a large document takes its time.
-            return await asyncio.to_thread(_ready_flow, text)
+            return await aside("replay", _ready_flow, text)
         except (DefinitionError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise DefinitionUnreadable(name, version.number, " ".join(str(error).split())) from error
 

@@ -7,7 +7,7 @@ event that its steps pass between them.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loom.core.config import specs_of
 from loom.core.state import CHILD_RUN
@@ -47,28 +47,37 @@ def takes(code: Registered, kind: EventKind, step: str | None = None) -> bool:
     return is_declared(code.workflow._step_configs(), kind, step) or (is_answer(kind) and code.accepts(kind, step))
 
 
-async def may_come(
+class Way(NamedTuple):
+    """How an event from a caller who may answer a run, and no more, reaches the run."""
+
+    waiter_id: str | None = None
+    """The only waiter that may get it; None: whoever takes it."""
+
+
+async def way_in(
     runtime: StoredRuns, row: RunRow, event: EventRecord, step: str | None = None, waiter_id: str | None = None
-) -> bool:
-    """Whether a running run takes an event from a caller who may answer it, and no more."""
+) -> Way | None:
+    """Tell how a running run takes an event from a caller who may answer it, and no more; None if it does not."""
     kind, code = event.kind, runtime.codes.get(row.workflow)
     if is_own(kind) or is_bound(kind):
-        return False
-    if await _is_awaited(runtime, row, event, step, waiter_id):
-        return True
-    if row.document is None:
-        return code is not None and takes(code, kind, step)
+        return None
+    if row.document is None and code is not None and takes(code, kind, step):
+        return Way(waiter_id)
+    found = await _awaited(runtime, row, event, step, waiter_id)
+    if found is not None or row.document is None:
+        return found
     program = await program_of_row(runtime, row)
     known = {awaited.event for awaited in awaited_by(program)} if program is not None else set()
-    return kind.name in known or kind.label in known
+    return Way(waiter_id) if kind.name in known or kind.label in known else None
 
 
-async def _is_awaited(
+async def _awaited(
     runtime: StoredRuns, row: RunRow, event: EventRecord, step: str | None, waiter_id: str | None
-) -> bool:
-    """Whether a waiter would take it, or would do so if its fields were others and no step takes its type.
+) -> Way | None:
+    """Tell how a waiter would get it, or would do so if its fields were others and no step takes its type.
 
-    A type that is awaited and that a step takes too must be just what is awaited: else it would reach the step.
+    A type that is awaited and that a step takes too must be just what is awaited, and is for its waiter alone: else it
+    would reach the step, also if the waiter is gone when it comes.
     """
     kind, code = event.kind, runtime.codes.get(row.workflow)
     waiters: Any = json.loads(row.head.waiters)
@@ -82,9 +91,11 @@ async def _is_awaited(
         if waiter_id not in (None, waiter["waiter_id"]):
             continue
         wanted = waiter["requirements"].items()
-        if not must_fit or all(value in (MASK, convert.field(event, name)) for name, value in wanted):
-            return True
-    return False
+        if not must_fit:
+            return Way(waiter_id)
+        if all(value in (MASK, convert.field(event, name)) for name, value in wanted):
+            return Way(waiter["waiter_id"])
+    return None
 
 
 def _is_for(waiter: dict[str, Any], kind: EventKind, code: Registered | None) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from loom.api.moments import moment
 from loom.store.records import RunStatus
 
 if TYPE_CHECKING:
@@ -77,8 +78,3 @@ def info_of(row: RunRow) -> RunInfo:
         forked_from=row.forked_from,
         in_memory=row.owner is not None,
     )
-
-
-def moment(seconds: float) -> datetime:
-    """A time of the engine as a date."""
-    return datetime.fromtimestamp(seconds, tz=UTC)

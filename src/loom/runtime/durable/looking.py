@@ -6,6 +6,7 @@ May import loom.core, loom.effects, loom.store and the rest of loom.runtime.
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,6 +16,7 @@ from loom.core.commands import CommandPublishEvent
 from loom.core.replay import replay_steps
 from loom.core.state import BrokerState
 from loom.core.ticks import TickChildEnded, TickStartRun
+from loom.effects.threads import OFF_LOOP_BYTES, aside
 from loom.runtime.durable.heads import HeadWriter
 from loom.runtime.durable.info import HistoryEntry
 from loom.runtime.durable.names import HANDLER_TAGS
@@ -26,7 +28,7 @@ from loom.store.errors import HistoryGone, RunNotFound, StoreError
 from loom.store.records import RunRow, StoredRun, TimerRow
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from loom.core.draft import FieldReader
     from loom.core.planner import Planner
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from loom.core.ticks import WorkflowTick
     from loom.store.chain import Links
     from loom.store.ports import Store
-    from loom.store.records import Chunk
+    from loom.store.records import Chunk, Snapshot
 
 _CHUNKS = 64
 _FORK_CHUNK = 256
@@ -45,7 +47,10 @@ async def history(store: Store, run_id: str, start: int = 0) -> AsyncIterator[Hi
     position = start
     while chunks := await store.chunks(run_id, position, _CHUNKS):
         for chunk in chunks:
-            ticks = codec.decode_ticks(run_id, chunk)
+            if len(chunk.data) > OFF_LOOP_BYTES:
+                ticks = await aside("convert", codec.decode_ticks, run_id, chunk)
+            else:
+                ticks = codec.decode_ticks(run_id, chunk)
             for number, tick in enumerate(ticks, chunk.first_tick):
                 if number >= position:
                     yield HistoryEntry(number, tick.at, tick)
@@ -62,7 +67,7 @@ async def state_at(store: Store, row: RunRow, read_field: FieldReader, tick: int
     if stored is None:
         raise RunNotFound(row.run_id)  # it was deleted meanwhile
     if stored.snapshot is not None and stored.snapshot.ticks <= last + 1:
-        return restored(row.run_id, stored.snapshot, stored.chunks, planner_for(stored.document), read_field, last + 1)
+        return await _restored(stored, stored.snapshot, stored.chunks, read_field, last + 1)
     if row.first_tick > 0:
         raise HistoryGone(row.run_id, f"its state after tick {last} cannot be looked at any more")
     chunks: list[Chunk] = []
@@ -72,7 +77,16 @@ async def state_at(store: Store, row: RunRow, read_field: FieldReader, tick: int
         if not more:
             break
         chunks += more
-    return restored(row.run_id, None, chunks, planner_for(stored.document), read_field, last + 1)
+    return await _restored(stored, None, chunks, read_field, last + 1)
+
+
+async def _restored(
+    stored: StoredRun, snapshot: Snapshot | None, chunks: Sequence[Chunk], read_field: FieldReader, until: int
+) -> BrokerState:
+    """Replay a journal: in a thread if it is long, or of a flow, whose ticks may cost much."""
+    make = partial(restored, stored.row.run_id, snapshot, chunks, planner_for(stored.document), read_field, until)
+    size = sum([len(chunk.data) for chunk in chunks], len(snapshot.data) if snapshot is not None else 0)
+    return make() if stored.document is None and size <= OFF_LOOP_BYTES else await aside("replay", make)
 
 
 def _check_tick(row: RunRow, tick: int) -> None:
@@ -105,7 +119,7 @@ async def forked(
     if exported is None:
         raise RunNotFound(row.run_id)  # it was deleted meanwhile
     planner = planner_for(exported.document)
-    state, chunks = _written(ticks, BrokerState(), planner, read_field)
+    state, chunks = await aside("replay", _written, ticks, BrokerState(), planner, read_field)
     lost: list[WorkflowTick] = [
         TickChildEnded(at=state.at, child=number, status="cancelled", event=None, failure=None)
         for number in sorted(state.children)

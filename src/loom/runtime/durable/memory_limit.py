@@ -6,7 +6,6 @@ of the limit, so that a process near it does not open and close its door all the
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import gc
 import os
@@ -14,6 +13,7 @@ import sys
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from loom.effects.threads import aside
 from loom.store.errors import MemoryExceeded
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class MemoryLimit:
         now = monotonic()
         if now - self._tidied_at >= _TIDY_EVERY_S:
             self._tidied_at = now
-            await asyncio.to_thread(_give_back)
+            await aside("replay", _give_back)
             self._looked_at = float("-inf")
 
 

@@ -5,7 +5,6 @@ May import loom.core, loom.effects, loom.flows, loom.steps, loom.store and the r
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -13,6 +12,7 @@ from typing_extensions import override
 from loom.core.config import config_for
 from loom.core.ticks import TickStartRun
 from loom.effects.binding import StepBinding
+from loom.effects.exits import asks_to_exit
 from loom.effects.flow_convert import FLOW, AnyBodies
 from loom.effects.stored import StoredBodies
 from loom.flows.calls import START_KIND
@@ -23,8 +23,11 @@ from loom.runtime.durable.names import check_workflow
 from loom.runtime.flow import Flow, seed_of
 from loom.runtime.load import flow_of
 from loom.runtime.planners import flow_planner
+from loom.runtime.text_cache import text_cache
+from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.planner import StepsPlanner, takes
 from loom.steps.tagged import TaggedSerializer
+from loom.steps.texts import described
 from loom.store.codec import StartSpec, encode_start
 from loom.store.errors import CorruptRecord
 
@@ -65,7 +68,7 @@ def child_start(
     return encode_start(spec).decode()
 
 
-@lru_cache(maxsize=64)
+@text_cache(most=64, bytes_in_all=4 << 20)
 def _version(text: str) -> Flow:
     """A version that is not current any more: many runs may have it, so it is compiled once."""
     return flow_of(text)
@@ -129,7 +132,7 @@ class Registered:
         staged: InMemoryStateStore[Any] | None = None,
     ) -> StartSpec:
         """What a run of it begins with. Input that the start event refuses is an error here: nothing was stored."""
-        event = self.convert.record(self.workflow._start_event(start_event, dict(inputs or {})))
+        event = self.convert.record(self._start_event(start_event, dict(inputs or {})))
         # The inputs are kept too: a start that is repeated where the code is not at hand has nothing but them.
         given = self.convert.value(inputs or {}) if start_event is None else None
         if staged is None:
@@ -137,11 +140,20 @@ class Registered:
         store, store_type = self.convert.store_values(staged)
         return StartSpec(event=event, inputs=given, store=store, store_type=store_type)
 
+    def _start_event(self, given: StartEvent | None, inputs: dict[str, Any]) -> StartEvent:
+        """Make the start event. Its class is the author's code, and may not end the process either."""
+        try:
+            return self.workflow._start_event(given, inputs)
+        except BaseException as error:
+            if not asks_to_exit(error):
+                raise
+            raise WorkflowRuntimeError(f"The start event of {self.name!r} was refused: {described(error)}") from error
+
     def first_tick(self, run_id: str, spec: StartSpec, now: float) -> TickStartRun:
         """The tick that a run begins with, with the code at hand."""
         event: EventRecord | None = spec.event
         if event is None and spec.inputs is not None:
-            made = self.workflow._start_event(None, self.convert.read_value(spec.inputs))
+            made = self._start_event(None, self.convert.read_value(spec.inputs))
             event = self.convert.record(made).without_marks()
         return TickStartRun(
             at=now,

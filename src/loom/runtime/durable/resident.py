@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 from typing_extensions import override
 
-from loom.core.commands import CommandHalt
+from loom.core.commands import CommandCompleteRun, CommandHalt
 from loom.core.run import BatchLimit, Run
 from loom.core.ticks import TickStepResult
+from loom.effects.spans import are_wanted
 from loom.effects.weight import weight_of_tick
 from loom.runtime.control_loop import PATIENCE
 from loom.runtime.durable.adapter import DurableDecorator
@@ -24,6 +25,7 @@ from loom.runtime.memory_adapter import MemoryAdapter
 from loom.runtime.planners import program_in
 from loom.runtime.tracing import TracedBodies
 from loom.steps.errors import TooMuchUnsaved
+from loom.steps.events import StopEvent
 
 if TYPE_CHECKING:
     import asyncio
@@ -52,6 +54,8 @@ PATIENCE_S = 30.0
 """For that long. A body must not stand still for ever because the event loop waits for it."""
 
 _LIMIT = BatchLimit(MAX_TICKS, MAX_WEIGHT, partial(weight_of_tick, limit=MAX_WEIGHT))
+_UNREAD = StopEvent()
+"""The end of a run whose result nobody in this process awaits: who asks for it reads the store."""
 _room = threading.Condition(threading.Lock())
 """Guards what bodies of all runs have told and is not taken; notified when it is."""
 
@@ -60,8 +64,8 @@ class Resident(LiveRun):
     """A run that this process owns. Its handlers do not hold it: they read the store."""
 
     __slots__ = (
-        "_counted", "_durable", "_figures", "_is_stalled", "_lease", "_limits", "_trace", "_unsaved", "code",
-        "end_told", "last_mail", "names", "parked", "releasing", "row", "wanted",
+        "_counted", "_durable", "_families", "_figures", "_is_awaited", "_is_stalled", "_lease", "_limits", "_trace",
+        "_unsaved", "code", "end_told", "last_mail", "names", "parked", "releasing", "row", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -90,7 +94,8 @@ class Resident(LiveRun):
         """The weight of what bodies have told since the control loop last looked."""
         self._is_stalled = False
         """Whether a body has waited in vain for the control loop to look."""
-        self._lease = keeper.lease
+        self._lease, self._families = keeper.lease, keeper.families
+        self._is_awaited = keeper.is_awaited
         self._figures, self._counted = keeper.figures, keeper.figures.of_workflow(row.workflow)
         self.code = code
         self.convert = code.convert
@@ -283,9 +288,21 @@ class Resident(LiveRun):
         super()._ended(command, error)
 
     @override
+    def _ending_of(self, command: TerminalCommand) -> StopEvent | BaseException:
+        """Give the end of the run. Its result may be large, so it is made only for a handler that awaits it."""
+        if isinstance(command, CommandCompleteRun) and not (self._is_awaited(self.run_id) or are_wanted()):
+            return _UNREAD
+        return super()._ending_of(command)
+
+    @override
     def lease(self) -> Awaitable[None] | None:
         """What a body waits for if this process may have lost the run: see `Lease`."""
         return self._lease.held()
+
+    @override
+    def admission(self) -> Awaitable[None] | None:
+        """What a body waits for before it starts a child run: see `Families`."""
+        return self._families.admission(self.row)
 
     @override
     def is_stuck(self) -> None:

@@ -19,9 +19,11 @@ from pydantic import ValidationError
 from loom.core.patience import Patience, TooCostly
 from loom.core.ticks import TickCancelRun
 from loom.effects.child_runs import MAX_NESTING
+from loom.effects.threads import OFF_LOOP_BYTES, aside
 from loom.runtime.control_loop import PATIENCE
 from loom.runtime.durable.adapter import Fenced
 from loom.runtime.durable.background import Background
+from loom.runtime.durable.families import Families
 from loom.runtime.durable.figures import OTHER
 from loom.runtime.durable.held_back import HeldBack, Loans
 from loom.runtime.durable.lease import Lease
@@ -36,6 +38,7 @@ from loom.runtime.lifecycle_log import released
 from loom.runtime.logs import about
 from loom.runtime.tracing import find_tracing
 from loom.runtime.watchdog import rouse
+from loom.steps.texts import described
 from loom.store.errors import CorruptRecord, StoreUnavailable
 from loom.store.operations import ClaimRun, ForgetDeaths, ParkRun, PurgeRuns, ReleaseRun
 from loom.store.records import RunQuery
@@ -78,6 +81,7 @@ class Residents:
         self.limits = settings.limits
         self.problems = problems
         self.lease = Lease(settings.lease, stored.now, asyncio.get_running_loop())
+        self.families = Families(stored.store, stored.now)
         self.submit: Callable[[Operation], asyncio.Future[Result]] = stored.committer.submit
         self.committed: Callable[[str], None] = stored.watchers.wake
         self.figures, self.links = stored.measured, stored.links
@@ -95,6 +99,8 @@ class Residents:
         """Nothing is taken up but to be cancelled."""
         self._limit = settings.max_in_memory
         self._on_end = on_end
+        self.is_awaited: Callable[[str], bool] = lambda _run_id: True
+        """Says whether a handler of a run in this process wants its result as an object."""
         self._on_release = on_release
         self._on_room = on_room
         self._loop = asyncio.get_running_loop()
@@ -117,14 +123,17 @@ class Residents:
         self._background = Background(self._loop)
         self._spawn = self._background.spawn
         self.probation = Probation(settings.probation, self.fence, self.submit, self._spawn, self._clock, self._loop)
-        self._resting = Resting(
+        self._resting = self._make_resting(settings)
+        self._closing = False
+
+    def _make_resting(self, settings: Settings) -> Resting:
+        return Resting(
             self._loop,
             settings.idle_s,
             lambda run_id: self._spawn(self._release(run_id)),
             settings.suspended_s if settings.suspended_s != settings.idle_s else None,
             settings.max_suspended,
         )
-        self._closing = False
 
     # -- taking up ----------------------------------------------------------------------------------------------------
 
@@ -285,8 +294,9 @@ class Residents:
         except Exception as error:  # noqa: BLE001 - what is stored and the code at hand do not fit; other runs go on
             # What is wrong with an input, the message tells.
             seen = None if isinstance(error.__cause__, ValidationError) else error
-            _log.error("Run %s is parked, not taken up: %s", run_id, error, exc_info=seen, extra=about(run_id))
-            await self._park(run_id, f"It could not be taken up: {type(error).__name__}: {error}")
+            told = described(error)
+            _log.error("Run %s is parked, not taken up: %s", run_id, told, exc_info=seen, extra=about(run_id))
+            await self._park(run_id, f"It could not be taken up: {told}")
 
     async def _claimed(self, run_id: str) -> Registered | None:
         """The code of a run that is this process' now; None if it cannot be, or need not be."""
@@ -343,22 +353,23 @@ class Residents:
         """The run as its journal leaves it; in a thread, if that costs more than the event loop can spare."""
         if self._closing or not stored.row.head.ticks:
             return None
-        self.links.check(stored)
-        recover = partial(recovered, stored, code.for_run(stored), self._clock(), self.downtime)
-        try:
-            with Patience(PATIENCE):
+        recover = partial(self._recover, stored, code.for_run(stored), self._clock(), self.downtime)
+        if stored.size <= OFF_LOOP_BYTES:
+            with suppress(TooCostly), Patience(PATIENCE):
                 return recover()
-        except TooCostly:
-            return await asyncio.to_thread(recover)
+        return await aside("reduce", recover)
+
+    def _recover(self, stored: StoredRun, code: Registered, now: float, downtime: float) -> Recovered:
+        self.links.check(stored)
+        return recovered(stored, code, now, downtime)
 
     def begin(self, stored: StoredRun, code: Registered, recovery: Recovered | None = None) -> bool:
         """Set an owned run in motion. False if it is parked and would only be parked again."""
         run_id = stored.row.run_id
         if self._closing:
             return True  # whoever works for it next finds it in the store
-        self.links.check(stored)
         version = code.for_run(stored)
-        state, ticks = recovery or recovered(stored, version, self._clock(), self.downtime)
+        state, ticks = recovery or self._recover(stored, version, self._clock(), self.downtime)
         if parked_again(state, ticks, version) or self.limits.still_hold(stored.row, state, ticks):
             return False
         if self._guard is None or self._guard.loop_ends:
@@ -372,9 +383,8 @@ class Residents:
             self._held_back.drop(run_id, code)
             self._loop.call_soon(self._let_in_held_back)  # it may lend its place to a child that waits
         self._guard.add(resident)
-        if stored.deaths is not None:
-            resident.is_marked = True
-            self.probation.begin(run_id, stored.deaths)
+        resident.is_marked = stored.deaths is not None
+        self.probation.begin(run_id, stored.deaths)
         self.figures.resumed += stored.row.head.ticks > 0
         try:
             resident.begin_with(ticks)
@@ -386,8 +396,7 @@ class Residents:
     async def _park_poison(self, stored: StoredRun, code: Registered) -> None:
         """Park a run that has killed its processes, or leave it parked."""
         run_id, reason = stored.row.run_id, stored.row.head.parked
-        is_new = reason is None
-        if reason is None:
+        if is_new := reason is None:
             version = code.for_run(stored)
             state = restored(run_id, stored.snapshot, stored.chunks, version.planner, version.convert.field)
             assert stored.deaths is not None
@@ -476,7 +485,7 @@ class Residents:
         elif not live._core.is_over and isinstance(ending, Exception):
             # It would only break again: like one that cannot be taken up, it waits for other code.
             _log.error("Run %s is parked: an error of the engine.", run_id, exc_info=ending, extra=about(run_id))
-            self._come(run_id, self._park(run_id, f"An error of the engine: {type(ending).__name__}: {ending}"))
+            self._come(run_id, self._park(run_id, f"An error of the engine: {described(ending)}"))
         elif live._core.is_over and ending is not None:
             self._on_end(run_id, ending)
             if is_notice(resident.row.workflow) and not isinstance(ending, BaseException):

@@ -63,6 +63,7 @@ class DurableRuntime(WorkingRuntime):
             self, self._settings, self._member, self.problems, self._on_end, self._on_release, self._on_room
         )
         self._residents.memory = self.memory
+        self._residents.is_awaited = self._handles.__contains__
         self._scanner = Scanner(self, self._residents, self._settings, self._lease_lost)
         self._scanner.start()
 

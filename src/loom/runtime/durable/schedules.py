@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from loom.api.moments import moment
 from loom.core.ticks import TickCancelRun, TickContinueRun, TickPauseRun
 from loom.flows.plain import plain_value
 from loom.runtime.durable import looking
 from loom.runtime.durable.calls import StoredRuns
-from loom.runtime.durable.info import moment
 from loom.runtime.durable.names import SCHEDULES, check_name, check_tags, check_workflow
 from loom.runtime.durable.registered import anybody
 from loom.runtime.durable.schedules_run import ScheduleStart, schedule_run_id, start_of
@@ -199,6 +199,13 @@ class ScheduledRuns(StoredRuns):
     async def schedule_names_of(self, flow: str) -> list[str]:
         """The schedules that a flow's triggers have made, and that are running."""
         return sorted({_identity(row)[0] for row in await self._rows({FLOW_TAG: flow}, running=True)})
+
+    async def is_schedule_of(self, flow: str, name: str) -> bool:
+        """Whether a schedule of this name is running, and a trigger of the flow has made it. It needs no list."""
+        if await self._generation(name, 1) is None:
+            return False  # as a rule, and found out at little cost
+        found = await self._generations(name)
+        return bool(found) and found[0].is_alive and found[0].row.tags.get(FLOW_TAG) == flow
 
     async def _rows(self, tags: dict[str, str], *, running: bool = False) -> list[RunRow]:
         query = RunQuery(workflow=SCHEDULES, tags=tags, status="running" if running else None, limit=_PAGE)

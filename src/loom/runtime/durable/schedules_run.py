@@ -101,6 +101,8 @@ class ScheduleWorkflow(Workflow):
         if await self._stored.is_replaced(schedule.name, schedule.generation):
             return StopEvent(result="replaced")
         at = ev.at if schedule.catch_up else latest_due(timing, ev.at, self._stored.now())
+        if schedule.trigger and await self._ends_with_its_flow(schedule):
+            return _next(next_due(timing, at))  # the cancellation is under way
         run_id, error = await self._started(schedule, at)
         following = next_due(timing, at)
         async with ctx.store.edit_state() as state:
@@ -109,6 +111,18 @@ class ScheduleWorkflow(Workflow):
             if run_id is not None:
                 state["last_at"], state["last_run_id"] = at, run_id
         return _next(following)
+
+    async def _ends_with_its_flow(self, schedule: ScheduleStart) -> bool:
+        """Cancel this run if the flow that it was made for does not ask for it any more.
+
+        The process that deleted the flow has done so, unless it could not see this run yet. The run is not completed:
+        the flow may come back, and its schedule with it.
+        """
+        if not await self._stored.is_given_up(schedule):
+            return False
+        _log.info("The schedule %s ends: the flow %s does not ask for it.", schedule.name, schedule.workflow)
+        await self._stored.end_schedule(schedule.name)
+        return True
 
     async def _started(self, schedule: ScheduleStart, at: float) -> tuple[str | None, str | None]:
         """The id of the run that was started, if one was; what went wrong, if anything did."""

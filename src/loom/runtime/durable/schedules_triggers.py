@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from loom.expressions import ExpressionError, evaluate
+from loom.runtime.durable.definitions_stored import DefinitionUnreadable
 from loom.runtime.durable.registered import RegisteredFlow
 from loom.runtime.durable.schedules import FLOW_TAG
 from loom.runtime.durable.schedules_run import ScheduleStart
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from loom.flows.program import Program, Trigger
     from loom.runtime.durable.schedules import ScheduledRuns
+    from loom.runtime.durable.working import WorkingRuntime
 
 _log = logging.getLogger("loom.durable")
 
@@ -35,9 +37,15 @@ async def keep_triggers(runtime: ScheduledRuns, names: Iterable[str], ended: Con
         code = runtime.codes.get(name)
         if not isinstance(code, RegisteredFlow) or not isinstance(code.workflow, Flow):
             continue
-        wanted = schedules_of(name, code.workflow.program) if name not in ended else []
-        for gone in set(await runtime.schedule_names_of(name)) - {schedule.name for schedule in wanted}:
+        asked_for = schedules_of(name, code.workflow.program)
+        wanted = asked_for if name not in ended else []
+        kept = {schedule.name for schedule in wanted}
+        for gone in set(await runtime.schedule_names_of(name)) - kept:
             await runtime.end_schedule(gone)
+        # Not every store lists at once what another process has made just now; by its name it is there.
+        for unsure in {name, *(schedule.name for schedule in asked_for)} - kept:
+            if await runtime.is_schedule_of(name, unsure):
+                await runtime.end_schedule(unsure)
         for schedule in wanted:
             try:
                 await runtime.keep_schedule(schedule, {FLOW_TAG: name})
@@ -45,8 +53,26 @@ async def keep_triggers(runtime: ScheduledRuns, names: Iterable[str], ended: Con
                 _complain(schedule.trigger, name, error)
 
 
-def schedules_of(name: str, program: Program) -> list[ScheduleStart]:
-    """The schedules that a flow asks for. What cannot be kept is left out, and the log says why."""
+async def is_given_up(runtime: WorkingRuntime, schedule: ScheduleStart) -> bool:
+    """Say whether the flow that a schedule was made for was deleted, or asks for no schedule of this name any more.
+
+    A process that has another version of the flow than the current one does not know what that asks for.
+    """
+    try:
+        definition = await runtime.definitions.stored.get(schedule.workflow)
+    except DefinitionUnreadable:
+        return False  # the log tells it where the flow is taken up
+    if definition is None or definition.deleted_at is not None:
+        return definition is not None
+    code = runtime.codes.get(schedule.workflow)
+    if not isinstance(code, RegisteredFlow) or not isinstance(code.workflow, Flow):
+        return False
+    asked_for = schedules_of(schedule.workflow, code.workflow.program, tells=False)
+    return code.document[0] == definition.latest.digest and schedule.name not in {each.name for each in asked_for}
+
+
+def schedules_of(name: str, program: Program, *, tells: bool = True) -> list[ScheduleStart]:
+    """The schedules that a flow asks for. What cannot be kept is left out, and the log says why if it `tells`."""
     found: list[ScheduleStart] = []
     for trigger in program.triggers:
         if trigger.type not in _TYPES:
@@ -56,7 +82,8 @@ def schedules_of(name: str, program: Program) -> list[ScheduleStart]:
             known_as = f"{name}.{trigger.name}" if found else name
             found.append(_schedule(known_as, name, trigger, program))
         except ValueError as error:
-            _complain(trigger.name, name, error)
+            if tells:
+                _complain(trigger.name, name, error)
     return found
 
 

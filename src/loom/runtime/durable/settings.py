@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from loom.effects.actions.bodies import MAX_VALUES
 from loom.effects.actions.ssrf import MAX_RESPONSE_BYTES, STORED_SHARE
+from loom.effects.weight import MAX_VALUES
 from loom.runtime.durable.limits import Limits
 from loom.runtime.durable.problem_webhook import Webhook
 from loom.store.keyring import Keyring, parse_keys
@@ -66,8 +66,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     `unsigned` lets journals pass from before there was a key. None: `LOOM_JOURNAL_KEYS`, else nothing is signed."""
 
     max_state: int | None = 64 * 1024 * 1024
-    """How many bytes the state of a run may have; it is looked at when a snapshot is due. A run that has more is parked
-    until the limit is raised."""
+    """How many bytes the state of a run may have, where an element of an array or object counts 32 at least; it is
+    looked at when a snapshot is due. A run that has more is parked until the limit is raised."""
     max_history: int | None = None
     """How many ticks a run may have, if its past is kept. One that has more is parked until the limit is raised."""
 

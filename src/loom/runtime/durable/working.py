@@ -21,7 +21,7 @@ from loom.runtime.durable.memory_limit import MemoryLimit
 from loom.runtime.durable.problem_run import hook_codes
 from loom.runtime.durable.problems import Problems
 from loom.runtime.durable.registered import RegisteredFlow, registered
-from loom.runtime.durable.schedules_triggers import keep_triggers
+from loom.runtime.durable.schedules_triggers import is_given_up, keep_triggers
 from loom.runtime.durable.services import services_for
 from loom.runtime.durable.settings import Settings
 from loom.runtime.watchdog import rouse, watchdog
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from types import TracebackType
 
+    from loom.runtime.durable.schedules_run import ScheduleStart
     from loom.runtime.flow import Flow
     from loom.runtime.watchdog import LoopWatch
     from loom.store.ports import Store
@@ -221,6 +222,10 @@ class WorkingRuntime(StartedRuns, ABC):
         if self._settings.safe:
             return
         await keep_triggers(self, [name for name in names if name in self._triggered], self.definitions.deleted)
+
+    async def is_given_up(self, schedule: ScheduleStart) -> bool:
+        """Say whether the flow that a schedule was made for was deleted, or does not ask for it any more."""
+        return await is_given_up(self, schedule)
 
     # -- being watched ------------------------------------------------------------------------------------------------
 

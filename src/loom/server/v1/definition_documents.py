@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from loom.effects.threads import aside
 from loom.flows.diagnostics import DefinitionError, Problem
 from loom.flows.document import read_document
 from loom.flows.lower import compile_flow
@@ -47,10 +47,10 @@ async def judged_body(call: Call, name: str | None = None) -> Judged:
     except UnicodeDecodeError as error:
         raise invalid(f"The body is no text in UTF-8: {error.reason} at byte {error.start}.") from error
     if is_json:
-        await asyncio.to_thread(check_shape, text, call.settings)
+        await aside("judge", check_shape, text, call.settings)
     # In a thread, and one at a time: a large document takes seconds of a core, which others need too.
     async with call.server.reading if name is not None else call.server.validating:
-        return await asyncio.to_thread(judged, text, name or _NAMELESS, call.settings.limits, is_json=is_json)
+        return await aside("judge", judged, text, name or _NAMELESS, call.settings.limits, is_json=is_json)
 
 
 def judged(text: str, name: str, limits: Limits, *, is_json: bool = False) -> Judged:

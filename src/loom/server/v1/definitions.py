@@ -4,18 +4,20 @@ loom.runtime.
 
 from __future__ import annotations
 
-import asyncio
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from starlette.responses import PlainTextResponse, Response
 
+from loom.effects.threads import aside, aside_if_large
 from loom.runtime.durable.definitions_stored import DefinitionNotFound
 from loom.runtime.durable.names import OWN
 from loom.runtime.durable.registered import RegisteredFlow
+from loom.runtime.flow import Flow
 from loom.runtime.planners import flow_planner
-from loom.server.answers import JsonAnswer
+from loom.server.answers import JsonAnswer, json_answer
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routing import Route
 from loom.server.v1.definition_documents import judged_body
@@ -41,6 +43,10 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f/\\\ud800-\udfff]{1,200}")
 _LARGEST = 2**53
+_MANY_NODES = 200
+"""A flow with more of them is drawn in a thread."""
+
+T = TypeVar("T")
 
 
 class Found(NamedTuple):
@@ -72,13 +78,16 @@ async def get(call: Call) -> Response:
     if found.version is None:
         workflow = await _workflow(call, found)
         code = found.code
-        document = document_view(code.document[1].decode(), whole=whole) if isinstance(code, RegisteredFlow) else None
-        return JsonAnswer(document if document is not None else steps_document(found.name, workflow))
+        if not isinstance(code, RegisteredFlow):
+            return JsonAnswer(steps_document(found.name, workflow))
+        text = code.document[1].decode()
+        return await json_answer(await aside_if_large(partial(document_view, whole=whole), text))
     etag = etag_of(found.version)
     if _matches(call.request.headers.get("if-none-match"), etag):
         return Response(status_code=304, headers={"ETag": etag})
     text = await call.runtime.definitions.text_of(found.name, found.version)
-    return JsonAnswer(document_view(text, whole=whole), headers={"ETag": etag})
+    document = await aside_if_large(partial(document_view, whole=whole), text)
+    return await json_answer(document, headers={"ETag": etag})
 
 
 async def versions(call: Call) -> Response:
@@ -95,7 +104,16 @@ async def graph(call: Call) -> Response:
     if form not in ("json", "mermaid"):
         raise invalid("The parameter 'format' is json or mermaid.")
     workflow = await _workflow(call, await _found(call))
-    return PlainTextResponse(mermaid_view(workflow)) if form == "mermaid" else JsonAnswer(graph_view(workflow))
+    if form == "mermaid":
+        return PlainTextResponse(await _seen(mermaid_view, workflow))
+    return await json_answer(await _seen(graph_view, workflow))
+
+
+async def _seen(view: Callable[[Workflow], T], workflow: Workflow) -> T:
+    """Make a view of a workflow: in a thread if it is a large flow."""
+    if isinstance(workflow, Flow) and len(workflow.program.nodes) > _MANY_NODES:
+        return await aside("replay", view, workflow)
+    return view(workflow)
 
 
 async def schema(call: Call) -> Response:
@@ -154,7 +172,7 @@ async def put(call: Call) -> Response:
         # Whose name an action gives at last is known when it runs: too late to ask who had put it there.
         raise ApiProblem("forbidden", "A key that is limited to workflows may not put actions that start workflows.")
     # In a thread, for it takes a while: whoever works for the flow finds its planner made.
-    await asyncio.to_thread(flow_planner, read.flow.document.encode())
+    await aside("judge", flow_planner, read.flow.document.encode())
     before, after = await call.runtime.definitions.put(name, read.flow, _condition(call))
     is_new = before is None or before.deleted_at is not None
     headers = {"ETag": etag_of(after.latest)}

@@ -43,8 +43,8 @@ async def send(call: Call) -> Response:
     step, waiter_id = body.get("step"), body.get("waiter_id")
     delivered = _delivered(call, row, event, step, waiter_id)
     try:
-        await check_sent(call, row, event, step=step, waiter_id=waiter_id, event_id=event_id)
-        is_new = await call.runtime.send_event(row.run_id, event, step=step, waiter_id=waiter_id, event_id=event_id)
+        to = await check_sent(call, row, event, step=step, waiter_id=waiter_id, event_id=event_id)
+        is_new = await call.runtime.send_event(row.run_id, event, step=step, waiter_id=to, event_id=event_id)
     except WorkflowRuntimeError as error:
         raise invalid(str(error), "/step") from error
     except ValueError as error:

@@ -5,7 +5,7 @@ May import the server's frame, loom.core, loom.flows and loom.runtime.
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
@@ -13,14 +13,15 @@ from starlette.responses import Response
 
 from loom.core import ticks as core_ticks
 from loom.core.replay import replay_steps
+from loom.effects.threads import aside, aside_if_large
 from loom.runtime.flow_details import shown_dict
 from loom.runtime.plain import iso
 from loom.runtime.planners import planner_for
 from loom.runtime.views import flow_of, masking_for, state_view, tick_view
-from loom.server.answers import JsonAnswer
+from loom.server.answers import JsonAnswer, json_answer, json_bytes
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routing import Route
-from loom.server.views import is_known
+from loom.server.views import PAGE_BYTES, is_known
 from loom.store import codec
 from loom.store.errors import HistoryGone
 
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from loom.core.planner import Planner
     from loom.core.state import BrokerState
     from loom.flows.progress import ActionState
-    from loom.runtime.shapes import Action, HistoryItem, Loop
+    from loom.runtime.durable.info import HistoryEntry
+    from loom.runtime.masking import Masking, ScheduleMasking
+    from loom.runtime.shapes import Action, Loop
     from loom.server.routing import Call
     from loom.server.shapes import Page
     from loom.store.records import Chunk, RunRow
@@ -63,20 +66,33 @@ async def history(call: Call) -> Response:
         raise HistoryGone(row.run_id, f"its history begins with tick {row.first_tick}")
     masking = await masking_for(call.runtime, row)
     led_to = await _commands(call, row) if call.flag("commands") else None
-    items: list[HistoryItem] = []
-    more = False
+    items: list[msgspec.Raw] = []
+    size, last, more = 0, 0, False
     async for entry in call.runtime.history(row.run_id, start=after + 1):
         if wanted and type(entry.tick).__name__ not in wanted:
             continue
         if len(items) == limit:
             more = True
             break
-        item = tick_view(entry, masking)
-        if led_to is not None:
-            item["commands"] = led_to.get(entry.seq, [])
-        items.append(item)
-    page: Page[HistoryItem] = {"items": items, "next_cursor": str(items[-1]["seq"]) if more else None}
+        item = await aside_if_large(partial(_item, masking, led_to), entry)
+        size += len(item)
+        if items and size > PAGE_BYTES:
+            more = True
+            break
+        items.append(msgspec.Raw(item))
+        last = entry.seq
+    page: Page[Any] = {"items": items, "next_cursor": str(last) if more else None}
     return JsonAnswer(page)
+
+
+def _item(
+    masking: Masking | ScheduleMasking | None, led_to: dict[int, list[dict[str, Any]]] | None, entry: HistoryEntry
+) -> bytes:
+    """Write a tick out, as an item of its page."""
+    item = tick_view(entry, masking)
+    if led_to is not None:
+        item["commands"] = led_to.get(entry.seq, [])
+    return json_bytes(item)
 
 
 def _number(call: Call, name: str) -> int:
@@ -93,7 +109,7 @@ async def _commands(call: Call, row: RunRow) -> dict[int, list[dict[str, Any]]]:
     replaying = Replaying(row.run_id, planner_for(text), call.runtime.field_reader(row))
     while chunks := await store.chunks(row.run_id, replaying.ticks, _CHUNKS):
         # A long journal takes a while: it is decoded and reduced in a thread, and others go on.
-        await asyncio.to_thread(replaying.go_on, chunks)
+        await aside("replay", replaying.go_on, chunks)
     return replaying.led_to
 
 
@@ -144,7 +160,7 @@ async def state(call: Call) -> Response:
         raise invalid(str(error)) from error
     # A past state never changes.
     headers = {"ETag": mark, "Cache-Control": _FOREVER} if tick is not None else {}
-    return JsonAnswer(shown, headers=headers)
+    return await json_answer(shown, headers=headers)
 
 
 async def loops(call: Call) -> Response:
@@ -163,7 +179,7 @@ async def loops(call: Call) -> Response:
             if each.iterations is not None and each.ended is not None and each.name not in under_way
         ]
     page: Page[Loop] = {"items": items, "next_cursor": None}
-    return JsonAnswer(page)
+    return await json_answer(page)
 
 
 def _ended_loop(loop: ActionState) -> Loop:
@@ -201,7 +217,7 @@ async def actions(call: Call) -> Response:
     found = [] if flow is None else flow.actions
     items = [cast("Action", shown_dict(action)) for action in found if path in (None, action.path)]
     page: Page[Action] = {"items": items, "next_cursor": None}
-    return JsonAnswer(page)
+    return await json_answer(page)
 
 
 ROUTES = (

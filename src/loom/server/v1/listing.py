@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,7 +18,7 @@ from loom.server.answers import JsonAnswer
 from loom.server.cursors import read_cursor, write_cursor
 from loom.server.problems import invalid
 from loom.server.routing import Route, check_id
-from loom.server.views import PAGE_BYTES, run_item
+from loom.server.views import PAGE_BYTES, rows_of, run_item
 from loom.store.records import RunQuery
 
 if TYPE_CHECKING:
@@ -42,18 +43,24 @@ async def list_runs(call: Call) -> Response:
     limit, with_result = call.page_size(), _wants_result(call)
     query = _query(call)
     mark = _mark(call, query)
-    query = msgspec.structs.replace(query, after=_position(call.query("cursor"), mark), limit=limit + 1)
-    rows = await call.runtime.store.find(query) if query.status != () and query.workflow != () else []
+    query = msgspec.structs.replace(query, after=_position(call.query("cursor"), mark))
     items: list[msgspec.Raw] = []
-    size = 0
-    for row in rows[:limit]:
-        item = await run_item(call, row, with_result=with_result)
-        size += len(bytes(item))
-        if items and size > PAGE_BYTES:
-            break
-        items.append(item)
-    last = rows[len(items) - 1] if len(rows) > len(items) else None
-    cursor = write_cursor(mark, last.created_at, last.run_id) if last is not None else None
+    size, cursor, last = 0, None, None
+    if query.status == () or query.workflow == ():
+        return _page(items, cursor)
+    async with aclosing(rows_of(call.runtime.store, query, limit + 1)) as rows:
+        async for row in rows:
+            item = await run_item(call, row, with_result=with_result) if len(items) < limit else None
+            size += len(bytes(item)) if item is not None else 0
+            if item is None or (items and size > PAGE_BYTES):
+                cursor = write_cursor(mark, last.created_at, last.run_id) if last is not None else None
+                break
+            items.append(item)
+            last = row
+    return _page(items, cursor)
+
+
+def _page(items: list[msgspec.Raw], cursor: str | None) -> Response:
     page: Page[Any] = {"items": items, "next_cursor": cursor}
     return JsonAnswer(page)
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from loom.runtime.durable.names import OWN, check_tags
 from loom.runtime.flow import Flow
-from loom.server.answers import JsonAnswer
+from loom.server.answers import json_answer
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routing import Route, new_id, pointer
 from loom.server.served import served_code
@@ -32,7 +32,7 @@ async def run_answer(call: Call, row: RunRow, status: int = 200) -> Response:
     headers = {"ETag": etag(row)}
     if status == 201:  # noqa: PLR2004 - created
         headers["Location"] = call.address_of(row.run_id)
-    return JsonAnswer(await call.seen(await run_view(call.runtime, row)), status, headers)
+    return await json_answer(await call.seen(await run_view(call.runtime, row)), status, headers)
 
 
 async def start(call: Call) -> Response:

@@ -33,7 +33,7 @@ class _Making:
 
     __slots__ = ("task", "waiting")
 
-    def __init__(self, task: asyncio.Task[Any]) -> None:
+    def __init__(self, task: asyncio.Task[_Made | BaseException]) -> None:
         self.task = task
         self.waiting = 0
 
@@ -135,12 +135,22 @@ class ResourceManager:
                 making.task.cancel()
                 if self._shared.making.get(place) is making:
                     del self._shared.making[place]
-        return making.task.result()
+        made = making.task.result()
+        if isinstance(made, BaseException):
+            raise made
+        return made.value
 
-    async def _make(self, resource: ResourceDescriptor, key: object) -> Any:
-        value = await resource.resolve(self._view(resource))
-        self._shared.made[key] = _Made(resource, value)
-        return value
+    async def _make(self, resource: ResourceDescriptor, key: object) -> _Made | BaseException:
+        """Make a value to be kept. A factory that asks the process to exit fails for all who wait, as any failure does.
+
+        Raised by a task, these two would end the event loop before anybody who waits is told.
+        """
+        try:
+            value = await resource.resolve(self._view(resource))
+        except (SystemExit, KeyboardInterrupt) as error:
+            return error
+        made = self._shared.made[key] = _Made(resource, value)
+        return made
 
     def _refuse_cycle(self, resource: ResourceDescriptor) -> None:
         """Raise if a resource needs itself.

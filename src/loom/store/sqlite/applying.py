@@ -67,6 +67,7 @@ class Group:
         """Do it in one statement, without a transaction around it; None if that cannot be."""
         if len(self._operations) == 1:
             [operation] = self._operations
+            session.is_swollen = session.is_swollen or (isinstance(operation, CommitRun) and _is_large(operation))
             if isinstance(operation, CommitRun) and commit_at_once(session, operation):
                 return [True]
         return None
@@ -112,6 +113,7 @@ class _Applying:
         if self._commits:
             places, operations = zip(*self._commits.values(), strict=True)
             self._commits.clear()
+            self._session.is_swollen |= any(map(_is_large, operations))
             for place, result in zip(places, commit(self._session, operations), strict=True):
                 self.results[place] = result
         for place, other in self._others:
@@ -123,3 +125,12 @@ class _Applying:
         if self.results[place]:
             for sent in operation.sent:
                 _OF_ONE_RUN[type(sent)](self._session, sent)
+
+
+def _is_large(operation: CommitRun) -> bool:
+    chunk, snapshot = operation.chunk, operation.snapshot
+    return (chunk is not None and len(chunk.data) > _LARGE) or (snapshot is not None and len(snapshot.data) > _LARGE)
+
+
+_LARGE = 4 << 20
+"""What is larger must not stay in memory because it was written once."""

@@ -57,6 +57,8 @@ _REFUSALS = (
     OverflowError,
 )
 """Nothing is wrong with the database, but with what it was asked to keep."""
+_UNREAD = "Could not decode to UTF-8"
+"""How the standard library begins its refusal of a text."""
 _STILL_GOOD = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CONSTRAINT}
 
 
@@ -103,12 +105,26 @@ class Sqlite3Connection:
         return self._cursor.execute(sql, parameters).rowcount
 
     def query(self, sql: str, parameters: Sequence[Any] = (), /) -> list[tuple[Any, ...]]:
-        """All rows that a statement gives."""
-        return self._cursor.execute(sql, parameters).fetchall()
+        """All rows that a statement gives. In a text that is no UTF-8, U+FFFD stands for what cannot be read."""
+        try:
+            return self._cursor.execute(sql, parameters).fetchall()
+        except sqlite3.OperationalError as error:
+            if _UNREAD not in str(error) or not sql.lstrip().startswith("SELECT"):
+                raise
+        # One damaged text does not hide the other rows.
+        self._connection.text_factory = _lenient_text
+        try:
+            return self._cursor.execute(sql, parameters).fetchall()
+        finally:
+            self._connection.text_factory = str
 
     def close(self) -> None:
         """Let go of the file."""
         self._connection.close()
+
+
+def _lenient_text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 def open_writer(connect: Connect, path: str) -> Connection:

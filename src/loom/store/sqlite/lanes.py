@@ -117,6 +117,9 @@ class Writer(Lanes):
                 end = batch.pop()
             if batch:
                 self._call(self._deliver, *self._transact(batch))
+                if self._session is not None and self._session.is_swollen:
+                    self._drop_session()
+            batch.clear()  # the next one may be long in coming
         self._drop_session()
         self._call(Answer(end.answer, None).deliver)
 
@@ -195,6 +198,7 @@ class Readers(Lanes):
                     connection = None
                 answer = Answer(request.answer, None, explained(error, self._path))
             self._call(answer.deliver)
+            del answer, request  # the next one may be long in coming
         if connection is not None:
             connection.close()
         self._call(Answer(request.answer, None).deliver)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -22,6 +23,15 @@ runs.downtime, runs.link, runs.mac"""
 _TAGS = msgspec.json.Decoder(dict[str, str])
 _TYPES = msgspec.json.Decoder(tuple[str, ...])
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
+_TEXT, _NAME, _NUMBER, _TIME, _NO_TIME = (str,), (str, NoneType), (int,), (float, int), (float, int, NoneType)
+_KINDS: tuple[tuple[tuple[type, ...], Any], ...] = (
+    (_TEXT, "?"), (_TEXT, "?"), (_TIME, 0.0), (_TEXT, "{}"), (_NO_TIME, None), (_NAME, None), (_NUMBER, 0),
+    (_NAME, None), ((int, NoneType), None), (_NUMBER, 0), (_NAME, None), (_TEXT, "failed"), (_NUMBER, 0), (_NUMBER, 0),
+    (_TIME, 0.0), (_NO_TIME, None), (_NUMBER, 0), ((bytes, str), b"[]"), (_TEXT, "[]"), (_NUMBER, 0), (_NUMBER, 0),
+    (_NAME, None), (_NAME, None), (_TIME, 0.0),
+)  # fmt: skip
+"""What each of `RUN_COLUMNS` is, up to the links, and what a list shows in the place of anything else: SQLite keeps
+any value in any column."""
 
 
 def listed_row(values: Sequence[Any]) -> RunRow:
@@ -30,6 +40,9 @@ def listed_row(values: Sequence[Any]) -> RunRow:
         return run_row(values)
     except CorruptRecord as error:
         sound = list(values)
+        for position, (kinds, other) in enumerate(_KINDS):
+            if not isinstance(sound[position], kinds):
+                sound[position] = other
         sound[3], sound[17], sound[18], sound[21] = "{}", b"[]", "[]", str(error)
         return run_row(sound)
 
@@ -40,6 +53,9 @@ def run_row(values: Sequence[Any]) -> RunRow:
     try:
         tags, waiting_for = _TAGS.decode(values[3]), _TYPES.decode(head[7])
         _LIST.decode(head[6])
+        for value, (kinds, _) in zip(values, _KINDS, strict=False):
+            if not isinstance(value, kinds):
+                raise TypeError(f"a column holds a {type(value).__name__}")
     except (msgspec.DecodeError, TypeError) as error:
         raise CorruptRecord(values[0], "its row", str(error)) from error
     return RunRow(

@@ -45,6 +45,8 @@ class Session:
         self.owned: dict[str, Owned] = {}
         self.outcome_unknown = False
         """Whether the last transaction failed in such a way that it may be stored nevertheless."""
+        self.is_swollen = False
+        """Whether statements hold large values: a connection keeps a statement with what was bound to it last."""
         self._source = source
         self.patience = patience
         """How many seconds to wait for other processes."""

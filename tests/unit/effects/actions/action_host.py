@@ -75,6 +75,9 @@ class ActionHost:
     def now(self) -> float:
         return self.at
 
+    def admission(self) -> None:
+        return None
+
     def lease(self) -> None:
         """Nobody else has the run."""
 

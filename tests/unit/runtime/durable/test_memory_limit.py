@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,8 @@ import loom
 from loom import Context, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
 from loom.runtime.durable.memory_limit import MemoryLimit, resident_bytes
 from loom.runtime.durable.runtime import DurableRuntime
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
 
 LIMIT = 1000
 
@@ -99,9 +102,21 @@ async def test_starts_are_refused_until_there_is_enough() -> None:
         assert runtime.hindrances() == []
 
 
-@pytest.mark.parametrize("idle_timeout", [None, 3600.0])
-async def test_runs_that_wait_leave_and_come_back_for_what_came(idle_timeout: float | None, tmp_path: Path) -> None:
-    async with working(f"sqlite:///{tmp_path}/runs.db", idle_timeout=idle_timeout) as (runtime, used):
+def url_of(database: str, tmp_path: Path) -> str:
+    if database == "sqlite":
+        return f"sqlite:///{tmp_path}/runs.db"
+    from postgres_server import fresh_database_url
+
+    return fresh_database_url()
+
+
+@pytest.mark.parametrize(
+    ("database", "idle_timeout"), [("sqlite", None), ("sqlite", 3600.0), ("postgres", None), ("postgres", 3600.0)]
+)
+async def test_runs_that_wait_leave_and_come_back_for_what_came(
+    database: str, idle_timeout: float | None, tmp_path: Path
+) -> None:
+    async with working(url_of(database, tmp_path), idle_timeout=idle_timeout) as (runtime, used):
         handlers = [await runtime.start("asker", run_id=f"r{number}") for number in range(5)]
         await until(lambda: is_idle(runtime, "r4"))
         used.bytes = LIMIT + 1
@@ -132,8 +147,9 @@ async def test_a_run_that_begins_to_wait_while_memory_is_short_leaves_at_once() 
         assert await (await runtime.handler("r")) == "heard"
 
 
-async def test_runs_that_others_start_are_not_claimed(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/runs.db"
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+async def test_runs_that_others_start_are_not_claimed(database: str, tmp_path: Path) -> None:
+    url = url_of(database, tmp_path)
     async with working(url) as (runtime, used):
         used.bytes = LIMIT + 1
         await until(lambda: runtime.memory.is_over)

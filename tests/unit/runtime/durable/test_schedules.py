@@ -17,6 +17,7 @@ from loom.steps.errors import WorkflowRuntimeError
 from loom.store import codec
 from loom.store.errors import StoreUnavailable
 from loom.store.memory import MemoryDatabase, MemoryStore
+from loom.store.records import RunQuery, RunRow
 from loom.testing import run_virtual
 
 DAY = 86_400
@@ -331,5 +332,110 @@ def test_a_fork_of_a_schedule_is_no_schedule() -> None:
             assert [each.run_id for each in await runtime.schedules()] == ["schedule:daily"]
             await asyncio.sleep(1.5 * DAY)
             assert await started(runtime, "daily") == ["20260102T000000Z"]
+
+    virtually(main())
+
+
+# -- flows that are deleted, where lists follow late ------------------------------------------------------------------
+
+
+def daily(*triggers: str) -> loom.Flow:
+    """A flow with these triggers, each once a day."""
+    when = {"type": "Recurrence", "recurrence": {"frequency": "Day", "interval": 1}}
+    actions = {"Answer": {"type": "Compose", "inputs": len(triggers)}}
+    return loom.load({"triggers": dict.fromkeys(triggers, when), "actions": actions}, name="flow")
+
+
+class LateLists(MemoryStore):
+    """A store that lists no schedule, like one whose lists follow late: another process has made it just now."""
+
+    is_late = True
+
+    async def find(self, query: RunQuery) -> list[RunRow]:
+        return [] if self.is_late and query.workflow == "loom.schedule" else await super().find(query)
+
+
+@pytest.fixture
+def late() -> LateLists:
+    return LateLists(MemoryDatabase())
+
+
+async def statuses(runtime: DurableRuntime, *names: str) -> list[str]:
+    return [(await runtime.get(f"schedule:{name}")).status for name in names]
+
+
+@pytest.mark.parametrize("instead", [None, daily()], ids=["deleted", "replaced"])
+def test_the_schedule_of_a_flow_ends_though_no_list_has_it_yet(late: LateLists, instead: loom.Flow | None) -> None:
+    async def main() -> None:
+        async with loom.connect(late, poll_interval=3600, lease=3 * 3600, definitions=True) as runtime:
+            await runtime.definitions.put("flow", daily("first"))
+            await asyncio.sleep(1)
+            assert await statuses(runtime, "flow") == ["running"]
+            if instead is None:
+                await runtime.definitions.delete("flow")
+            else:
+                await runtime.definitions.put("flow", instead)
+            await asyncio.sleep(1)
+            assert await statuses(runtime, "flow") == ["cancelled"]
+
+    virtually(main())
+
+
+def test_all_schedules_of_a_deleted_flow_end_though_no_list_has_them_yet(late: LateLists) -> None:
+    async def main() -> None:
+        async with loom.connect(late, poll_interval=3600, lease=3 * 3600, definitions=True) as runtime:
+            await runtime.definitions.put("flow", daily("first", "second"))
+            await asyncio.sleep(1)
+            assert await statuses(runtime, "flow", "flow.second") == ["running", "running"]
+            await runtime.definitions.delete("flow")
+            await asyncio.sleep(1)
+            assert await statuses(runtime, "flow", "flow.second") == ["cancelled", "cancelled"]
+
+    virtually(main())
+
+
+def test_a_schedule_by_hand_that_has_the_name_of_a_flow_is_left_alone(late: LateLists) -> None:
+    async def main() -> None:
+        async with loom.connect(late, poll_interval=3600, lease=3 * 3600, definitions=True) as runtime:
+            await runtime.schedule("flow", "note", cron="0 0 * * *")
+            await runtime.definitions.put("flow", daily())
+            await runtime.definitions.delete("flow")
+            await asyncio.sleep(1)
+            assert await statuses(runtime, "flow") == ["running"]
+
+    virtually(main())
+
+
+def test_a_schedule_that_was_left_behind_ends_before_it_starts_anything(late: LateLists) -> None:
+    """The process that deleted the flow could not see to its schedule. The schedule ends itself, and can come back."""
+
+    async def main() -> None:
+        async with loom.connect(late, poll_interval=3600, lease=3 * 3600) as runtime:
+            runtime.register(daily("first"), name="flow")
+            await asyncio.sleep(1)
+            await runtime.definitions.stored.delete("flow")
+            await asyncio.sleep(2 * DAY)
+            assert await statuses(runtime, "flow") == ["cancelled"]
+            late.is_late = False
+            assert await started(runtime, "flow") == []
+        async with loom.connect(late, poll_interval=3600, lease=3 * 3600) as runtime:
+            runtime.register(daily("first"), name="flow")
+            await asyncio.sleep(2.5 * DAY)
+            assert len(await started(runtime, "flow")) == 2
+
+    virtually(main())
+
+
+def test_a_schedule_whose_trigger_the_flow_has_no_more_ends_before_it_starts_anything(late: LateLists) -> None:
+    async def main() -> None:
+        async with loom.connect(late, poll_interval=3600, lease=3 * 3600, definitions=True) as runtime:
+            await runtime.definitions.put("flow", daily("first", "second"))
+            await asyncio.sleep(1)
+            await runtime.definitions.put("flow", daily("first"))
+            await asyncio.sleep(2 * DAY)
+            assert await statuses(runtime, "flow", "flow.second") == ["running", "cancelled"]
+            late.is_late = False
+            assert await started(runtime, "flow.second") == []
+            assert len(await started(runtime, "flow")) == 2
 
     virtually(main())

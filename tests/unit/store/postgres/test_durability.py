@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from uuid import uuid4
 
 import asyncpg
 import pytest
 from postgres_server import session_url, with_fresh_schema
 
+from loom.store.errors import StoreUnavailable
 from loom.store.operations import StartRun
 from loom.store.postgres import PostgresStore
 
@@ -40,6 +42,17 @@ async def test_every_session_waits_for_the_disk_where_the_database_would_not(has
             for connection in (writer, reader):
                 assert await connection.fetchval("SHOW synchronous_commit") == "on"
                 assert await connection.fetchval("SHOW idle_in_transaction_session_timeout") == "10s"
+        # Also in place of those that the server has ended.
+        async with connections.reader() as reader:
+            await reader.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        with suppress(StoreUnavailable):
+            await store.apply([StartRun("s", "w", b"", 1.0)])
+        await store.apply([StartRun("t", "w", b"", 1.0)])
+        async with connections.writer() as writer:
+            assert await writer.fetchval("SHOW synchronous_commit") == "on"
     finally:
         await store.close()
 

@@ -251,3 +251,19 @@ def test_a_block_of_any_size_writes_each_row_once(count: int) -> None:
     assert many.execute(connection, rows) == count
     assert connection.query("SELECT a, b FROM t ORDER BY a") == rows
     connection.close()
+
+
+async def test_what_was_large_does_not_stay_in_memory_once_it_is_written(open_store) -> None:
+    """A connection keeps each statement with what was bound to it last."""
+    connections, connect = watching()
+    store = await open_store(connect=connect)
+    fence = (await store.join("engine", 10.0)).fence
+    await store.apply([StartRun("r", "w", b"", 1.0, owner=fence)])
+    await store.apply([going_on(fence, 0)])
+    writer = connections[0]
+    large = msgspec.structs.replace(going_on(fence, 1), chunk=Chunk(1, 1, 0, 0, b"x" * (5 << 20)))
+    assert await store.apply([large]) == [True]
+    writer.executed.clear()
+    assert await store.apply([going_on(fence, 2)]) == [True]
+    assert writer.executed == [], "the connection that has written it is closed"
+    assert len((await store.load("r")).chunks) == 3
