@@ -195,14 +195,19 @@ from loom import StartEvent, StopEvent, Workflow, step
 from loom.cli.working import host
 
 class Ends(Workflow):
+    stops = asyncio.Event()
+
     @step
     async def work(self, ev: StartEvent) -> StopEvent:
         loop = asyncio.get_running_loop()
-        if ev.how == "cancel":
+        if ev.how == "cancel-while-it-stops":
+            await self.stops.wait()
+        if ev.how.startswith("cancel"):
             for task in asyncio.all_tasks():
                 task.cancel()
         else:
             loop.call_soon(loop.stop)
+            self.stops.set()
         await asyncio.sleep(1000)
         return StopEvent()
 
@@ -210,7 +215,8 @@ async def work():
     # As while a process starts: nobody waits here for a signal, and everything would be left in order.
     async with loom.connect("sqlite:///runs.db") as runtime:
         runtime.register(Ends(timeout=None), name="ends")
-        await runtime.start("ends", {"how": sys.argv[1]}, run_id=f"ends-{sys.argv[1]}")
+        for how in sys.argv[1:]:
+            await runtime.start("ends", {"how": how}, run_id=f"ends-{how}")
         await asyncio.sleep(1000)
 
 host(work())
@@ -232,3 +238,11 @@ async def test_what_takes_the_event_loop_from_under_all_is_named_and_counted(
     assert stored.deaths is not None
     assert stored.deaths.marks == 1
     await store.close()
+
+
+async def test_of_two_that_take_the_event_loop_the_line_names_the_one_that_did_what_it_says(tmp_path: Path) -> None:
+    hows = ("cancel-while-it-stops", "stop")
+    ended = await asyncio.to_thread(confined, _ENDS_AT_START, *hows, cwd=tmp_path, memory_mib=4096)
+    assert ended.code == 70, ended
+    did = "a body has cancelled every task. It was step 'work' of run ends-cancel-while-it-stops. At work:"
+    assert f"The process ends: {did}" in ended.err

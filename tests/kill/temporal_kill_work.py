@@ -23,8 +23,8 @@ VOTES = 12
 THREADS = 3
 ROUNDS = 15
 
-OPTIONS: dict[str, Any] = {"heartbeat_timeout": 2.0, "sticky_timeout": 1.0, "retry_interval": 0.2}
-"""Dead workers are found out soon."""
+OPTIONS: dict[str, Any] = {"heartbeat_timeout": 2.0, "sticky_timeout": 1.0, "retry_interval": 0.2, "probation": 0.05}
+"""Dead workers are found out soon, and a step that outlived many of them is not suspected for long."""
 
 
 class Tally(Workflow):

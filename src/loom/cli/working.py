@@ -120,27 +120,28 @@ def host(work: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.Abstra
             except RuntimeError:
                 if task.done():
                     raise
-                end_at_once(loop, "a body has stopped the event loop")
+                end_at_once(loop, "a body has stopped the event loop", _stoppers.get(loop))
 
 
-def end_at_once(loop: asyncio.AbstractEventLoop, reason: str) -> NoReturn:
+def end_at_once(loop: asyncio.AbstractEventLoop, reason: str, culprit: str | None = None) -> NoReturn:
     """End the process as it is: a body has taken the event loop from under all others.
 
-    It does not leave in order, so that the store counts the death: a run that does so each time is parked.
+    It does not leave in order, so that the store counts the death: a run that does so each time is parked. `culprit`
+    is the step whose body did it; None if nobody knows.
     """
     names = at_work(loop)
     more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
     _log.critical(
         "The process ends: %s. It was %s. At work: %s.",
         reason,
-        _culprits.get(loop, "no step that is known"),
+        culprit or "no step that is known",
         ", ".join([*names[:_NAMED], *more]) or "no step",
     )
     _end_process(_BROKEN)
 
 
-_culprits: WeakKeyDictionary[asyncio.AbstractEventLoop, str] = WeakKeyDictionary()
-"""The step whose body was the first to stop an event loop, or has cancelled the task that a process lives by."""
+_stoppers: WeakKeyDictionary[asyncio.AbstractEventLoop, str] = WeakKeyDictionary()
+"""The step whose body was the first to stop an event loop. Others may still run until the loop has stopped."""
 
 
 class _Main(asyncio.Task[T]):
@@ -151,9 +152,8 @@ class _Main(asyncio.Task[T]):
 
     @override
     def cancel(self, msg: Any | None = None) -> bool:
-        if current_execution.get() is not None:
-            _note_culprit(self.get_loop())
-            end_at_once(self.get_loop(), "a body has cancelled every task")
+        if (culprit := _step_here()) is not None:
+            end_at_once(self.get_loop(), "a body has cancelled every task", culprit)
         return super().cancel(msg)
 
 
@@ -161,17 +161,17 @@ def _note_who_stops(loop: asyncio.AbstractEventLoop) -> None:
     stop = loop.stop
 
     def noted() -> None:
-        _note_culprit(loop)
+        if (culprit := _step_here()) is not None:
+            _stoppers.setdefault(loop, culprit)
         stop()
 
     loop.stop = noted  # type: ignore[method-assign]
 
 
-def _note_culprit(loop: asyncio.AbstractEventLoop) -> None:
-    """Note the step that runs here, or has begun what runs here: tasks, callbacks and threads keep its context."""
+def _step_here() -> str | None:
+    """Name the step that runs here, or has begun what runs here: tasks, callbacks and threads keep its context."""
     execution = cast("StepExecution | None", current_execution.get())
-    if execution is not None:
-        _culprits.setdefault(loop, f"step '{execution.command.step}' of run {execution.host.run_id}")
+    return None if execution is None else f"step '{execution.command.step}' of run {execution.host.run_id}"
 
 
 def _end_process(code: int) -> NoReturn:

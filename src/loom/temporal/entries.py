@@ -32,7 +32,8 @@ from loom.temporal.entries_payloads import (
 )
 from loom.temporal.names import ENTRIES
 from loom.temporal.payloads import payload_of, value_of
-from loom.temporal.store_cluster import PATIENT_S, NotThere
+from loom.temporal.query_client import PATIENT_S
+from loom.temporal.store_cluster import NotThere
 from loom.temporal.store_recent import Recent
 
 if TYPE_CHECKING:

@@ -12,13 +12,14 @@ from temporalio.client import WorkflowQueryFailedError
 from temporalio.common import RawValue
 from temporalio.service import RPCError, RPCStatusCode
 
-from loom.temporal.history_shield import ASK_AGAIN
 from loom.temporal.payloads import payload_of, value_of
+from loom.temporal.query_client import ask, is_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     import msgspec
+    from temporalio.api.common.v1 import Payload
     from temporalio.client import Client
 
 T = TypeVar("T")
@@ -28,6 +29,7 @@ _FIRST_DELAY_S = 0.2
 _PASSING = frozenset(
     {
         RPCStatusCode.UNAVAILABLE,
+        RPCStatusCode.CANCELLED,
         RPCStatusCode.DEADLINE_EXCEEDED,
         RPCStatusCode.RESOURCE_EXHAUSTED,
         RPCStatusCode.FAILED_PRECONDITION,
@@ -75,10 +77,8 @@ class ClientLink:
     async def query(self, name: str, value: msgspec.Struct | None, expected: type[T]) -> T:
         """Ask the run something."""
         content = [] if value is None else [RawValue(payload_of(value))]
-        answer: RawValue = await self._tried(
-            f"be asked {name}", lambda: self._handle.query(name, args=content, result_type=RawValue)
-        )
-        return value_of(answer.payload, expected)
+        answer: Payload = await self._tried(f"be asked {name}", lambda: ask(self._handle, name, content))
+        return value_of(answer, expected)
 
     async def _tried(self, what: str, call: Callable[[], Awaitable[Any]]) -> Any:
         """The result of a call that is made again a few times if the server has trouble."""
@@ -92,7 +92,7 @@ class ClientLink:
                 if error.status not in _PASSING or attempt == _ATTEMPTS:
                     raise RunUnreachable(f"Run {self._run_id} could not {what}: {error}") from error
             except WorkflowQueryFailedError as error:
-                if not str(error).startswith(ASK_AGAIN) or attempt == _ATTEMPTS:
+                if not is_refusal(error) or attempt == _ATTEMPTS:
                     raise RunUnreachable(f"Run {self._run_id} could not {what}: {error}") from error
             await asyncio.sleep(delay)
             delay *= 2

@@ -17,8 +17,9 @@ from loom.runtime.load import flow_of
 from loom.steps.decorators import step
 from loom.steps.events import StartEvent, StopEvent
 from loom.steps.workflow import Workflow
+from loom.temporal.query_client import PATIENT_S
 from loom.temporal.runner import LoomHost, LoomRunner
-from loom.temporal.store_cluster import PATIENT_S, NotThere
+from loom.temporal.store_cluster import NotThere
 
 if TYPE_CHECKING:
     from temporalio.client import WorkflowHistory

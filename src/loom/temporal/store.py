@@ -22,7 +22,8 @@ from loom.temporal.address import parse_address
 from loom.temporal.entries import Documents, Entries
 from loom.temporal.entries_payloads import DropEntry, PutEntry
 from loom.temporal.names import ATTRIBUTE_IDLE_SINCE, ATTRIBUTE_TAGS, ATTRIBUTE_WAITING_FOR
-from loom.temporal.store_cluster import PATIENT_S, Cluster
+from loom.temporal.query_client import PATIENT_S
+from loom.temporal.store_cluster import Cluster
 from loom.temporal.store_reading import Reading
 from loom.temporal.store_starting import Starting
 from loom.temporal.store_telling import Purging, Telling

@@ -27,9 +27,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from loom.store.errors import StoreError, StoreUnavailable
 from loom.temporal.exiting import settle_at_exit
-from loom.temporal.history_shield import ASK_AGAIN
 from loom.temporal.names import SIGNAL_MAIL
 from loom.temporal.payloads import MAX_PAYLOAD, payload_of, value_of
+from loom.temporal.query_client import PATIENT_S, ask, is_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,15 +43,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENT_S = 10.0
-"""How long a call, or a query that must be answered, may take."""
-
 _UNKNOWN_OUTCOME = {RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
 _UNANSWERED = {*_UNKNOWN_OUTCOME, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.RESOURCE_EXHAUSTED}
 _REFUSED = {RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.FAILED_PRECONDITION}
 _CONNECT_S = 10.0
-_AGAIN_S, _AGAIN_MAX_S = 0.02, 0.5
-"""The pauses before a refused query is asked again: the task that the run waits for is under way as a rule."""
 _USE = WorkflowIDConflictPolicy.USE_EXISTING
 
 
@@ -153,12 +148,14 @@ class Cluster:
         """The same, as it is."""
         arguments = [] if argument is None else [RawValue(payload_of(argument))]
         reject = QueryRejectCondition.NOT_OPEN if only_open else None
-        handle, ends_at = self.handle(run_id, execution), asyncio.get_running_loop().time() + patience_s
+        handle = self.handle(run_id, execution)
         try:
-            return await self._ask_until_recorded(handle, name, arguments, reject, ends_at)
+            return await ask(handle, name, arguments, patience_s=patience_s, reject=reject)
         except WorkflowQueryRejectedError as error:
             raise NotOpen(str(error)) from error
         except WorkflowQueryFailedError as error:
+            if is_refusal(error):
+                raise NoAnswer(f"No worker could answer for run {run_id!r} in time: {error}") from error
             raise NoSuchQuery(f"Run {run_id!r} cannot answer {name!r}: {error}") from error
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
@@ -169,31 +166,6 @@ class Cluster:
                     f"{run_id!r}: {error}"
                 ) from error
             raise StoreUnavailable(f"Temporal at {self.address.url} could not query {run_id!r}: {error}") from error
-
-    async def _ask_until_recorded(
-        self,
-        handle: WorkflowHandle[Any, Any],
-        name: str,
-        arguments: list[RawValue],
-        reject: QueryRejectCondition | None,
-        ends_at: float,
-    ) -> Payload:
-        """Ask a run, and ask again within the caller's patience while a worker's copy is ahead of its history."""
-        now, pause_s = asyncio.get_running_loop().time, _AGAIN_S
-        while True:
-            left = timedelta(seconds=max(ends_at - now(), _AGAIN_S))
-            try:
-                answer: RawValue = await handle.query(
-                    name, args=arguments, result_type=RawValue, reject_condition=reject, rpc_timeout=left
-                )
-                return answer.payload
-            except WorkflowQueryFailedError as error:
-                if not str(error).startswith(ASK_AGAIN):
-                    raise
-                if now() + pause_s >= ends_at:
-                    raise NoAnswer(f"No worker could answer for run {handle.id!r} in time: {error}") from error
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, _AGAIN_MAX_S)
 
     async def describe(self, run_id: str, *, wrote: bool = False) -> WorkflowExecutionDescription:
         """What the cluster knows of a run without a worker. `NotThere`.

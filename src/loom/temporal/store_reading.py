@@ -15,6 +15,7 @@ from loom.store.errors import HistoryGone
 from loom.store.records import RunRow
 from loom.temporal.names import QUERY_CHUNKS, QUERY_ROW
 from loom.temporal.payloads import ChunkQuery, Chunks, Ending, value_of
+from loom.temporal.query_client import PATIENT_S
 from loom.temporal.rows import (
     MEMO_ENDING,
     card_in_memo,
@@ -24,7 +25,7 @@ from loom.temporal.rows import (
     row_of_card,
     row_unanswered,
 )
-from loom.temporal.store_cluster import PATIENT_S, NoAnswer, NoSuchQuery, NotOpen, NotThere, failed_tasks, is_open
+from loom.temporal.store_cluster import NoAnswer, NoSuchQuery, NotOpen, NotThere, failed_tasks, is_open
 from loom.temporal.store_recent import Recent
 
 if TYPE_CHECKING:

@@ -175,7 +175,7 @@ class Handle:
         if self.troubles:
             raise self.troubles.pop(0)
 
-    async def query(self, name: str, args: list[RawValue], result_type: Any) -> RawValue:
+    async def query(self, name: str, args: list[RawValue], result_type: Any, **_limits: Any) -> RawValue:
         self.calls.append((name, args, result_type))
         if self.troubles:
             raise self.troubles.pop(0)
