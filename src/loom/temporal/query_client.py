@@ -1,8 +1,8 @@
 """Asks runs on a cluster. A query that a worker refuses, or loses, is asked again within the caller's patience.
 
 Workers refuse queries that would be answered from what may never be recorded (`history_shield`), and drop the run from
-memory. Core loses queries then: of the tasks that waited for the run's turn only the first goes on. The server gives the
-others out again after the sticky timeout, once. So no single call is given all of the caller's patience.
+memory. Core loses queries then: of the tasks that waited for the run's turn only the first goes on. The server gives
+the others out again after the sticky timeout, once. So no single call is given all of the caller's patience.
 """
 
 from __future__ import annotations

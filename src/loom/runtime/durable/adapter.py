@@ -20,7 +20,7 @@ from loom.core.commands import (
 )
 from loom.core.ticks import TickCancelRun, TickTimeout, TickTimerFired
 from loom.effects.threads import OFF_LOOP_BYTES, aside
-from loom.effects.weight import is_heavier
+from loom.effects.weight import is_heavier, weight_of
 from loom.runtime import lifecycle_log
 from loom.runtime.durable.heads import HeadWriter, child_ended
 from loom.runtime.durable.limits import Outgrown
@@ -66,6 +66,8 @@ _STORED = _FOR_CHILDREN | {CommandStartTimer, CommandCancelTimer}
 _OF_TIMERS = frozenset({TickTimerFired, TickTimeout})
 _PRUNED = frozenset({SCHEDULES})
 """Runs of Loom's own that go on for years: only the last of their past is kept."""
+_BYTES_PER_CHARACTER = 4
+"""How many bytes of a chunk a character becomes at the most, escapes of control characters not counted."""
 
 
 class Fenced(Exception):
@@ -225,14 +227,15 @@ class DurableDecorator(RunAdapterDecorator):
 
     def _is_heavy(self, batch: Batch) -> bool:
         """Say whether encoding a batch takes long. No value is looked at further than needed to tell."""
-        if batch.weight > OFF_LOOP_BYTES:
-            return True
-        if self._program is not None:
+        weight = batch.weight
+        if self._program is not None and weight <= OFF_LOOP_BYTES:
             published = [command.event for command in batch.commands if type(command) is CommandPublishEvent]
-            if is_heavier(published, OFF_LOOP_BYTES):
-                return True
-        # A chunk of that weight is at most about twice as long.
-        is_due = self._is_snapshot_due(self._tail_ticks + len(batch.ticks), self._tail_bytes + 2 * OFF_LOOP_BYTES)
+            weight += weight_of(published, OFF_LOOP_BYTES)
+        if weight > OFF_LOOP_BYTES:
+            return True
+        # The state is weighed only if a snapshot may come: weighing costs time by the size of the state.
+        longest = _BYTES_PER_CHARACTER * weight
+        is_due = self._is_snapshot_due(self._tail_ticks + len(batch.ticks), self._tail_bytes + longest)
         return is_due and is_heavier((self._core.state,), OFF_LOOP_BYTES)
 
     def _write(self, batch: Batch) -> _Written:

@@ -10,7 +10,8 @@ import pytest
 
 import loom
 from loom import Context, Event, StartEvent, StopEvent, Workflow, step
-from loom.runtime.durable import resident
+from loom.effects.weight import is_heavier
+from loom.runtime.durable import adapter, resident
 from loom.runtime.durable.decoded import KEPT_BYTES, OFF_LOOP_BYTES, DecodedChunks
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.runtime.replaying import replay_view
@@ -73,6 +74,44 @@ async def test_a_large_write_is_split_into_bounded_chunks(url: str, count: int, 
         ticks = [tick for chunk in chunks for tick in codec.decode_ticks("r", chunk)]
         assert [tick.more for tick in ticks].count(False) <= 3
         assert (await replay_view(runtime, "r"))["differences"] == []
+
+
+class Counts(Workflow):
+    """Takes many small steps beside a state of some size."""
+
+    @step
+    async def count(self, ctx: Context, ev: StartEvent | Note) -> Note | StopEvent:
+        number = ev.n + 1 if isinstance(ev, Note) else 0
+        if number == 0:
+            await ctx.store.set("much", "x" * 40_000)
+        return StopEvent(result=number) if number == 200 else Note(n=number)
+
+
+class Snapshots(MemoryStore):
+    """Counts the snapshots that come."""
+
+    count = 0
+
+    async def apply(self, group: Any) -> Any:
+        self.count += sum(isinstance(operation, CommitRun) and operation.snapshot is not None for operation in group)
+        return await super().apply(group)
+
+
+async def test_a_state_is_weighed_only_for_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weighing costs time by the size of the state, which a step must not."""
+    weighed: list[int] = []
+
+    def weigh(values: Any, limit: int) -> bool:
+        weighed.append(limit)
+        return is_heavier(values, limit)
+
+    monkeypatch.setattr(adapter, "SNAPSHOT_TICKS", 1)
+    monkeypatch.setattr(adapter, "is_heavier", weigh)
+    store = Snapshots()
+    async with loom.connect(store) as runtime:
+        runtime.register(Counts(), name="counts")
+        assert await (await runtime.start("counts", {}, run_id="r")) == 200
+    assert 2 <= store.count <= len(weighed) <= store.count + 20
 
 
 class FailingOnce(MemoryStore):
