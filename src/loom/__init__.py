@@ -93,6 +93,7 @@ if TYPE_CHECKING:
         CorruptRecord,
         HistoryGone,
         MemoryExceeded,
+        RunActive,
         RunBusy,
         RunExists,
         RunFinished,
@@ -148,8 +149,8 @@ _NAMES = {
     "loom.steps.system_events": "AnswerRefusedEvent",
     "loom.steps.workflow": "Workflow",
     "loom.store.errors": (
-        "BadKeys CorruptRecord HistoryGone MemoryExceeded RunBusy RunExists RunFinished RunNotFound StoreError "
-        "StoreLocked StoreOutdated StoreTooNew StoreUnavailable WrongKeys"
+        "BadKeys CorruptRecord HistoryGone MemoryExceeded RunActive RunBusy RunExists RunFinished RunNotFound "
+        "StoreError StoreLocked StoreOutdated StoreTooNew StoreUnavailable WrongKeys"
     ),
 }
 """The names that each module offers here."""
@@ -189,6 +190,7 @@ __all__ = [
     "Resource",
     "RetryInfo",
     "RetryPolicy",
+    "RunActive",
     "RunBusy",
     "RunExists",
     "RunFinished",

@@ -151,6 +151,7 @@ PUBLIC_NAMES = [
     "Resource",
     "RetryInfo",
     "RetryPolicy",
+    "RunActive",
     "RunBusy",
     "RunExists",
     "RunFinished",

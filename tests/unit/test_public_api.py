@@ -37,6 +37,7 @@ def test_the_parts_of_a_retry_policy_come_from_loom() -> None:
         ("WorkflowTimeoutError", "loom.steps.errors"),
         ("ChildRunFailed", "loom.steps.errors"),
         ("StoreError", "loom.store.errors"),
+        ("RunActive", "loom.store.errors"),
         ("RunBusy", "loom.store.errors"),
         ("ScheduleNotFound", "loom.runtime.durable.schedules"),
         ("CannotHeal", "loom.runtime.durable.healing"),

@@ -13,6 +13,7 @@ from loom.store.errors import (
     CorruptRecord,
     HistoryGone,
     MemoryExceeded,
+    RunActive,
     RunBusy,
     RunExists,
     RunFinished,
@@ -61,6 +62,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
 _REFUSALS: dict[type[Exception], str] = {
     RunNotFound: "run-not-found",
     RunFinished: "run-finished",
+    RunActive: "run-active",
     HistoryGone: "history-gone",
     CorruptRecord: "result-unreadable",
     DefinitionNotFound: "definition-not-found",

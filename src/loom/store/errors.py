@@ -29,6 +29,14 @@ class RunFinished(StoreError):
         self.status = status
 
 
+class RunActive(StoreError):
+    """The run has not ended, and what was asked of it needs one that has."""
+
+    def __init__(self, run_id: str, advice: str) -> None:
+        super().__init__(f"Run {run_id!r} is running: {advice}.")
+        self.run_id = run_id
+
+
 class RunExists(StoreError):
     """Another run has this id: of another workflow, or with another input."""
 

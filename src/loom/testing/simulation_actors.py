@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from loom.runtime.durable.handle import RunHandle
 from loom.store.deaths import POISON
-from loom.store.errors import RunBusy, RunFinished, RunNotFound
+from loom.store.errors import RunActive, RunBusy, RunFinished, RunNotFound
 from loom.testing.simulation_programs import Ended
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Shepherd:
         self._retries += 1
         try:
             await self._world.call(lambda runtime: runtime.retry(self.run_id))
-        except RunFinished:
+        except (RunActive, RunFinished):
             return  # an earlier call, whose answer was lost, has had it
 
     async def _check(self, status: str) -> None:

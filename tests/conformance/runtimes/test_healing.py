@@ -12,7 +12,7 @@ import loom
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, step
 from loom.steps.registry import wire_name
 from loom.steps.stand_ins import stand_in
-from loom.store.errors import StoreError
+from loom.store.errors import RunActive
 
 FAILING = {"actions": {"stop": {"type": "terminate", "inputs": {"runStatus": "Failed"}}}}
 
@@ -90,7 +90,7 @@ async def test_another_start_heals_a_run_that_failed_on_its_start(deployment: De
         await client.retry("a", event=stand_in(wire_name(Begin))(parts=4))
     await client.retry("a", event=Begin(parts=4))
     await until_idle(runtime, "a")
-    with pytest.raises(StoreError, match="is running: only a failed run can be retried"):
+    with pytest.raises(RunActive, match="is running: only a failed run can be retried"):
         await runtime.retry("a", event=Begin(parts=4))
     for waiter in ("first", "second"):
         await until_info(runtime, "a", lambda info, waiter=waiter: _waits(info, waiter))

@@ -29,7 +29,15 @@ from loom.store import codec
 from loom.store.chain import Links
 from loom.store.committer import Committer
 from loom.store.encrypted import check_readable
-from loom.store.errors import RunBusy, RunExists, RunFinished, RunNotFound, StoreError, StoreUnavailable, WrongKeys
+from loom.store.errors import (
+    RunActive,
+    RunBusy,
+    RunExists,
+    RunFinished,
+    RunNotFound,
+    StoreUnavailable,
+    WrongKeys,
+)
 from loom.store.loop_time import until_look
 from loom.store.marks import check_marks, heads_signed_since
 from loom.store.operations import ImportRun, Posted, PostMail, PurgeRuns, StartRun
@@ -316,7 +324,7 @@ class StoredRuns:
                 pass  # it has gone on and failed again since it was read
         except RunFinished as error:
             if error.status == "running":
-                raise StoreError(f"Run {run_id!r} is running: only a failed run can be retried.") from None
+                raise RunActive(run_id, "only a failed run can be retried") from None
             raise
         await self.row(run_id)  # handlers here that have told of the failure wait for the next end
 
@@ -450,7 +458,7 @@ class StoredRuns:
         if run_id is None and ended_before is None:
             raise ValueError("purge() needs a run_id, or ended_before=... as a time in seconds since the epoch.")
         if run_id is not None and (await self.row(run_id)).head.status == "running":
-            raise StoreError(f"Run {run_id!r} is running: cancel it before you purge it.")
+            raise RunActive(run_id, "cancel it before you purge it")
         total = 0
         if run_id is not None:
             # A run that begins again under this id will have children of the same ids.

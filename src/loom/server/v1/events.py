@@ -18,7 +18,6 @@ from loom.server.routing import Route, check_id, pointer
 from loom.server.v1.runs import active, refused, run_answer
 from loom.server.wire import event_names
 from loom.steps.errors import WorkflowRuntimeError
-from loom.store.errors import RunFinished, RunNotFound, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -69,10 +68,6 @@ async def retry(call: Call) -> Response:
     try:
         event = await _better_event(call, row, body["event"]) if body.get("event") is not None else None
         await call.runtime.retry(row.run_id, event=event)
-    except (RunFinished, RunNotFound, StoreUnavailable):
-        raise
-    except StoreError as error:
-        raise active(row.run_id, "only a failed run can be retried") from error
     except ValueError as error:
         raise invalid(str(error), "/event") from error
     return await run_answer(call, await call.row(), 202)

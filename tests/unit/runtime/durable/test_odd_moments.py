@@ -10,7 +10,7 @@ from durable_looking import until
 import loom
 from loom import Context, HumanResponseEvent, RunFinished, StartEvent, StopEvent, Workflow, step
 from loom.steps.errors import WorkflowCancelledByUser
-from loom.store.errors import StoreError
+from loom.store.errors import RunActive, StoreError
 from loom.store.memory import MemoryDatabase, MemoryStore
 from loom.testing import run_virtual
 
@@ -61,7 +61,7 @@ async def test_only_a_failed_run_is_retried_and_the_error_says_what_it_is() -> N
     async with loom.connect("memory://") as runtime:
         runtime.register(Ask(timeout=None), name="ask")
         await runtime.start("ask", run_id="a")
-        with pytest.raises(StoreError, match=r"^Run 'a' is running: only a failed run can be retried\.$"):
+        with pytest.raises(RunActive, match=r"^Run 'a' is running: only a failed run can be retried\.$"):
             await runtime.retry("a")
         await runtime.cancel("a")
         with pytest.raises(WorkflowCancelledByUser):
