@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -272,3 +272,29 @@ def test_a_forked_process_opens_one_of_its_own(tmp_path: Path) -> None:
         told = "The runtime was opened before this process was forked. Call `loom.connect_sync(...)` in this process."
         assert found == [told, told, None, told, "completed"]
         assert runtime.start("fine").result() == "fine"
+
+
+def _read_and_write(url: str, answers: Any) -> None:
+    with loom.connect_sync(url) as own:
+        answers.put(own.start("fine", run_id="s").run_id)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_process_that_is_forked_amid_a_transaction_can_use_the_store(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    forking = multiprocessing.get_context("fork")
+    answers, begun = forking.Queue(), threading.Event()
+
+    def takes_long(_session: Any) -> None:
+        begun.set()
+        time.sleep(0.5)
+
+    with loom.connect_sync(url) as runtime:
+        writer = cast("Any", runtime._inner).store._writer
+        runtime._loop_thread.loop.call_soon_threadsafe(writer.submit, takes_long)
+        assert begun.wait(PATIENCE_S)
+        child = forking.Process(target=_read_and_write, args=(url, answers))
+        child.start()
+        assert answers.get(timeout=PATIENCE_S) == "s"
+        child.join(PATIENCE_S)
+        assert child.exitcode == 0

@@ -7,9 +7,11 @@ loop per transaction. May import the connection and the session beside it.
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from weakref import WeakSet
 
 from loom.store.errors import StoreUnavailable
 from loom.store.loop_time import hold_until
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from loom.store.sqlite.session import Session
 
 T = TypeVar("T")
+
+_FORK_PATIENCE_S = 5.0
+"""How long a fork waits for a transaction. One that takes longer waits itself, for a lock of another process."""
 
 
 class Request(NamedTuple):
@@ -107,6 +112,9 @@ class Writer(Lanes):
         self._open_session = open_session
         self._on_news = on_news
         self._session: Session | None = None
+        self.at_work = threading.Lock()
+        """Held while there is a transaction: no process is forked then."""
+        _forks.watch(self)
         self._begin("loom sqlite writer", self._main)
 
     def _main(self) -> None:
@@ -116,7 +124,10 @@ class Writer(Lanes):
             if batch[-1].work is None:
                 end = batch.pop()
             if batch:
-                self._call(self._deliver, *self._transact(batch))
+                with self.at_work:
+                    done = self._transact(batch)
+                self._call(self._deliver, *done)
+                del done  # the next one may be long in coming
                 if self._session is not None and self._session.is_swollen:
                     self._drop_session()
             batch.clear()  # the next one may be long in coming
@@ -202,3 +213,37 @@ class Readers(Lanes):
         if connection is not None:
             connection.close()
         self._call(Answer(request.answer, None).deliver)
+
+
+class _Forks:
+    """Keeps processes from being forked amid a transaction.
+
+    SQLite remembers in the process which locks its connections hold. A forked process inherits this memory without the
+    thread that would end the transaction: it could never write to the same file.
+    """
+
+    def __init__(self) -> None:
+        self._writers: WeakSet[Writer] = WeakSet()
+        self._changing = threading.Lock()
+        self._held: list[threading.Lock] = []
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(before=self._hold, after_in_parent=self._let_go, after_in_child=self._let_go)
+
+    def watch(self, writer: Writer) -> None:
+        """Let every fork wait for the transactions of a writer, as long as there is one."""
+        with self._changing:
+            self._writers.add(writer)
+
+    def _hold(self) -> None:
+        self._changing.acquire()
+        locks = [writer.at_work for writer in self._writers]
+        self._held = [lock for lock in locks if lock.acquire(timeout=_FORK_PATIENCE_S)]
+
+    def _let_go(self) -> None:
+        for lock in self._held:
+            lock.release()
+        self._held = []
+        self._changing.release()
+
+
+_forks = _Forks()
