@@ -34,6 +34,7 @@ from loom.core.patience import Patience, TooCostly
 from loom.core.reduce import advance, may_go_on, no_fields, transition
 from loom.core.reports import UnhandledReport
 from loom.core.state import BrokerState, is_blocked
+from loom.core.ticks import ControlTick, TickRetryRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -219,7 +220,8 @@ class Run:
         `units` is how much the driver has patience for here. False if a tick would cost more: it stays first in the
         buffer, and the driver reduces it elsewhere with `detached` and `adopt`.
 
-        A parked run takes nothing: what comes behind the tick that parked it is neither reduced nor in the journal.
+        A parked run takes nothing: what comes after the tick that parked it is neither reduced nor in the journal. The
+        same goes for events in the mail of a failed run, which a retry will bring again.
         If a tick cannot be reduced, which is a bug, the run is as it was before it and the error goes to the driver.
         """
         self.holds_input = False
@@ -246,8 +248,7 @@ class Run:
                 self.holds_input = True
                 break
             outcome = draft.outcome
-            if outcome is not None and outcome.status == "parked" and not may_go_on(outcome, type(tick)):
-                # It stays as it is, for whoever takes the run up with other code.
+            if outcome is not None and _waits_for_more(outcome, tick):
                 self._buffer.append(tick)
                 continue
             if position < last and not tick.more:
@@ -380,3 +381,10 @@ def terminal_command(state: BrokerState) -> TerminalCommand:
     if outcome.status in ("cancelled", "timed_out", "parked"):
         return CommandHalt(outcome.status, outcome.message)
     raise ValueError(f"Run {state.run_id!r} has an outcome that says nothing: {outcome}")
+
+
+def _waits_for_more(outcome: Outcome, tick: WorkflowTick) -> bool:
+    """Whether a tick that comes after the end waits for the run to go on: with other code if parked, or by a retry."""
+    if outcome.status == "failed":
+        return tick.mail != 0 and not isinstance(tick, ControlTick | TickRetryRun)
+    return outcome.status == "parked" and not may_go_on(outcome, type(tick))

@@ -296,3 +296,6 @@ WorkflowTick = (
     | TickLeaveStep
     | TickRefuseEvent
 )
+
+ControlTick = TickCancelRun | TickPauseRun | TickContinueRun
+"""What a caller asks of a run as it is then. It means nothing for a failed run that was retried since."""

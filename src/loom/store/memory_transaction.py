@@ -362,7 +362,7 @@ def _reopened(run: KeptRun, mac: bytes | None) -> KeptRun:
 
 
 def _ended(run: KeptRun) -> KeptRun:
-    """Nobody owns it, and nothing can happen to it any more."""
+    """Nobody owns it, and nothing can happen to it any more. Mail of a failed one waits for a retry."""
     head = replace(run.row.head, waiters=b"[]", waiting_for=())
     row = replace(run.row, head=head, owner=None, ended_at=head.updated_at)
-    return replace(run, row=row, mail=EMPTY, timers=EMPTY)
+    return replace(run, row=row, mail=run.mail if head.status == "failed" else EMPTY, timers=EMPTY)

@@ -70,7 +70,8 @@ class Posted(msgspec.Struct, frozen=True):
 class CommitRun(msgspec.Struct, frozen=True):
     """One flush of a run. Result: True, or False if `fence` does not own the run (then nothing was written).
 
-    With a status other than running the run ends: it has no owner, no timers, no mail and waits for nothing any more.
+    With a status other than running the run ends: it has no owner, no timers and waits for nothing any more. Its mail
+    is gone too, unless it has failed: then the mail that it has not taken waits for a retry.
     """
 
     run_id: str

@@ -201,6 +201,31 @@ async def test_a_failed_run_can_be_opened_again_by_mail(store: Store, owner: Own
     assert (again.outcome, again.status) == ("finished", "running")
 
 
+async def test_mail_that_a_failed_run_has_not_taken_waits_for_its_retry(store: Store, owner: Owner) -> None:
+    await do(store, post(data=b"taken", event_id="1"))
+    await do(store, post(data=b"came too late", event_id="2"))
+    taken, _ = await store.mail("r", 0)
+    await owner.commit(head={"status": "failed"}, mail_taken=(taken.id,))
+    assert await do(store, ClaimRuns(owner.fence, ("w",), 1e9)) == [], "a failed run is nobody's work"
+    assert (await do(store, post(event_id="2"))).outcome == "repeated"
+    assert (await do(store, post(data=b"retry", reopens=True))).outcome == "posted"
+    assert await mail_of(store) == [b"came too late", b"retry"]
+
+
+@pytest.mark.parametrize("status", ["completed", "cancelled"])
+async def test_mail_of_a_run_that_cannot_be_retried_is_gone(store: Store, owner: Owner, status: str) -> None:
+    await do(store, post(data=b"came too late"))
+    await owner.commit(head={"status": status})
+    assert await mail_of(store) == []
+
+
+async def test_purging_a_failed_run_takes_its_mail_along(store: Store, owner: Owner) -> None:
+    await do(store, post(data=b"came too late"))
+    await owner.end("failed", at=9.0)
+    assert await do(store, PurgeRuns(ended_before=1e9)) == 1
+    assert await mail_of(store) == []
+
+
 @pytest.mark.parametrize("status", ["running", "completed", "cancelled"])
 async def test_only_failed_runs_are_opened_again(store: Store, owner: Owner, status: str) -> None:
     await owner.commit(head={"status": status})

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from loom.core.draft import Draft
 from loom.core.reduce import advance, transition
 from loom.core.state import BrokerState
-from loom.core.ticks import TickCancelRun, TickResume, TickStartRun
+from loom.core.ticks import ControlTick, TickCancelRun, TickResume, TickRetryRun, TickStartRun
 from loom.store import codec
 from loom.store.errors import CorruptRecord
 
@@ -55,7 +55,7 @@ def restored(
 def taken_up(stored: StoredRun, code: Registered, now: float, downtime: float) -> Recovered:
     """A stored run and the ticks with which this process takes it up: its start or its resumption, then its mail."""
     row = stored.row
-    mail = [read_mail(row.run_id, item, now) for item in stored.mail]
+    mail = _in_order([read_mail(row.run_id, item, now) for item in stored.mail])
     if not row.head.ticks:
         return BrokerState(), [_first_tick(stored, code, now, mail), *mail]
     state = restored(row.run_id, stored.snapshot, stored.chunks, code.planner, code.convert.field)
@@ -95,6 +95,18 @@ def _first_tick(stored: StoredRun, code: Registered, now: float, mail: list[Work
         if not any(isinstance(tick, TickCancelRun) for tick in mail):
             raise
     return code.first_tick(run_id, codec.StartSpec(), now)
+
+
+def _in_order(mail: list[WorkflowTick]) -> list[WorkflowTick]:
+    """Put what a failed run had not taken after the retry: its events count for the retried run.
+
+    Who cancelled, paused or resumed it meant the run that failed: that comes before, where it has no effect any more.
+    """
+    retry = next((place for place, tick in enumerate(mail) if isinstance(tick, TickRetryRun)), 0)
+    before = mail[:retry]
+    controls = [tick for tick in before if isinstance(tick, ControlTick)]
+    events = [tick for tick in before if not isinstance(tick, ControlTick)]
+    return [*controls, *mail[retry : retry + 1], *events, *mail[retry + 1 :]]
 
 
 def parked_again(state: BrokerState, ticks: list[WorkflowTick], code: Registered) -> bool:

@@ -80,6 +80,8 @@ class Plan:
         self.owners: Rows = []
         self.poison: list[int] = []
         self.ended: list[int] = []
+        self.mail_gone: list[int] = []
+        """Of those, the runs that cannot be retried: nobody takes their mail any more."""
         self.reopened: Rows = []
         self.documents: dict[str, tuple[bytes, float]] = {}
         """What runs have got from their start or a commit, by digest: text and time."""
@@ -151,8 +153,10 @@ class Plan:
             self.snapshots.append((run.key, *snapshot_values(asked.snapshot)))
         if asked.prune:
             self.pruned.append((run.key, asked.prune))
+        if head.status in ("running", "failed"):
+            self._take_mail(run, asked)
         if head.status == "running":
-            self._keep_up(run, asked)
+            self._keep_timers(run, asked)
         else:
             self._end(run)
             self.news[asked.run_id] = None
@@ -160,21 +164,26 @@ class Plan:
             ACTIONS[type(sent)](self, sent)
         return True
 
-    def _keep_up(self, run: LockedRun, asked: CommitRun) -> None:
-        """The mail and the timers of a run that goes on."""
+    def _take_mail(self, run: LockedRun, asked: CommitRun) -> None:
+        """The mail of a run that goes on, or may be retried."""
         run.mail -= len(asked.mail_taken)
         self.mail_taken += [(run.key, number) for number in asked.mail_taken]
+
+    def _keep_timers(self, run: LockedRun, asked: CommitRun) -> None:
+        """The timers of a run that goes on."""
         gone = set(asked.timers_gone)
         armed = {timer.seq: timer for timer in asked.timers_set if timer.seq not in gone}
         self.timers_set += [(run.key, timer.seq, timer.due, timer.purpose) for timer in armed.values()]
         self.timers_gone += [(run.key, seq) for seq in asked.timers_gone]
 
     def _end(self, run: LockedRun) -> None:
-        """It has no owner, no timers and no mail any more, not even what came within this batch."""
+        """It has no owner and no timers any more, and no mail unless it may be retried."""
         run.owner = None
-        run.mail = 0
         self.ended.append(run.key)
-        self.mail = [row for row in self.mail if row[0] != run.key]
+        if run.status != "failed":
+            run.mail = 0
+            self.mail_gone.append(run.key)
+            self.mail = [row for row in self.mail if row[0] != run.key]  # also what came within this batch
 
     def _release(self, asked: ReleaseRun) -> bool:
         run = self._runs.get(asked.run_id)

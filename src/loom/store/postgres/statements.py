@@ -129,7 +129,7 @@ DELETE FROM inbox i USING unnest($1::bigint[], $2::bigint[]) AS g (run, id) WHER
 
 CLEAR_ENDED = """
 WITH timers_gone AS (DELETE FROM timers WHERE run = ANY ($1::bigint[]))
-DELETE FROM inbox WHERE run = ANY ($1::bigint[])
+DELETE FROM inbox WHERE run = ANY ($2::bigint[])
 """
 
 REOPEN_RUNS = """

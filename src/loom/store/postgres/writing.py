@@ -147,7 +147,7 @@ async def _write_batch(connection: Connection, batch: Batch) -> Plan:
     if plan.commits:
         await connection.fetch(sql.COMMIT_RUNS, *columns(plan.commits))
     if plan.ended:
-        await connection.execute(sql.CLEAR_ENDED, plan.ended)
+        await connection.execute(sql.CLEAR_ENDED, plan.ended, plan.mail_gone)
     for statement, rows in (
         (sql.REOPEN_RUNS, plan.reopened),
         (sql.WRITE_SNAPSHOTS, plan.snapshots),

@@ -162,6 +162,8 @@ class _Changes:
         self.snapshots: list[tuple[Any, ...]] = []
         self.ends: list[tuple[int, str]] = []
         self.ended: list[tuple[int]] = []
+        self.mail_gone: list[tuple[int]] = []
+        """Of those, the runs that cannot be retried: nobody takes their mail any more."""
 
     def in_order(self) -> tuple[tuple[Many, Sequence[tuple[Any, ...]]], ...]:
         return (
@@ -176,7 +178,7 @@ class _Changes:
             (SET_SNAPSHOTS, self.snapshots),
             (_ENDS, self.ends),
             (DELETE_TIMERS, self.ended),
-            (DELETE_MAIL, self.ended),
+            (DELETE_MAIL, self.mail_gone),
         )
 
 
@@ -240,6 +242,8 @@ def _gather_rows(operation: CommitRun, key: int, changes: _Changes) -> None:
 def _gather_end(session: Session, operation: CommitRun, key: int, changes: _Changes) -> None:
     changes.ends.append((key, operation.head.status))
     changes.ended.append((key,))
+    if operation.head.status != "failed":
+        changes.mail_gone.append((key,))
     changes.waiting_gone.append((key,))
     session.forget(operation.run_id)
     session.news[operation.run_id] = key
