@@ -17,6 +17,9 @@ READY := $(VENV)/.ready
 BENCH_READY := $(BENCH_VENV)/.ready
 TEMPORAL_READY := $(TEMPORAL_VENV)/.ready
 
+# Some machines tell Python to keep no bytecode. Then each of the many processes of a test run compiles Loom anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 

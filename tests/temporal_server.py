@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -21,7 +22,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -156,9 +157,13 @@ def _keep(folder: Path, options: list[str], ports: tuple[int, int] | None = None
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """A port below those that systems give to clients: while a server is down, none of them may take its port."""
+    for _ in range(1000):
+        port = random.randrange(12_000, 32_000)
+        with socket.socket() as found, suppress(OSError):
+            found.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("There is no free port.")
 
 
 def _start(ports: tuple[int, int], options: list[str]) -> subprocess.Popen[bytes]:

@@ -75,7 +75,7 @@ def test_what_a_check_asserts_must_hold() -> None:
         assert run.result == 5, "they were better rounds"
 
     with pytest.raises(SimulationFailure, match=r"(?s)seed 7.*they were better rounds.*simulate\(\.\.\., seed=7\)"):
-        simulate(make_rounds, seed=7, runs=1, inputs={"rounds": 7}, answer=reply, check=check, faults=Faults())
+        simulate(make_rounds, seed=7, runs=1, inputs={"rounds": 1}, answer=reply, check=check, faults=Faults())
 
 
 def test_a_run_that_nobody_answers_does_not_end() -> None:
