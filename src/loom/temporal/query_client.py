@@ -18,6 +18,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from loom.temporal.history_shield import ASK_AGAIN
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Hashable
+
     from temporalio.api.common.v1 import Payload
     from temporalio.client import WorkflowHandle
     from temporalio.common import QueryRejectCondition
@@ -64,6 +66,51 @@ async def ask(
                 raise
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+
+
+class SharedQueries:
+    """Lets callers that ask a run the same thing at the same time share one query.
+
+    The server keeps one query of a run that is at work and refuses others, which the SDK repeats after a second. A
+    caller never gets the answer to a query that had left before it asked: it has what the caller did before.
+    """
+
+    def __init__(self) -> None:
+        self._left: dict[Hashable, asyncio.Task[Payload]] = {}
+        """Queries that are under way."""
+        self._next: dict[Hashable, asyncio.Task[Payload]] = {}
+        """Queries that leave when the one before them is answered."""
+
+    async def ask(self, key: Hashable, call: Callable[[], Awaitable[Payload]]) -> Payload:
+        """Ask, or share the query of a caller that asks the same. `key` tells all that a call depends on."""
+        task = self._next.get(key)
+        if task is None:
+            task = self._next[key] = asyncio.create_task(self._take_turn(key, call))
+            task.add_done_callback(_see)
+        return await asyncio.shield(task)
+
+    async def _take_turn(self, key: Hashable, call: Callable[[], Awaitable[Payload]]) -> Payload:
+        before = self._left.get(key)
+        if before is not None:
+            await asyncio.wait([before])
+        task = self._left[key] = self._next.pop(key)
+        try:
+            return await call()
+        finally:
+            if self._left.get(key) is task:
+                del self._left[key]
+
+    def close(self) -> None:
+        """End what nobody waits for any more."""
+        for task in (*self._left.values(), *self._next.values()):
+            task.cancel()
+        self._left, self._next = {}, {}
+
+
+def _see(task: asyncio.Task[Payload]) -> None:
+    """Look at the error of a query: if its callers are gone, nobody else does."""
+    if not task.cancelled():
+        task.exception()
 
 
 def is_refusal(error: WorkflowQueryFailedError) -> bool:

@@ -29,7 +29,7 @@ from loom.store.errors import StoreError, StoreUnavailable
 from loom.temporal.exiting import settle_at_exit
 from loom.temporal.names import SIGNAL_MAIL
 from loom.temporal.payloads import MAX_PAYLOAD, payload_of, value_of
-from loom.temporal.query_client import PATIENT_S, ask, is_refusal
+from loom.temporal.query_client import PATIENT_S, SharedQueries, ask, is_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -73,6 +73,7 @@ class Cluster:
         self.address = address
         self._given = client
         self._client: Client | None = None
+        self._queries = SharedQueries()
 
     @property
     def client(self) -> Client:
@@ -98,6 +99,7 @@ class Cluster:
     def close(self) -> None:
         """Let go of the connection, which ends with its last use."""
         self._client = None
+        self._queries.close()
 
     def handle(self, run_id: str, execution: str = "") -> WorkflowHandle[Any, Any]:
         """A run, or one of its executions by its Temporal run id."""
@@ -146,11 +148,15 @@ class Cluster:
         patience_s: float = PATIENT_S,
     ) -> Payload:
         """The same, as it is."""
-        arguments = [] if argument is None else [RawValue(payload_of(argument))]
+        payload = None if argument is None else payload_of(argument)
+        arguments = [] if payload is None else [RawValue(payload)]
         reject = QueryRejectCondition.NOT_OPEN if only_open else None
         handle = self.handle(run_id, execution)
         try:
-            return await ask(handle, name, arguments, patience_s=patience_s, reject=reject)
+            return await self._queries.ask(
+                (run_id, execution, name, only_open, patience_s, payload and payload.data),
+                lambda: ask(handle, name, arguments, patience_s=patience_s, reject=reject),
+            )
         except WorkflowQueryRejectedError as error:
             raise NotOpen(str(error)) from error
         except WorkflowQueryFailedError as error:
