@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -29,6 +30,7 @@ from temporal_kill_work import KINDS, VOTES
 from temporal_server import OwnServer, own_server
 
 import loom
+from loom.store.deaths import POISON
 from loom.store.errors import StoreUnavailable
 
 T = TypeVar("T")
@@ -40,6 +42,7 @@ PATIENCE_S = 90.0
 SERVER_KILLS = 0.1
 """Which part of the kills the server has."""
 _AGAIN_S = 0.05
+_LOOK_S = 2.0
 
 
 @dataclass
@@ -50,6 +53,8 @@ class Report:
     server_kills: int = 0
     runs: Counter[str] = field(default_factory=Counter)
     events: int = 0
+    resumed: int = 0
+    """Runs that were taken for poison, because processes died again and again while a step of theirs was suspected."""
     repeated: int = 0
     """Calls that had to be made again, because the server was not there or no worker answered."""
     once: int = 0
@@ -61,8 +66,8 @@ class Report:
         runs = ", ".join(f"{number} {kind}" for kind, number in sorted(self.runs.items()))
         return (
             f"{self.worker_kills} workers and {self.server_kills} servers killed; {sum(self.runs.values())} runs "
-            f"({runs}), {self.events} events, {self.repeated} calls repeated; {self.once} results of once, "
-            f"worked out {self.made} times; {len(self.failures)} failures"
+            f"({runs}), {self.events} events, {self.repeated} calls repeated, {self.resumed} runs resumed; "
+            f"{self.once} results of once, worked out {self.made} times; {len(self.failures)} failures"
         )
 
 
@@ -112,6 +117,7 @@ class Client:
         self.plans: list[Plan] = []
         """The runs that were acknowledged."""
         self.current: Plan | None = None
+        self.is_at_work = True
 
     async def work(self, first: str, kinds: Sequence[str], enough: asyncio.Event) -> None:
         """Make runs of these kinds, one after the other."""
@@ -122,6 +128,7 @@ class Client:
             await self._see_to(plan)
             kind = self._chance.choice(kinds)
         self.current = None
+        self.is_at_work = False
 
     async def _see_to(self, plan: Plan) -> None:
         runtime = self._runtime
@@ -217,19 +224,33 @@ class Sweep:
             asyncio.create_task(client.work(kinds[n % len(kinds)], kinds, enough)): client
             for n, client in enumerate(clients)
         }
+        operating = asyncio.create_task(self._operate(runtime, clients))
         try:
-            await self._kill(set(working), kills)
+            await self._kill({*working, operating}, kills)
             enough.set()
             done, stuck = await asyncio.wait(working, timeout=PATIENCE_S)
             for task in done:
                 task.result()
+            if operating.done():
+                operating.result()
             self.report.failures += [f"It is stuck: {await _where(runtime, working[task])}" for task in stuck]
             if stuck:
                 self.report.failures += sorted(f"  waits at {_awaited(task)}" for task in asyncio.all_tasks())
         finally:
-            for task in working:
+            for task in (*working, operating):
                 task.cancel()
-            await asyncio.gather(*working, return_exceptions=True)
+            await asyncio.gather(*working, operating, return_exceptions=True)
+
+    async def _operate(self, runtime: Any, clients: list[Client]) -> None:
+        """Be the operator, who knows what kills the processes: resume runs that were taken for poison."""
+        while any(client.is_at_work for client in clients):
+            await asyncio.sleep(_LOOK_S)
+            for plan in [client.current for client in clients if client.current is not None]:
+                with suppress(StoreUnavailable, loom.RunNotFound, loom.RunFinished):
+                    parked = (await runtime.get(plan.run_id)).parked
+                    if parked is not None and parked.startswith(POISON):
+                        await runtime.resume(plan.run_id)
+                        self.report.resumed += 1
 
     async def _kill(self, working: set[asyncio.Task[None]], kills: Iterable[str]) -> None:
         for kill in kills:

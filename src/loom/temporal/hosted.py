@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from loom.core.commands import WorkflowCommand
     from loom.core.config import BrokerConfig
     from loom.core.reports import Published
+    from loom.core.state import Outcome
     from loom.core.ticks import WorkflowTick
     from loom.runtime.durable.registered import Registered
     from loom.temporal.payloads import Card, Opening
@@ -87,6 +88,11 @@ class StoreLock:
             self._line.remove(seq)
 
 
+def is_poison(outcome: Outcome | None) -> bool:
+    """Say whether a run was parked because its steps kill their workers: only a resume lets it go again."""
+    return outcome is not None and outcome.status == "parked" and outcome.message.startswith(POISON)
+
+
 class HostedRun:
     """One run, from the opening of an execution to its end or to the next execution."""
 
@@ -108,8 +114,9 @@ class HostedRun:
         earlier: tuple[Chunk, ...] = ()
         if carried is not None:
             state = codec.decode_state(card.run_id, carried.state.encode())
-            config = _told(opening, state)
-            ticks: list[WorkflowTick] = [TickResume(at=max(now, state.at), config=config), *carried.backlog]
+            ticks: list[WorkflowTick] = list(carried.backlog)
+            if not is_poison(state.outcome):
+                ticks.insert(0, TickResume(at=max(now, state.at), config=_told(opening, state)))
         elif stored is not None:
             earlier = stored.chunks
             if opening.retry or stored.row.head.status != "running":
@@ -154,8 +161,7 @@ class HostedRun:
     @property
     def is_poison(self) -> bool:
         """Say whether it was parked because its steps kill their workers: only who resumes it lets it go again."""
-        outcome = self.core.look.outcome
-        return outcome is not None and outcome.status == "parked" and outcome.message.startswith(POISON)
+        return is_poison(self.core.look.outcome)
 
     @property
     def is_at_rest(self) -> bool:

@@ -179,6 +179,21 @@ def test_a_flow_keeps_what_it_began_with_in_the_next_execution_too():
     assert after.host.core.state.config == flow.config
 
 
+def test_poison_stays_parked_in_the_next_execution_until_it_is_continued(code):
+    run = HandMade(code, around=Around((FORCED,)))
+    (cut,) = run.start()
+    run.activate(run.reported(cut, TickParkRun(at=0.0, reason="poison: 5 workers have died")))
+    run.history_length = 500
+    piece = TickAddEvent(at=0.0, event=code.convert.record(Piece()))
+    (end,) = run.activate(letter(piece))
+    argument = end.continue_as_new_workflow_execution.arguments[0]
+    after = HandMade(code, value_of(argument, Opening), continued_run_id="execution-1")
+    assert after.start() == []
+    assert after.host.is_poison
+    begun = after.activate(letter(TickContinueRun(at=0.0)))
+    assert [c.schedule_activity.activity_type for c in begun] == ["cut", "sew"], "what came meanwhile is there too"
+
+
 def test_whoever_continues_a_parked_run_without_code_does_not_keep_out_what_was_sent(code):
     new = code_of(Pressing(timeout=None)).config
     run = HandMade(code)
