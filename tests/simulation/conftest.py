@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-CI_TICKS, DEV_TICKS = 500_000, 60_000
+CI_TICKS, DEV_TICKS = 120_000, 60_000
+"""The long form is `make sim`."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
