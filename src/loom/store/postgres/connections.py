@@ -113,11 +113,8 @@ class Connections:
             if connection is None or connection.is_closed():
                 with told_as_store_errors(self.address, NOTHING_WRITTEN):
                     connection = self._writer = await self.connect(**_WRITER)
-            try:
-                with hold():
-                    yield connection
-            finally:
-                _end_if_unfinished(connection)
+            with _ended_if_unfinished(connection), hold():
+                yield connection
 
     @asynccontextmanager
     async def reader(self) -> AsyncIterator[Connection]:
@@ -126,10 +123,9 @@ class Connections:
             with told_as_store_errors(self.address):
                 connection = self._idle_one() or await self.connect()
                 try:
-                    with hold():
+                    with _ended_if_unfinished(connection), hold():
                         yield connection
                 finally:
-                    _end_if_unfinished(connection)
                     if not connection.is_closed():
                         self._idle.append(connection)
 
@@ -156,10 +152,21 @@ class Connections:
                 await close_quietly(connection)
 
 
-def _end_if_unfinished(connection: Connection) -> None:
-    """Whoever was cancelled amid a transaction leaves a connection that nobody else can use."""
-    if not connection.is_closed() and connection.is_in_transaction():
+@contextmanager
+def _ended_if_unfinished(connection: Connection) -> Iterator[None]:
+    """End a connection that its caller leaves amid a transaction: nobody else could use it.
+
+    A caller that is cancelled may leave a BEGIN on its way that the driver knows nothing of. Whatever the next caller
+    wrote would be part of that transaction, and never be committed.
+    """
+    try:
+        yield
+    except asyncio.CancelledError:
         connection.terminate()
+        raise
+    finally:
+        if not connection.is_closed() and connection.is_in_transaction():
+            connection.terminate()
 
 
 async def close_quietly(connection: Connection) -> None:

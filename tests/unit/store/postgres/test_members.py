@@ -201,3 +201,30 @@ async def test_release_and_mail_at_the_same_time_lose_nothing(opened: Opener) ->
         [found] = await owner.apply([ClaimRuns(fence, ("w",), 0.0)])
         assert found == ([run_id] if released else [])
         assert len(await owner.mail(run_id, 0)) == 1
+
+
+async def test_who_leaves_while_a_beat_is_under_way_is_gone_at_once(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A beat that is cancelled with its BEGIN on the way must leave no transaction that the goodbye becomes part of."""
+    leaver, other = await opened(), await opened()
+    fence = (await leaver.join("worker", 30.0)).fence
+    await leaver.apply([start("r", fence)])
+    execute = asyncpg.Connection.execute
+
+    async def cancelled_amid_begin(self: Any, query: str, *arguments: Any, **options: Any) -> Any:
+        task = asyncio.current_task()
+        if task is beating and query.startswith("BEGIN"):
+            task.cancel()  # as soon as it waits for the answer
+        return await execute(self, query, *arguments, **options)
+
+    monkeypatch.setattr(asyncpg.Connection, "execute", cancelled_amid_begin)
+    beating = asyncio.create_task(leaver.beat(fence, 30.0))
+    with pytest.raises(asyncio.CancelledError):
+        await beating
+    await leaver.close()
+    row = await other.get("r")
+    assert row is not None
+    assert row.owner is None, "its run is free, and nobody waits for its lease"
+    new = (await other.join("worker", 30.0)).fence
+    assert await other.apply([ClaimRun("r", new)]) == [True]
