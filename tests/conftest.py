@@ -20,6 +20,13 @@ _DEFAULT = "ci" if os.environ.get("CI", "").lower() in {"1", "true"} else "dev"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _DEFAULT))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that rewrites transcripts and golden files. Commit a rewrite only if you can explain each line."""
+    parser.addoption(
+        "--rewrite", action="store_true", help="write what happened into tests/scenarios/*.txt and tests/surface/golden"
+    )
+
+
 _IN_MEMORY, _ROOM = "/dev/shm", 4 * 1024**3
 
 
