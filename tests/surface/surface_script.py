@@ -152,7 +152,9 @@ async def _begin_flows(runtime: Any) -> None:
 async def _use_server(runtime: Any) -> None:
     """Do what only a server does: definitions with versions, a handler of the compatible routes, a paused schedule."""
     async with client_of(runtime) as client:
-        answers = [await client.put("/v1/definitions/stored", json=stored_flow(word)) for word in ("warp", "weft")]
+        answers = [await client.put("/v1/definitions/stored", json=stored_flow("warp"))]
+        await asyncio.sleep(1)
+        answers.append(await client.put("/v1/definitions/stored", json=stored_flow("weft")))
         answers.append(await client.post("/v1/runs", json={"workflow": "stored", "run_id": "stored-1"}))
         await asyncio.sleep(1)
         begin = {"start_event": {"topic": "handlers"}, "handler_id": "handler-1"}
