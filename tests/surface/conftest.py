@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -16,15 +15,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import surface_script
 from surface_golden import Compare, comparison
+from surface_script import Built
 
-_ENVIRONMENT = ("LOOM_STORE", "LOOM_URL", "LOOM_API_KEY", "LOOM_JOURNAL_KEYS", "LOOM_ENCRYPTION_KEYS", "LOOM_HTTP_ALLOW")
-
-
-class Built(NamedTuple):
-    """The fixed store, and what was logged while it was built."""
-
-    path: Path
-    logged: list[logging.LogRecord]
+_ENVIRONMENT = (
+    "LOOM_STORE",
+    "LOOM_URL",
+    "LOOM_API_KEY",
+    "LOOM_JOURNAL_KEYS",
+    "LOOM_ENCRYPTION_KEYS",
+    "LOOM_HTTP_ALLOW",
+)
 
 
 class _Kept(logging.Handler):

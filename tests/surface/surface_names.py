@@ -76,8 +76,8 @@ def _fields(value: type) -> list[str]:
 def _written(value: type, field: str) -> Any:
     """Find the annotation of a field as it is written."""
     for cls in value.__mro__:
-        if field in cls.__dict__.get("__annotations__", {}):
-            return cls.__dict__["__annotations__"][field]
+        if field in (found := inspect.get_annotations(cls)):
+            return found[field]
     return ""
 
 
@@ -116,7 +116,7 @@ def _member(cls: type, name: str) -> str:
 def _constructor(value: type) -> str:
     """Write the signature of a constructor; nothing where it is the one of a class that is not Loom's.
 
-    Fields of structs and models are listed with their annotations, so the constructor has only their names and defaults.
+    Fields of structs and models are listed with their annotations: the constructor shows their names and defaults.
     """
     if getattr(value, "_is_protocol", False):
         return ""

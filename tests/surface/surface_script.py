@@ -7,8 +7,9 @@ building of the store gives the same rows.
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2
 from surface_workflows import (
@@ -17,6 +18,7 @@ from surface_workflows import (
     Approval,
     Asks,
     Broken,
+    Chatty,
     Dead,
     Halved,
     Naps,
@@ -49,6 +51,7 @@ RUNS = (
     "parked-1",
     "stuck-1",
     "timeout-1",
+    "chatty-1",
     "queued-1",
     "loop-1",
     "loop-2",
@@ -58,6 +61,13 @@ RUNS = (
     "handler-1",
 )
 """Every run that the script names, in the order in which they begin or nearly so."""
+
+
+class Built(NamedTuple):
+    """The fixed store, and what was logged while it was built."""
+
+    path: Path
+    logged: list[logging.LogRecord]
 
 
 def code(*, whole: type[Workflow] = Halved) -> dict[str, Workflow]:
@@ -72,6 +82,7 @@ def code(*, whole: type[Workflow] = Halved) -> dict[str, Workflow]:
         "parent": Parent(timeout=None),
         "whole": whole(timeout=None),
         "dead": Dead(timeout=None),
+        "chatty": Chatty(timeout=None),
         "loop": loom.load(LOOP, name="loop"),
         "failing": loom.load(FAILING, name="failing"),
     }
@@ -135,6 +146,7 @@ async def _begin_steps(runtime: Any) -> None:
     await _start(runtime, "whole", "parked-1")
     await _start(runtime, "dead", "stuck-1")
     await _start(runtime, "hurried", "timeout-1", {"item": "late"})
+    await _start(runtime, "chatty", "chatty-1")
 
 
 async def _begin_flows(runtime: Any) -> None:

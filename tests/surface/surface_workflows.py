@@ -1,4 +1,4 @@
-"""The workflows and flows of the scripted runs. Golden files and stored databases name them: they may grow, not change."""
+"""The workflows and flows of the scripted runs. Databases in `stores` name them: they may grow, but not change."""
 
 from __future__ import annotations
 
@@ -156,10 +156,25 @@ class Dead(Workflow):
         return StopEvent(result="never")
 
 
+class Chatty(Workflow):
+    """Streams so much before it waits that the store keeps a snapshot of the run."""
+
+    @step
+    async def talk(self, ctx: Context, ev: StartEvent) -> Draft:
+        for number in range(600):
+            ctx.write_event_to_stream(Progress(percent=number // 6))
+        return Draft(words=600)
+
+    @step
+    async def ask(self, ctx: Context, ev: Draft) -> StopEvent:
+        answer = await ctx.wait_for_event(Approval, timeout=None)
+        return StopEvent(result=f"{ev.words} words for {answer.by}")
+
+
 @loom.activity("surface-weigh")
 def weigh(item: Any) -> int:
-    """Weigh an item; a heavy one fails."""
-    if item == "anvil":
+    """Weigh an item; a heavy one fails until a test mends it."""
+    if item == "anvil" and not Broken.mended:
         raise ValueError("the scales do not go that far")
     return len(str(item))
 

@@ -85,7 +85,11 @@ DEFINITIONS = (
 )
 COMPATIBLE = (
     "GET /workflows",
-    *(f"GET /workflows/{name}/{what}" for name in ("report", "asks") for what in ("schema", "events", "representation")),
+    *(
+        f"GET /workflows/{name}/{what}"
+        for name in ("report", "asks")
+        for what in ("schema", "events", "representation")
+    ),
     "GET /workflows/loop/representation",
     "GET /handlers",
     "GET /handlers?status=running&workflow_name=asks",

@@ -16,7 +16,6 @@ import loom.expressions
 import loom.server
 import loom.testing
 
-
 NAMES: dict[ModuleType, Iterable[str]] = {
     loom: loom.__all__,
     loom.client: loom.client.__all__,
@@ -25,9 +24,10 @@ NAMES: dict[ModuleType, Iterable[str]] = {
     loom.testing: loom.testing.__all__,
 }
 RUNTIME = (
-    "__aenter__", "__aexit__", "attempts", "cancel", "close", "export_run", "figures", "fork", "get", "get_schedule",
-    "handler", "history", "import_run", "list", "pause", "purge", "read_store", "register", "resume", "retry", "schedule",
-    "schedules", "send_event", "start", "start_with_event", "state_at", "unschedule", "waiters", "why",
+    "__aenter__", "__aexit__", "attempts", "cancel", "close", "export_run", "figures", "fork", "get",
+    "get_schedule", "handler", "history", "import_run", "list", "pause", "purge", "read_store", "register",
+    "resume", "retry", "schedule", "schedules", "send_event", "start", "start_with_event", "state_at", "unschedule",
+    "waiters", "why",
 )  # fmt: skip
 """What programs use of a runtime; its other methods are for the server and the command line."""
 OPTIONS: dict[str, Any] = {
@@ -73,7 +73,9 @@ async def test_what_connecting_gives_is_what_it_was(golden: Compare) -> None:
     async with loom.connect("memory://") as runtime:
         schedule = await runtime.schedule("daily", "nothing", cron="0 0 * * *")
         values = {"ScheduleInfo": type(schedule)}
-        text = described("what a connection gives", values) + "\n" + described_members("runtime", type(runtime), RUNTIME)
+        text = (
+            described("what a connection gives", values) + "\n" + described_members("runtime", type(runtime), RUNTIME)
+        )
     golden("names/connected.txt", text)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import httpx2
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from surface_golden import Compare
 
-import httpx2
 import loom
 from loom.server import ServerSettings, create_app
 
