@@ -47,6 +47,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
     with pytest.MonkeyPatch.context() as patch:
         _stop_the_clock(patch)
         surface_script.build(path)
+    time.tzset()
     logger.removeHandler(kept)
     logger.setLevel(level)
     yield Built(path, kept.records)

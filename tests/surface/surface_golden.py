@@ -7,9 +7,11 @@ has drawn. Times are not masked, for the clock is fixed.
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +45,16 @@ def without_keys(text: str) -> str:
 def without_chance(text: str) -> str:
     """Replace the drawn part of cursors of the audit record; the other part is a time."""
     return _AUDIT_CURSOR.sub(r"\1-<drawn>", text)
+
+
+def without_margins(value: Any) -> Any:
+    """Take the margins off descriptions in a JSON document: they are docstrings, which Python dedents since 3.13."""
+    if isinstance(value, dict):
+        return {
+            key: inspect.cleandoc(each) if key == "description" and isinstance(each, str) else without_margins(each)
+            for key, each in value.items()
+        }
+    return [without_margins(each) for each in value] if isinstance(value, list) else value
 
 
 def _difference(name: str, expected: str, actual: str) -> str:
