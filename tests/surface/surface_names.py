@@ -14,6 +14,8 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any, ForwardRef
 
+from pydantic import BaseModel
+
 import loom
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -120,6 +122,8 @@ def _constructor(value: type) -> str:
     """
     if getattr(value, "_is_protocol", False):
         return ""
+    if issubclass(value, BaseModel):
+        value.model_rebuild()  # its signature is empty until then, if the model was to be built at its first use
     if _fields(value):
         return _signature(value, annotated=False)
     home = next(cls for cls in value.__mro__ if "__init__" in cls.__dict__ or "__new__" in cls.__dict__)

@@ -21,8 +21,14 @@ from loom.temporal.runtime import TemporalRuntime
 
 
 async def executions_of(client: Client, run_id: str) -> list[str]:
-    """The executions that a run had, by their Temporal run ids."""
-    return [found.run_id async for found in client.list_workflows(f"WorkflowId = '{run_id}'")]
+    """The executions that a run had, by their Temporal run ids, the last one first. Lists would follow late."""
+    executions = [(await client.get_workflow_handle(run_id).describe()).run_id]
+    while True:
+        history = await client.get_workflow_handle(run_id, run_id=executions[-1]).fetch_history()
+        before = history.events[0].workflow_execution_started_event_attributes.continued_execution_run_id
+        if not before:
+            return executions
+        executions.append(before)
 
 
 async def fired_timers(client: Client, run_id: str) -> int:
