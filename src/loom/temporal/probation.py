@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from temporalio.api.enums.v1 import TimeoutType
@@ -85,26 +85,33 @@ class Trials:
         if not deaths.suspect:
             yield
             return
-        await self._turn.acquire()
-        acquittal: asyncio.TimerHandle | None = None
-        is_acquitted = False
-
-        def acquit() -> None:
-            nonlocal is_acquitted
-            if not is_acquitted:
-                is_acquitted = True
-                self._turn.release()
-                heart.tell(*_details(deaths, on_trial=False))
-
+        is_over, has_turn = asyncio.Event(), asyncio.Event()
+        trial = asyncio.create_task(self._try(heart, deaths, has_turn, is_over))
         try:
-            await self._note(heart, deaths, on_trial=True)
-            length = probation_s(self._base_s, deaths.marks)
-            acquittal = asyncio.get_running_loop().call_later(length, acquit)
+            await has_turn.wait()
+            if trial.done():
+                trial.result()  # it has failed
             yield
         finally:
-            if acquittal is not None:
-                acquittal.cancel()
-            acquit()
+            if has_turn.is_set():
+                is_over.set()
+            else:
+                trial.cancel()
+            await asyncio.wait([trial])
+
+    async def _try(self, heart: Heart, deaths: Deaths, has_turn: asyncio.Event, is_over: asyncio.Event) -> None:
+        """Hold the turn of a suspect until its step is over, or has lived through its probation.
+
+        The cluster knows before the next suspect begins: else a death that the next one causes would count for both.
+        """
+        async with self._turn:
+            try:
+                await self._note(heart, deaths, on_trial=True)
+            finally:
+                has_turn.set()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(is_over.wait(), probation_s(self._base_s, deaths.marks))
+            await self._note(heart, deaths, on_trial=False)
 
     async def _note(self, heart: Heart, deaths: Deaths, *, on_trial: bool) -> None:
         """Let the cluster know before the body begins. A heartbeat that waits to be sent says the same."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -22,6 +22,7 @@ from temporalio.testing import ActivityEnvironment
 
 from loom import StartEvent, StopEvent, Workflow, step
 from loom.core.ticks import TickCancelRun
+from loom.store.deaths import Deaths
 from loom.temporal.activity import StepActivity
 from loom.temporal.names import ACTIVITY_CODE
 from loom.temporal.payloads import CodeRequest, CodeView, payload_of, value_of
@@ -88,7 +89,11 @@ async def test_a_death_counts_for_the_step_that_was_on_probation(cluster: Cluste
     (command,) = world.scheduled
     await world.perform(command, attempt=8, env=_after(6, 4, on_trial=False), worker=_worker(world, cluster))
     assert world.result == "done"
-    assert [(marks, own, on_trial) for marks, own, _, on_trial in cluster.noted] == [(7, 4, False), (7, 4, True)]
+    assert [(marks, own, on_trial) for marks, own, _, on_trial in cluster.noted] == [
+        (7, 4, False),
+        (7, 4, True),
+        (7, 4, False),
+    ]
 
 
 async def test_a_start_that_kills_its_workers_fails_its_run(cluster: Cluster) -> None:
@@ -101,7 +106,45 @@ async def test_a_start_that_kills_its_workers_fails_its_run(cluster: Cluster) ->
     assert given_up.value.non_retryable
     told = await _after(5, 3, attempt=7, **beats).run(worker.perform, asked)
     assert value_of(told.payload, CodeView).config == world.made.code.config
-    assert [(marks, own, on_trial) for marks, own, _, on_trial in cluster.noted] == [(6, 4, False), (6, 4, True)]
+    assert [(marks, own, on_trial) for marks, own, _, on_trial in cluster.noted] == [
+        (6, 4, False),
+        (6, 4, True),
+        (6, 4, False),
+    ]
+
+
+async def test_the_cluster_knows_of_an_acquittal_before_the_next_suspect_begins() -> None:
+    """Else the death that the next one causes would count for both."""
+    told: list[tuple[str, bool]] = []
+
+    class Beats:
+        def __init__(self, name: str) -> None:
+            self.token = self.name = name
+
+        def tell(self, *_details: Any) -> None:
+            pass  # a heartbeat that waits to be sent
+
+    async def record(token: Any, *details: Any) -> None:
+        await asyncio.sleep(0.01)
+        told.append((token, details[-1]))
+
+    async def never(_info: Any) -> bool:
+        return False
+
+    trials, deaths = Trials(0.02, never, record), Deaths(2, 0, 0.0, suspect=True)
+    over = asyncio.Event()
+
+    async def long() -> None:
+        async with trials.on_probation(cast("Any", Beats("long")), deaths):
+            await over.wait()
+
+    going = asyncio.create_task(long())
+    while ("long", True) not in told:  # noqa: ASYNC110 - it is on probation
+        await asyncio.sleep(0)
+    async with trials.on_probation(cast("Any", Beats("deadly")), deaths):
+        assert told[-2:] == [("long", False), ("deadly", True)], told
+    over.set()
+    await going
 
 
 async def test_a_suspect_that_is_cancelled_while_it_waits_for_its_turn_is_not_begun(cluster: Cluster) -> None:
