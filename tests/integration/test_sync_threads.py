@@ -274,6 +274,31 @@ def test_a_forked_process_opens_one_of_its_own(tmp_path: Path) -> None:
         assert runtime.start("fine").result() == "fine"
 
 
+def _tell(ended: threading.Event, answers: Any) -> None:
+    answers.put(ended.is_set())
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_no_process_is_forked_while_a_thread_reads(tmp_path: Path) -> None:
+    """It would inherit a mutex of SQLite that nobody lets go, and hang when it opens a file."""
+    forking = multiprocessing.get_context("fork")
+    answers, begun, ended = forking.Queue(), threading.Event(), threading.Event()
+
+    def takes_long(_connection: Any) -> None:
+        begun.set()
+        time.sleep(0.5)
+        ended.set()
+
+    with loom.connect_sync(f"sqlite:///{tmp_path / 'runs.db'}") as runtime:
+        readers = cast("Any", runtime._inner).store._readers
+        runtime._loop_thread.loop.call_soon_threadsafe(readers.submit, takes_long)
+        assert begun.wait(PATIENCE_S)
+        child = forking.Process(target=_tell, args=(ended, answers))
+        child.start()
+        assert answers.get(timeout=PATIENCE_S) is True
+        child.join(PATIENCE_S)
+
+
 def _read_and_write(url: str, answers: Any) -> None:
     with loom.connect_sync(url) as own:
         answers.put(own.start("fine", run_id="s").run_id)

@@ -46,6 +46,7 @@ EXCEPTIONS: dict[str, str] = {
     "test_release::test_looking_does_not_bring_a_run_back": MEMORY,
     "test_release::test_released_runs_wait_for_another_process": MEMORY,
     "test_release::test_a_run_in_memory_goes_on_where_it_waits": AGAIN,
+    "test_release::test_no_more_runs_at_once_than_their_workflow_allows": MEMORY,
     "test_retrying::test_a_client_may_ask_for_the_retry": WORKER,
     "test_retrying::test_the_delay_of_a_retry_outlives_the_process": CLOCK,
     "test_schedules::test_runs_are_started_in_time": CLOCK,

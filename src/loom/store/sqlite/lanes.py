@@ -1,21 +1,20 @@
 """The threads that work on the database, so that the event loop never waits for a disk.
 
 A caller on the event loop puts a request into a queue and has a future; the thread answers with one call back to the
-loop per transaction. May import the connection and the session beside it.
+loop per transaction. May import the connection, the session and the lock against forks beside it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import queue
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from weakref import WeakSet
 
 from loom.store.errors import StoreUnavailable
 from loom.store.loop_time import hold_until
 from loom.store.sqlite.connection import Place, explained, is_still_good
+from loom.store.sqlite.forks import lock_against_forks
 from loom.store.sqlite.transactions import transact
 
 if TYPE_CHECKING:
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
     from loom.store.sqlite.session import Session
 
 T = TypeVar("T")
-
-_FORK_PATIENCE_S = 5.0
-"""How long a fork waits for a transaction. One that takes longer waits itself, for a lock of another process."""
 
 
 class Request(NamedTuple):
@@ -112,26 +108,26 @@ class Writer(Lanes):
         self._open_session = open_session
         self._on_news = on_news
         self._session: Session | None = None
-        self.at_work = threading.Lock()
-        """Held while there is a transaction: no process is forked then."""
-        _forks.watch(self)
         self._begin("loom sqlite writer", self._main)
 
     def _main(self) -> None:
         end: Request | None = None
+        in_sqlite = lock_against_forks()
         while end is None:
             batch = self._next_batch()
             if batch[-1].work is None:
                 end = batch.pop()
             if batch:
-                with self.at_work:
+                with in_sqlite:
                     done = self._transact(batch)
                 self._call(self._deliver, *done)
                 del done  # the next one may be long in coming
                 if self._session is not None and self._session.is_swollen:
-                    self._drop_session()
+                    with in_sqlite:
+                        self._drop_session()
             batch.clear()  # the next one may be long in coming
-        self._drop_session()
+        with in_sqlite:
+            self._drop_session()
         self._call(Answer(end.answer, None).deliver)
 
     def _next_batch(self) -> list[Request]:
@@ -192,58 +188,27 @@ class Readers(Lanes):
     def _main(self) -> None:
         connection: Connection | None = None
         place = Place(self._path)
+        in_sqlite = lock_against_forks()
         while True:
             request = self._requests.get()
             if request.work is None:
                 break
-            try:
-                if connection is not None and place.is_left():
-                    connection.close()
-                    connection = None
-                if connection is None:
-                    connection, place = self._open_connection(), Place(self._path)
-                answer = Answer(request.answer, request.work(connection))
-            except Exception as error:  # noqa: BLE001 - whoever asked gets it
-                if connection is not None and not is_still_good(error):
-                    connection.close()
-                    connection = None
-                answer = Answer(request.answer, None, explained(error, self._path))
+            with in_sqlite:
+                try:
+                    if connection is not None and place.is_left():
+                        connection.close()
+                        connection = None
+                    if connection is None:
+                        connection, place = self._open_connection(), Place(self._path)
+                    answer = Answer(request.answer, request.work(connection))
+                except Exception as error:  # noqa: BLE001 - whoever asked gets it
+                    if connection is not None and not is_still_good(error):
+                        connection.close()
+                        connection = None
+                    answer = Answer(request.answer, None, explained(error, self._path))
             self._call(answer.deliver)
             del answer, request  # the next one may be long in coming
         if connection is not None:
-            connection.close()
+            with in_sqlite:
+                connection.close()
         self._call(Answer(request.answer, None).deliver)
-
-
-class _Forks:
-    """Keeps processes from being forked amid a transaction.
-
-    SQLite remembers in the process which locks its connections hold. A forked process inherits this memory without the
-    thread that would end the transaction: it could never write to the same file.
-    """
-
-    def __init__(self) -> None:
-        self._writers: WeakSet[Writer] = WeakSet()
-        self._changing = threading.Lock()
-        self._held: list[threading.Lock] = []
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(before=self._hold, after_in_parent=self._let_go, after_in_child=self._let_go)
-
-    def watch(self, writer: Writer) -> None:
-        """Let every fork wait for the transactions of a writer, as long as there is one."""
-        with self._changing:
-            self._writers.add(writer)
-
-    def _hold(self) -> None:
-        self._changing.acquire()
-        locks = [writer.at_work for writer in self._writers]
-        self._held = [lock for lock in locks if lock.acquire(timeout=_FORK_PATIENCE_S)]
-
-    def _let_go(self) -> None:
-        for lock in self._held:
-            lock.release()
-        self._held = []
-        self._changing.release()
-
-
-_forks = _Forks()

@@ -1,4 +1,4 @@
-"""Hearing what other processes have written to the same file. May import the connection beside it."""
+"""Hearing what other processes have written to the same file. May import the connection and the lock beside it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from loom.store.sqlite.connection import Place
+from loom.store.sqlite.forks import lock_against_forks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,20 +56,23 @@ class Watcher:
     def _main(self) -> None:
         connection: Connection | None = None
         place = Place(self._path)
+        in_sqlite = lock_against_forks()
         while not self._stopped.wait(INTERVAL):
-            try:
-                if connection is None:
-                    connection, place = self._open_connection(), Place(self._path)
-                    self._version = -1
-                place.check()
-                self._look(connection)
-            except sqlite3.Error:
-                # The same trouble meets whoever reads or writes, and they are told.
-                if connection is not None:
-                    connection.close()
-                    connection = None
+            with in_sqlite:
+                try:
+                    if connection is None:
+                        connection, place = self._open_connection(), Place(self._path)
+                        self._version = -1
+                    place.check()
+                    self._look(connection)
+                except sqlite3.Error:
+                    # The same trouble meets whoever reads or writes, and they are told.
+                    if connection is not None:
+                        connection.close()
+                        connection = None
         if connection is not None:
-            connection.close()
+            with in_sqlite:
+                connection.close()
         if self._ended is not None:
             self._ended()
 
