@@ -2,12 +2,14 @@
 
 The workflow `Gauge` is one long step, which a server under test loads. It appends a line of JSON to the file `gaps` in
 the server's folder for each gap of more than 50 ms: when it ended, its length, the CPU time of the loop's thread in it,
-that of the process, and the stacks that a thread saw while the loop stood still.
+that of the process, and the stacks that a thread saw while the loop stood still. The last of them tells for how long
+Python collected garbage in the gap, which stops all threads.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
 import threading
@@ -33,6 +35,10 @@ class Watch:
         self.seen: list[str] = []
         self._loop_thread = threading.get_ident()
         self._over = threading.Event()
+        self.collecting = 0.0
+        """Seconds of garbage collections since the last gap."""
+        self._began_collecting = 0.0
+        gc.callbacks.append(self._collected)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -44,14 +50,22 @@ class Watch:
                 quiet = (self._loop_thread, threading.get_ident())
                 others = [_stack(frame) for ident, frame in frames.items() if ident not in quiet]
                 self.seen += [text for text in others if not text.startswith(("thread._worker", "threading.wait"))][:3]
+                del frames  # they would keep alive whatever the threads had at hand then
+
+    def _collected(self, phase: str, _info: dict[str, int]) -> None:
+        if phase == "start":
+            self._began_collecting = time.monotonic()
+        else:
+            self.collecting += time.monotonic() - self._began_collecting
 
     def take(self) -> list[str]:
         """The stacks since the loop turned last."""
         seen, self.seen = self.seen, []
-        return seen
+        return [*seen, f"{self.collecting * 1000:.0f} ms of garbage collection"]
 
     def stop(self) -> None:
         """End the thread."""
+        gc.callbacks.remove(self._collected)
         self._over.set()
 
 
@@ -71,6 +85,7 @@ class Gauge(Workflow):
             while goes_on():
                 cpu, all_cpu = time.thread_time(), time.process_time()
                 began = watch.turned_at = time.monotonic()
+                watch.collecting = 0.0
                 await asyncio.sleep(TICK_S)
                 ended = time.monotonic()
                 if (gap := ended - began - TICK_S) > GAP_S:

@@ -21,6 +21,8 @@ PATIENCE_S = 120.0
 ADDRESS_SPACE = 4 << 30
 """What the server may take of addresses; far above what it may have in memory."""
 MAX_MEMORY = "600M"
+MAX_STATE = "16M"
+"""As the page on operations advises where strangers write flows: a state is encoded in one piece."""
 WATCHDOG_S = 0.5
 TARGETS = [f"{HERE / 'hostile_bodies.py'}:{name}" for name in ("Contained", "Threaded", "Blocking")]
 
@@ -77,7 +79,8 @@ class HostileServer:
         """Start it, and the probe, and return when it listens."""
         place = self.answers.removeprefix("http://")
         options = ["--store", self.store, "--port", str(self.port), "--health-port", str(self.health_port)]
-        options += ["--max-memory", MAX_MEMORY, "--watchdog", f"{WATCHDOG_S}s", "--log-format", "json"]
+        options += ["--max-memory", MAX_MEMORY, "--max-state", MAX_STATE]
+        options += ["--watchdog", f"{WATCHDOG_S}s", "--log-format", "json"]
         options += ["--allow-host", place, "--idle-timeout", "5s", f"{HERE / 'hostile_gauge.py'}:Gauge"]
         self._process = self._spawned(*options)
         resource.prlimit(self._process.pid, resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))

@@ -155,6 +155,39 @@ asyncio.run(main())
     assert run(program, tmp_path, cpu_s=30) == "210004 29871.0 True\n"
 
 
+def test_many_calls_on_small_values_do_not_stall_others(tmp_path: Path) -> None:
+    """Each of 1,600 calls looks at fewer than 200 parts: they were counted as calls and nothing more."""
+    program = f"""{_BEAT}
+CALLS = "@{{json(string(triggerBody()))}}" * 80
+FLOW = {{"triggers": {{"m": {{"type": "manual"}}}}, "actions": {{"A": {{"type": "Compose", "inputs": [CALLS] * 10}}}}}}
+async def main():
+    body = [[number] for number in range(90)]
+    async with loom.connect("memory://") as runtime, beat() as held:
+        runtime.register(loom.load(FLOW), name="many")
+        result = await (await runtime.start("many", {{"rows": body}}))
+    print(len(CALLS), result.actions["A"].code, max(held) < 0.1)
+asyncio.run(main())
+"""
+    assert run(program, tmp_path, cpu_s=30) == "2400 OK True\n"
+
+
+def test_a_long_text_does_not_stall_others_when_it_is_written_as_json(tmp_path: Path) -> None:
+    program = f"""{_BEAT}
+FAILS = {{"type": "activity", "inputs": {{"activityType": "fails"}}}}
+SHOWS = {{"type": "compose", "inputs": "@length(string(actions('A')))", "runAfter": {{"A": ["Failed"]}}}}
+@loom.activity("fails")
+async def fails(_):
+    raise ValueError("\u00e9" * 3_000_000)
+async def main():
+    async with loom.connect("memory://") as runtime, beat() as held:
+        runtime.register(loom.load({{"actions": {{"A": FAILS, "B": SHOWS}}}}), name="long")
+        result = await (await runtime.start("long"))
+    print(result.actions["B"].outputs > 3_000_000, max(held) < 0.2)
+asyncio.run(main())
+"""
+    assert run(program, tmp_path, cpu_s=30) == "True True\n"
+
+
 def test_large_values_hold_the_event_loop_for_no_more_than_a_tenth_of_a_second(tmp_path: Path) -> None:
     """They are evaluated, checked by a schema, committed, recovered, forked and looked at."""
     program = f"""{_BEAT}

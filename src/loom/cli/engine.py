@@ -50,6 +50,14 @@ _WATCHED = (
         type=size,
         help="Take no more work while the process uses more memory, as in 2G.",
     ),
+    click.option(
+        "--max-state",
+        metavar="SIZE",
+        type=size,
+        default="64M",
+        show_default=True,
+        help="Park a run whose state is larger. Large ones hold up others while they are stored.",
+    ),
 )
 """How a process that is left running looks after itself."""
 
@@ -185,8 +193,8 @@ def loaded(
 def memory_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a process among the options that were given: its name, its memory, what is kept and watched."""
     names = (
-        "name", "idle_timeout", "max_suspended", "max_in_memory", "max_memory", "retention", "lease", "probation",
-        "safe",
+        "name", "idle_timeout", "max_suspended", "max_in_memory", "max_memory", "max_state", "retention", "lease",
+        "probation", "safe",
     )  # fmt: skip
     # None would mean for ever.
     found = {name: given[name] for name in names if name != "idle_timeout" or given[name] is not None}

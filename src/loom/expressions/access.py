@@ -10,7 +10,7 @@ from typing import Any
 
 from loom.expressions.casing import upper
 from loom.expressions.errors import FunctionError
-from loom.expressions.limits import ELEMENT, FREE
+from loom.expressions.limits import ELEMENT, FEW
 from loom.expressions.metering import spend
 from loom.expressions.values import kind_of
 
@@ -32,7 +32,7 @@ def find_key(data: dict[str, Any], name: str) -> str | None:
     """The key of that name: the exact one, else the first that differs only in case, else none."""
     if name in data:
         return name
-    if len(data) + len(name) > FREE:
+    if len(data) + len(name) > FEW:
         spend(len(data) * ELEMENT + len(name))
     wanted = upper(name)
     return next((key for key in data if upper(key) == wanted), None)

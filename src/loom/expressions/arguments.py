@@ -10,7 +10,7 @@ from typing import Any
 
 from loom.expressions.errors import FunctionError
 from loom.expressions.kinds import INT_MAX, INT_MIN, kind_of
-from loom.expressions.limits import ELEMENT, FREE, MAX_ITEMS, MAX_TEXT, SLOT
+from loom.expressions.limits import ELEMENT, FEW, FREE, MAX_ITEMS, MAX_TEXT, SLOT
 from loom.expressions.metering import spend
 
 
@@ -75,7 +75,7 @@ def check_size(characters: int) -> None:
 
 def check_count(elements: int, size: int = SLOT) -> None:
     """Refuse to build an array or object of that size, or count it. `size`: bytes of each element. Ask before."""
-    if elements > FREE:
+    if elements > FEW:
         if elements > MAX_ITEMS:
             raise FunctionError(f"would make {elements:,} elements; at most {MAX_ITEMS:,} are allowed")
         spend(elements * ELEMENT, elements * size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 from typing import Any
 
-from loom.expressions.casing import SPACES
+from loom.expressions.casing import SPACES, translated
 from loom.expressions.errors import FunctionError
 from loom.expressions.kinds import CONTENT, CONTENT_TYPE, kind_of
 from loom.expressions.metering import spend_text
@@ -57,7 +57,7 @@ def base64_bytes(text: str) -> bytes:
 def _without_white(text: str) -> str:
     """The text without white space. To split it there would make an object of every letter of `a b c d`."""
     spend_text(text, 2)
-    return text.translate(_WHITE)
+    return translated(text, _WHITE)
 
 
 def charset_of(content_type: Any) -> str:

@@ -9,13 +9,13 @@ from decimal import Decimal
 from typing import Any
 
 from loom.expressions.errors import FunctionError
-from loom.expressions.limits import ELEMENT, FREE, MAX_DEPTH, MAX_NODES, NODE
+from loom.expressions.limits import ELEMENT, FEW, MAX_DEPTH, MAX_NODES, NODE
 from loom.expressions.metering import spend
 
 
 def identities(items: list[Any]) -> list[Any]:
     """The keys of some values."""
-    if len(items) > FREE:
+    if len(items) > FEW:
         spend(2 * len(items) * ELEMENT, 2 * len(items) * _PLACE)
     keys = _Keys()
     return [item if type(item) in _SIMPLE else keys.key(item, MAX_DEPTH) for item in items]

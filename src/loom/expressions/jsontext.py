@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Any
 
 from loom.expressions.errors import FunctionError
-from loom.expressions.limits import BOX, ELEMENT, FREE, MAX_DEPTH, NODE
+from loom.expressions.limits import BOX, ELEMENT, FEW, MAX_DEPTH, NODE
 from loom.expressions.metering import refuses, spend
 
 _LARGE_NUMBER = re.compile(r"[0-9]{19}|[eE]\+?[0-9]{3}")
@@ -24,7 +24,7 @@ _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 def parse_json(text: str) -> Any:
     """The value that a JSON text stands for."""
-    if len(text) > FREE:
+    if len(text) > FEW:
         # The structure is counted before it is read: 16 MB of brackets would be half a gigabyte of arrays.
         parts = sum(map(text.count, ",:[{"))
         spend(len(text) + parts * (NODE if "\\u" in text else ELEMENT), len(text) + parts * BOX)

@@ -28,7 +28,9 @@ MAX_UNITS = 64 * 1024 * 1024
 MAX_BYTES = 128 * 1024 * 1024
 """Bytes that they may build together. A character counts as one byte."""
 FREE = 1024
-"""A call on fewer characters or elements costs no more than being called."""
+"""A call on fewer characters costs no more than being called."""
+FEW = 64
+"""A call on fewer elements likewise. They cost more than characters do, and a document can have thousands of calls."""
 CALL = 100
 """Units of one call of a function."""
 ELEMENT = 16

@@ -11,6 +11,7 @@ from decimal import Context, Decimal
 from functools import lru_cache
 from math import inf, nan
 
+from loom.expressions.casing import translated
 from loom.expressions.values import DECIMAL_MAX
 
 _WHITE = " \t\n\v\f\r"
@@ -76,7 +77,7 @@ def _plain(match: re.Match[str], locale: str | None) -> str | None:
     if not (whole or fraction) or (before and after):
         return None
     _, groups = _separators(locale)
-    digits = whole.translate({ord(group): None for group in groups})
+    digits = translated(whole, {ord(group): None for group in groups})
     return f"{before or after}{digits or '0'}.{fraction}" if fraction else f"{before or after}{digits}"
 
 

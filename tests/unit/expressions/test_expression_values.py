@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from loom.expressions import identity, texts, utf16, values
+from loom.expressions.casing import upper
 from loom.expressions.envelopes import envelope
 from loom.expressions.errors import FunctionError
 from loom.expressions.identity import identities
@@ -187,3 +188,9 @@ def test_decimals_from_floats_have_fifteen_digits() -> None:
     for number in (1e29, largest + 1, float("inf"), NAN):
         with pytest.raises(FunctionError):
             values.decimal_of(number)
+
+
+def test_a_long_text_is_mapped_as_a_short_one_is() -> None:
+    text = "aé\u2028ß😀" * 30_000
+    assert upper(text) == upper(text[:5]) * 30_000
+    assert texts.json_text([text]) == f'["{texts.json_text([text[:5]])[2:-2] * 30_000}"]'

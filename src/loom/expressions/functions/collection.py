@@ -22,7 +22,7 @@ from loom.expressions.arguments import (
 )
 from loom.expressions.errors import FunctionError
 from loom.expressions.identity import identities
-from loom.expressions.limits import BOX, ELEMENT, FREE, MAX_TEXT, NODE, SLOT
+from loom.expressions.limits import BOX, ELEMENT, FEW, MAX_TEXT, NODE, SLOT
 from loom.expressions.metering import spend, spend_text
 from loom.expressions.registry import function
 from loom.expressions.searching import spend_search
@@ -55,7 +55,7 @@ def contains(collection: Any, value: Any) -> bool:
         spend_search(collection, part)
         return part in collection
     if isinstance(collection, list):
-        if len(collection) > FREE:
+        if len(collection) > FEW:
             spend(len(collection) * ELEMENT)
         return any(equals(item, value) for item in collection)
     if isinstance(collection, dict):
@@ -114,7 +114,7 @@ def chunk(collection: Any, size: Any) -> list[Any]:
         units = collection.encode("utf-16-le", "surrogatepass")
         return [units[at : at + 2 * step].decode("utf-16-le", "replace") for at in range(0, 2 * total, 2 * step)]
     items = _counted(_sequence(collection))
-    if len(items) > FREE:
+    if len(items) > FEW:
         spend(-(-len(items) // step) * 2 * ELEMENT, -(-len(items) // step) * BOX)
     return [items[at : at + step] for at in range(0, len(items), step)]
 
@@ -131,7 +131,7 @@ def join(array: Any, separator: Any) -> str:
         if size > MAX_TEXT:
             check_size(size)
         texts.append(text)
-    if size > FREE:
+    if size > FEW:
         spend(size + len(texts) * ELEMENT, size + len(texts) * BOX)
     return between.join(texts)
 
@@ -215,7 +215,7 @@ def _are_objects(collections: tuple[Any, ...]) -> bool:
 
 def _counted(items: list[Any]) -> list[Any]:
     """The array, which is about to be copied."""
-    if len(items) > FREE:
+    if len(items) > FEW:
         spend(len(items) * ELEMENT, len(items) * SLOT)
     return items
 

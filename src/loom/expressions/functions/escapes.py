@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from loom.expressions.arguments import check_size, refuse, want_string
+from loom.expressions.casing import translated
 from loom.expressions.envelopes import envelope, envelope_bytes
 from loom.expressions.errors import FunctionError
 from loom.expressions.limits import ELEMENT, NODE
@@ -95,7 +96,7 @@ def encode_xml_value(value: Any) -> str:
     text = want_string("value", value)
     check_size(len(text) + sum(text.count(character) * (len(entity) - 1) for character, entity in _ENTITIES.items()))
     spend_text(text, 4)
-    return text.translate({ord(character): entity for character, entity in _ENTITIES.items()})
+    return translated(text, {ord(character): entity for character, entity in _ENTITIES.items()})
 
 
 @function("decodeXmlValue", 1)

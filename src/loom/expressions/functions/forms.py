@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from loom.expressions.arguments import want_integer, want_string
 from loom.expressions.errors import FunctionError
-from loom.expressions.limits import ELEMENT, FREE
+from loom.expressions.limits import ELEMENT, FEW
 from loom.expressions.metering import spend
 from loom.expressions.registry import function
 from loom.expressions.values import kind_of
@@ -69,7 +69,7 @@ def trigger_form_data_multi_values(env: Environment, key: Any) -> list[Any]:
 
 def _values(form: list[Any], key: Any) -> list[Any]:
     wanted = want_string("key", key)
-    if len(form) > FREE:
+    if len(form) > FEW:
         spend(len(form) * ELEMENT)
     return [field.get("value") for field in form if isinstance(field, dict) and field.get("key") == wanted]
 

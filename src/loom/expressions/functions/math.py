@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from loom.expressions.arguments import want_array, want_integer, want_number
 from loom.expressions.errors import FunctionError
-from loom.expressions.limits import ELEMENT, FREE, SLOT
+from loom.expressions.limits import ELEMENT, FEW, SLOT
 from loom.expressions.metering import spend
 from loom.expressions.numerals import fit_decimal
 from loom.expressions.registry import function
@@ -105,7 +105,7 @@ def integer_range(start: Any, count: Any) -> list[int]:
     if not 1 <= length <= _MAX_RANGE:
         raise FunctionError(f"expects its argument 'count' to be from 1 to {_MAX_RANGE}, not {length}")
     _fitted(low + length - 1)
-    if length > FREE:
+    if length > FEW:
         spend(length * ELEMENT, length * 5 * SLOT)
     return list(range(low, low + length))
 
@@ -134,7 +134,7 @@ def _float(number: int | float) -> float:
 def _extreme(choose: Callable[..., Any], numbers: tuple[Any, ...]) -> Any:
     if len(numbers) == 1 and isinstance(numbers[0], list):
         numbers = tuple(want_array("collection", numbers[0]))
-        if len(numbers) > FREE:
+        if len(numbers) > FEW:
             spend(len(numbers) * 2 * ELEMENT, len(numbers) * SLOT)
         if not numbers:
             raise FunctionError("expects at least one number, but the array is empty")

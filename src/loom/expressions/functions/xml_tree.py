@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from xml.parsers import expat
 
+from loom.expressions.casing import translated
 from loom.expressions.errors import FunctionError
 from loom.expressions.limits import BOX, MAX_DEPTH, NODE
 from loom.expressions.metering import spend
@@ -188,7 +189,7 @@ def _checked(text: str) -> str:
 
 
 def _attribute(value: str) -> str:
-    return f'"{_checked(value).translate(_ATTRIBUTE_ESCAPES)}"'
+    return f'"{translated(_checked(value), _ATTRIBUTE_ESCAPES)}"'
 
 
 _MARKS = {CDATA: ("<![CDATA[", "]]>"), COMMENT: ("<!--", "-->")}
@@ -197,7 +198,7 @@ _MARKS = {CDATA: ("<![CDATA[", "]]>"), COMMENT: ("<!--", "-->")}
 def _leaf_text(leaf: Leaf) -> str:
     text = _checked(leaf.text)
     if leaf.name == TEXT:
-        return text.translate(_TEXT_ESCAPES)
+        return translated(text, _TEXT_ESCAPES)
     begin, end = _MARKS.get(leaf.name) or (f"<{leaf.name} " if text else f"<{leaf.name}", "?>")
     if end in text:
         raise FunctionError(f"the text of a {leaf.name} cannot have {end!r} in it")

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from loom.expressions.arguments import check_size
+from loom.expressions.casing import translated
 from loom.expressions.functions.xpath_nodes import ELEMENT_NODE, ROOT, TEXT_NODE, XML_NAMESPACE, XNode
 from loom.expressions.limits import ELEMENT, NODE
 from loom.expressions.metering import spend, spend_text
@@ -232,7 +233,7 @@ def _translated(_: Context, text: Any, old: Any, new: Any) -> str:
     for index, character in enumerate(string_of(old)):
         table.setdefault(ord(character), others[index] if index < len(others) else None)
     spend_text(whole, 4)
-    return whole.translate(table)
+    return translated(whole, table)
 
 
 def _lang(context: Context, wanted: Any) -> bool:

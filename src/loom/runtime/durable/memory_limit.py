@@ -1,13 +1,15 @@
 """How much memory the process uses, and whether that is more than it may: then it takes no more work.
 
 The limit is a watermark, not a wall: what is under way goes on and may need more. Work is taken again below nine tenths
-of the limit, so that a process near it does not open and close its door all the time.
+of the limit, so that a process near it does not open and close its door all the time. Memory that a process keeps while
+it has no run counts as its own: to refuse work would not free it, and the process would stand still for ever.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import logging
 import os
 import sys
 from time import monotonic
@@ -19,10 +21,14 @@ from loom.store.errors import MemoryExceeded
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_log = logging.getLogger("loom.durable")
+
 LOWER = 0.9
 """The share of the limit below which work is taken again."""
 _FRESH_S = 0.1
 _TIDY_EVERY_S = 10.0
+_SETTLES_S = 30.0
+"""For how long a process without a run may be over its limit. By then garbage was given back several times."""
 _MIB = 1024 * 1024
 
 
@@ -54,6 +60,9 @@ class MemoryLimit:
         self.times_over = 0
         self._read = read
         self._looked_at = self._tidied_at = float("-inf")
+        self._own = 0
+        """What the process kept when it had no run, if that was too much."""
+        self._without_runs_since: float | None = None
 
     def used(self) -> int:
         """Bytes in use now."""
@@ -64,11 +73,18 @@ class MemoryLimit:
         now = monotonic()
         if self.limit is not None and now - self._looked_at >= _FRESH_S:
             self._looked_at = now
-            mark = self.limit * LOWER if self.is_over else self.limit
-            is_over = self._read() > mark
+            used = self._read()
+            if used <= self.limit * LOWER:
+                self._own = 0
+            is_over = used > (self._lower if self.is_over else max(self.limit, self._lower))
             self.times_over += is_over and not self.is_over
             self.is_over = is_over
         return self.is_over
+
+    @property
+    def _lower(self) -> float:
+        """Below so many bytes work is taken again."""
+        return max((self.limit or 0) * LOWER, self._own)
 
     def check(self) -> None:
         """Refuse to start a run for which there is no memory: `MemoryExceeded`."""
@@ -82,7 +98,7 @@ class MemoryLimit:
         limit = self.limit or 0
         return (
             f"The process uses {self._read() / _MIB:,.0f} MiB of memory and may use {limit / _MIB:,.0f}: it begins no "
-            f"run until it is below {limit * LOWER / _MIB:,.0f} MiB."
+            f"run until it is below {self._lower / _MIB:,.0f} MiB."
         )
 
     async def tidy(self) -> None:
@@ -92,6 +108,25 @@ class MemoryLimit:
             self._tidied_at = now
             await aside("replay", _give_back)
             self._looked_at = float("-inf")
+
+    def settle(self, *, has_runs: bool) -> None:
+        """Take what the process keeps for its own, once it has been over the limit without a run for a while."""
+        now = monotonic()
+        if has_runs or not self.is_over:
+            self._without_runs_since = None
+        elif self._without_runs_since is None:
+            self._without_runs_since = now
+        elif now - self._without_runs_since >= _SETTLES_S:
+            self._without_runs_since = None
+            # A little more, so that the next look does not find it over again.
+            self._own = int(self._read() / LOWER)
+            self._looked_at = float("-inf")
+            _log.warning(
+                "The process uses %s MiB of memory without a run, and may use %s. It goes on, since waiting would not "
+                "free them: restart it when you can.",
+                f"{self._read() / _MIB:,.0f}",
+                f"{(self.limit or 0) / _MIB:,.0f}",
+            )
 
 
 def _give_back() -> None:

@@ -170,6 +170,7 @@ class Scanner:
                 _log.warning("%s Runs that wait leave memory.", memory.words)
             self._residents.relieve()
             await memory.tidy()
+        memory.settle(has_runs=bool(self._residents.runs))
         if self._is_short and not memory.look():
             _log.warning("There is enough memory again: runs are claimed and started.")
         self._is_short = memory.is_over

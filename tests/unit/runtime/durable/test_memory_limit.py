@@ -77,6 +77,46 @@ def test_it_is_over_above_the_limit_until_it_is_well_below(monkeypatch: pytest.M
     assert not MemoryLimit(None, lambda: 10**15).look()
 
 
+def test_what_a_process_keeps_without_a_run_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loom.runtime.durable.memory_limit._FRESH_S", 0.0)
+    now = [0.0]
+    monkeypatch.setattr("loom.runtime.durable.memory_limit.monotonic", lambda: now[0])
+    used = Used()
+    memory = MemoryLimit(LIMIT, used)
+    used.bytes = 1500
+
+    def after(seconds: float, *, has_runs: bool) -> bool:
+        now[0] += seconds
+        memory.look()
+        memory.settle(has_runs=has_runs)
+        return memory.look()
+
+    assert after(100, has_runs=True), "what its runs use is what the limit is for"
+    assert after(100, has_runs=False)
+    assert after(29, has_runs=False)
+    assert not after(2, has_runs=False), "it would stand still for ever"
+    used.bytes = 1700
+    assert memory.look(), "more than that is too much again"
+    used.bytes = 1600
+    assert not memory.look()
+    used.bytes = 800
+    assert not memory.look()
+    used.bytes = 1001
+    assert memory.look(), "once it has fallen the limit holds as it was set"
+
+
+async def test_a_process_that_keeps_too_much_does_not_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loom.runtime.durable.memory_limit._SETTLES_S", 0.1)
+    async with working() as (runtime, used):
+        handler = await runtime.start("asker", run_id="a")
+        await until(lambda: is_idle(runtime, "a"))
+        used.bytes = LIMIT + 1
+        await until(lambda: runtime.figures["in_memory"] == 0)
+        await runtime.send_event("a", Word())
+        assert await handler == "heard"
+        assert (await runtime.start("asker", run_id="b")).run_id == "b"
+
+
 def test_the_memory_of_this_process_is_known() -> None:
     before = resident_bytes()
     held = bytearray(64 << 20)
