@@ -47,6 +47,11 @@ class Case:
     step: str = ""
     """The step that holds the event loop."""
 
+    @property
+    def runs_python(self) -> bool:
+        """Whether hostile Python code runs in the server: a step, an activity, or a child of either kind."""
+        return self.family == "body" or any(name in self.shown() for name in ("hostile", "Contained", "Threaded"))
+
     def shown(self) -> str:
         """The case as JSON, which `--case` takes."""
         return json.dumps(vars(self))

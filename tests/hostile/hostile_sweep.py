@@ -7,6 +7,7 @@ probe asks for its health. Then come bodies that hold the event loop, a stop, a 
 must hold:
 
 - the health route answers within 250 ms under hostile flows and answers, noise of the machine not counted;
+- while hostile Python code runs in the process, the health port does;
 - under a body that blocks the health port answers within 250 ms, and the log names run and step;
 - memory stays under a bound, and the process never ends by itself;
 - every run ends, is parked, or waits, with a reason; lists answer; the store verifies; nothing is lost by a restart.
@@ -64,6 +65,8 @@ class Report:
     """Seconds of a process beside that has nothing else to do."""
     own: float = 0.0
     """The longest time of either, noise not counted."""
+    beside_bodies: list[float] = field(default_factory=list)
+    """Seconds of the health route when it was slow beside hostile Python code, noise not counted."""
     over: int = 0
     """Gaps of more than 100 ms of CPU time."""
     peak: int = 0
@@ -78,6 +81,8 @@ class Report:
             f"seed {self.seed}: {self.cases} cases, {len(self.kinds)} kinds: {ends}\n"
             f"health route {_spread(self.health)}\n"
             f"health port under bodies that block {_spread(self.port)}\n"
+            f"health route, slow beside hostile Python code: {len(self.beside_bodies)}, "
+            f"at most {max(self.beside_bodies, default=0) * 1000:.0f} ms\n"
             f"control {_spread(self.control)}; longest of Loom's own {self.own * 1000:.0f} ms\n"
             f"peak memory {self.peak >> 20} MiB, longest loop gap {self.gap[0] * 1000:.0f} ms of CPU "
             f"({self.gap[1] * 1000:.0f} ms of time), {self.over} over 100 ms of CPU, {len(self.failures)} failures"
@@ -181,6 +186,13 @@ class Sweep:
             own = max(probe.wall - probe.noise, min(held, probe.wall))
             report.own = max(report.own, own)
             if probe.status != "200" or own > HEALTH_S:
+                beside = attack.between(probe.at, probe.at + probe.wall)
+                if probe.status == "200" and any(outcome.case.runs_python for outcome in beside):
+                    report.beside_bodies.append(own)
+                else:
+                    self._fail(_slow(probe, gaps), beside)
+        for probe in probes:
+            if probe.name == "health" and (probe.status != "200" or probe.wall - probe.noise > HEALTH_S):
                 self._fail(_slow(probe, gaps), attack.between(probe.at, probe.at + probe.wall))
 
     async def _block(self, server: HostileServer, attack: Attack, number: int, case: Case) -> None:

@@ -50,6 +50,9 @@ def weight_of(values: Iterable[Any], limit: int) -> int:
         elif kind is list or kind is tuple:
             weight += len(value) * _ELEMENT
             parts = value
+        elif isinstance(value, tuple):  # with names
+            weight += len(value) * _ELEMENT
+            parts = list(value)
         elif isinstance(value, msgspec.Struct):
             parts = [getattr(value, name) for name in value.__struct_fields__]
         else:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx2
 import pytest
@@ -73,3 +74,14 @@ async def test_bodies_that_keep_their_threads_hold_up_no_request(tmp_path: Path)
                 assert (await c.post("/v1/runs?wait=20", json=body)).json()["status"] == "completed"
                 assert (await c.get("/v1/runs/r/history?commands=true")).status_code == 200
                 assert (await c.post("/v1/definitions/validate", json=flow)).json()["valid"] is True
+
+
+class Entry(NamedTuple):
+    number: int
+    rows: list[str]
+
+
+@pytest.mark.parametrize("large", [Entry(1, ["x"] * OFF_LOOP_BYTES), (Entry(1, ["x" * OFF_LOOP_BYTES]),)])
+async def test_what_is_large_is_converted_in_a_thread_also_with_names(large: object) -> None:
+    assert await aside_if_large(lambda _: threading.get_ident(), large) != threading.get_ident()
+    assert await aside_if_large(lambda _: threading.get_ident(), Entry(1, ["x"])) == threading.get_ident()

@@ -5,6 +5,7 @@ May import the server's frame, loom.core, loom.flows and loom.runtime.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -81,6 +82,7 @@ async def history(call: Call) -> Response:
             break
         items.append(msgspec.Raw(item))
         last = entry.seq
+        await asyncio.sleep(0)  # each takes a few milliseconds, and a page has hundreds
     page: Page[Any] = {"items": items, "next_cursor": str(last) if more else None}
     return JsonAnswer(page)
 
