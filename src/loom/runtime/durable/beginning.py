@@ -66,7 +66,7 @@ class StartedRuns(ScheduledRuns):
 
     @override
     def short_of_memory(self) -> str | None:
-        return self.memory.words if self.memory.is_over else None
+        return None if self.memory.has_room else self.memory.words
 
     @override
     def resident(self, run_id: str) -> Resident | None:

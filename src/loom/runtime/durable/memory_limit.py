@@ -1,15 +1,14 @@
 """How much memory the process uses, and whether that is more than it may: then it takes no more work.
 
 The limit is a watermark, not a wall: what is under way goes on and may need more. Work is taken again below nine tenths
-of the limit, so that a process near it does not open and close its door all the time. Memory that a process keeps while
-it has no run counts as its own: to refuse work would not free it, and the process would stand still for ever.
+of the limit, so that a process near it does not open and close its door all the time. A process that cannot get there,
+because its memory is in fragments, takes one run at a time after a while: else it would stand still for ever.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
-import logging
 import os
 import sys
 from time import monotonic
@@ -19,16 +18,17 @@ from loom.effects.threads import aside
 from loom.store.errors import MemoryExceeded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-_log = logging.getLogger("loom.durable")
+    from collections.abc import Callable, Container
 
 LOWER = 0.9
 """The share of the limit below which work is taken again."""
 _FRESH_S = 0.1
 _TIDY_EVERY_S = 10.0
-_SETTLES_S = 30.0
-"""For how long a process without a run may be over its limit. By then garbage was given back several times."""
+_STANDS_STILL_S = 30.0
+"""After how long above the limit runs are let in one by one. By then garbage was given back several times."""
+_ARENAS = 2
+"""Heaps of the C library, which else makes up to eight for each core and fills none of them."""
+_M_ARENA_MAX = -8
 _MIB = 1024 * 1024
 
 
@@ -60,9 +60,11 @@ class MemoryLimit:
         self.times_over = 0
         self._read = read
         self._looked_at = self._tidied_at = float("-inf")
-        self._own = 0
-        """What the process kept when it had no run, if that was too much."""
-        self._without_runs_since: float | None = None
+        self._over_since = float("inf")
+        self._alone: str | None = None
+        """The run that was let in last above the limit, while it is in memory."""
+        if limit is not None:
+            _use_few_heaps()
 
     def used(self) -> int:
         """Bytes in use now."""
@@ -73,22 +75,34 @@ class MemoryLimit:
         now = monotonic()
         if self.limit is not None and now - self._looked_at >= _FRESH_S:
             self._looked_at = now
-            used = self._read()
-            if used <= self.limit * LOWER:
-                self._own = 0
-            is_over = used > (self._lower if self.is_over else max(self.limit, self._lower))
-            self.times_over += is_over and not self.is_over
+            mark = self.limit * LOWER if self.is_over else self.limit
+            is_over = self._read() > mark
+            if is_over and not self.is_over:
+                self.times_over += 1
+                self._over_since = now
             self.is_over = is_over
         return self.is_over
 
     @property
-    def _lower(self) -> float:
-        """Below so many bytes work is taken again."""
-        return max((self.limit or 0) * LOWER, self._own)
+    def has_room(self) -> bool:
+        """Whether a run may be begun or come into memory, as far as the last look tells."""
+        if not self.is_over:
+            return True
+        return self._alone is None and monotonic() - self._over_since >= _STANDS_STILL_S
+
+    def let_in(self, run_id: str) -> None:
+        """Note that a run has come into memory. Above the limit no other one comes before it has left."""
+        if self.is_over:
+            self._alone = run_id
+
+    def see(self, in_memory: Container[str]) -> None:
+        """Note which runs are in memory now."""
+        if self._alone is not None and self._alone not in in_memory:
+            self._alone = None
 
     def check(self) -> None:
         """Refuse to start a run for which there is no memory: `MemoryExceeded`."""
-        if self.look():
+        if self.look() and not self.has_room:
             self.refused += 1
             raise MemoryExceeded(self.words)
 
@@ -98,7 +112,7 @@ class MemoryLimit:
         limit = self.limit or 0
         return (
             f"The process uses {self._read() / _MIB:,.0f} MiB of memory and may use {limit / _MIB:,.0f}: it begins no "
-            f"run until it is below {self._lower / _MIB:,.0f} MiB."
+            f"run until it is below {limit * LOWER / _MIB:,.0f} MiB."
         )
 
     async def tidy(self) -> None:
@@ -109,24 +123,12 @@ class MemoryLimit:
             await aside("replay", _give_back)
             self._looked_at = float("-inf")
 
-    def settle(self, *, has_runs: bool) -> None:
-        """Take what the process keeps for its own, once it has been over the limit without a run for a while."""
-        now = monotonic()
-        if has_runs or not self.is_over:
-            self._without_runs_since = None
-        elif self._without_runs_since is None:
-            self._without_runs_since = now
-        elif now - self._without_runs_since >= _SETTLES_S:
-            self._without_runs_since = None
-            # A little more, so that the next look does not find it over again.
-            self._own = int(self._read() / LOWER)
-            self._looked_at = float("-inf")
-            _log.warning(
-                "The process uses %s MiB of memory without a run, and may use %s. It goes on, since waiting would not "
-                "free them: restart it when you can.",
-                f"{self._read() / _MIB:,.0f}",
-                f"{(self.limit or 0) / _MIB:,.0f}",
-            )
+
+def _use_few_heaps() -> None:
+    """Have the threads share heaps, so that the memory that one of them frees is of use to the others."""
+    option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if option is not None:
+        option(_M_ARENA_MAX, _ARENAS)
 
 
 def _give_back() -> None:

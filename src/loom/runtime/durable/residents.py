@@ -196,8 +196,10 @@ class Residents:
 
     def room_for(self, code: Registered) -> int:
         """How many more runs of a workflow may be in memory."""
-        if self.memory.is_over:
+        if not self.memory.has_room:
             return 0
+        if self.memory.is_over:
+            return 1
         limit = code.workflow._num_concurrent_runs
         own = every = _MANY
         if limit is not None:
@@ -378,6 +380,7 @@ class Residents:
         resident = Resident(stored, state, version, self, self._guard, self._clock, self._ended)
         resident.names = self._codes
         self.runs[run_id] = resident
+        self.memory.let_in(run_id)
         self._promised.pop(run_id, None)
         if self._held_back:
             self._held_back.drop(run_id, code)

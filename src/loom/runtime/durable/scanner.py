@@ -170,11 +170,11 @@ class Scanner:
                 _log.warning("%s Runs that wait leave memory.", memory.words)
             self._residents.relieve()
             await memory.tidy()
-        memory.settle(has_runs=bool(self._residents.runs))
+        memory.see(self._residents.runs)
         if self._is_short and not memory.look():
             _log.warning("There is enough memory again: runs are claimed and started.")
         self._is_short = memory.is_over
-        return not self._is_short
+        return memory.has_room
 
     async def _find_work(self) -> None:
         """Take up what needs a worker, if there is memory for it, and set the alarm for what is due soon."""

@@ -77,44 +77,50 @@ def test_it_is_over_above_the_limit_until_it_is_well_below(monkeypatch: pytest.M
     assert not MemoryLimit(None, lambda: 10**15).look()
 
 
-def test_what_a_process_keeps_without_a_run_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_get_below_takes_one_run_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loom.runtime.durable.memory_limit._FRESH_S", 0.0)
     now = [0.0]
     monkeypatch.setattr("loom.runtime.durable.memory_limit.monotonic", lambda: now[0])
     used = Used()
     memory = MemoryLimit(LIMIT, used)
+    memory.let_in("before")
     used.bytes = 1500
-
-    def after(seconds: float, *, has_runs: bool) -> bool:
-        now[0] += seconds
-        memory.look()
-        memory.settle(has_runs=has_runs)
-        return memory.look()
-
-    assert after(100, has_runs=True), "what its runs use is what the limit is for"
-    assert after(100, has_runs=False)
-    assert after(29, has_runs=False)
-    assert not after(2, has_runs=False), "it would stand still for ever"
-    used.bytes = 1700
-    assert memory.look(), "more than that is too much again"
-    used.bytes = 1600
+    assert memory.look()
+    assert not memory.has_room
+    now[0] = 29.0
+    assert not memory.has_room
+    now[0] = 31.0
+    memory.look()
+    assert memory.has_room
+    memory.check()
+    memory.let_in("a")
+    with pytest.raises(loom.MemoryExceeded):
+        memory.check()
+    memory.see({"a", "before"})
+    assert not memory.has_room, "it is still there"
+    memory.see({"before"})
+    assert memory.has_room
+    used.bytes = 0
     assert not memory.look()
-    used.bytes = 800
-    assert not memory.look()
-    used.bytes = 1001
-    assert memory.look(), "once it has fallen the limit holds as it was set"
+    memory.let_in("b")
+    assert memory.has_room
+    used.bytes = 1500
+    memory.look()
+    assert not memory.has_room, "it stands still anew"
 
 
 async def test_a_process_that_keeps_too_much_does_not_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loom.runtime.durable.memory_limit._SETTLES_S", 0.1)
+    monkeypatch.setattr("loom.runtime.durable.memory_limit._STANDS_STILL_S", 0.2)
     async with working() as (runtime, used):
-        handler = await runtime.start("asker", run_id="a")
-        await until(lambda: is_idle(runtime, "a"))
+        handlers = [await runtime.start("asker", run_id=f"r{number}") for number in range(3)]
+        await until(lambda: is_idle(runtime, "r2"))
         used.bytes = LIMIT + 1
         await until(lambda: runtime.figures["in_memory"] == 0)
-        await runtime.send_event("a", Word())
-        assert await handler == "heard"
+        for handler in handlers:
+            await runtime.send_event(handler.run_id, Word())
+        assert [await handler for handler in handlers] == ["heard"] * 3
         assert (await runtime.start("asker", run_id="b")).run_id == "b"
+        assert runtime.hindrances() == ["memory-exceeded"]
 
 
 def test_the_memory_of_this_process_is_known() -> None:
