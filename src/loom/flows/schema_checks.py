@@ -30,6 +30,10 @@ def schema_check(schema: Any) -> SchemaCheck:
         try:
             if refuses():
                 paths.check(value)
+                if validator.is_valid(value):
+                    return None
+                if not paths.can_be_told(value):
+                    return "the value does not fit the JSON Schema; it is too large, with so many choices, to say where"
         except TooManySteps:
             return f"a check of this value takes over {MAX_STEPS:,} steps: the paths of the JSON Schema multiply"
         error = next(validator.iter_errors(value), None)

@@ -17,6 +17,10 @@ MAX_PATHS = 10_000
 """Paths of a schema in a document that is new."""
 MAX_STEPS = 1_000_000
 """Steps of one check. Fewer paths than these over all parts of a value are not counted one by one."""
+MAX_TOLD = 4_000_000
+"""Characters of all objections to one value together: those to each of a schema's choices hold the whole value."""
+_PART = 4
+"""Characters of an element beside its own text."""
 _MAX_DEPTH = 250
 _STEP = 4 * NODE
 """Units of one step that is counted: about 2 us."""
@@ -45,6 +49,8 @@ class SchemaPaths:
         self._open: set[int] = set()
         self.is_recursive = False
         """Whether some part of it refers to itself."""
+        self.has_choices = False
+        """Whether one value may be checked by several schemas, of which one must fit."""
         self.count = self._count(schema, 0)
         """How many paths there are; no more than one beyond `MAX_PATHS` times ten is counted."""
 
@@ -57,6 +63,7 @@ class SchemaPaths:
             return 1
         if key not in self._counted:
             self._open.add(key)
+            self.has_choices = self.has_choices or "anyOf" in schema or "oneOf" in schema
             parts = [*self.in_place(schema), *_inner(schema)]
             total = 1 + len(schema.get("enum") or ()) if isinstance(schema.get("enum"), list) else 1
             self._counted[key] = min(total + sum(self._count(part, depth + 1) for part in parts), 10 * MAX_PATHS)
@@ -97,6 +104,10 @@ class SchemaPaths:
         if not self.is_recursive and self.count * _size(value, MAX_STEPS // self.count) <= MAX_STEPS:
             return
         _Steps(self).of(self._root, value, 0)
+
+    def can_be_told(self, value: Any) -> bool:
+        """Whether an objection to the value can be made. It holds the text of the value once for every choice."""
+        return not self.has_choices or self.count * _characters(value, MAX_TOLD // self.count) <= MAX_TOLD
 
 
 class _Steps:
@@ -179,6 +190,22 @@ def _size(value: Any, most: int) -> int:
                 total += len(one)
                 inner += one.values() if isinstance(one, dict) else one
         level = inner
+    return total
+
+
+def _characters(value: Any, most: int) -> int:
+    """The length of a value as text, roughly; more than `most` is not counted."""
+    total, level = 0, [value]
+    while level and total <= most:
+        one = level.pop()
+        if isinstance(one, str):
+            total += len(one)
+        elif isinstance(one, dict):
+            total += _PART * len(one) + sum(map(len, one))
+            level += one.values()
+        elif isinstance(one, list):
+            total += _PART * len(one)
+            level += one
     return total
 
 
