@@ -15,6 +15,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 _PIN = re.compile(r"^([a-z0-9][a-z0-9._-]*)==(\S+) (?:; (.+) )?\\$")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+_VERSION = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
 
 
 def components(pins: str) -> list[dict[str, Any]]:
@@ -33,10 +34,17 @@ def components(pins: str) -> list[dict[str, Any]]:
     return found
 
 
+def project() -> tuple[str, str]:
+    """Read the name and the version of Loom itself."""
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    [version] = _VERSION.findall((ROOT / table["tool"]["hatch"]["version"]["path"]).read_text("utf-8"))
+    return table["project"]["name"], version
+
+
 def bill(pins: str) -> dict[str, Any]:
     """The whole document."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    purl = f"pkg:pypi/{project['name']}@{project['version']}"
+    name, version = project()
+    purl = f"pkg:pypi/{name}@{version}"
     found = components(pins)
     return {
         "bomFormat": "CycloneDX",
@@ -45,8 +53,8 @@ def bill(pins: str) -> dict[str, Any]:
         "metadata": {
             "component": {
                 "type": "application",
-                "name": project["name"],
-                "version": project["version"],
+                "name": name,
+                "version": version,
                 "purl": purl,
                 "bom-ref": purl,
             }
