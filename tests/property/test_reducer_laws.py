@@ -39,8 +39,7 @@ from loom.core.commands import (
 from loom.core.config import BrokerConfig, StepSpec
 from loom.core.invariants import violations
 from loom.core.records import EventRecord, Failure, Release
-from loom.core.reduce import advance
-from loom.core.replay import replay, replay_steps
+from loom.core.reducer import advance, replay, replay_steps
 from loom.core.reports import IdleReport
 from loom.core.state import BrokerState
 from loom.core.ticks import (

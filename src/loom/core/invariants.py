@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loom.core.body_effects import ANY, CHILD
 from loom.core.config import num_workers
-from loom.core.kernel.timers import MOVING
-from loom.core.kernel.waits import ANY, CHILD
+from loom.core.state import MOVING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -31,7 +31,7 @@ from loom.core.commands import (
 )
 from loom.core.draft import Draft
 from loom.core.patience import Patience, TooCostly
-from loom.core.reduce import advance, may_go_on, no_fields, transition
+from loom.core.reducer import advance, may_go_on, no_fields, transition
 from loom.core.reports import UnhandledReport
 from loom.core.state import BrokerState, is_blocked
 from loom.core.ticks import ControlTick, TickRetryRun

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from loom.core.commands import CommandPublishEvent, CommandRunWorker
 from loom.core.draft import Draft
 from loom.core.invariants import violations
-from loom.core.reduce import transition
+from loom.core.reducer import transition
 from loom.core.reports import SupersededReport
 from loom.core.state import BrokerState
 from loom.core.ticks import (

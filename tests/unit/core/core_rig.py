@@ -9,7 +9,7 @@ from loom.core.commands import CommandPublishEvent, CommandRunWorker, WorkflowCo
 from loom.core.config import BrokerConfig, StepSpec
 from loom.core.invariants import violations
 from loom.core.records import EVENT, START_EVENT, STOP_EVENT, EventKind, EventRecord, Failure
-from loom.core.reduce import advance
+from loom.core.reducer import advance
 from loom.core.state import BrokerState, Execution, InternalStepWorkerState
 from loom.core.ticks import (
     CollectCall,
