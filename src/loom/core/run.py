@@ -10,6 +10,7 @@ The contract with a driver, in this order:
 4. Commands that did not fit go back with `push_back`; the terminal command comes last and is built at the flush.
 
 It knows no clock, no asyncio and no I/O; the asyncio control loop, the Temporal instance and the simulator drive it.
+The docstring of `loom.core` has a whole driver as an example.
 """
 
 from __future__ import annotations
