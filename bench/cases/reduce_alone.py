@@ -49,7 +49,7 @@ def _journal(queued: int) -> tuple[list[Any], Any, Any]:
 
 def _replay(queued: int) -> float:
     """Microseconds for each tick that is reduced: every result leads to the event that the step returned."""
-    from loom.core.replay import replay
+    from loom.core.reducer import replay
 
     ticks, before, planner = _journal(queued)
     started = time.perf_counter()

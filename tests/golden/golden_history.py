@@ -18,7 +18,7 @@ from immutables import Map
 
 from loom.core.commands import CommandPublishEvent, WorkflowCommand
 from loom.core.persistent import Fifo
-from loom.core.replay import replay_steps
+from loom.core.reducer import replay_steps
 from loom.core.reports import Published
 from loom.core.state import BrokerState
 from loom.runtime.durable.registered import anybody

@@ -10,7 +10,7 @@ from kill_workload import WORKFLOWS
 
 from loom.core.commands import CommandPublishEvent
 from loom.core.records import EventRecord
-from loom.core.replay import replay_steps
+from loom.core.reducer import replay_steps
 from loom.core.reports import Published
 from loom.core.state import BrokerState
 from loom.core.ticks import TickAddEvent, TickRecordResult, TickStartRun, TickTimeout, TickTimerFired, WorkflowTick

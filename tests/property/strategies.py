@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from hypothesis import strategies as st
 
+from loom.core.body_effects import EMPTY_BUFFER
 from loom.core.commands import WorkflowCommand
 from loom.core.config import BrokerConfig, StepSpec
-from loom.core.kernel.collecting import EMPTY_BUFFER, add, emptied, verdict
 from loom.core.records import (
     EVENT,
     INPUT_REQUIRED_EVENT,
@@ -25,7 +25,7 @@ from loom.core.records import (
     EventRecord,
     Failure,
 )
-from loom.core.reduce import advance
+from loom.core.reducer import advance
 from loom.core.state import BrokerState, Execution
 from loom.core.ticks import (
     CollectCall,
@@ -172,11 +172,11 @@ def _collects(dice: Dice, state: BrokerState, execution: Execution) -> tuple[Col
     for _ in range(dice.pick((0, 0, 1, 2))):
         name, member, needed = dice.pick(("x", "y")), event(dice), ((A.name, 1 + dice.below(2)), (B.name, 1))
         buffer = buffers.get(name, EMPTY_BUFFER)
-        found = verdict(buffer, member.kind.name, needed)
+        found = buffer.verdict(member.kind.name, needed)
         stale = dice.below(5) == 0
         calls.append(CollectCall(name, member, needed, (found == "take") != stale, dice.below(3), buffer.generation))
         if found != "drop":
-            buffers = buffers.set(name, emptied(buffer) if found == "take" else add(buffer, member))
+            buffers = buffers.set(name, buffer.emptied() if found == "take" else buffer.with_event(member))
     return tuple(calls)
 
 

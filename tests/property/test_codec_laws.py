@@ -20,7 +20,7 @@ from strategies import CONFIGS, Step, programs, start, tick_for
 
 from loom.core.commands import CommandPublishEvent
 from loom.core.records import EventRecord
-from loom.core.reduce import advance
+from loom.core.reducer import advance
 from loom.core.reports import Published
 from loom.core.state import BrokerState
 from loom.core.ticks import TickEditStore, TickStartRun, WorkflowTick

@@ -11,7 +11,7 @@ from flow_programs import comparable, flows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loom.core.replay import replay
+from loom.core.reducer import replay
 from loom.flows import ending, planner, walk
 from loom.flows.planner import FlowPlanner
 from loom.flows.program import SUCCEEDED, Program

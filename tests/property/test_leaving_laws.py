@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import LOST, START, A, B, C, read_field
 
+from loom.core.body_effects import child_key, sleep_key, wait_key
 from loom.core.commands import (
     CommandPublishEvent,
     CommandResumeWorker,
@@ -23,7 +24,6 @@ from loom.core.commands import (
 )
 from loom.core.config import BrokerConfig, StepSpec
 from loom.core.invariants import violations
-from loom.core.kernel.waits import child_key, sleep_key, wait_key
 from loom.core.records import EventKind, EventRecord, Failure
 from loom.core.reports import IdleReport, StepReport, UnhandledReport
 from loom.core.run import Run

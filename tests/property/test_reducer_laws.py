@@ -37,10 +37,9 @@ from loom.core.commands import (
     CommandStartTimer,
 )
 from loom.core.config import BrokerConfig, StepSpec
-from loom.core.invariants import violations
+from loom.core.invariants import violations, wrong_changes
 from loom.core.records import EventRecord, Failure, Release
-from loom.core.reduce import advance
-from loom.core.replay import replay, replay_steps
+from loom.core.reducer import advance, replay, replay_steps
 from loom.core.reports import IdleReport
 from loom.core.state import BrokerState
 from loom.core.ticks import (
@@ -77,6 +76,7 @@ def test_any_tick_in_any_state_gives_one_answer_and_a_sound_state(program: list[
         again = advance(step.before, step.tick, StepsPlanner(), read_field)
         assert again == (step.after, step.commands)
         assert violations(step.after) == []
+        assert wrong_changes(step.before, step.tick, StepsPlanner(), read_field) == []
         assert not [c for c in step.commands if isinstance(c, CommandQueueEvent)]
 
 

@@ -14,7 +14,7 @@ from strategies import CODES, CONFIGS, executions, items_of, programs, read_fiel
 
 from loom.core.commands import CommandRunWorker, CommandStartTimer, TerminalCommand, WorkflowCommand
 from loom.core.invariants import violations
-from loom.core.replay import replay
+from loom.core.reducer import replay
 from loom.core.run import Run
 from loom.core.state import BrokerState
 from loom.core.ticks import TickCancelRun, TickContinueRun, TickResume, TickStepResult, WorkflowTick

@@ -23,8 +23,8 @@ from msgspec.structs import replace
 from temporalio.bridge.proto.workflow_activation import workflow_activation_pb2 as activations
 
 from loom import Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
+from loom.core.body_effects import sleep_key, wait_key
 from loom.core.commands import CommandRunWorker
-from loom.core.kernel.waits import sleep_key, wait_key
 from loom.core.records import Failure
 from loom.core.run import Run
 from loom.core.ticks import (

@@ -11,10 +11,11 @@ from typing import Any, Literal
 import msgspec
 from immutables import Map
 
+from loom.core.body_effects import CollectBuffer
 from loom.core.persistent import EMPTY_MAP
 from loom.core.records import EventRecord, Failure
 from loom.core.reports import Notice, Published
-from loom.core.state import ChildEnd, CollectBuffer, WorkItem
+from loom.core.state import ChildEnd, WorkItem
 from loom.core.ticks import TickAddEvent
 
 

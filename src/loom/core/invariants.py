@@ -1,17 +1,30 @@
-"""What must hold of every state, whatever has happened. Checked by tests and simulations after every tick. Pure."""
+"""What must hold of every run, whatever has happened. Tests and simulations check it after every tick. Pure.
+
+`violations` looks at one state. `wrong_changes` looks at a transition: it reduces the tick on a `TracedDraft`, which
+notes each move of a work item, and compares the moves with the table in `work_items`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from loom.core.body_effects import ANY, CHILD
 from loom.core.config import num_workers
-from loom.core.kernel.timers import MOVING
-from loom.core.kernel.waits import ANY, CHILD
+from loom.core.draft import Draft
+from loom.core.reducer import no_fields, transition
+from loom.core.state import MOVING
+from loom.core.work_items import change_of, states_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loom.core.state import BrokerState, InternalStepWorkerState
+    from immutables import Map
+
+    from loom.core.draft import FieldReader
+    from loom.core.planner import Planner
+    from loom.core.state import BrokerState, InternalStepWorkerState, RunFields
+    from loom.core.ticks import WorkflowTick
+    from loom.core.work_items import Change, ItemState
 
 
 def violations(state: BrokerState) -> list[str]:
@@ -90,3 +103,99 @@ def _of_lifecycle(state: BrokerState) -> Iterator[str]:
         limit = num_workers(state.config, step)
         if limit and worker.queue and len(worker.in_progress) < limit and state.is_running and not state.paused:
             yield f"{step}: work is queued although a worker is free"
+
+
+class Move(NamedTuple):
+    """A work item that went from one state to another, and the row of the table that allows it; None if none does."""
+
+    item: int
+    before: ItemState
+    after: ItemState
+    change: Change | None
+
+
+class TracedDraft(Draft):
+    """A draft that notes each move of a work item. Slower than a plain one; what it makes of a tick is the same.
+
+    The kernel moves an item by assigning `workers`, so each assignment is compared with what was there. An item that
+    is nowhere for a moment, between the end of an attempt and its place for the next, has not moved yet.
+    """
+
+    def __init__(self, state: BrokerState, planner: Planner, read_field: FieldReader) -> None:
+        self._moves: list[tuple[int, ItemState, ItemState]] = []
+        self._in_hand: dict[int, ItemState] = {}
+        self._work: Map[str, InternalStepWorkerState] | None = None
+        super().__init__(state, planner, read_field)
+        self._work = work = _work_of(state)
+        self._states = {step: states_of(worker) for step, worker in work.items()}
+
+    if not TYPE_CHECKING:
+        __slots__ = ("_in_hand", "_moves", "_states", "_work")
+        _slot = Draft.workers
+
+        @property
+        def workers(self) -> Map[str, InternalStepWorkerState]:
+            """The work of the run by step, as in any draft."""
+            return TracedDraft._slot.__get__(self)
+
+        @workers.setter
+        def workers(self, workers: Map[str, InternalStepWorkerState]) -> None:
+            TracedDraft._slot.__set__(self, workers)
+            if self._work is not None:
+                self._trace(self._work, _work_of(self))
+
+    def _trace(self, before: Map[str, InternalStepWorkerState], work: Map[str, InternalStepWorkerState]) -> None:
+        self._work = work
+        for step in sorted({*before, *work}):
+            worker = work.get(step)
+            if worker is before.get(step):
+                continue
+            was, now = self._states.get(step, {}), states_of(worker) if worker is not None else {}
+            self._states[step] = now
+            for item in sorted({*was, *now}):
+                self._moved(item, was.get(item), now.get(item))
+
+    def _moved(self, item: int, was: ItemState | None, now: ItemState | None) -> None:
+        if was == now:
+            return
+        if now is not None:
+            self._moves.append((item, was or self._in_hand.pop(item, "new"), now))
+        elif was is not None and self.outcome is not None:
+            self._moves.append((item, was, "dropped"))
+        elif was is not None:
+            self._in_hand[item] = was
+
+    def take_moves(self, tick: WorkflowTick) -> list[Move]:
+        """Return the moves since the last call, which this tick has caused. Call it after each transition."""
+        moves = [*self._moves, *((item, was, "settled") for item, was in sorted(self._in_hand.items()))]
+        self._moves, self._in_hand = [], {}
+        return [Move(item, was, now, change_of(was, now, tick)) for item, was, now in moves if was != now]
+
+
+def _work_of(run: RunFields) -> Map[str, InternalStepWorkerState]:
+    """Return the work of a run by step. A failed run has it in its outcome, where a retry finds it."""
+    abandoned = run.outcome.abandoned if run.outcome is not None else None
+    return abandoned.workers if abandoned is not None and not run.workers else run.workers
+
+
+def moves(state: BrokerState, tick: WorkflowTick, planner: Planner, read_field: FieldReader = no_fields) -> list[Move]:
+    """Return the moves of work items in the transition of an input tick, in order."""
+    draft = TracedDraft(state, planner, read_field)
+    transition(draft, tick)
+    return draft.take_moves(tick)
+
+
+def wrong_changes(
+    state: BrokerState, tick: WorkflowTick, planner: Planner, read_field: FieldReader = no_fields
+) -> list[str]:
+    """Return each move of a work item that the table does not allow, in words; empty if all is well."""
+    return wrong_moves(moves(state, tick, planner, read_field), tick)
+
+
+def wrong_moves(made: list[Move], tick: WorkflowTick) -> list[str]:
+    """Return those moves that the table does not allow, in words."""
+    return [
+        f"item {item} went from {before} to {after} by {type(tick).__name__}, which is no change of a work item"
+        for item, before, after, change in made
+        if change is None
+    ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from loom.core.kernel import collecting, timers, waiters, workers
+from loom.core.kernel import executions, timers, waiters, workers
 from loom.core.persistent import EMPTY_MAP
 from loom.core.planner import Fail, StepFailed
 from loom.core.records import Traceback, without_traceback
@@ -33,7 +33,7 @@ def after_failure(d: Draft, execution: Execution, tick: TickStepResult, failure:
         attempts=item.attempts + 1,
         last_failure=without_traceback(failure),
         last_failed_at=d.at,
-        reserved=collecting.reserve(d, execution, tick.collects),
+        reserved=executions.reserve_collected(d, execution, tick.collects),
         execution=None,
         effects=EMPTY_MAP,
         max_attempts=tick.max_attempts,

@@ -10,6 +10,7 @@ The contract with a driver, in this order:
 4. Commands that did not fit go back with `push_back`; the terminal command comes last and is built at the flush.
 
 It knows no clock, no asyncio and no I/O; the asyncio control loop, the Temporal instance and the simulator drive it.
+The docstring of `loom.core` has a whole driver as an example.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from loom.core.commands import (
 )
 from loom.core.draft import Draft
 from loom.core.patience import Patience, TooCostly
-from loom.core.reduce import advance, may_go_on, no_fields, transition
+from loom.core.reducer import advance, may_go_on, no_fields, transition
 from loom.core.reports import UnhandledReport
 from loom.core.state import BrokerState, is_blocked
 from loom.core.ticks import ControlTick, TickRetryRun

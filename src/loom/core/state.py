@@ -1,8 +1,6 @@
 """The state of a run: immutable, shared structurally between its versions, plain data but for opaque event bodies.
 
-What a run has many of is stored as arrays: a new field goes to the end and has a default.
-
-Pure. May import config, persistent, records and reports.
+What a run has many of is stored as arrays: a new field goes to the end and has a default. Pure.
 """
 
 from __future__ import annotations
@@ -11,26 +9,16 @@ from typing import Any, Literal
 
 import msgspec
 from immutables import Map
+from msgspec.structs import replace
 
+from loom.core.body_effects import WAIT, CollectBuffer, StreamWrites
 from loom.core.config import BrokerConfig, StepSpec
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
 from loom.core.records import EventRecord, Failure, Opaque, Traceback
 from loom.core.reports import Refusal, WaiterReport
 
-
-class StreamWrites(msgspec.Struct, frozen=True, array_like=True):
-    """What an execution has written to the stream: where it stands there, and what to compare a repetition with.
-
-    A write that was superseded is not counted any more.
-    """
-
-    count: int = 0
-    digests: Map[int, str] = EMPTY_MAP
-    """The short digests of the writes in their order, joined in blocks, by number of the block."""
-    cursors: Map[int, int] = EMPTY_MAP
-    """The cursor of the first write of each unbroken row of cursors, by the number of that write."""
-    last: int = 0
-    """The number of the write that the last such row begins with."""
+_PUBLISH = "publish"
+"""The kind by which earlier versions noted a stream write among the effects."""
 
 
 class WorkItem(msgspec.Struct, frozen=True, array_like=True):
@@ -58,12 +46,21 @@ class WorkItem(msgspec.Struct, frozen=True, array_like=True):
     began_at: float | None = None
     """When the attempt under way was dispatched, if it is not the first; for the first see `first_at`."""
     writes: StreamWrites | None = None
-    """What that attempt has written to the stream; None if its writes count among its effects. See `stream_writes`."""
+    """What that attempt has written to the stream; None if its writes count among its effects."""
 
     @property
     def attempt_since(self) -> float | None:
         """Tell when the attempt under way was dispatched; None if that was not recorded."""
         return self.began_at if self.began_at is not None or self.attempts else self.first_at
+
+    @property
+    def has_writes_among_effects(self) -> bool:
+        """Tell whether the stream writes of the interrupted attempt count among its effects, as in earlier versions.
+
+        Its body goes on with those numbers. What it wrote is not known, and only the numbers tell where a write ends
+        and another effect begins.
+        """
+        return self.writes is None and any(kind == _PUBLISH for kind in self.effects.values())
 
 
 class Execution(msgspec.Struct, frozen=True, array_like=True):
@@ -81,14 +78,9 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     writes: StreamWrites | None = None
     """What it has written to the stream; None if its writes count among its effects, as in earlier versions."""
 
-
-class CollectBuffer(msgspec.Struct, frozen=True, array_like=True):
-    """The events that a step has put aside under one buffer id, with their number by type."""
-
-    events: Fifo[EventRecord] = EMPTY_FIFO
-    counts: Map[str, int] = EMPTY_MAP
-    generation: int = 0
-    """How often it has changed."""
+    def interrupted(self) -> WorkItem:
+        """Return the work item of an execution whose body will run again: it knows what the execution has done."""
+        return replace(self.item, execution=self.id, effects=self.effects, writes=self.writes)
 
 
 class StepWorkerWaiter(msgspec.Struct, frozen=True, array_like=True):
@@ -167,6 +159,10 @@ class Timer(msgspec.Struct, frozen=True, gc=False, array_like=True):
     key: str = ""
 
 
+MOVING = frozenset({"retry", "sleep", "plan"})
+"""The purposes of timers that bring work back, so that a run with one of them is asleep rather than idle."""
+
+
 class Waiting(msgspec.Struct, frozen=True):
     """Who waits for what, the answers that were given, and the early events that are kept."""
 
@@ -203,6 +199,12 @@ class Abandoned(msgspec.Struct, frozen=True):
     timers: Map[int, Timer]
     active: int
     asleep: int
+
+    def answers_of(self, item: int) -> dict[str, EventRecord]:
+        """Return the events that answered the waits of a work item, by the keys of the waits."""
+        answers: Map[str, Answer] = self.waiting.answers.get(item, EMPTY_MAP)
+        found = ((key, answer.event) for key, answer in sorted(answers.items()) if key.startswith(WAIT))
+        return {key: event for key, event in found if event is not None}
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -339,6 +341,15 @@ class BrokerState(RunFields, frozen=True):  # type: ignore[misc]  # msgspec allo
         found: list[tuple[str, str | None, Refusal]] = [(step, None, one) for step, one in self.refused.items()]
         found += [(step, w.waiter_id, w.refused) for step, w in self.get_active_waiters() if w.refused is not None]
         return sorted(found, key=lambda entry: (entry[2].at, entry[0], entry[1] or ""))
+
+    def failed_item(self) -> WorkItem | None:
+        """Return the work that failed the run: it is back at the head of its queue. None if the run ended otherwise."""
+        outcome = self.outcome
+        if outcome is None or outcome.abandoned is None:
+            return None
+        worker = outcome.abandoned.workers.get(outcome.step)
+        item = next(iter(worker.queue), None) if worker is not None else None
+        return item if item is not None and item.last_failure is not None else None
 
     def active_steps(self) -> tuple[str, ...]:
         """Steps with an execution that holds a worker, in the order of the config."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
-from loom.core.kernel.collecting import EMPTY_BUFFER, add, emptied, verdict
+from loom.core.body_effects import EMPTY_BUFFER
 from loom.core.ticks import CollectCall
 from loom.effects.arguments import event_class
 from loom.effects.convert import LIVE
@@ -83,14 +83,14 @@ class Collector:
             return in_order(records, expected, self._convert)
         needed = needed_types(expected)
         buffer = self._buffers.get(buffer_id, EMPTY_BUFFER)
-        found = verdict(buffer, record.kind.name, needed)
+        found = buffer.verdict(record.kind.name, needed)
         took = found == "take"
         self._calls.append(CollectCall(buffer_id, record, needed, took, position, buffer.generation, writes=writes))
         if found == "keep":
-            self._buffers = self._buffers.set(buffer_id, add(buffer, record))
+            self._buffers = self._buffers.set(buffer_id, buffer.with_event(record))
         if not took:
             return None
-        self._buffers = self._buffers.set(buffer_id, emptied(buffer))
+        self._buffers = self._buffers.set(buffer_id, buffer.emptied())
         return in_order((*buffer.events, record), expected, self._convert)
 
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from msgspec.structs import replace
 
-from loom.core.kernel.stream_writes import are_counted
-from loom.core.kernel.waits import CHILD, child_key, sleep_key, wait_key
+from loom.core.body_effects import CHILD, child_key, sleep_key, wait_key
 from loom.core.ticks import (
     Source,
     TickAddEvent,
@@ -155,7 +154,7 @@ class StepExecution:
         self.host = host
         self.binding = binding
         self.command = command
-        if command.item.effects and are_counted(command.item):
+        if command.item.effects and command.item.has_writes_among_effects:
             self.writes = -1
 
     @property

@@ -10,7 +10,7 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from loom.core.kernel.waits import once_key
+from loom.core.body_effects import once_key
 from loom.core.ticks import TickRecordResult
 
 if TYPE_CHECKING:

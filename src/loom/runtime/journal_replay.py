@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from loom.core.persistent import EMPTY_FIFO
-from loom.core.reduce import advance
+from loom.core.reducer import advance
 from loom.core.ticks import (
     Source,
     TickAddEvent,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 from loom.core.commands import CommandPublishEvent
 from loom.core.draft import Draft
 from loom.core.records import EventRecord
-from loom.core.reduce import transition
+from loom.core.reducer import transition
 from loom.core.state import BrokerState
 from loom.effects.threads import aside
 from loom.runtime.durable.heads import HeadWriter

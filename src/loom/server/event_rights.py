@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loom.core.kernel.healing import answers_of, failed_item
 from loom.core.records import START_EVENT
 from loom.runtime.durable.external import takes, way_in
 from loom.server.problems import ApiProblem
@@ -59,9 +58,9 @@ def check_better(call: Call, row: RunRow, event: Event, state: BrokerState) -> N
     """Refuse an event in place of the one that failed a run, unless it is an answer or what the run began with."""
     kind = call.runtime.convert_of(row).record(event).kind
     _refuse_own(call, kind)
-    code, item, outcome = call.runtime.codes.get(row.workflow), failed_item(state.outcome), state.outcome
+    code, item, outcome = call.runtime.codes.get(row.workflow), state.failed_item(), state.outcome
     abandoned = outcome.abandoned if outcome is not None else None
-    answers = answers_of(abandoned, item.id).values() if abandoned is not None and item is not None else ()
+    answers = abandoned.answers_of(item.id).values() if abandoned is not None and item is not None else ()
     was_awaited = not is_bound(kind) and any(answer.kind.name == kind.name for answer in answers)
     if kind.is_a(START_EVENT) or was_awaited or (code is not None and takes(code, kind)):
         return

@@ -18,7 +18,7 @@ from temporalio import activity
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from loom.core.kernel.waits import ONCE
+from loom.core.body_effects import ONCE
 from loom.core.ticks import TickParkRun
 from loom.effects.tracebacks import traceback_text
 from loom.runtime.durable.settings import Settings

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 from typing_extensions import override
 
+from loom.core.body_effects import CHILD, NO_WRITES, SLEEP, WAIT, child_key, once_key, sleep_key, wait_key, write_digest
 from loom.core.commands import CommandResumeWorker
-from loom.core.kernel.stream_writes import NO_WRITES, cut, digest_of, is_equal
-from loom.core.kernel.waits import CHILD, SLEEP, WAIT, child_key, once_key, sleep_key, wait_key
 from loom.core.records import Failure
 from loom.core.ticks import (
     TickAddEvent,
@@ -214,9 +213,9 @@ class ActivityRun(RunInside):
             return self.task.command.item.effects.get(source.ordinal) == _PUBLISH
         if source is None or tick.writes >= self._written.count:
             return False
-        if is_equal(self._written, tick.writes, digest_of(tick.event)):
+        if self._written.is_equal(tick.writes, write_digest(tick.event)):
             return True
-        self._written = cut(self._written, tick.writes)
+        self._written = self._written.cut(tick.writes)
         return False
 
     def _tell(self, tick: WorkflowTick) -> None:

@@ -14,6 +14,7 @@ from temporalio.api.common.v1 import RetryPolicy
 from temporalio.bridge.proto.child_workflow import child_workflow_pb2
 from temporalio.bridge.proto.workflow_commands import workflow_commands_pb2 as messages
 
+from loom.core.body_effects import ONCE
 from loom.core.commands import (
     CommandCancelChild,
     CommandCancelTimer,
@@ -21,7 +22,6 @@ from loom.core.commands import (
     CommandStartChild,
     CommandStartTimer,
 )
-from loom.core.kernel.waits import ONCE
 from loom.core.persistent import EMPTY_MAP
 from loom.temporal.names import MEMO_RUN, SIGNAL_MAIL
 from loom.temporal.payloads import Card, Letter, Opening, StepTask, payload_of

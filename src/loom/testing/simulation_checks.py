@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from loom.core.replay import replay
+from loom.core.reducer import replay
 from loom.runtime.durable.takeup import restored
 from loom.store import codec
 from loom.store.chain import Links, check_whole

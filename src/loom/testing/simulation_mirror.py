@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loom.core.commands import CommandPublishEvent, CommandRunWorker
-from loom.core.draft import Draft
-from loom.core.invariants import violations
-from loom.core.reduce import transition
+from loom.core.invariants import TracedDraft, violations, wrong_moves
+from loom.core.reducer import transition
 from loom.core.reports import SupersededReport
 from loom.core.state import BrokerState
 from loom.core.ticks import (
@@ -54,7 +53,7 @@ class RunMirror:
         """The mail that came into its journal."""
         self.endings = self.retries = 0
         self.planner, self.read_field = planner_for(None), _FIELD
-        self._draft = Draft(BrokerState(), self.planner, self.read_field)
+        self._draft = TracedDraft(BrokerState(), self.planner, self.read_field)
         self._state: BrokerState | None = None
         self._fired: set[int] = set()
         self._executions: dict[int, int] = {}
@@ -68,7 +67,7 @@ class RunMirror:
         """It is the run of a flow, whose document is stored with it."""
         if not self._draft.ticks:
             self.planner, self.read_field = planner_for(document), FLOW.field
-            self._draft = Draft(BrokerState(), self.planner, self.read_field)
+            self._draft = TracedDraft(BrokerState(), self.planner, self.read_field)
 
     @property
     def state(self) -> BrokerState:
@@ -128,6 +127,7 @@ class RunMirror:
         draft = self._draft
         version, timers, shown = draft.store_version, draft.timers, len(led_to)
         transition(draft, tick)
+        yield from wrong_moves(draft.take_moves(tick), tick)
         self._take_commands(led_to)
         match tick:
             case TickRetryRun():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from immutables import Map
 
+from loom.core.body_effects import CollectBuffer
 from loom.core.commands import (
     CommandCancelTimer,
     CommandPublishEvent,
@@ -20,9 +21,9 @@ from loom.core.commands import (
 )
 from loom.core.config import BrokerConfig
 from loom.core.invariants import violations
-from loom.core.replay import replay
+from loom.core.reducer import replay
 from loom.core.run import Run
-from loom.core.state import BrokerState, CollectBuffer
+from loom.core.state import BrokerState
 from loom.core.ticks import CollectCall, Source, TickResume, TickTimeout, TickTimerFired
 from loom.steps.planner import StepsPlanner
 from loom.testing.transcript_script import Kinds, ScriptError, reference

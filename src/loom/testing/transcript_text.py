@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from loom.core.body_effects import ONCE
 from loom.core.commands import (
     CommandCancelChild,
     CommandCancelTimer,
@@ -17,7 +18,6 @@ from loom.core.commands import (
     CommandStartTimer,
     CommandWarn,
 )
-from loom.core.kernel.waits import ONCE
 from loom.core.records import EventRecord, Release, StepFailure
 from loom.core.reports import (
     CancelledReport,

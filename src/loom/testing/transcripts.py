@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loom.core.kernel.collecting import EMPTY_BUFFER, add, emptied, verdict
+from loom.core.body_effects import EMPTY_BUFFER
 from loom.core.records import Failure
 from loom.core.ticks import (
     CollectCall,
@@ -214,9 +214,9 @@ def _collected(
 ) -> CollectCall:
     """Answer a body's call from the snapshot that it was started with."""
     buffer = body.view.get(name, EMPTY_BUFFER)
-    found = verdict(buffer, event.kind.name, needed)
+    found = buffer.verdict(event.kind.name, needed)
     if found != "drop":
-        body.view = body.view.set(name, emptied(buffer) if found == "take" else add(buffer, event))
+        body.view = body.view.set(name, buffer.emptied() if found == "take" else buffer.with_event(event))
     answer = f"gets {len(buffer.events) + 1}" if found == "take" else "gets nothing yet"
     session.out.append(f"{body.command.step}#{body.command.item.id} {answer}")
     return CollectCall(name, event, needed, found == "take", body.ordinal, buffer.generation)

@@ -21,7 +21,7 @@ from loom.core.commands import (
     CommandStartTimer,
 )
 from loom.core.records import EventRecord
-from loom.core.replay import replay
+from loom.core.reducer import replay
 from loom.core.run import Run
 from loom.core.state import BrokerState
 from loom.core.ticks import TickResume, TickStartRun, TickStepResult, TickTimerFired, WorkflowTick

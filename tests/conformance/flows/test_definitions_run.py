@@ -21,7 +21,7 @@ from loopback_world import Reply, Request, World, loopback_world
 from published_definitions import Prepared, prepared
 
 import loom
-from loom.core.replay import replay
+from loom.core.reducer import replay
 from loom.effects.actions.handlers import HANDLERS
 from loom.effects.convert import read_field
 from loom.flows.planner import FlowPlanner

@@ -15,7 +15,7 @@ import pytest
 from flow_player import play
 
 import loom
-from loom.core.replay import replay
+from loom.core.reducer import replay
 from loom.effects.convert import read_field
 from loom.effects.flow_events import ActionEvent
 from loom.effects.flow_result import FlowResult

@@ -11,7 +11,7 @@ from runtime_watching import Watched, Witness, result, stored, tick_names, until
 
 from loom import Context, Event, HumanResponseEvent, RunExists, RunFinished, RunNotFound, StartEvent, StopEvent, step
 from loom.core.invariants import violations
-from loom.core.replay import replay
+from loom.core.reducer import replay
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.steps.planner import StepsPlanner
 from loom.store.errors import StoreError

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from loom.core.commands import CommandPublishEvent, CommandRunWorker, WorkflowCommand
 from loom.core.config import BrokerConfig, StepSpec
-from loom.core.invariants import violations
+from loom.core.invariants import Move, moves, violations, wrong_moves
 from loom.core.records import EVENT, START_EVENT, STOP_EVENT, EventKind, EventRecord, Failure
-from loom.core.reduce import advance
+from loom.core.reducer import advance
 from loom.core.state import BrokerState, Execution, InternalStepWorkerState
 from loom.core.ticks import (
     CollectCall,
@@ -53,12 +53,17 @@ class Rig:
         self.planner = StepsPlanner()
         self.state = BrokerState()
         self.last: list[WorkflowCommand] = []
+        self.moves: list[Move] = []
+        """All moves of work items so far."""
 
     def start(self, at: float = 0.0, of: EventKind | None = START) -> Rig:
         first = ev(of) if of is not None else None
         return self.tick(TickStartRun(at=at, run_id="r", config=self.config, event=first))
 
     def tick(self, tick: WorkflowTick) -> Rig:
+        made = moves(self.state, tick, self.planner, read_field)
+        assert wrong_moves(made, tick) == []
+        self.moves += made
         self.state, self.last = advance(self.state, tick, self.planner, read_field)
         assert violations(self.state) == []
         return self

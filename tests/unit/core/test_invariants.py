@@ -7,8 +7,8 @@ from core_rig import Rig
 from immutables import Map
 from msgspec.structs import replace
 
+from loom.core.body_effects import ANY
 from loom.core.invariants import violations
-from loom.core.kernel.waits import ANY
 from loom.core.persistent import EMPTY_FIFO, Fifo
 from loom.core.state import BrokerState, Child, Outcome
 from loom.core.ticks import TickPauseRun

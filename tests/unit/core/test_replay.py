@@ -6,7 +6,7 @@ from core_rig import START, STOP, WORK, A, ev, read_field
 
 from loom.core.commands import CommandRunWorker
 from loom.core.config import BrokerConfig
-from loom.core.replay import replay, replay_steps
+from loom.core.reducer import replay, replay_steps
 from loom.core.state import BrokerState
 from loom.core.ticks import TickAddEvent, TickStartRun, TickStepResult
 from loom.steps.planner import StepsPlanner

@@ -9,7 +9,7 @@ import pytest
 from core_rig import A, ev
 
 from loom.core import commands, ticks
-from loom.core.reduce import _REDUCERS
+from loom.core.reducer import _REDUCERS
 
 TICKS = get_args(ticks.WorkflowTick)
 COMMANDS = get_args(commands.WorkflowCommand)

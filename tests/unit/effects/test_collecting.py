@@ -5,9 +5,9 @@ from __future__ import annotations
 from immutables import Map
 
 from loom import Event
+from loom.core.body_effects import EMPTY_BUFFER, CollectBuffer
 from loom.core.commands import CommandRunWorker
-from loom.core.kernel.collecting import EMPTY_BUFFER, add
-from loom.core.state import CollectBuffer, WorkItem
+from loom.core.state import WorkItem
 from loom.effects.collecting import Collector, in_order, needed_types
 from loom.effects.convert import record_of
 
@@ -31,7 +31,7 @@ def command(
 def buffer_of(*events: Event) -> CollectBuffer:
     buffer = EMPTY_BUFFER
     for event in events:
-        buffer = add(buffer, record_of(event))
+        buffer = buffer.with_event(record_of(event))
     return buffer
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loom import Context, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
-from loom.core.kernel.waits import once_key
+from loom.core.body_effects import once_key
 from loom.core.ticks import TickRecordResult
 from loom.steps.errors import ContextStateError
 from loom.steps.retry import retry_policy, stop_after_attempt, wait_fixed

@@ -10,7 +10,7 @@ import pytest
 from server_serving import LOOP, Served
 
 import loom
-from loom.core.replay import replay_steps
+from loom.core.reducer import replay_steps
 from loom.store import codec
 from loom.store.records import Chunk
 

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from loom.core.kernel import lifecycle, stream_writes, waits
+from loom.core.body_effects import EMPTY_BUFFER, NO_WRITES, write_digest
+from loom.core.kernel import lifecycle, waits
 from loom.core.reports import SupersededReport
 from loom.core.ticks import TickRecordResult
 
 if TYPE_CHECKING:
+    from immutables import Map
+
     from loom.core.draft import Draft
     from loom.core.records import EventRecord
     from loom.core.state import Execution
@@ -37,7 +40,7 @@ def _of(d: Draft, source: Source, writes: int) -> Execution | None:
     execution = find(d, source.step, source.item, source.seq)
     if execution is None or writes < 0 or execution.writes is not None:
         return execution
-    return replace(execution, writes=stream_writes.NO_WRITES)
+    return replace(execution, writes=NO_WRITES)
 
 
 def claim(d: Draft, source: Source, kind: str, writes: int = -1) -> Execution | None:
@@ -68,13 +71,13 @@ def write(d: Draft, source: Source, number: int, event: EventRecord) -> None:
     execution = _of(d, source, number)
     if execution is None or execution.writes is None:
         return
-    digest = stream_writes.digest_of(event)
+    digest = write_digest(event)
     if number < execution.writes.count:
-        if stream_writes.is_equal(execution.writes, number, digest):
+        if execution.writes.is_equal(number, digest):
             return
         execution = _supersede(d, execution, number)
     assert execution.writes is not None
-    _put(d, replace(execution, writes=stream_writes.added(execution.writes, digest, d.published)))
+    _put(d, replace(execution, writes=execution.writes.added(digest, d.published)))
     d.publish(event)
 
 
@@ -90,10 +93,10 @@ def written(d: Draft, execution: Execution, count: int) -> Execution:
 def _supersede(d: Draft, execution: Execution, number: int) -> Execution:
     """The execution without its stream writes from this number on; the stream's readers are told."""
     assert execution.writes is not None
-    cursors = stream_writes.cursors_from(execution.writes, number)
+    cursors = execution.writes.cursors_from(number)
     if cursors:
         d.publish(SupersededReport(execution.item.step, execution.id, cursors))
-    return replace(execution, writes=stream_writes.cut(execution.writes, number))
+    return replace(execution, writes=execution.writes.cut(number))
 
 
 def begin(
@@ -133,9 +136,49 @@ def truncated(execution: Execution, call: CollectCall) -> Execution:
     effects, writes = execution.effects, execution.writes
     for done in [n for n in effects if n >= call.ordinal]:
         effects = effects.delete(done)
-    if writes is not None and 0 <= call.writes < writes.count and stream_writes.is_unknown(writes, call.writes):
-        writes = stream_writes.cut(writes, call.writes)
+    if writes is not None and 0 <= call.writes < writes.count and writes.is_unknown(call.writes):
+        writes = writes.cut(call.writes)
     return replace(execution, effects=effects, writes=writes)
+
+
+def settle_collects(d: Draft, execution: Execution, calls: tuple[CollectCall, ...]) -> CollectCall | None:
+    """Apply the collect calls of a finished execution. If one was answered wrongly, apply none and return it.
+
+    A body that collects cannot wait for the reducer, and must not run again for every event that others collect in
+    between. So it was answered from the buffers as they were at its dispatch. Only if the answer would be another one
+    now does the body run again: normally once per full set.
+    """
+    worker = d.workers[execution.item.step]
+    buffers = worker.collected_events
+    for call in calls:
+        if call.reserved:
+            continue
+        buffer = buffers.get(call.buffer, EMPTY_BUFFER)
+        now = buffer.verdict(call.event.kind.name, call.needed)
+        if (now == "take") != call.took or (call.took and buffer.generation != call.generation):
+            return call
+        if now == "take":
+            buffers = buffers.set(call.buffer, buffer.emptied())
+        elif now == "keep":
+            buffers = buffers.set(call.buffer, buffer.with_event(call.event))
+    if buffers is not worker.collected_events:
+        d.workers = d.workers.set(execution.item.step, replace(worker, collected_events=buffers))
+    return None
+
+
+def reserve_collected(
+    d: Draft, execution: Execution, calls: tuple[CollectCall, ...]
+) -> Map[str, tuple[EventRecord, ...]]:
+    """Return the sets that a failed attempt had collected, taken out of their buffers for its next attempt."""
+    reserved = execution.item.reserved
+    for call in calls:
+        worker = d.workers[execution.item.step]
+        buffer = worker.collected_events.get(call.buffer, EMPTY_BUFFER)
+        if call.took and not call.reserved and buffer.generation == call.generation:
+            reserved = reserved.set(call.buffer, (*buffer.events, call.event))
+            buffers = worker.collected_events.set(call.buffer, buffer.emptied())
+            d.workers = d.workers.set(execution.item.step, replace(worker, collected_events=buffers))
+    return reserved
 
 
 def _put(d: Draft, execution: Execution) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from immutables import Map
+from msgspec.structs import replace
 
+from loom.core.body_effects import addressed, waiter_id_of
 from loom.core.config import specs_of
 from loom.core.kernel import children, timers, workers
-from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP
+from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
 from loom.core.reports import CancelledReport, FailedReport, IdleReport, TimedOutReport
 from loom.core.state import Abandoned, Outcome, Timer, Waiting
 from loom.core.ticks import TickAddEvent
@@ -20,7 +22,7 @@ from loom.core.ticks import TickAddEvent
 if TYPE_CHECKING:
     from loom.core.draft import Draft
     from loom.core.planner import Complete
-    from loom.core.records import Failure
+    from loom.core.records import EventRecord, Failure
     from loom.core.state import InternalStepWorkerState, WorkItem
     from loom.core.ticks import TickContinueRun, TickPauseRun, TickResume, TickRetryRun, TickStartRun
 
@@ -97,6 +99,36 @@ def retry(d: Draft, _tick: TickRetryRun) -> bool:
     workers.rewind_stranded(d)
     _fill_all(d)
     return True
+
+
+def healed(abandoned: Abandoned, tick: TickRetryRun) -> Abandoned | None:
+    """Return what a run goes on from, with the event of the tick in place of the one that failed; None if that is gone.
+
+    The place is the answer that a wait of the failed work had got, or the event that the work was for.
+    """
+    return _with_answer(abandoned, tick) if tick.key else _with_input(abandoned, tick)
+
+
+def _with_answer(abandoned: Abandoned, tick: TickRetryRun) -> Abandoned | None:
+    """The wait has no answer: it is asked for again, and finds the event, which is kept for it alone."""
+    if tick.event is None or tick.key not in abandoned.answers_of(tick.item):
+        return None
+    waiting = abandoned.waiting
+    answers = waiting.answers.set(tick.item, waiting.answers[tick.item].delete(tick.key))
+    name = addressed(waiter_id_of(tick.key))
+    kept: Fifo[EventRecord] = waiting.kept.get(name, EMPTY_FIFO)
+    # In front of all others: it stands in for an event that had come before them.
+    by_name = waiting.kept.set(name, kept.push_front(tick.event))
+    waiting = replace(waiting, answers=answers, kept=by_name, kept_count=waiting.kept_count + 1)
+    return replace(abandoned, waiting=waiting)
+
+
+def _with_input(abandoned: Abandoned, tick: TickRetryRun) -> Abandoned | None:
+    worker = abandoned.workers.get(tick.step)
+    if tick.event is None or worker is None or all(item.id != tick.item for item in worker.queue):
+        return None
+    queue = [replace(item, event=tick.event) if item.id == tick.item else item for item in worker.queue]
+    return replace(abandoned, workers=abandoned.workers.set(tick.step, replace(worker, queue=Fifo.of(queue))))
 
 
 def _holds_work(worker: InternalStepWorkerState) -> bool:

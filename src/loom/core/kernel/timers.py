@@ -9,13 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loom.core.commands import CommandCancelTimer, CommandStartTimer
+from loom.core.state import MOVING
 
 if TYPE_CHECKING:
     from loom.core.draft import Draft
     from loom.core.state import Timer
-
-MOVING = frozenset({"retry", "sleep", "plan"})
-"""The purposes of timers that bring work back."""
 
 
 def arm(d: Draft, timer: Timer) -> int:

@@ -10,9 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from loom.core.body_effects import (
+    ANY,
+    CHILD,
+    ONCE,
+    SLEEP,
+    WAIT,
+    addressed,
+    child_key,
+    once_key,
+    sleep_key,
+    wait_key,
+)
 from loom.core.config import specs_of
 from loom.core.kernel import children, executions, lifecycle, timers, waits, workers
-from loom.core.kernel.waits import ANY, CHILD, ONCE, SLEEP, WAIT, addressed
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
 from loom.core.records import INPUT_REQUIRED_EVENT, STOP_EVENT
 from loom.core.reports import Refusal, RefusedReport
@@ -34,7 +45,7 @@ if TYPE_CHECKING:
 
 def begin_wait(d: Draft, tick: TickAwaitEvent) -> None:
     """A body waits for an event: answer it from the record or from the kept events, else register a waiter."""
-    begun = executions.begin(d, tick, WAIT, waits.wait_key(tick.waiter_id, tick.occurrence))
+    begun = executions.begin(d, tick, WAIT, wait_key(tick.waiter_id, tick.occurrence))
     if begun is None:
         return
     execution, key = begun
@@ -54,7 +65,7 @@ def begin_wait(d: Draft, tick: TickAwaitEvent) -> None:
 
 def begin_sleep(d: Draft, tick: TickSleep) -> None:
     """A body sleeps: a timer of the run brings it back."""
-    begun = executions.begin(d, tick, SLEEP, waits.sleep_key(tick.occurrence))
+    begun = executions.begin(d, tick, SLEEP, sleep_key(tick.occurrence))
     if begun is None:
         return
     execution, key = begun
@@ -69,7 +80,7 @@ def begin_sleep(d: Draft, tick: TickSleep) -> None:
 
 def begin_child(d: Draft, tick: TickStartChild) -> None:
     """A body wants another run and waits for its end. A body that runs again finds the child that it had started."""
-    begun = executions.begin(d, tick, CHILD, waits.child_key(tick.occurrence))
+    begun = executions.begin(d, tick, CHILD, child_key(tick.occurrence))
     if begun is None:
         return
     execution, key = begun
@@ -81,7 +92,7 @@ def begin_child(d: Draft, tick: TickStartChild) -> None:
 
 def record_result(d: Draft, tick: TickRecordResult) -> None:
     """Record a result with its work item and tell the body. The first one of a name counts."""
-    key = waits.once_key(tick.name)
+    key = once_key(tick.name)
     begun = executions.begin(d, tick, "", key)
     if begun is None:
         return

@@ -1,4 +1,4 @@
-"""What all waits of work items have in common: their keys, which are open, and what they were answered with. Pure.
+"""What all waits of work items have in common: which are open, and what they were answered with. Pure.
 
 A wait belongs to its work item, not to a process. Under its key stands the number of what will end it, which is a
 waiter, a timer or a child run, and later the answer. A result that a body has recorded is an answer too.
@@ -11,47 +11,13 @@ from typing import TYPE_CHECKING, Any
 from immutables import Map
 from msgspec.structs import replace
 
+from loom.core.body_effects import ONCE
 from loom.core.commands import CommandResumeWorker
 from loom.core.persistent import EMPTY_MAP
 
 if TYPE_CHECKING:
     from loom.core.draft import Draft
     from loom.core.state import Answer, Execution
-
-WAIT, SLEEP, CHILD, ONCE = "wait:", "sleep:", "child:", "once:"
-"""How the keys of each kind begin, so that none can be taken for another."""
-ANY = "*"
-"""Stands for the key of an execution whose body has left with several waits open: each of them brings it back."""
-
-
-def wait_key(waiter_id: str, occurrence: int) -> str:
-    """The name of a wait within its work item; it is also how the wait is recorded among a body's effects."""
-    return f"{WAIT}{occurrence}:{waiter_id}"
-
-
-def waiter_id_of(key: str) -> str:
-    """The id of the waiter whose wait has this key."""
-    return key.removeprefix(WAIT).partition(":")[2]
-
-
-def addressed(waiter_id: str) -> str:
-    """Under which name events are kept that are meant for the waiters of one id."""
-    return f"@{waiter_id}"
-
-
-def sleep_key(occurrence: int) -> str:
-    """The same for a sleep."""
-    return f"{SLEEP}{occurrence}"
-
-
-def child_key(occurrence: int) -> str:
-    """The same for a child run."""
-    return f"{CHILD}{occurrence}"
-
-
-def once_key(name: str) -> str:
-    """The same for a recorded result."""
-    return f"{ONCE}{name}"
 
 
 def is_open(d: Draft, item: int, key: str) -> bool:

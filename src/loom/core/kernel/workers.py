@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from loom.core.body_effects import ANY
 from loom.core.commands import CommandRunWorker
 from loom.core.config import num_workers
 from loom.core.kernel import waits
-from loom.core.kernel.stream_writes import interrupted
 from loom.core.persistent import EMPTY_MAP, Fifo
 from loom.core.reports import StepReport
 from loom.core.state import Answer, Execution, InternalStepWorkerState, WorkItem
@@ -127,11 +127,11 @@ def rerun(d: Draft, execution: Execution) -> None:
     item = execution.item
     if d.paused:
         finish(d, execution)
-        requeue(d, interrupted(execution))
+        requeue(d, execution.interrupted())
         return
     worker = d.workers[item.step]
     if execution.writes is not None:
-        execution = replace(execution, item=interrupted(execution))
+        execution = replace(execution, item=execution.interrupted())
     execution = replace(execution, seq=d.next_seq())
     d.workers = d.workers.set(item.step, replace(worker, in_progress=worker.in_progress.set(item.id, execution)))
     _command(d, worker, execution)
@@ -142,10 +142,10 @@ def begin_again(d: Draft, execution: Execution) -> None:
     item = execution.item
     worker = d.workers[item.step]
     if item.id in worker.in_progress:
-        rerun(d, replace(execution, item=interrupted(execution)))
+        rerun(d, replace(execution, item=execution.interrupted()))
         return
     # Its own wait may be open still: when that is answered, the item must not become ready a second time.
-    suspended = worker.suspended.set(item.id, replace(execution, live=False, waits_on=waits.ANY))
+    suspended = worker.suspended.set(item.id, replace(execution, live=False, waits_on=ANY))
     d.workers = d.workers.set(item.step, replace(worker, suspended=suspended))
     if item.id not in set(worker.ready):
         _make_ready(d, item.step, item.id)
@@ -203,7 +203,7 @@ def wake(d: Draft, step: str, item: int, key: str, answer: Answer) -> None:
     execution = worker.execution(item)
     if execution is None:
         return
-    if execution.waits_on == key or (execution.waits_on == waits.ANY and item not in set(worker.ready)):
+    if execution.waits_on == key or (execution.waits_on == ANY and item not in set(worker.ready)):
         _make_ready(d, step, item)
     elif execution.live:
         # The wait was in a child task of the body, which needs no worker of its own.
@@ -224,7 +224,7 @@ def _continue(d: Draft, worker: InternalStepWorkerState) -> InternalStepWorkerSt
     worker = replace(worker, ready=ready, suspended=worker.suspended.delete(item_id))
     item = execution.item
     if not execution.live:
-        return _start(d, worker, interrupted(execution))
+        return _start(d, worker, execution.interrupted())
     worker_id = _free_slot(worker.busy)
     key = execution.waits_on
     waits.reply(d, execution, key, waits.answer_of(d, item_id, key) or Answer(), worker_id)
@@ -245,7 +245,7 @@ def rewind_in_progress(d: Draft) -> None:
         worker = d.workers[step]
         queue = worker.queue
         for _, execution in sorted(worker.in_progress.items(), key=lambda pair: pair[1].seq, reverse=True):
-            queue = queue.push_front(interrupted(execution))
+            queue = queue.push_front(execution.interrupted())
         suspended = worker.suspended
         for item, execution in worker.suspended.items():
             suspended = suspended.set(item, replace(execution, live=False))
@@ -271,7 +271,7 @@ def rewind_stranded(d: Draft) -> None:
             if item not in ready and not waits.is_open(d, item, execution.waits_on):
                 worker = d.workers[step]
                 d.workers = d.workers.set(step, replace(worker, suspended=worker.suspended.delete(item)))
-                requeue(d, interrupted(execution))
+                requeue(d, execution.interrupted())
 
 
 def drop_all(d: Draft) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loom.core.kernel.healing import answers_of, failed_item
-from loom.core.kernel.waits import wait_key
+from loom.core.body_effects import wait_key
 from loom.core.ticks import TickAwaitEvent, TickRetryRun
 
 if TYPE_CHECKING:
@@ -24,10 +23,10 @@ def replaceable(run_id: str, state: BrokerState) -> dict[str, EventKind]:
     """The events that may have failed a run, by the full names of their types: those that the failed work had received,
     and the one that it was for. `CannotHeal` if no event did.
     """
-    outcome, item = state.outcome, failed_item(state.outcome)
+    outcome, item = state.outcome, state.failed_item()
     if outcome is None or outcome.abandoned is None or item is None:
         raise CannotHeal(f"Run {run_id!r} did not fail in a step that works on an event: retry it without one.")
-    found = {record.kind.name: record.kind for record in answers_of(outcome.abandoned, item.id).values()}
+    found = {record.kind.name: record.kind for record in outcome.abandoned.answers_of(item.id).values()}
     if not getattr(item.extra, "bound", ()) and isinstance(item.event.body, str):
         found.setdefault(item.event.kind.name, item.event.kind)
     if not found:
@@ -42,7 +41,7 @@ async def healing_tick(
 
     It takes the place of the last answer of its type that the failed work had received, else of what the work was for.
     """
-    names, outcome, item = replaceable(run_id, state), state.outcome, failed_item(state.outcome)
+    names, outcome, item = replaceable(run_id, state), state.outcome, state.failed_item()
     assert outcome is not None
     assert outcome.abandoned is not None
     assert item is not None
@@ -52,7 +51,7 @@ async def healing_tick(
         raise CannotHeal(
             f"Run {run_id!r} failed in step '{item.step}', and no {event.kind.label} did that: it had {known}."
         )
-    answers = answers_of(outcome.abandoned, item.id)
+    answers = outcome.abandoned.answers_of(item.id)
     keys = [key for key, record in answers.items() if record.kind.name == wanted]
     if not keys and event.checked is False:
         raise CannotHeal(

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from loom.core.commands import CommandPublishEvent
-from loom.core.replay import replay_steps
+from loom.core.reducer import replay_steps
 from loom.core.state import BrokerState
 from loom.core.ticks import TickChildEnded, TickStartRun
 from loom.effects.threads import OFF_LOOP_BYTES, aside

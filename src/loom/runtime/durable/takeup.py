@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec.structs import replace
 
 from loom.core.draft import Draft
-from loom.core.reduce import advance, transition
+from loom.core.reducer import advance, transition
 from loom.core.state import BrokerState
 from loom.core.ticks import ControlTick, TickCancelRun, TickResume, TickRetryRun, TickStartRun
 from loom.store import codec

@@ -13,7 +13,7 @@ import msgspec
 from starlette.responses import Response
 
 from loom.core import ticks as core_ticks
-from loom.core.replay import replay_steps
+from loom.core.reducer import replay_steps
 from loom.effects.threads import aside, aside_if_large
 from loom.runtime.flow_details import shown_dict
 from loom.runtime.plain import iso

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 from immutables import Map
 from msgspec.structs import replace
 
+from loom.core.body_effects import addressed
 from loom.core.config import specs_of
-from loom.core.draft import Draft
-from loom.core.kernel.waits import addressed
-from loom.core.kernel.workers import rewind_in_progress
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
-from loom.core.reduce import advance, no_fields
+from loom.core.reducer import advance, rewound
 from loom.core.state import BrokerState, Timer
 from loom.core.ticks import TickAddEvent
 from loom.steps.context_dict.codec import EventReader
@@ -148,10 +146,8 @@ def _deliver(
             origin=StepInput(Origin(streams.scope(delivery.scope_path), tuple(sorted(recoveries.items())))),
         )
         routed, _ = advance(routed, tick, planner, _read_field)
-    draft = Draft(routed, planner, no_fields)
-    rewind_in_progress(draft)
-    # What was said on the stream meanwhile was heard by nobody.
-    return replace(draft.freeze(), run_id="", published=0, ticks=state.ticks)
+    # What was published on the way had no readers.
+    return replace(rewound(routed, planner), run_id="", published=0, ticks=state.ticks)
 
 
 def _read_field(event: EventRecord, name: str) -> Any:

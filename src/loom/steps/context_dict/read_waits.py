@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from immutables import Map
 from msgspec.structs import replace
 
-from loom.core.kernel.waits import once_key, wait_key
+from loom.core.body_effects import once_key, wait_key
 from loom.core.state import Answer, StepWorkerWaiter, Timer, Waiting
 from loom.steps.context_dict.problems import malformed
 from loom.steps.context_dict.waiter_ids import current_waiter_id

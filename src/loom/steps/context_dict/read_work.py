@@ -13,10 +13,10 @@ import msgspec
 from immutables import Map
 from msgspec.structs import replace
 
+from loom.core.body_effects import CollectBuffer
 from loom.core.config import num_workers, specs_of
-from loom.core.kernel.timers import MOVING
 from loom.core.persistent import EMPTY_MAP, Fifo
-from loom.core.state import CollectBuffer, Execution, InternalStepWorkerState, Timer, WorkItem
+from loom.core.state import MOVING, Execution, InternalStepWorkerState, Timer, WorkItem
 from loom.steps.context_dict.problems import malformed
 from loom.steps.context_dict.read_items import ItemReader
 from loom.steps.context_dict.read_waits import WaitReader

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loom.core.kernel.waits import CHILD, ONCE
+from loom.core.body_effects import CHILD, ONCE
 from loom.steps.context_dict.codec import EventWriter
 from loom.steps.context_dict.versions import CURRENT_VERSION, LOOM_FORMAT
 from loom.steps.context_dict.write_plan import spread_of_slots, write_releases, write_streams

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from loom.core.kernel.waits import ANY, CHILD
+from loom.core.body_effects import ANY, CHILD
 from loom.core.persistent import EMPTY_MAP
 from loom.core.records import Release
 from loom.core.state import EMPTY_WORKER

@@ -14,9 +14,10 @@ import msgspec
 from immutables import Map
 from msgspec.structs import replace
 
+from loom.core.body_effects import CollectBuffer
 from loom.core.persistent import EMPTY_MAP, Fifo
 from loom.core.records import Opaque, Release, StepFailure
-from loom.core.state import CollectBuffer, InternalStepWorkerState
+from loom.core.state import InternalStepWorkerState
 from loom.flows.calls import (
     ActionCall,
     ActionOutcome,

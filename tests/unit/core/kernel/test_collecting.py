@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from core_rig import START, STOP, A, B, Rig, ev
 
+from loom.core.body_effects import EMPTY_BUFFER
 from loom.core.commands import CommandRunWorker
 from loom.core.config import StepSpec
-from loom.core.kernel.collecting import EMPTY_BUFFER, add, emptied, verdict
 from loom.core.reports import StepReport
 from loom.core.ticks import CollectCall, TickPublishEvent
 
@@ -26,15 +26,15 @@ def call(event: object, took: bool = False, generation: int = 0, ordinal: int = 
 def test_verdict_asks_what_is_missing(held: tuple, arriving: object, expected: str) -> None:
     buffer = EMPTY_BUFFER
     for of in held:
-        buffer = add(buffer, ev(of))
-    assert verdict(buffer, arriving.name, PAIR) == expected
+        buffer = buffer.with_event(ev(of))
+    assert buffer.verdict(arriving.name, PAIR) == expected
 
 
 def test_buffer_counts_every_change() -> None:
-    buffer = add(EMPTY_BUFFER, ev(A))
+    buffer = EMPTY_BUFFER.with_event(ev(A))
     assert (buffer.generation, buffer.counts.get(A.name)) == (1, 1)
-    assert emptied(buffer).generation == 2
-    assert not emptied(buffer).events
+    assert buffer.emptied().generation == 2
+    assert not buffer.emptied().events
 
 
 def test_event_that_completes_no_set_is_put_aside() -> None:

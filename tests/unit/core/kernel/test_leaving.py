@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from core_rig import START, STOP, A, B, Rig, ev, kind
 
+from loom.core.body_effects import ANY, child_key, sleep_key, wait_key
 from loom.core.commands import CommandResumeWorker, CommandRunWorker
 from loom.core.config import StepSpec
-from loom.core.kernel.waits import ANY, child_key, sleep_key, wait_key
 from loom.core.state import Execution
 from loom.core.ticks import (
     TickCancelRun,

@@ -8,9 +8,9 @@ from core_rig import START, A, B, Rig, ev
 from immutables import Map
 from msgspec.structs import replace
 
+from loom.core.body_effects import wait_key
 from loom.core.commands import CommandCancelTimer, CommandResumeWorker, CommandStartTimer, CommandWarn
 from loom.core.config import BrokerConfig, StepSpec
-from loom.core.kernel.waits import wait_key
 from loom.core.persistent import EMPTY_MAP
 from loom.core.records import CHECKED, UNCHECKED, EventKind, EventRecord
 from loom.core.reports import IdleReport, Refusal, RefusedReport

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from core_rig import START, STOP, A, B, Rig, ev
 
+from loom.core.body_effects import wait_key
 from loom.core.commands import CommandResumeWorker, CommandRunWorker, CommandStartTimer
 from loom.core.config import StepSpec
-from loom.core.kernel.waits import wait_key
 from loom.core.records import STEP_FAILED_KIND, EventRecord, Failure
 from loom.core.run import Run
 from loom.core.ticks import (

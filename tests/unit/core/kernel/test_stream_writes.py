@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from immutables import Map
 from msgspec.structs import replace
 
+from loom.core.body_effects import NO_WRITES, StreamWrites
 from loom.core.commands import CommandPublishEvent
 from loom.core.config import StepSpec
-from loom.core.kernel import stream_writes as writes
 from loom.core.records import EventRecord
 from loom.core.reports import SupersededReport
-from loom.core.state import StreamWrites, WorkItem
+from loom.core.state import WorkItem
 from loom.core.ticks import (
     CollectCall,
     TickAddEvent,
@@ -180,11 +180,11 @@ def test_many_writes_take_little_room() -> None:
     stored = encode(written)
     assert len(stored) < 10_000 * 11
     assert decoder_of(StreamWrites).decode(stored) == written
-    assert (len(written.cursors), writes.cursors_from(written, 5_000)) == (1, ((5_001, 10_000),))
+    assert (len(written.cursors), written.cursors_from(5_000)) == (1, ((5_001, 10_000),))
 
 
 def test_only_an_execution_of_an_earlier_version_counts_its_writes_among_its_effects() -> None:
     item = WorkItem(1, "work", ev(A), execution=1, effects=Map({0: "send", 1: "publish"}))
-    assert writes.are_counted(item)
-    assert not writes.are_counted(replace(item, effects=Map({0: "send"})))
-    assert not writes.are_counted(replace(item, writes=writes.NO_WRITES))
+    assert item.has_writes_among_effects
+    assert not replace(item, effects=Map({0: "send"})).has_writes_among_effects
+    assert not replace(item, writes=NO_WRITES).has_writes_among_effects

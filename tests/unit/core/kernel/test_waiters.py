@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from core_rig import START, STOP, A, B, Rig, ev, kind
 
+from loom.core.body_effects import wait_key
 from loom.core.commands import CommandCancelTimer, CommandResumeWorker, CommandStartTimer
 from loom.core.config import StepSpec
-from loom.core.kernel.waits import wait_key
 from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord
 from loom.core.reports import IdleReport, UnhandledReport
 from loom.core.ticks import TickAddEvent, TickEndWait, TickResume

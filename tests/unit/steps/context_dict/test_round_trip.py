@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from loom.core.body_effects import CollectBuffer
 from loom.core.config import BrokerConfig, StepSpec
 from loom.core.invariants import violations
 from loom.core.persistent import EMPTY_MAP, Fifo
 from loom.core.records import STEP_FAILED_KIND, EventRecord, Failure
-from loom.core.reduce import advance
+from loom.core.reducer import advance
 from loom.core.run import Run
 from loom.core.state import (
     Answer,
     BrokerState,
-    CollectBuffer,
     Execution,
     InternalStepWorkerState,
     StepWorkerWaiter,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from loom.core.kernel.waits import wait_key
+from loom.core.body_effects import wait_key
 from loom.steps.context_dict.waiter_ids import current_waiter_id, default_waiter_id, waiter_id_of
 
 

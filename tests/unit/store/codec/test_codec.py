@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from immutables import Map
 
+from loom.core.body_effects import CollectBuffer
 from loom.core.config import BrokerConfig, StepSpec
 from loom.core.persistent import Fifo
 from loom.core.records import (
@@ -21,7 +22,7 @@ from loom.core.records import (
     StepFailure,
 )
 from loom.core.reports import CancelledReport, FailedReport, IdleReport, Published, StepReport, WaiterReport
-from loom.core.state import BrokerState, CollectBuffer, InternalStepWorkerState, Timer, WorkItem
+from loom.core.state import BrokerState, InternalStepWorkerState, Timer, WorkItem
 from loom.core.ticks import (
     CollectCall,
     Source,

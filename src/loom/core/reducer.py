@@ -1,8 +1,41 @@
-"""The reducer: `State + Tick -> (NewState, Commands)`. The only function that changes a run.
+"""The reducer: `State + Tick -> (NewState, Commands)`. The only code that changes a run.
 
-It is pure and total: any tick in any state gives an answer, the same one on every machine and in every year. Each type
-of tick has one function, found in one table. `advance` is the whole transition of one input tick, with the ticks that
-it leads to; `reduce` is a single step of it.
+Theory of operation
+-------------------
+
+**Tick.** A tick is one thing that happened: a run began, an event arrived, a body returned, waited or failed, a timer
+is due. It carries its own time `at`, in seconds since the epoch. Ticks are the only input. The reducer reads no clock,
+draws no numbers and calls nothing outside, so a tick holds all that a decision may depend on.
+
+**Promises.** The reducer is pure: it changes no state that it was given. It is total: any tick in any state gives an
+answer. A stale or unknown result moves the clock at most, and is counted in `dropped`. Time never goes back: a tick
+with an earlier time is taken at the time of the run.
+
+**Flow of a tick.** `transition` does one input tick on a `Draft`, which is a state open for change.
+
+1. `_apply` moves the clock and refuses what comes too late: after the end, before the start, past the deadline. Then it
+   hands the tick to its function, found by its type in `_REDUCERS`. Each type of tick has one entry.
+2. The function changes the draft through the kernel. The kernel (`loom.core.kernel`) owns what every run has: queues
+   and workers, attempts, timers, waits, child runs, the lifecycle. It appends commands to the draft.
+3. Where the authoring style matters, the function tells the planner a fact and gets intents back. `_follow` carries
+   them out with the kernel. Only there do intents become commands; a planner never makes one.
+4. Events that the run makes itself are *derived* ticks. `_settle` reduces them in order, within the same transition.
+   They are never in a journal, because replay derives them again.
+5. If only input from outside can move the run now, the planner is asked once more (`on_idle`). Then the run publishes
+   that it is idle. A tick marked `more` skips this: the driver had another tick waiting.
+
+**Bursts and batches.** A planner may do much work in one transition; the flow planner calls that a burst and counts its
+cost in units. `Run` reduces all ticks that it was fed and gives them out as one `Batch`: the ticks for the journal,
+then the commands to carry out. A driver saves a batch as one commit. How ticks fall into batches shows in one place
+only, the marks `more`, and those are in the journal.
+
+**Replay.** A state is a fold of `transition` over a journal. It depends on the ticks, on the planner and on the reader
+of event fields, and on nothing else: not on the machine, the process or the moment. Persistent maps iterate in an order
+that differs between processes, so whatever reaches a command is ordered by a number first.
+
+**Numbers.** `sequence` numbers what is answered later: commands, timers, waiters. A result carries the number of its
+command back, and a stale number is refused. `cursor` counts the events of the stream from 0. Durations end in `_s` and
+are seconds.
 """
 
 from __future__ import annotations
@@ -14,12 +47,12 @@ from msgspec.structs import replace
 from loom.core import retry
 from loom.core.commands import CommandQueueEvent, WorkflowCommand
 from loom.core.draft import Draft, FieldReader
-from loom.core.kernel import children, collecting, executions, healing, lifecycle, timers, waiters, workers
+from loom.core.kernel import children, executions, lifecycle, timers, waiters, workers
 from loom.core.persistent import EMPTY_FIFO
 from loom.core.planner import Complete, Emit, Fail, Intent, Planner, Publish, RunStep, StartTimer, Warn
 from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord
 from loom.core.reports import UnhandledReport
-from loom.core.state import Timer
+from loom.core.state import BrokerState, Timer
 from loom.core.ticks import (
     TickAddEvent,
     TickAwaitEvent,
@@ -46,20 +79,20 @@ from loom.core.ticks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from loom.core.state import BrokerState, Outcome
+    from loom.core.state import Outcome
 
 
 def no_fields(_event: EventRecord, _name: str) -> Any:
-    """A reader for events whose bodies nobody can look into."""
+    """Read no field: the reader for events whose bodies cannot be opened here."""
     return None
 
 
 def reduce(
     state: BrokerState, tick: WorkflowTick, planner: Planner, read_field: FieldReader = no_fields
 ) -> tuple[BrokerState, list[WorkflowCommand]]:
-    """One step: the state after a tick and the commands that it led to, `CommandQueueEvent` among them."""
+    """Take one step: return the state after a tick and its commands, with derived events as `CommandQueueEvent`."""
     draft = Draft(state, planner, read_field)
     _apply(draft, tick)
     return draft.freeze(), [*draft.commands, *(CommandQueueEvent(derived) for derived in draft.derived)]
@@ -68,16 +101,53 @@ def reduce(
 def advance(
     state: BrokerState, tick: WorkflowTick, planner: Planner, read_field: FieldReader = no_fields
 ) -> tuple[BrokerState, list[WorkflowCommand]]:
-    """The whole transition of an input tick: events that the run makes itself are reduced within it."""
+    """Do the whole transition of an input tick: events that the run makes itself are reduced within it."""
     draft = Draft(state, planner, read_field)
     transition(draft, tick)
     return draft.freeze(), draft.commands
 
 
-def transition(draft: Draft, tick: WorkflowTick) -> None:
-    """`advance` on an open draft, for those who carry a state through many ticks.
+def replay(
+    ticks: Iterable[WorkflowTick],
+    planner: Planner,
+    state: BrokerState | None = None,
+    read_field: FieldReader = no_fields,
+) -> BrokerState:
+    """Return the state after a journal, from the beginning or from a snapshot."""
+    draft = Draft(state if state is not None else BrokerState(), planner, read_field)
+    for tick in ticks:
+        transition(draft, tick)
+        draft.commands = []
+    return draft.freeze()
 
-    After the tick, unless more input is at hand, a run that nothing but outside input can move says that it is idle.
+
+def replay_steps(
+    ticks: Iterable[WorkflowTick],
+    planner: Planner,
+    state: BrokerState | None = None,
+    read_field: FieldReader = no_fields,
+) -> Iterator[tuple[WorkflowTick, BrokerState, list[WorkflowCommand]]]:
+    """Yield each tick of a journal with the state after it and its commands."""
+    current = state if state is not None else BrokerState()
+    for tick in ticks:
+        current, commands = advance(current, tick, planner, read_field)
+        yield tick, current, commands
+
+
+def rewound(state: BrokerState, planner: Planner) -> BrokerState:
+    """Return the state as a dead process leaves it: executing work is queued again, and no body is in memory.
+
+    A `TickResume` lets the run go on from there.
+    """
+    draft = Draft(state, planner, no_fields)
+    workers.rewind_in_progress(draft)
+    return draft.freeze()
+
+
+def transition(draft: Draft, tick: WorkflowTick) -> None:
+    """Do `advance` on an open draft, for a caller that carries one draft through many ticks.
+
+    After the tick, a run that only input from outside can move says that it is idle, unless more input is waiting.
     """
     draft.ticks += 1
     _apply(draft, tick)
@@ -169,7 +239,7 @@ def _step_result(d: Draft, tick: TickStepResult) -> None:
         intents = retry.after_failure(d, execution, tick, tick.failure)
     else:
         if tick.collects:
-            wrong = collecting.settle(d, execution, tick.collects)
+            wrong = executions.settle_collects(d, execution, tick.collects)
             if wrong is not None:
                 workers.rerun(d, executions.truncated(execution, wrong))
                 return
@@ -283,7 +353,7 @@ def _continue_run(d: Draft, tick: TickContinueRun) -> None:
 
 def _retry_run(d: Draft, tick: TickRetryRun) -> None:
     if tick.event is not None and d.outcome is not None and d.outcome.abandoned is not None:
-        better = healing.healed(d.outcome.abandoned, tick)
+        better = lifecycle.healed(d.outcome.abandoned, tick)
         if better is None:
             d.dropped += 1  # without its event the run would only fail again
             return

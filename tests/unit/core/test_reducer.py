@@ -9,7 +9,7 @@ from loom.core.commands import CommandQueueEvent, CommandRunWorker, CommandWarn
 from loom.core.config import BrokerConfig, StepSpec
 from loom.core.planner import Emit, Fail
 from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord, Failure
-from loom.core.reduce import advance, no_fields, reduce
+from loom.core.reducer import advance, no_fields, reduce
 from loom.core.reports import IdleReport, UnhandledReport
 from loom.core.state import BrokerState, WorkItem
 from loom.core.ticks import (
