@@ -196,10 +196,6 @@ class Residents:
 
     def room_for(self, code: Registered) -> int:
         """How many more runs of a workflow may be in memory."""
-        if not self.memory.has_room:
-            return 0
-        if self.memory.is_over:
-            return 1
         limit = code.workflow._num_concurrent_runs
         own = every = _MANY
         if limit is not None:
@@ -208,7 +204,7 @@ class Residents:
             own -= sum(promised is code and run_id not in loans for run_id, promised in self._promised.items())
         if self._limit is not None:
             every = self._limit - len(self.runs) - len(self._promised)
-        return max(0, min(own, every))
+        return max(0, min(own, every, int(self.memory.has_room) if self.memory.is_over else _MANY))
 
     def _lender(self, code: Registered, ancestors: tuple[str, ...]) -> str | None:
         """The run in memory that can lend its place to a run of the same workflow that descends from it."""
