@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-CI_TICKS, DEV_TICKS = 80_000, 40_000
+CI_TICKS, DEV_TICKS = 60_000, 40_000
 """The long form is `make sim`."""
 
 
