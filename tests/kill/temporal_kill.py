@@ -174,7 +174,7 @@ class Client:
 
 
 async def _result(runtime: Any, run_id: str) -> Any:
-    result = await (await runtime.handler(run_id))
+    result = await (await runtime.handler(run_id))._result()  # not by `__await__`, which hides what it waits for
     return result.variables["n"] if isinstance(result, loom.FlowResult) else result
 
 
@@ -292,6 +292,8 @@ async def _where(runtime: Any, client: Client) -> str:
     pending = described.raw_description.pending_activities
     steps = [f"{each.activity_type.name} {each.activity_id} (attempt {each.attempt})" for each in pending]
     status = described.status.name if described.status is not None else "unknown"
+    if described.close_time is not None:
+        status += f" {time.time() - described.close_time.timestamp():.0f} s ago"
     task = described.raw_description.pending_workflow_task
     attempts = f", whose task is tried for the {task.attempt}. time" if task.attempt else ""
     return f"{client.current.run_id} ({status}), whose pending steps are {', '.join(steps) or 'none'}{attempts}"

@@ -33,7 +33,7 @@ def check_open(call: Call) -> None:
 
 
 class Starts:
-    """The runs of each key that are at work, as far as this server has begun them."""
+    """The runs of each key that are at work, as far as this server has begun them. A rotated key counts with its old one."""
 
     def __init__(self, runtime: WorkingRuntime, most: int | None, retry_after: int) -> None:
         self._runtime = runtime
@@ -47,7 +47,7 @@ class Starts:
         """Let a request begin so many runs, or refuse it with 429. The places are its own until it is answered."""
         if self._most is None:
             return
-        who = call.principal.id
+        who = call.principal.lineage or call.principal.id
         if self._room(who) < number:
             await self._look(who)
         if self._room(who) < number:
@@ -62,7 +62,7 @@ class Starts:
 
     def settle(self, call: Call) -> None:
         """Count what a request has begun, in place of what it might have."""
-        who = call.principal.id
+        who = call.principal.lineage or call.principal.id
         self._reserved[who] -= call.reserved
         call.reserved = 0
         self._runs.setdefault(who, set()).update(call.begun)

@@ -14,6 +14,7 @@ from typing_extensions import override
 from loom import Event
 from loom.effects.convert import LIVE
 from loom.effects.stored import MissingTypeError, StoredBodies
+from loom.effects.stored_state import storable
 from loom.steps.serializers import BaseSerializer, JsonSerializer
 from loom.steps.state_store import DictState, InMemoryStateStore, StoreEdit, UnserializableKeyWarning
 from loom.steps.tagged import TaggedSerializer
@@ -208,3 +209,16 @@ def test_live_conversion_leaves_edits_as_they_are() -> None:
     assert LIVE.store_edit(StoreEdit(0, {"a": value}, ("b",))) == ({"a": value}, ("b",), "")
     assert LIVE.store_edit(StoreEdit(0, {}, (), (), BigBasket))[2].endswith("BigBasket")
     assert LIVE.requirement(Parcel, "weight", value) is value
+
+
+@pytest.mark.parametrize("before", [0, 1, 4298, 4299, 4300, 8601])
+@pytest.mark.parametrize("digits", [4299, 4300, 9000])
+def test_a_long_number_is_found_wherever_it_stands(before: int, digits: int) -> None:
+    text = f"[{'0,' * (before // 2)}{' ' * (before % 2)}{'7' * digits},1]"
+    if digits < 4300:
+        assert storable(text) == text
+    else:
+        with pytest.raises(ValueError, match="4,300 digits"):
+            storable(text)
+    quoted = f'["{text}",1]'
+    assert storable(quoted) == quoted

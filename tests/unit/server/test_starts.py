@@ -12,6 +12,7 @@ from server_serving import LOOP, Served
 import loom
 from loom import StartEvent, StopEvent, Workflow, step
 from loom.runtime.durable.memory_limit import MemoryLimit
+from loom.server.auth import new_key
 from loom.server.settings import ServerSettings
 
 STARTS = [
@@ -28,9 +29,12 @@ class Holds(Workflow):
     def __init__(self) -> None:
         super().__init__(timeout=None)
         self.go = asyncio.Event()
+        self.fails = False
 
     @step
     async def hold(self, ev: StartEvent) -> StopEvent:
+        if self.fails:
+            raise ValueError("as asked")
         await self.go.wait()
         return StopEvent(result="over")
 
@@ -72,6 +76,30 @@ async def test_a_key_has_only_so_many_runs_at_work(rig: Rig) -> None:
         for run_id in ("a", "b"):
             await (await rig.served.runtime.handler(run_id))
         assert await started(client, "c") == 201
+
+
+async def test_a_retried_run_takes_a_place(rig: Rig) -> None:
+    rig.holds.fails = True
+    key = await rig.served.key("start", "read")
+    async with rig.served.client(key) as client:
+        for run_id in ("a", "b", "c"):
+            assert await started(client, run_id) == 201
+            with pytest.raises(ValueError, match="as asked"):
+                await (await rig.served.runtime.handler(run_id))
+        rig.holds.fails = False
+        codes = [(await client.post(f"/v1/runs/{run_id}/retry", json={})).status_code for run_id in ("a", "b", "c")]
+        assert codes == [202, 202, 429]
+        assert await started(client, "d") == 429
+
+
+async def test_a_rotated_key_counts_with_the_old_one(rig: Rig) -> None:
+    old, stored = new_key(("start",))
+    await rig.served.server.keys.add(stored)
+    async with rig.served.client(old) as client:
+        assert await started(client, "a") == 201
+    new, _ = await rig.served.server.keys.rotate(stored.id, 3600.0)
+    async with rig.served.client(new) as client:
+        assert [await started(client, run_id) for run_id in ("b", "c")] == [201, 429]
 
 
 async def test_a_request_that_is_refused_or_fails_takes_no_place(rig: Rig) -> None:

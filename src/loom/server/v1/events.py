@@ -15,6 +15,7 @@ from loom.server.compat_events import BadEvent, BadValue, event_from
 from loom.server.event_rights import check_better, check_sent
 from loom.server.problems import invalid
 from loom.server.routing import Route, check_id, pointer
+from loom.server.starts import check_open
 from loom.server.v1.runs import active, refused, run_answer
 from loom.server.wire import event_names
 from loom.steps.errors import WorkflowRuntimeError
@@ -65,11 +66,14 @@ async def retry(call: Call) -> Response:
         if call.is_repeated:
             return await run_answer(call, row, 202)
         raise active(row.run_id, "only a failed run can be retried")
+    check_open(call)
+    await call.server.starts.reserve(call)
     try:
         event = await _better_event(call, row, body["event"]) if body.get("event") is not None else None
         await call.runtime.retry(row.run_id, event=event)
     except ValueError as error:
         raise invalid(str(error), "/event") from error
+    call.has_begun(row.run_id)
     return await run_answer(call, await call.row(), 202)
 
 
