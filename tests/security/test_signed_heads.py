@@ -135,6 +135,23 @@ async def test_a_run_whose_last_chunks_were_cut_off_is_found_and_not_run(databas
     assert "its row is not what was written" in await parked(database, "sick")
 
 
+@pytest.mark.parametrize("kept", [1, 0], ids=["the front", "all"])
+async def test_a_run_whose_first_chunks_were_taken_away_is_found(database: Database, kept: int) -> None:
+    await go_on(database)
+    database.execute(
+        f"""DELETE FROM chunks WHERE run = {SICK} AND id NOT IN
+        (SELECT id FROM chunks WHERE run = {SICK} ORDER BY id DESC LIMIT {kept})"""
+    )
+    database.execute(
+        f"""UPDATE runs SET first_tick = COALESCE((SELECT MIN(first_tick) FROM chunks WHERE run = {SICK}), ticks)
+        WHERE run_id = 'sick'"""
+    )
+    found = await database.verdicts()
+    assert found["sick"].verdict == "broken"
+    assert "ticks are gone, and no snapshot stands for them" in str(found["sick"].problem)
+    assert found["sound"].verdict == "signed"
+
+
 CHANGES = {
     "status": "UPDATE runs SET status = 'completed', ended_at = 1.0 WHERE run_id = 'sick'",
     "workflow": "UPDATE runs SET workflow = 'flow' WHERE run_id = 'sick'",

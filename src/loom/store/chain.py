@@ -253,8 +253,17 @@ class AnchorSeal:
 
 
 def check_whole(stored: StoredRun) -> None:
-    """`BrokenJournal` if ticks or events are missing between what was pruned and what the row counts."""
+    """`BrokenJournal` if ticks or events are missing between what was pruned and what the row counts.
+
+    What was pruned is in the snapshot: a run that begins later than that has lost something.
+    """
     row = stored.row
+    if row.first_tick > (0 if stored.snapshot is None else stored.snapshot.ticks):
+        raise BrokenJournal(
+            row.run_id,
+            "the beginning of its journal",
+            f"its first {row.first_tick} ticks are gone, and no snapshot stands for them",
+        )
     tick, cursor = row.first_tick, 0 if row.first_tick == 0 else None
     for chunk in stored.chunks:
         if chunk.first_tick != tick or cursor not in (None, chunk.first_cursor):

@@ -106,6 +106,14 @@ def test_a_pruned_journal_begins_where_it_was_cut() -> None:
         SIGNING.check(with_chunk(pruned, 0, data=b"other"))
 
 
+@pytest.mark.parametrize("cut", [2, 5], ids=["front", "all"])
+def test_ticks_that_no_snapshot_has_were_not_pruned(cut: int) -> None:
+    run = journal(SIGNING)
+    row = replace(run.row, first_tick=2 * cut)
+    with pytest.raises(BrokenJournal, match=f"its first {2 * cut} ticks are gone"):
+        check_whole(replace(run, row=row, chunks=run.chunks[cut:], snapshot=None))
+
+
 def test_what_was_written_before_there_were_links_is_unchained_and_what_follows_is_bound() -> None:
     run = journal(Links())
     old = with_link(replace(run, chunks=tuple(replace(chunk, previous=None) for chunk in run.chunks)), None)
