@@ -33,7 +33,10 @@ def check_open(call: Call) -> None:
 
 
 class Starts:
-    """The runs of each key that are at work, as far as this server has begun them. A rotated key counts with its old one."""
+    """The runs of each key that are at work, as far as this server has begun them.
+
+    A key counts with the one that it was rotated from.
+    """
 
     def __init__(self, runtime: WorkingRuntime, most: int | None, retry_after: int) -> None:
         self._runtime = runtime
