@@ -22,6 +22,7 @@ from loom.temporal.code_news import on_loop
 from loom.temporal.link import ClientLink, RunGone, RunUnreachable
 from loom.temporal.names import SIGNAL_MAIL
 from loom.temporal.payloads import Letter
+from loom.temporal.query_client import in_time
 from loom.temporal.rows import how_closed
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class ChildWatch:
     async def _look(self, child: _Watched, run_id: str) -> bool:
         client = self._client()
         handle = client.get_workflow_handle(run_id)
-        status = (await handle.describe(rpc_timeout=_PATIENCE)).status
+        status = (await in_time(handle.describe(rpc_timeout=_PATIENCE))).status
         if status is WorkflowExecutionStatus.RUNNING or status is WorkflowExecutionStatus.CONTINUED_AS_NEW:
             return False
         if status in _WITHOUT_A_WORD:
@@ -139,6 +140,5 @@ class ChildWatch:
 async def _how(handle: WorkflowHandle[object, object]) -> str:
     """Give the words for the event that closed an execution."""
     closing = WorkflowHistoryEventFilterType.CLOSE_EVENT
-    async for event in handle.fetch_history_events(event_filter_type=closing, rpc_timeout=_PATIENCE):
-        return how_closed(event)
-    return ""
+    event = await in_time(anext(handle.fetch_history_events(event_filter_type=closing, rpc_timeout=_PATIENCE), None))
+    return "" if event is None else how_closed(event)

@@ -32,7 +32,7 @@ from loom.temporal.entries_payloads import (
 )
 from loom.temporal.names import ENTRIES
 from loom.temporal.payloads import payload_of, value_of
-from loom.temporal.query_client import PATIENT_S
+from loom.temporal.query_client import PATIENT_S, in_time
 from loom.temporal.store_cluster import NotThere
 from loom.temporal.store_recent import Recent
 
@@ -121,9 +121,10 @@ class Entries:
     async def _send(self, kind: str, name: str, argument: RawValue) -> Written:
         with self._cluster.calling(f"write an entry of kind {kind!r}", writes=True):
             try:
-                answer: RawValue = await self._cluster.handle(self._id(kind)).execute_update(
+                update = self._cluster.handle(self._id(kind)).execute_update(
                     name, argument, result_type=RawValue, rpc_timeout=timedelta(seconds=PATIENT_S)
                 )
+                answer: RawValue = await in_time(update)
             except WorkflowUpdateFailedError as error:
                 if isinstance(error.cause, ApplicationError) and error.cause.type == _UNPROCESSED:
                     raise _NotTaken from error

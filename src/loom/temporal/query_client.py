@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.common import RawValue
@@ -24,14 +24,32 @@ if TYPE_CHECKING:
     from temporalio.client import WorkflowHandle
     from temporalio.common import QueryRejectCondition
 
+T = TypeVar("T")
+
 PATIENT_S = 10.0
 """How long a call, or a query that must be answered, may take."""
 
+_GRACE_S = 5.0
+"""How long after its deadline a call is given up that the SDK has not ended."""
 _CALL_S = 2.0
 """How long the first call may take. Each further one may take twice as long: a worker may have much to replay."""
 _PAUSE_S, _PAUSE_MAX_S = 0.02, 0.5
 """The pauses before a refused query is asked again: the task that the run waits for is under way as a rule."""
 _TIMED_OUT = {RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED}
+
+
+async def in_time(call: Awaitable[T], limit_s: float = PATIENT_S) -> T:
+    """Await a call to the server, and give it up a while after its own deadline, which is `limit_s`.
+
+    If a server dies while a call is under way, the SDK now and then neither fails the call nor ends it at its deadline:
+    clients waited for ever for runs that had completed.
+    """
+    try:
+        async with asyncio.timeout(limit_s + _GRACE_S):
+            return await call
+    except TimeoutError as error:
+        message = "the server has not answered, and the call did not end at its deadline"
+        raise RPCError(message, RPCStatusCode.DEADLINE_EXCEEDED, b"") from error
 
 
 async def ask(
@@ -49,13 +67,14 @@ async def ask(
     while True:
         limit_s = max(min(call_s, ends_at - now()), _PAUSE_S)
         try:
-            answer: RawValue = await handle.query(
+            query = handle.query(
                 name,
                 args=arguments,
                 result_type=RawValue,
                 reject_condition=reject,
                 rpc_timeout=timedelta(seconds=limit_s),
             )
+            answer: RawValue = await in_time(query, limit_s)
             return answer.payload
         except RPCError as error:
             if error.status not in _TIMED_OUT or now() >= ends_at:

@@ -22,7 +22,7 @@ from loom.temporal.address import parse_address
 from loom.temporal.entries import Documents, Entries
 from loom.temporal.entries_payloads import DropEntry, PutEntry
 from loom.temporal.names import ATTRIBUTE_IDLE_SINCE, ATTRIBUTE_TAGS, ATTRIBUTE_WAITING_FOR
-from loom.temporal.query_client import PATIENT_S
+from loom.temporal.query_client import PATIENT_S, in_time
 from loom.temporal.store_cluster import Cluster
 from loom.temporal.store_reading import Reading
 from loom.temporal.store_starting import Starting
@@ -123,8 +123,10 @@ class TemporalStore:
         """The search attributes that the namespace has; none, if it may not be asked."""
         try:
             request = ListSearchAttributesRequest(namespace=self.address.namespace)
-            found = await self.client.operator_service.list_search_attributes(
-                request, retry=True, timeout=timedelta(seconds=PATIENT_S)
+            found = await in_time(
+                self.client.operator_service.list_search_attributes(
+                    request, retry=True, timeout=timedelta(seconds=PATIENT_S)
+                )
             )
         except RPCError as error:
             if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNIMPLEMENTED):
@@ -144,7 +146,9 @@ class TemporalStore:
                 namespace=self.address.namespace, search_attributes={name: _ATTRIBUTES[name] for name in missing}
             )
             with self._cluster.calling("add search attributes", writes=True):
-                await self.client.operator_service.add_search_attributes(request, timeout=timedelta(seconds=PATIENT_S))
+                await in_time(
+                    self.client.operator_service.add_search_attributes(request, timeout=timedelta(seconds=PATIENT_S))
+                )
         self._learn(set(_ATTRIBUTES))
         return missing
 

@@ -29,7 +29,7 @@ from loom.store.errors import StoreError, StoreUnavailable
 from loom.temporal.exiting import settle_at_exit
 from loom.temporal.names import SIGNAL_MAIL
 from loom.temporal.payloads import MAX_PAYLOAD, payload_of, value_of
-from loom.temporal.query_client import PATIENT_S, SharedQueries, ask, is_refusal
+from loom.temporal.query_client import PATIENT_S, SharedQueries, ask, in_time, is_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -179,16 +179,18 @@ class Cluster:
         If this tells what became of something that was written, nobody knows that when it fails.
         """
         with self.calling(f"describe {run_id!r}", writes=wrote):
-            return await self.handle(run_id).describe(rpc_timeout=timedelta(seconds=PATIENT_S))
+            return await in_time(self.handle(run_id).describe(rpc_timeout=timedelta(seconds=PATIENT_S)))
 
     async def first_event(self, run_id: str, execution: str = "") -> HistoryEvent:
         """The event that an execution began with. `NotThere`."""
         with self.calling(f"read the start of {run_id!r}"):
-            async for event in self.handle(run_id, execution).fetch_history_events(
+            events = self.handle(run_id, execution).fetch_history_events(
                 page_size=1, rpc_timeout=timedelta(seconds=PATIENT_S)
-            ):
-                return event
-        raise NotThere(f"{run_id!r} has no history.")
+            )
+            event = await in_time(anext(events, None))
+        if event is None:
+            raise NotThere(f"{run_id!r} has no history.")
+        return event
 
     async def last_event(self, run_id: str) -> HistoryEvent | None:
         """The last event of the newest execution of a run: of a closed one, how it was closed. `NotThere`."""
@@ -199,8 +201,10 @@ class Cluster:
             maximum_page_size=1,
         )
         with self.calling(f"read the end of {run_id!r}"):
-            found = await self.client.workflow_service.get_workflow_execution_history_reverse(
-                request, retry=True, timeout=timedelta(seconds=PATIENT_S)
+            found = await in_time(
+                self.client.workflow_service.get_workflow_execution_history_reverse(
+                    request, retry=True, timeout=timedelta(seconds=PATIENT_S)
+                )
             )
         return found.history.events[0] if found.history.events else None
 
@@ -235,7 +239,7 @@ class Cluster:
             self.check_size(each, f"What run {run_id!r} is told")
         with self.calling(f"start {run_id!r}", writes=True):
             try:
-                await self.client.start_workflow(
+                call = self.client.start_workflow(
                     workflow,
                     RawValue(payload),
                     id=run_id,
@@ -248,6 +252,7 @@ class Cluster:
                     start_signal_args=[RawValue(each) for each in told],
                     rpc_timeout=timedelta(seconds=PATIENT_S),
                 )
+                await in_time(call)
             except WorkflowAlreadyStartedError:
                 return False
         return True
@@ -257,7 +262,7 @@ class Cluster:
         payload = payload_of(argument)
         self.check_size(payload, f"What run {run_id!r} is told")
         with self.calling(f"tell {run_id!r} something", writes=True):
-            await self.handle(run_id).signal(name, RawValue(payload), rpc_timeout=timedelta(seconds=PATIENT_S))
+            await in_time(self.handle(run_id).signal(name, RawValue(payload), rpc_timeout=timedelta(seconds=PATIENT_S)))
 
     async def delete(self, run_id: str, execution: str) -> None:
         """Delete an execution. `NotThere`."""
@@ -266,8 +271,10 @@ class Cluster:
             workflow_execution=WorkflowExecution(workflow_id=run_id, run_id=execution),
         )
         with self.calling(f"delete {run_id!r}", writes=True):
-            await self.client.workflow_service.delete_workflow_execution(
-                request, retry=True, timeout=timedelta(seconds=PATIENT_S)
+            await in_time(
+                self.client.workflow_service.delete_workflow_execution(
+                    request, retry=True, timeout=timedelta(seconds=PATIENT_S)
+                )
             )
 
     def check_size(self, payload: Payload, what: str) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from temporalio.client import WorkflowExecutionStatus
 from loom.store.matching import matches
 from loom.temporal import names
 from loom.temporal.keywords import MANY, keyword, tag_text
+from loom.temporal.query_client import PATIENT_S, in_time
 from loom.temporal.rows import card_in_memo, row_of_card
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ _STATUSES = {
 _STATUS_OF = {theirs: ours for ours, all_of_them in _STATUSES.items() for theirs in all_of_them}
 _ODD = frozenset("\"'`\\%")
 _PAGE = 1000
+_PATIENCE = timedelta(seconds=PATIENT_S)
 _LISTED_S = 10.0
 _AT_ONCE = 20
 _CLOCKS_DIFFER_S = 3600.0
@@ -177,7 +179,8 @@ class Visibility:
     async def listed(self, where: str) -> AsyncIterator[Candidate]:
         """The executions of Loom runs that meet a condition."""
         with self._cluster.calling("list runs"):
-            async for execution in self._cluster.client.list_workflows(where, page_size=_PAGE):
+            found = self._cluster.client.list_workflows(where, page_size=_PAGE, rpc_timeout=_PATIENCE)
+            while (execution := await in_time(anext(found, None))) is not None:
                 card = await card_in_memo(execution)
                 if card is not None:
                     yield _candidate(row_of_card(card), execution.status is not WorkflowExecutionStatus.RUNNING)
@@ -207,12 +210,12 @@ class Visibility:
         base = f"TaskQueue = {_quoted(self._cluster.address.task_queue)} AND WorkflowType != {_quoted(names.ENTRIES)}"
         client = self._cluster.client
         with self._cluster.calling("count runs"):
-            counted = await client.count_workflows(f"{base} GROUP BY ExecutionStatus")
+            counted = await in_time(client.count_workflows(f"{base} GROUP BY ExecutionStatus", rpc_timeout=_PATIENCE))
             for group in counted.groups:
                 status = _STATUS_OF.get(str(group.group_values[0]))
                 if status is not None:
                     found[status] += group.count
             if self.has_attributes:
                 idle = f'{base} AND ExecutionStatus = "Running" AND {names.ATTRIBUTE_IDLE_SINCE} IS NOT NULL'
-                found["idle"] = (await client.count_workflows(idle)).count
+                found["idle"] = (await in_time(client.count_workflows(idle, rpc_timeout=_PATIENCE))).count
         return found

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.service import RPCError, RPCStatusCode
 
-from loom.temporal.query_client import SharedQueries, ask
+from loom.store.errors import StoreUnavailable
+from loom.temporal import query_client
+from loom.temporal.address import TemporalAddress
+from loom.temporal.query_client import SharedQueries, ask, in_time
+from loom.temporal.store_cluster import Cluster
 
 
 class Server:
@@ -102,3 +107,37 @@ async def test_each_further_call_may_take_longer() -> None:
 async def test_what_is_no_loss_is_raised_at_once() -> None:
     with pytest.raises(RPCError, match="Timeout expired"):
         await ask(Losing(1, RPCStatusCode.NOT_FOUND), "row", [])  # type: ignore[arg-type]
+
+
+# -- calls that never end ---------------------------------------------------------------------------------------------
+
+
+async def never() -> NoReturn:
+    """As the SDK does now and then with a call during which its server dies."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def test_a_call_that_does_not_end_at_its_deadline_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query_client, "_GRACE_S", 0.01)
+    with pytest.raises(RPCError, match="did not end at its deadline") as raised:
+        await in_time(never(), 0.01)
+    assert raised.value.status is RPCStatusCode.DEADLINE_EXCEEDED
+
+
+async def test_a_caller_that_is_cancelled_is_cancelled() -> None:
+    waits = asyncio.create_task(in_time(never()))
+    await asyncio.sleep(0)
+    waits.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waits
+
+
+async def test_who_reads_the_end_of_a_run_is_not_left_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query_client, "_GRACE_S", -query_client.PATIENT_S)
+    service = SimpleNamespace(get_workflow_execution_history_reverse=lambda *_, **__: never())
+    cluster = Cluster(TemporalAddress("127.0.0.1:7233"))
+    monkeypatch.setattr(Cluster, "client", SimpleNamespace(workflow_service=service))
+    async with asyncio.timeout(10):
+        with pytest.raises(StoreUnavailable, match="could not read the end of 'a'"):
+            await cluster.last_event("a")
