@@ -6,7 +6,8 @@ import re
 
 _UNRESERVED = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~"
 _ESCAPES = [chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in range(256)]
-_RUN = re.compile("(?:%[0-9A-Fa-f]{2})++")
+# Not with `{2}`: up to Python 3.11.3 such a group keeps the `%` of `%zz`, where it does not match.
+_RUN = re.compile("(?:%[0-9A-Fa-f][0-9A-Fa-f])++")
 _UNREAD = re.compile("[\udc80-\udcff]")
 
 
