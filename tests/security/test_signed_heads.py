@@ -148,7 +148,7 @@ async def test_a_run_whose_first_chunks_were_taken_away_is_found(database: Datab
     )
     found = await database.verdicts()
     assert found["sick"].verdict == "broken"
-    assert "ticks are gone, and no snapshot stands for them" in str(found["sick"].problem)
+    assert "ticks are missing, and no snapshot covers them" in str(found["sick"].problem)
     assert found["sound"].verdict == "signed"
 
 

@@ -1,7 +1,5 @@
 """The casing of the invariant culture, what it calls white space, and long texts mapped character by character. Pure.
 
-May import nothing of Loom.
-
 Each character is mapped to one character or stays as it is: there are no two letters for the sharp s, and
 neither the dotless small i nor the dotted capital I nor the long s has another case.
 """

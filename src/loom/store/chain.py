@@ -262,7 +262,7 @@ def check_whole(stored: StoredRun) -> None:
         raise BrokenJournal(
             row.run_id,
             "the beginning of its journal",
-            f"its first {row.first_tick} ticks are gone, and no snapshot stands for them",
+            f"its first {row.first_tick} ticks are missing, and no snapshot covers them",
         )
     tick, cursor = row.first_tick, 0 if row.first_tick == 0 else None
     for chunk in stored.chunks:

@@ -110,7 +110,7 @@ def test_a_pruned_journal_begins_where_it_was_cut() -> None:
 def test_ticks_that_no_snapshot_has_were_not_pruned(cut: int) -> None:
     run = journal(SIGNING)
     row = replace(run.row, first_tick=2 * cut)
-    with pytest.raises(BrokenJournal, match=f"its first {2 * cut} ticks are gone"):
+    with pytest.raises(BrokenJournal, match=f"its first {2 * cut} ticks are missing"):
         check_whole(replace(run, row=row, chunks=run.chunks[cut:], snapshot=None))
 
 

@@ -1,4 +1,4 @@
-"""Keeping processes from being forked while a thread is inside SQLite. May import the standard library alone.
+"""Keep processes from being forked while a thread is inside SQLite.
 
 A forked process inherits SQLite's memory without its threads: the locks of a transaction that nobody ends, so that it
 could never write to the same file, and the mutexes of a thread that is gone, so that it would hang when it opens one.

@@ -1,7 +1,7 @@
 """The threads that work on the database, so that the event loop never waits for a disk.
 
 A caller on the event loop puts a request into a queue and has a future; the thread answers with one call back to the
-loop per transaction. May import the connection, the session and the lock against forks beside it.
+loop per transaction.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Writer(Lanes):
             if self._session is None:
                 self._session = self._open_session()
             results, news = transact(self._session, works)
-        except Exception as error:  # noqa: BLE001 - whoever asked gets it
+        except Exception as error:  # noqa: BLE001 - the caller gets it
             answer = self._explain(error)
             if len(batch) == 1:
                 return [Answer(batch[0].answer, None, answer)], []
@@ -201,7 +201,7 @@ class Readers(Lanes):
                     if connection is None:
                         connection, place = self._open_connection(), Place(self._path)
                     answer = Answer(request.answer, request.work(connection))
-                except Exception as error:  # noqa: BLE001 - whoever asked gets it
+                except Exception as error:  # noqa: BLE001 - the caller gets it
                     if connection is not None and not is_still_good(error):
                         connection.close()
                         connection = None

@@ -1,4 +1,4 @@
-"""Hearing what other processes have written to the same file. May import the connection and the lock beside it."""
+"""Notice what other processes have written to the same file."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Watcher:
                     place.check()
                     self._look(connection)
                 except sqlite3.Error:
-                    # The same trouble meets whoever reads or writes, and they are told.
+                    # Readers and writers of the store meet the same error, and report it to their callers.
                     if connection is not None:
                         connection.close()
                         connection = None
