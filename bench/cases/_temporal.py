@@ -60,17 +60,25 @@ def plain(kind: str, steps: int) -> Peer:
 def loom(kind: str, steps: int) -> Peer:
     """Loom's instance."""
     from loom.core.ticks import TickAddEvent, TickStepResult
-    from loom.runtime.durable.registered import registered
+    from loom.runtime.durable.registration import registration_of
     from loom.store import codec
     from loom.temporal.names import SIGNAL_MAIL
-    from loom.temporal.payloads import Card, Letter, Opening, StepReport, StepTask, payload_of, value_of
-    from loom.temporal.runner import LoomHost, LoomRunner
+    from loom.temporal.payloads import (
+        ActivityReport,
+        RunMessage,
+        RunMetadata,
+        StartArgument,
+        StepTask,
+        payload_of,
+        value_of,
+    )
+    from loom.temporal.workflow.runner import LoomHost, LoomRunner
 
     workflow, link, stop = _workflow(steps) if kind == "Chain" else _workflow(0)
-    code = registered(kind, workflow)
+    code = registration_of(kind, workflow)
     start = codec.encode_start(code.start_spec({})).decode()
-    opening = Opening(Card("run", kind, 0.0), start=start, config=code.config)
-    record = code.convert.record
+    argument = StartArgument(RunMetadata("run", kind, 0.0), start=start, config=code.config)
+    record = code.codec.record
 
     def answer(command: Any) -> Any:
         task = value_of(command.arguments[0], StepTask).command
@@ -81,12 +89,12 @@ def loom(kind: str, steps: int) -> Peer:
             n = int(command.activity_id)
             returned = (record(link(n=n, text=TEXT) if n < steps else stop(result=n)),)
         tick = TickStepResult(at=0.0, step=task.step, item=task.item.id, seq=task.seq, returned=returned)
-        return payload_of(StepReport((tick,)))
+        return payload_of(ActivityReport((tick,)))
 
     def word(n: int) -> Any:
-        return payload_of(Letter(TickAddEvent(at=0.0, event=record(link(n=n, text=TEXT)), event_id=f"word-{n}")))
+        return payload_of(RunMessage(TickAddEvent(at=0.0, event=record(link(n=n, text=TEXT)), event_id=f"word-{n}")))
 
-    return Peer(LoomRunner({kind: code}), LoomHost, kind, [payload_of(opening)], SIGNAL_MAIL, word, answer)
+    return Peer(LoomRunner({kind: code}), LoomHost, kind, [payload_of(argument)], SIGNAL_MAIL, word, answer)
 
 
 def _workflow(steps: int) -> tuple[Any, Any, Any]:

@@ -35,10 +35,10 @@ class _Watch:
             await asyncio.sleep(LOOK_S)
 
     def _iteration(self) -> int:
-        resident = self._runtime.resident(self._run_id)
-        if resident is None:
+        active = self._runtime.active_run(self._run_id)
+        if active is None:
             return 0
-        return max((loop.iteration for loop in resident.state.plan.loops.values()), default=0)
+        return max((loop.iteration for loop in active.state.plan.loops.values()), default=0)
 
 
 def loom(size: int) -> Figures:

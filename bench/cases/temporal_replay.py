@@ -25,7 +25,7 @@ def _unsandboxed(peer: _temporal.Peer) -> Any:
 
 
 def _looms(peer: _temporal.Peer) -> Any:
-    from loom.temporal.replaying import make_replayer
+    from loom.temporal.workflow.runner import make_replayer
 
     return make_replayer(peer.runner)
 

@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from loom.expressions.errors import ExpressionError
     from loom.flows.diagnostics import DefinitionError
     from loom.runtime.connect import connect
-    from loom.runtime.durable.definitions_stored import DefinitionNotFound
     from loom.runtime.durable.healing import CannotHeal
     from loom.runtime.durable.info import RunInfo
     from loom.runtime.durable.schedules import ScheduleNotFound
-    from loom.runtime.flow import Flow
-    from loom.runtime.load import load
+    from loom.runtime.durable.stored_definitions import DefinitionNotFound
+    from loom.runtime.flow import Flow, load
     from loom.runtime.sync import SyncHandler, SyncRuntime, connect_sync
     from loom.steps.context import Context
     from loom.steps.decorators import catch_error, step
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
         WorkflowValidationError,
     )
     from loom.steps.events import (
+        AnswerRefusedEvent,
         Event,
         HumanResponseEvent,
         InputRequiredEvent,
@@ -86,7 +86,6 @@ if TYPE_CHECKING:
         wait_random,
         wait_random_exponential,
     )
-    from loom.steps.system_events import AnswerRefusedEvent
     from loom.steps.workflow import Workflow
     from loom.store.errors import (
         BadKeys,
@@ -120,12 +119,11 @@ _NAMES = {
     "loom.expressions.errors": "ExpressionError",
     "loom.flows.diagnostics": "DefinitionError",
     "loom.runtime.connect": "connect",
-    "loom.runtime.durable.definitions_stored": "DefinitionNotFound",
+    "loom.runtime.durable.stored_definitions": "DefinitionNotFound",
     "loom.runtime.durable.healing": "CannotHeal",
     "loom.runtime.durable.info": "RunInfo",
     "loom.runtime.durable.schedules": "ScheduleNotFound",
-    "loom.runtime.flow": "Flow",
-    "loom.runtime.load": "load",
+    "loom.runtime.flow": "Flow load",
     "loom.runtime.sync": "SyncHandler SyncRuntime connect_sync",
     "loom.steps.context": "Context",
     "loom.steps.decorators": "catch_error step",
@@ -134,7 +132,8 @@ _NAMES = {
         "WorkflowConfigurationError WorkflowRuntimeError WorkflowTimeoutError WorkflowValidationError"
     ),
     "loom.steps.events": (
-        "Event HumanResponseEvent InputRequiredEvent StartEvent StepFailedEvent StopEvent StreamSupersededEvent"
+        "AnswerRefusedEvent Event HumanResponseEvent InputRequiredEvent StartEvent StepFailedEvent StopEvent "
+        "StreamSupersededEvent"
     ),
     "loom.steps.handler": "WorkflowHandler",
     "loom.steps.resources": "Resource",
@@ -146,7 +145,6 @@ _NAMES = {
         "stop_never wait_chain wait_combine wait_exponential wait_exponential_jitter wait_fixed "
         "wait_full_jitter wait_incrementing wait_none wait_random wait_random_exponential"
     ),
-    "loom.steps.system_events": "AnswerRefusedEvent",
     "loom.steps.workflow": "Workflow",
     "loom.store.errors": (
         "BadKeys CorruptRecord HistoryGone MemoryExceeded RunActive RunBusy RunExists RunFinished RunNotFound "
@@ -270,7 +268,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _basic_runtime() -> RuntimePort:
-    from loom.runtime.basic import basic_runtime
+    from loom.runtime.memory import basic_runtime
 
     return basic_runtime
 

@@ -1,4 +1,4 @@
-"""`python -m loom`: the command line. May import `loom.cli`."""
+"""`python -m loom`: the command line."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 
 import loom
 from loom.expressions.functions import all_names, find
-from loom.flows.document_text import parse_text
+from loom.flows.document import parse_text
 from loom.flows.schemas import flow_schema
 
 ROOT = Path(__file__).resolve().parents[2]

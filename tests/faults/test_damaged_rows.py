@@ -19,7 +19,7 @@ from loom.core.ticks import TickAddEvent
 from loom.runtime.durable import adapter
 from loom.store import codec
 from loom.store.errors import CorruptRecord, RunFinished
-from loom.store.operations import PostMail
+from loom.store.operations import PostMessage
 
 TABLES = ("runs", "starts", "chunks", "snapshots", "inbox", "timers", "event_ids")
 
@@ -135,7 +135,7 @@ DAMAGES: dict[str, tuple[Callable[[Place], None], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-async def test_a_damaged_run_is_parked_when_it_is_taken_up(
+async def test_a_damaged_run_is_parked_when_it_is_recovered(
     place: Place, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     harm, words = DAMAGES[damage]
@@ -157,10 +157,10 @@ async def test_a_damaged_run_is_parked_when_it_is_taken_up(
 
 async def send_without_reading(runtime: Any, run_id: str) -> None:
     """As somebody sends who does not look at the run's row first."""
-    record = runtime.convert_for("listens").record(Word(text="hello"))
+    record = runtime.codec_for("listens").record(Word(text="hello"))
     tick = TickAddEvent(at=runtime.now(), event=record, accepted=True)
     await runtime.ready()
-    await runtime.committer.submit(PostMail(run_id, codec.encode_tick(tick), tick.at))
+    await runtime.committer.submit(PostMessage(run_id, codec.encode_tick(tick), tick.at))
 
 
 async def test_a_parked_run_goes_on_when_the_damage_is_repaired(place: Place) -> None:
@@ -206,12 +206,12 @@ async def test_damaged_mail_parks_its_run_in_memory_and_out_of_it(
     async with place.connect(idle_timeout=idle_timeout) as runtime:
         if idle_timeout is None:
             await runtime.resume("sick")
-            await until(lambda: runtime.resident("sick"))
-        await runtime.committer.submit(PostMail("sick", change(b"[1,x]"), 1.0))
-        await runtime.committer.submit(PostMail("sick", b"[1,y]", 1.0))
+            await until(lambda: runtime.active_run("sick"))
+        await runtime.committer.submit(PostMessage("sick", change(b"[1,x]"), 1.0))
+        await runtime.committer.submit(PostMessage("sick", b"[1,y]", 1.0))
         reason = await until_parked(runtime, "sick")
         assert reason.startswith("Run 'sick': a tick of its mail cannot be read: ")
-        assert runtime.resident("sick") is None
+        assert runtime.active_run("sick") is None
         await runtime.send_event("sound", Word(text="hello"))
         assert await result_of(runtime, "sound") == "hello"
     [(left,)] = place.execute("SELECT COUNT(*) FROM inbox WHERE run = SICK")

@@ -11,9 +11,9 @@ from postgres_server import fresh_database_url
 
 from loom.store.committer import Committer
 from loom.store.errors import StoreUnavailable
-from loom.store.operations import PostMail, StartRun
+from loom.store.operations import PostMessage, StartRun
 from loom.store.postgres import PostgresStore
-from loom.store.postgres.writing import Writing
+from loom.store.postgres.transactions import GroupWriter
 
 
 @pytest.fixture
@@ -26,13 +26,13 @@ async def store() -> AsyncIterator[PostgresStore]:
 
 def lose_the_answer(store: PostgresStore) -> None:
     """The next group is committed, but the connection breaks before the server's answer has come."""
-    write = Writing.write
+    write = GroupWriter.write
 
-    async def lossy_write(self: Writing, connection: Any, group: Any) -> Any:
-        store._writing.write = write.__get__(store._writing)  # type: ignore[method-assign]
+    async def lossy_write(self: GroupWriter, connection: Any, group: Any) -> Any:
+        store._writer.write = write.__get__(store._writer)  # type: ignore[method-assign]
         return await write(self, _Lossy(connection), group)
 
-    store._writing.write = lossy_write.__get__(store._writing)  # type: ignore[method-assign]
+    store._writer.write = lossy_write.__get__(store._writer)  # type: ignore[method-assign]
 
 
 class _Lossy:
@@ -56,9 +56,9 @@ async def test_a_group_of_which_nobody_knows_is_not_written_again(store: Postgre
     await store.apply([StartRun("r", "w", b"", 1.0)])
     committer = Committer(store)
     lose_the_answer(store)
-    letters = [committer.submit(PostMail("r", b"%d" % number, 1.0)) for number in range(3)]
+    letters = [committer.submit(PostMessage("r", b"%d" % number, 1.0)) for number in range(3)]
     outcomes = await asyncio.gather(*letters, return_exceptions=True)
     assert all(isinstance(outcome, StoreUnavailable) and outcome.outcome_unknown for outcome in outcomes), outcomes
     assert "nobody knows whether it was written" in str(outcomes[0])
     await committer.close()
-    assert [mail.data for mail in await store.mail("r", 0)] == [b"0", b"1", b"2"]
+    assert [message.data for message in await store.inbox("r", 0)] == [b"0", b"1", b"2"]

@@ -18,10 +18,10 @@ from immutables import Map
 
 from loom.core.commands import CommandPublishEvent, WorkflowCommand
 from loom.core.persistent import Fifo
+from loom.core.records import Published
 from loom.core.reducer import replay_steps
-from loom.core.reports import Published
 from loom.core.state import BrokerState
-from loom.runtime.durable.registered import anybody
+from loom.runtime.durable.registration import anybody
 from loom.runtime.planners import planner_for
 from loom.store import codec
 from loom.store.records import Chunk, Snapshot

@@ -14,10 +14,10 @@ from temporalio.common import RawValue
 import loom
 from loom import Workflow
 from loom.core.ticks import TickAddEvent
-from loom.runtime.durable.registered import Registered, registered
-from loom.steps.stand_ins import stand_in
+from loom.runtime.durable.registration import Registration, prepared
+from loom.steps.events import stand_in
 from loom.temporal.names import UPDATE_TELL
-from loom.temporal.payloads import Letter, payload_of
+from loom.temporal.payloads import RunMessage, payload_of
 from loom.temporal.runtime import TemporalRuntime
 
 _PATIENCE_S = 60.0
@@ -53,7 +53,7 @@ def case(function: Case) -> Case:
 _FLOWS = {"Loop": flows.LOOP, "Retried": flows.RETRIED, "Spinning": flows.SPINNING}
 
 
-def codes() -> dict[str, Registered]:
+def codes() -> dict[str, Registration]:
     """The code of all workflows that the histories name, as a worker has it at hand."""
     kinds = (
         flows.Spread,
@@ -71,13 +71,11 @@ def codes() -> dict[str, Registered]:
     return {**known, **{name: _code(name, loom.load(document)) for name, document in _FLOWS.items()}}
 
 
-def _code(name: str, workflow: Workflow) -> Registered:
-    workflow._lock()
-    workflow._validate_once()
-    return registered(name, workflow)
+def _code(name: str, workflow: Workflow) -> Registration:
+    return prepared(name, workflow)
 
 
-def other_codes() -> dict[str, Registered]:
+def other_codes() -> dict[str, Registration]:
     """The same names, and nothing of what they stood for; a flow is still a flow."""
     other = loom.load({"actions": {"only": {"type": "compose", "inputs": 1}}})
     return {name: _code(name, other if name in _FLOWS else flows.Unlike(timeout=None)) for name in codes()}
@@ -96,10 +94,10 @@ async def _until(runtime: TemporalRuntime, run_id: str, what: Callable[[Any], An
 
 async def _told(client: Client, run_id: str, event: loom.Event) -> None:
     """Tell a run something by an update, and wait until it is at rest again."""
-    record = _code("Whole", flows.Whole(timeout=None)).convert.record(event)
-    letter = Letter(TickAddEvent(at=0.0, event=record, event_id="told", accepted=True))
+    record = _code("Whole", flows.Whole(timeout=None)).codec.record(event)
+    message = RunMessage(TickAddEvent(at=0.0, event=record, event_id="told", accepted=True))
     handle = client.get_workflow_handle(run_id)
-    await handle.execute_update(UPDATE_TELL, RawValue(payload_of(letter)), result_type=RawValue)
+    await handle.execute_update(UPDATE_TELL, RawValue(payload_of(message)), result_type=RawValue)
 
 
 @case

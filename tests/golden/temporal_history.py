@@ -17,10 +17,10 @@ from golden_history import digest
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, WorkflowInstance, WorkflowInstanceDetails
 
-from loom.runtime.durable.registered import Registered
+from loom.runtime.durable.registration import Registration
 from loom.store.records import RunRow
-from loom.temporal.instance import LoomInstance
-from loom.temporal.runner import LoomHost, LoomRunner
+from loom.temporal.workflow.instance import LoomInstance
+from loom.temporal.workflow.runner import LoomHost, LoomRunner
 
 GOLDEN = Path(__file__).parent / "temporal"
 
@@ -82,7 +82,7 @@ def thinned(history: WorkflowHistory) -> msgspec.Raw:
 class KeepingRunner(LoomRunner):
     """Keeps the instances that it makes, so that one can look into them afterwards."""
 
-    def __init__(self, codes: Mapping[str, Registered], **options: Any) -> None:
+    def __init__(self, codes: Mapping[str, Registration], **options: Any) -> None:
         super().__init__(codes, **options)
         self.kept: dict[str, LoomInstance] = {}
 
@@ -95,7 +95,7 @@ class KeepingRunner(LoomRunner):
 
 def ended(instance: LoomInstance) -> Ended:
     """What the run of an instance has come to."""
-    host = instance.driving.host
+    host = instance.driver.host
     assert host is not None
     stream = [chunk.data.decode() for chunk in host.journal.chunks(lambda _tick, _cursor: False)]
     return Ended(host.row(), digest(host.core.state), digest(stream))

@@ -21,10 +21,10 @@ from temporal_server import own_server
 from temporalio.client import Client, WorkflowExecution
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
 
-from loom.temporal.instance import LoomInstance
 from loom.temporal.names import ENTRIES
-from loom.temporal.policy import POLICIES
-from loom.temporal.runner import LoomRunner
+from loom.temporal.workflow.instance import LoomInstance
+from loom.temporal.workflow.policy import POLICIES
+from loom.temporal.workflow.runner import LoomRunner
 
 _PATIENCE_S = 120.0
 

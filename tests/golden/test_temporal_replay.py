@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from temporal_history import Execution, KeepingRunner
 from temporalio.workflow import NondeterminismError
 
-from loom.temporal.policy import CANCELS_FIRST, POLICIES, flag_of
+from loom.temporal.workflow.policy import CANCELS_FIRST, POLICIES, flag_of
 
 FILES = temporal_history.files()
 

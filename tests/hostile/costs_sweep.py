@@ -17,7 +17,7 @@ from itertools import chain, islice
 from typing import Any
 
 from loom.expressions import ExpressionError, compile_template
-from loom.expressions.context import ContextEnvironment
+from loom.expressions.environment import ContextEnvironment
 from loom.expressions.functions import all_names
 from loom.expressions.metering import Meter, metered_by
 

@@ -17,10 +17,10 @@ from typing import NoReturn
 
 import deadly_bodies
 
-import loom.cli.engine
-import loom.cli.serving
+import loom.cli.engine_process
+import loom.cli.serve_command
 import loom.cli.session
-import loom.cli.working
+import loom.cli.work_commands
 import loom.runtime.durable.runtime
 import loom.server.app
 import loom.store.postgres

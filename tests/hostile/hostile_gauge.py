@@ -58,6 +58,12 @@ class Watch:
         else:
             self.collecting += time.monotonic() - self._began_collecting
 
+    def turned(self) -> float:
+        """Note that the loop turns. What was seen in a gap too short to be kept says nothing about the next one."""
+        self.collecting, self.seen = 0.0, []
+        self.turned_at = time.monotonic()
+        return self.turned_at
+
     def take(self) -> list[str]:
         """The stacks since the loop turned last."""
         seen, self.seen = self.seen, []
@@ -84,8 +90,7 @@ class Gauge(Workflow):
         try:
             while goes_on():
                 cpu, all_cpu = time.thread_time(), time.process_time()
-                began = watch.turned_at = time.monotonic()
-                watch.collecting = 0.0
+                began = watch.turned()
                 await asyncio.sleep(TICK_S)
                 ended = time.monotonic()
                 if (gap := ended - began - TICK_S) > GAP_S:

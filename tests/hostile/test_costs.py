@@ -119,7 +119,7 @@ import random
 from xpath_samples import NASTY_PATHS, nasty_documents, random_path
 from loom.expressions.errors import FunctionError
 from loom.expressions.functions.xml import xml_of, xpath
-from loom.expressions.limits import MAX_UNITS
+from loom.expressions.metering import MAX_UNITS
 from loom.expressions.metering import Meter, metered_by
 rng = random.Random(13)
 refused = finished = 0
@@ -251,7 +251,7 @@ print(len(evaluate("@string(xml(variables('x')))", {"variables": {"x": value}}))
 
 _SCHEMA = """
 import asyncio, loom
-from loom.flows.lower import compile_flow, program_of
+from loom.flows.compiler import compile_flow, program_of
 DEFINITIONS = {f"d{n}": {"anyOf": [{"$ref": f"#/definitions/d{n + 1}"}] * 2} for n in range(24)}
 MULTIPLIED = {"definitions": {**DEFINITIONS, "d24": {"type": "string"}}, "$ref": "#/definitions/d0"}
 LINK = {"properties": {"next": {"$ref": "#/definitions/node"}}}
@@ -313,7 +313,7 @@ def test_numbers_beyond_every_float_are_refused(tmp_path: Path) -> None:
 import loom
 from loom.expressions import ExpressionError, evaluate
 from loom.server.problems import ApiProblem
-from loom.server.routing import read_json
+from loom.server.bodies import read_json
 from loom.server.settings import ServerSettings
 for text in ("1e999", "[-1E+400]", '{"a": 1' + "0" * 400 + "}"):
     try:
@@ -383,7 +383,7 @@ from loom.core.run import Run
 TEXT = "@replace(join(range(1,100000),''),'1','" + "x" * 200 + "')"
 FLOW = {"actions": {"A": {"type": "Compose", "inputs": [TEXT]}}}
 def left():
-    return [type(each).__name__ for each in gc.get_objects() if type(each).__name__ in ("Run", "Walk", "Resident")]
+    return [type(each).__name__ for each in gc.get_objects() if type(each).__name__ in ("Run", "Walk", "ActiveRun")]
 async def main():
     async with loom.connect("sqlite:///runs.db", max_state=1_000_000) as runtime:
         runtime.register(loom.load(FLOW), name="f")

@@ -192,7 +192,7 @@ _ENDS_AT_START = """
 import asyncio, sys
 import loom
 from loom import StartEvent, StopEvent, Workflow, step
-from loom.cli.working import host
+from loom.cli.engine_process import host
 
 class Ends(Workflow):
     stops = asyncio.Event()

@@ -9,8 +9,7 @@ from typing import Any
 import loom
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.server.app import create_app
-from loom.server.listening import bind
-from loom.server.serving import Serving
+from loom.server.serving import Serving, bind
 from loom.server.serving import serving as serve
 from loom.server.settings import ServerSettings
 from loom.steps import events

@@ -19,7 +19,7 @@ from temporal_server import fresh_temporal_url
 
 import loom
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
-from loom.runtime.durable.working import WorkingRuntime
+from loom.runtime.durable.worker import WorkerRuntime
 from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError
 from loom.steps.handler import WorkflowHandler
 
@@ -120,16 +120,15 @@ def test_failures_and_cancels(runtime: loom.SyncRuntime) -> None:
 
 def test_it_has_every_call_of_the_runtime() -> None:
     own = {  # what only the engine, the server and the command line use
-        "adopt", "begin", "check_keys", "commits_work", "convert_for", "convert_of", "end_schedule",
-        "field_reader", "has_event", "hindrances", "is_given_up", "is_replaced", "is_schedule_of",
-        "keep_schedule", "news", "resident", "row", "saw", "schedule_names_of", "short_of_memory",
-        "signed_start", "start_run", "store_fork", "track_workflow", "watch_always", "work_for",
+        "active_run", "adopt", "check_keys", "commits_work", "codec_for", "codec_of", "downtime", "field_reader",
+        "has_event", "hindrances", "news", "row", "saw", "short_of_memory", "signed_start", "start_run", "store_fork",
+        "track_workflow", "watch_always", "work_for",
     }  # fmt: skip
-    calls = {name for name, _ in inspect.getmembers(WorkingRuntime, callable) if not name.startswith("_")} - own
+    calls = {name for name, _ in inspect.getmembers(WorkerRuntime, callable) if not name.startswith("_")} - own
     sync = {name for name, _ in inspect.getmembers(loom.SyncRuntime, callable) if not name.startswith("_")}
     assert sync == calls | {"open"}
     for name in calls - {"register", "close"}:
-        theirs = inspect.signature(getattr(WorkingRuntime, name)).parameters
+        theirs = inspect.signature(getattr(WorkerRuntime, name)).parameters
         assert inspect.signature(getattr(loom.SyncRuntime, name)).parameters == theirs, name
     deprecated = {"cancel", "cancelled", "done", "exception"}
     handler = {name for name, _ in inspect.getmembers(WorkflowHandler, callable) if not name.startswith("_")}

@@ -59,7 +59,7 @@ async def run_problems(journal: Journal, plan: Plan, words: Words) -> AsyncItera
     if row.head.status != "completed":
         yield f"it should be completed and is {row.head.status} ({row.head.error or row.head.parked or ''})"
         return
-    if row.owner is not None or journal.stored.mail or journal.stored.timers:
+    if row.owner is not None or journal.stored.inbox or journal.stored.timers:
         yield "it has ended, but has an owner, mail or timers"
     expected = EXPECTATIONS[plan.kind](journal, plan)
     if journal.result != expected.result:

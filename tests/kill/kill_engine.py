@@ -16,7 +16,7 @@ from kill_workload import WORKFLOWS, Mark, Plan, Workload, witness
 
 import loom
 import loom.runtime.durable.runtime
-import loom.steps.compile
+import loom.steps.graph
 import loom.store.sqlite.migrations
 from loom.runtime.durable import adapter
 from loom.store.errors import RunNotFound

@@ -9,20 +9,19 @@ from typing import Any
 from kill_workload import WORKFLOWS
 
 from loom.core.commands import CommandPublishEvent
-from loom.core.records import EventRecord
+from loom.core.records import EventRecord, Published
 from loom.core.reducer import replay_steps
-from loom.core.reports import Published
 from loom.core.state import BrokerState
 from loom.core.ticks import TickAddEvent, TickRecordResult, TickStartRun, TickTimeout, TickTimerFired, WorkflowTick
 from loom.runtime.durable.heads import HeadWriter
-from loom.runtime.durable.registered import Registered
-from loom.runtime.durable.takeup import restored
+from loom.runtime.durable.recovery import restored
+from loom.runtime.durable.registration import registration_of
 from loom.store import codec
-from loom.store.chain import Links
 from loom.store.errors import BrokenJournal
+from loom.store.hash_chain import Links
 from loom.store.records import StoredRun
 
-CODES = {kind: Registered(kind, workflow) for kind, workflow in WORKFLOWS.items()}
+CODES = {kind: registration_of(kind, workflow) for kind, workflow in WORKFLOWS.items()}
 
 
 class Journal:
@@ -36,22 +35,22 @@ class Journal:
         self._published: list[Published] = [
             entry for chunk in stored.chunks for entry in codec.decode_published(run_id, chunk)
         ]
-        convert = self._code.convert
+        event_codec = self._code.codec
         self._replayed: list[Published] = []
         self._early: list[str] = []
         self._at_snapshot: BrokerState | None = None
         self.state = BrokerState()
-        for tick, state, commands in replay_steps(self.ticks, self._code.planner, BrokerState(), convert.field):
+        for tick, state, commands in replay_steps(self.ticks, self._code.planner, BrokerState(), event_codec.field):
             self._look_at_timer(tick)
             self.state = state
             self._replayed += [command.event for command in commands if isinstance(command, CommandPublishEvent)]
             if stored.snapshot is not None and state.ticks == stored.snapshot.ticks:
                 self._at_snapshot = state
         self.stream: list[Any] = [
-            convert.event(entry) if isinstance(entry, EventRecord) else entry for entry in self._published
+            event_codec.event(entry) if isinstance(entry, EventRecord) else entry for entry in self._published
         ]
         self.recorded: dict[tuple[int, str], Any] = {
-            (tick.source.item, tick.name): convert.read_value(tick.value)
+            (tick.source.item, tick.name): event_codec.read_value(tick.value)
             for tick in self.ticks
             if isinstance(tick, TickRecordResult)
         }
@@ -68,19 +67,19 @@ class Journal:
         outcome = self.state.outcome
         if outcome is None or outcome.event is None:
             return None
-        event: Any = self._code.convert.event(outcome.event)
+        event: Any = self._code.codec.event(outcome.event)
         return event.result
 
     async def marks(self) -> list[str]:
         """What the run's steps have left in its store."""
         state = self.state
-        store = self._code.convert.store_from(state.store, state.store_type, state.store_version)
+        store = self._code.codec.store_from(state.store, state.store_type, state.store_version)
         return list(await store.get("marks", default=()))
 
     def events_from_outside(self) -> list[Any]:
-        """The events that came by mail."""
-        mail = [tick for tick in self.ticks if isinstance(tick, TickAddEvent) and tick.mail]
-        return [self._code.convert.event(tick.event) for tick in mail]
+        """The events that came as inbox messages."""
+        events = [tick for tick in self.ticks if isinstance(tick, TickAddEvent) and tick.mail]
+        return [self._code.codec.event(tick.event) for tick in events]
 
     def problems(self) -> Iterator[str]:
         """Where what is stored contradicts itself."""
@@ -135,8 +134,8 @@ class Journal:
             self._at_snapshot
         ):
             yield f"its snapshot at tick {stored.snapshot.ticks} is not what replay gives"
-        convert = self._code.convert
-        if text(restored(run_id, stored.snapshot, stored.chunks, self._code.planner, convert.field)) != text(
+        event_codec = self._code.codec
+        if text(restored(run_id, stored.snapshot, stored.chunks, self._code.planner, event_codec.field)) != text(
             self.state
         ):
             yield "its snapshot with the ticks behind it is not what replay gives"

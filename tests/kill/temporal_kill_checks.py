@@ -17,10 +17,10 @@ from msgspec.structs import replace
 from temporal_kill_work import ROUNDS, STEPS, THREADS, VOTES
 from typing_extensions import override
 
-from loom.core.reports import IdleReport, Published
+from loom.core.records import IdleReport, Published
 from loom.core.ticks import TickAddEvent, TickStartRun
-from loom.runtime.durable.registered import Registered
-from loom.runtime.replaying import replay_view
+from loom.runtime.durable.registration import registration_of
+from loom.runtime.verification import replayed_run
 from loom.store.records import RunQuery
 
 _TIME = re.compile(r'"\d{4}-\d\d-\d\dT[\d:.]+Z"')
@@ -28,7 +28,7 @@ _SNAPSHOT = re.compile(r"The snapshot after \d+ ticks differs in: (.*)\.")
 _TIMED = {"alive_since", "at", "deadline", "idle_since", "outcome", "plan", "timers", "waiting", "workers"}
 """The fields of a state that hold times, if among other things."""
 
-CODES |= {"tally": Registered("tally", STEPS["tally"])}
+CODES |= {"tally": registration_of("tally", STEPS["tally"])}
 
 
 def _tally(_journal: Journal, plan: Plan) -> Expected:
@@ -45,8 +45,8 @@ class ToldJournal(Journal):
 
     @override
     def events_from_outside(self) -> list[Any]:
-        mail = [tick for tick in self.ticks if isinstance(tick, TickAddEvent) and tick.event_id is not None]
-        return [self._code.convert.event(tick.event) for tick in mail]
+        messages = [tick for tick in self.ticks if isinstance(tick, TickAddEvent) and tick.event_id is not None]
+        return [self._code.codec.event(tick.event) for tick in messages]
 
     @override
     def _link_problems(self) -> Iterator[str]:
@@ -110,6 +110,6 @@ async def _problems(runtime: Any, plan: Plan, words: Words) -> AsyncIterator[str
         sent = [event.number for event in journal.stream if isinstance(event, Spun)]
         if plan.kind == "tally" and sent != list(range(THREADS)):
             yield f"its stream tells of the threads {sent}"
-    for problem in (await replay_view(runtime, plan.run_id))["differences"]:
+    for problem in (await replayed_run(runtime, plan.run_id)).differences:
         if not _is_about_time(problem):
             yield problem

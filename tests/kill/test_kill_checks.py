@@ -18,7 +18,7 @@ from kill_witness import words_of
 from kill_workload import Plan, Workload, witness, workload
 from msgspec.structs import replace
 
-from loom.core.reports import Published
+from loom.core.records import Published
 from loom.core.ticks import (
     TickAddEvent,
     TickEditStore,

@@ -11,8 +11,7 @@ from typing import Any
 from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedInput
 
-from loom.expressions.syntax import Access, Call, Literal
-from loom.expressions.template import Interpolation, Single, Text
+from loom.expressions.parser import Access, FunctionCall, Interpolation, Literal, Single, Text
 
 GRAMMAR = r"""
 template: (TEXT | escape | interpolated)*
@@ -80,10 +79,10 @@ class Trees(Transformer[Token, Any]):
         optional = len(children) > 1
         return Access(key, optional, self.at(children[0] if optional else first))
 
-    def call(self, children: list[Any]) -> Call:
+    def call(self, children: list[Any]) -> FunctionCall:
         name, *rest = children
         accesses = tuple(child for child in rest if isinstance(child, Access))
-        return Call(str(name), tuple(rest[: len(rest) - len(accesses)]), accesses, self.at(name))
+        return FunctionCall(str(name), tuple(rest[: len(rest) - len(accesses)]), accesses, self.at(name))
 
     def single(self, children: list[Any]) -> Single:
         return Single(children[0])

@@ -42,10 +42,10 @@ from loom.flows.calls import (
     FlowStart,
     LoopIteration,
 )
+from loom.flows.invariants import flow_violations
 from loom.flows.planner import FlowPlanner, flow_config
 from loom.flows.program import Program
 from loom.store import codec
-from loom.testing.flow_invariants import flow_violations
 
 EPOCH = 1_700_000_000.0
 RUN_ID = "run"

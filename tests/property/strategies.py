@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 
 from loom.core.body_effects import EMPTY_BUFFER
 from loom.core.commands import WorkflowCommand
-from loom.core.config import BrokerConfig, StepSpec
 from loom.core.records import (
     EVENT,
     INPUT_REQUIRED_EVENT,
     START_EVENT,
     STEP_FAILED_KIND,
     STOP_EVENT,
+    BrokerConfig,
     EventKind,
     EventRecord,
     Failure,
+    StepSpec,
 )
 from loom.core.reducer import advance
 from loom.core.state import BrokerState, Execution

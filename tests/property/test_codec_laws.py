@@ -19,9 +19,8 @@ from msgspec.structs import replace
 from strategies import CONFIGS, Step, programs, start, tick_for
 
 from loom.core.commands import CommandPublishEvent
-from loom.core.records import EventRecord
+from loom.core.records import EventRecord, Published
 from loom.core.reducer import advance
-from loom.core.reports import Published
 from loom.core.state import BrokerState
 from loom.core.ticks import TickEditStore, TickStartRun, WorkflowTick
 from loom.steps.planner import StepsPlanner

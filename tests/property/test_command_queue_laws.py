@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from strategies import A
 
-from loom.core.command_queue import CommandQueue
 from loom.core.commands import (
     CommandCancelTimer,
     CommandPublishEvent,
@@ -17,6 +16,7 @@ from loom.core.commands import (
     WorkflowCommand,
 )
 from loom.core.records import EventRecord
+from loom.core.run import CommandQueue
 from loom.core.state import WorkItem
 
 SIZES = (1, 7, 30, 400)

@@ -11,8 +11,8 @@ from expressions_lark import lark_template
 from hypothesis import example, given
 
 from loom.expressions import ExpressionError, compile_template, evaluate
-from loom.expressions.template import parse_template
-from loom.expressions.values import json_text
+from loom.expressions.parser import parse_template
+from loom.expressions.value_text import json_text
 
 NOW = "2026-01-02T03:04:05.6789012Z"
 SECONDS = 0.1

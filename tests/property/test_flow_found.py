@@ -6,7 +6,7 @@ from typing import Any
 
 from flow_driver import Driver
 
-from loom.runtime.load import load
+from loom.runtime.flow import load
 
 
 def _driven(actions: dict[str, Any]) -> Any:

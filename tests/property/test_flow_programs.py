@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loom.core.reducer import replay
-from loom.flows import ending, planner, walk
+from loom.flows import outcomes, planner, walk
+from loom.flows.invariants import leftovers
 from loom.flows.planner import FlowPlanner
 from loom.flows.program import SUCCEEDED, Program
-from loom.runtime.load import load
-from loom.testing.flow_invariants import leftovers
+from loom.runtime.flow import load
 
 # A flow is a large example: fewer of them say as much.
 any_flow = settings(max_examples=max(20, settings().max_examples // 3), suppress_health_check=list(HealthCheck))
@@ -70,7 +70,7 @@ def test_nothing_is_left_behind_at_the_end(definition: Any) -> None:
 
     def spy(self: walk.Walk, status: str, cause: Any, error: Any = None) -> None:
         plans.append(self.freeze())
-        ending.end_flow(self, status, cause, error)
+        outcomes.end_flow(self, status, cause, error)
 
     with pytest.MonkeyPatch.context() as patch:
         # A flow that is terminated may leave anything behind: this is the end that flows come to by themselves.

@@ -22,10 +22,17 @@ from loom.core.commands import (
     CommandStartChild,
     WorkflowCommand,
 )
-from loom.core.config import BrokerConfig, StepSpec
 from loom.core.invariants import violations
-from loom.core.records import EventKind, EventRecord, Failure
-from loom.core.reports import IdleReport, StepReport, UnhandledReport
+from loom.core.records import (
+    BrokerConfig,
+    EventKind,
+    EventRecord,
+    Failure,
+    IdleReport,
+    StepReport,
+    StepSpec,
+    UnhandledReport,
+)
 from loom.core.run import Run
 from loom.core.ticks import (
     Source,

@@ -36,11 +36,9 @@ from loom.core.commands import (
     CommandStartChild,
     CommandStartTimer,
 )
-from loom.core.config import BrokerConfig, StepSpec
 from loom.core.invariants import violations, wrong_changes
-from loom.core.records import EventRecord, Failure, Release
+from loom.core.records import BrokerConfig, EventRecord, Failure, IdleReport, Release, StepSpec
 from loom.core.reducer import advance, replay, replay_steps
-from loom.core.reports import IdleReport
 from loom.core.state import BrokerState
 from loom.core.ticks import (
     TickCancelRun,

@@ -125,7 +125,7 @@ class CrashingRun(RuleBasedStateMachine):
         assert replay(self.journal, StepsPlanner(), None, read_field) == self.saved
         assert violations(self.run.state) == []
         assert self.run.is_blocked == self.run.state.is_blocked()
-        assert self.run.look.sequence == self.run.state.sequence
+        assert self.run.fields.sequence == self.run.state.sequence
 
 
 TestCrashingRun = CrashingRun.TestCase
@@ -145,7 +145,7 @@ def test_no_work_is_begun_with_or_after_the_end(program: list[int]) -> None:
 
 
 @given(programs(max_size=25))
-def test_taken_up_run_can_still_be_brought_to_its_end(program: list[int]) -> None:
+def test_recovered_run_can_still_be_brought_to_its_end(program: list[int]) -> None:
     state = walk(program, nonsense=False)[-1].after
     if not state.is_running:
         return

@@ -18,9 +18,19 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "temporal"))
 
-from hand_made import START, Around, HandMade, code_of, initialize, letter, signal, step_result, task_of, timer_fired
+from hand_made import (
+    START,
+    HandMade,
+    WorkerStub,
+    code_of,
+    inbox_signal,
+    initialize,
+    signal,
+    step_result,
+    task_of,
+    timer_fired,
+)
 from msgspec.structs import replace
-from temporalio.bridge.proto.workflow_activation import workflow_activation_pb2 as activations
 
 from loom import Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
 from loom.core.body_effects import sleep_key, wait_key
@@ -38,11 +48,12 @@ from loom.core.ticks import (
     TickTimerFired,
     WorkflowTick,
 )
-from loom.runtime.durable.registered import Registered
+from loom.runtime.durable.registration import Registration
 from loom.store import codec
 from loom.temporal import names
+from loom.temporal.bridge import activations
 from loom.temporal.payloads import Effects
-from loom.temporal.policy import CANCELS_FIRST, DOUBTS_SIGNALS, KEEPS_LETTERS, Policy, flag_of
+from loom.temporal.workflow.policy import CANCELS_FIRST, DOUBTS_SIGNALS, KEEPS_MESSAGES, Policy, flag_of
 
 PROGRAMS = st.lists(st.integers(0, 9_999), min_size=12, max_size=40)
 POLICIES = st.builds(
@@ -76,7 +87,7 @@ class Spread(Workflow):
 
 
 @cache
-def code() -> Registered:
+def code() -> Registration:
     return code_of(Spread(timeout=None))
 
 
@@ -84,7 +95,7 @@ class Live:
     """An execution, what it was told and what left it."""
 
     def __init__(self, policy: Policy) -> None:
-        self.run = HandMade(code(), around=Around((policy,)))
+        self.run = HandMade(code(), around=WorkerStub((policy,)))
         self.policy = policy
         self.told: list[activations.WorkflowActivation] = []
         self.left: list[list[Any]] = []
@@ -94,7 +105,7 @@ class Live:
         self.timers: dict[int, Any] = {}
         self.places: dict[int, dict[str, int]] = {}
         self._jobs: list[tuple[Any, list[WorkflowTick]]] = []
-        self._add(initialize(self.run.opening))
+        self._add(initialize(self.run.argument))
         self.go(False)
 
     def go(self, same_task: bool) -> None:
@@ -137,20 +148,20 @@ class Live:
             self._fire(sorted(self.timers)[which % len(self.timers)])
         elif what == 7 and self.bodies:
             command = task_of(list(self.bodies.values())[which % len(self.bodies)]).command
-            event = code().convert.record(Piece(number=which))
+            event = code().codec.record(Piece(number=which))
             tick = TickPublishEvent(at=0.0, event=event, source=self._source(command, "publish"))
             self._add(signal(names.SIGNAL_EFFECTS, Effects((tick,))), tick)
         elif number > 9_900:
-            self._add(letter(TickCancelRun(at=0.0)), TickCancelRun(at=0.0))
+            self._add(inbox_signal(TickCancelRun(at=0.0)), TickCancelRun(at=0.0))
         else:
-            event = code().convert.record(Answer(text="x" * how) if which % 2 else Piece(number=number))
-            mail = TickAddEvent(at=0.0, event=event, event_id=f"id {how % 20}", accepted=True)
-            self._add(letter(mail), mail)
+            event = code().codec.record(Answer(text="x" * how) if which % 2 else Piece(number=number))
+            tick = TickAddEvent(at=0.0, event=event, event_id=f"id {how % 20}", accepted=True)
+            self._add(inbox_signal(tick), tick)
 
     def settle(self) -> None:
         """Let all fences fall: what may leave has left."""
         self.go(False)
-        while not self.is_closed and (fences := set(self.timers) - set(self.run.instance.driving.out.timers)):
+        while not self.is_closed and (fences := set(self.timers) - set(self.run.instance.driver.out.timers)):
             self._fire(min(fences))
             self.go(False)
 
@@ -159,7 +170,7 @@ class Live:
 
     def _fire(self, number: int) -> None:
         command = self.timers.pop(number)
-        timer = self.run.instance.driving.out.timers.get(number)
+        timer = self.run.instance.driver.out.timers.get(number)
         if timer is None:
             self._add(timer_fired(command))
         else:
@@ -176,7 +187,7 @@ class Live:
         if how % 8 == 0:
             sleep = TickSleep(at=0.0, source=self._source(command, "sleep"), occurrence=0, delay_s=how / 10)
             return sleep, replace(leave, pending=(sleep_key(0),))
-        kind, source = code().convert.record(Answer()).kind.name, self._source(command, "wait")
+        kind, source = code().codec.record(Answer()).kind.name, self._source(command, "wait")
         wait = TickAwaitEvent(at=0.0, source=source, waiter_id="w", occurrence=0, event_type=kind, timeout_s=float(how))
         return wait, replace(leave, pending=(wait_key("w", 0),))
 
@@ -197,8 +208,8 @@ def _ends(task: Any, how: int) -> tuple[WorkflowTick, ...]:
         delay = float(how) if how != 98 else None
         return (step_result(task, failure=Failure("Torn", "a thread is torn"), retry_delay_s=delay),)
     if how == 99:
-        return (step_result(task, returned=(code().convert.record(StopEvent(result=how)),)),)
-    pieces = tuple(code().convert.record(Piece(number=n, text="x" * how)) for n in range(how % 6))
+        return (step_result(task, returned=(code().codec.record(StopEvent(result=how)),)),)
+    pieces = tuple(code().codec.record(Piece(number=n, text="x" * how)) for n in range(how % 6))
     return (step_result(task, returned=pieces, fanned_out=True),)
 
 
@@ -216,7 +227,7 @@ def perform(program: Sequence[int], policy: Policy) -> Live:
     return live
 
 
-RECORDED = (flag_of(0), DOUBTS_SIGNALS, CANCELS_FIRST, KEEPS_LETTERS)
+RECORDED = (flag_of(0), DOUBTS_SIGNALS, CANCELS_FIRST, KEEPS_MESSAGES)
 """The flags that the first task of a run leaves in its history."""
 
 
@@ -225,7 +236,7 @@ def test_a_replay_gives_the_same_commands_wherever_the_run_was_evicted(
     program: Sequence[int], policy: Policy, evicted: int, asked: int
 ) -> None:
     live = perform(program, policy)
-    again = HandMade(code(), around=Around((policy, replace(policy, budget=1, window=1))))
+    again = HandMade(code(), around=WorkerStub((policy, replace(policy, budget=1, window=1))))
     for number, (act, left) in enumerate(zip(live.told, live.left, strict=True)):
         replayed = activations.WorkflowActivation()
         replayed.CopyFrom(act)
@@ -247,7 +258,7 @@ def test_every_body_of_the_run_leaves_once_and_in_order_whatever_the_budget(
     plain = plain_run(live)
     wanted = [command.seq for command in plain[1] if isinstance(command, CommandRunWorker)]
     assert sent == wanted[: len(sent)]
-    is_full = live.run.instance.driving.out.in_flight >= policy.window
+    is_full = live.run.instance.driver.out.in_flight >= policy.window
     assert live.run.host.core.is_over or is_full or len(sent) == len(wanted)
 
 
@@ -266,10 +277,10 @@ def _schedules(command: Any) -> bool:
 
 def plain_run(live: Live) -> tuple[Run, list[Any]]:
     """The sans-IO run, told the same; and its commands, none of which is ever held."""
-    opening = live.run.opening
-    assert opening.start is not None
-    run = Run(code().planner, read_field=code().convert.field)
-    spec = codec.decode_start("run-1", opening.start.encode())
+    argument = live.run.argument
+    assert argument.start is not None
+    run = Run(code().planner, read_field=code().codec.field)
+    spec = codec.decode_start("run-1", argument.start.encode())
     commands: list[Any] = []
     for number, ticks in enumerate(live.ticks):
         if number == 0:

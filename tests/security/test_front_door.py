@@ -12,8 +12,7 @@ from server_serving import Served
 from server_serving import serving as served_in_memory
 
 from loom.server.app import create_app
-from loom.server.listening import NeedsKey, bind, check_keys
-from loom.server.serving import Serving, serving
+from loom.server.serving import NeedsKey, Serving, bind, check_keys, serving
 from loom.server.settings import ServerSettings
 
 TARGETS = [

@@ -15,7 +15,7 @@ from server_serving import Served, serving
 import loom
 from loom import Context, Event, StartEvent, StopEvent, Workflow, step
 from loom.core.ticks import TickResume
-from loom.effects.weight import is_heavier
+from loom.effects.off_loop import is_heavier
 from loom.runtime.durable.settings import Settings
 from loom.server.app import create_app
 from loom.server.rate import Buckets, Rates, address_of
@@ -59,7 +59,7 @@ async def test_a_request_of_too_many_values_is_refused_before_it_is_decoded(
     served: Served, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lists = b'{"workflow": "asks", "input": {"topic": [' + b"[]," * 200_000 + b"[]]}}"
-    monkeypatch.setattr("loom.server.routing.json.loads", None)
+    monkeypatch.setattr("loom.server.bodies.json.loads", None)
     for path in ("/v1/runs", "/workflows/asks/run"):
         answer = await client.post(path, content=lists, headers={"Content-Type": "application/json"})
         assert (answer.status_code, "100000 values" in answer.text) == (413, True), answer.text

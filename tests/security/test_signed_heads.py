@@ -17,7 +17,7 @@ from security_rig import is_parked, until
 import loom
 from loom import Context, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
 from loom.runtime.durable.runtime import DurableRuntime
-from loom.runtime.verifying import Verified, verified
+from loom.runtime.verification import Verified, verified
 from loom.store.errors import WrongKeys
 from loom.store.records import RunHead
 
@@ -218,7 +218,7 @@ async def test_rows_of_an_encrypted_store_are_signed_too(tmp_path: Path, until_i
 
 async def signed(database: Database, keys: str = K1) -> Any:
     """What `loom db upgrade` does with the keys."""
-    from loom.runtime.verifying import sign_heads
+    from loom.runtime.verification import sign_heads
 
     async with loom.connect(database.url, journal_keys=keys) as runtime:
         return await sign_heads(runtime.store, runtime.links, 1000.0)
@@ -305,14 +305,14 @@ async def test_keys_follow_each_other(database: Database) -> None:
 
 
 async def anchored(database: Database, keys: str = K1) -> bytes:
-    from loom.runtime.anchors import anchor_lines
+    from loom.runtime.verification import anchor_lines
 
     async with loom.connect(database.url, journal_keys=keys) as runtime:
         return "".join([line async for line in anchor_lines(runtime.store, runtime.links, 1000.0)]).encode()
 
 
 async def compared(database: Database, anchor: bytes, keys: str = K1) -> list[str]:
-    from loom.runtime.anchors import differences, read_anchor
+    from loom.runtime.verification import differences, read_anchor
 
     async with loom.connect(database.url, journal_keys=keys) as runtime:
         read = read_anchor(anchor, runtime.links)
@@ -366,7 +366,7 @@ async def test_an_ended_run_that_runs_again_and_a_forgotten_note_are_named(datab
 
 @pytest.mark.parametrize("change", ["ticks", "half", "none", "key"])
 async def test_an_anchor_that_was_changed_is_none(database: Database, change: str) -> None:
-    from loom.runtime.anchors import BadAnchor
+    from loom.runtime.verification import BadAnchor
 
     anchor = await anchored(database, f"{K1},{K2}")
     keys = K2 if change == "key" else K1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -9,13 +10,15 @@ import pytest
 from msgspec.structs import replace
 
 from loom.core.kernel import executions
-from loom.runtime import timers
-from loom.runtime.durable import adapter, heads, takeup
-from loom.store import memory_transaction
+from loom.runtime.control_loop import ArmedTimers
+from loom.runtime.durable import adapter, heads, recovery
+from loom.store import memory_tables
 from loom.store.committer import Committer
-from loom.store.memory_transaction import Transaction
-from loom.store.operations import CommitRun, PostMail, ReleaseRun
+from loom.store.memory_tables import Transaction
+from loom.store.operations import CommitRun, PostMessage, ReleaseRun
 from loom.testing import FaultPlan, Faults, SimulationFailure, simulate
+from loom.testing.simulation_checks import Checker
+from loom.testing.simulation_world import listening
 
 SEEDS = 12
 
@@ -34,14 +37,14 @@ def found(faults: Faults) -> str:
 
 
 def write_as(monkeypatch: pytest.MonkeyPatch, operation: type, action: Callable[[Transaction, Any], Any]) -> None:
-    monkeypatch.setitem(memory_transaction._ACTIONS, operation, action)
+    monkeypatch.setitem(memory_tables._ACTIONS, operation, action)
 
 
 def test_mail_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     def release(self: Transaction, asked: ReleaseRun) -> bool:
         run = self._runs.get(asked.run_id)
         if run is not None and run.row.owner == asked.fence:
-            self._keep(asked.run_id, replace(run, row=replace(run.row, owner=None), mail=memory_transaction.EMPTY))
+            self._keep(asked.run_id, replace(run, row=replace(run.row, owner=None), inbox=memory_tables.EMPTY))
         return True
 
     write_as(monkeypatch, ReleaseRun, release)
@@ -50,7 +53,7 @@ def test_mail_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_mail_that_comes_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     commit = Transaction._commit
-    write_as(monkeypatch, CommitRun, lambda self, asked: commit(self, replace(asked, mail_taken=())))
+    write_as(monkeypatch, CommitRun, lambda self, asked: commit(self, replace(asked, messages_taken=())))
     assert "came twice" in found(CRASHES)
 
 
@@ -59,24 +62,24 @@ def test_mail_that_leaves_the_inbox_before_it_is_in_the_journal(monkeypatch: pyt
     monkeypatch.setattr(
         adapter.DurableDecorator,
         "_operation",
-        lambda self, batch, written: replace(operation(self, batch, written), mail_taken=(*range(1, 100),)),
+        lambda self, batch, written: replace(operation(self, batch, written), messages_taken=(*range(1, 100),)),
     )
     assert "left the inbox" in found(CRASHES)
 
 
 def test_an_event_id_that_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     post = Transaction._post
-    write_as(monkeypatch, PostMail, lambda self, asked: post(self, replace(asked, event_id=None)))
+    write_as(monkeypatch, PostMessage, lambda self, asked: post(self, replace(asked, event_id=None)))
     assert "known: True" in found(CRASHES)
 
 
 def test_a_timer_that_fires_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    fire = timers.ArmedTimers.fire
+    fire = ArmedTimers.fire
 
-    def fire_early(self: timers.ArmedTimers, now: float) -> Any:
+    def fire_early(self: ArmedTimers, now: float) -> Any:
         return [replace(tick, at=now) for tick in fire(self, now + 0.5)]
 
-    monkeypatch.setattr(timers.ArmedTimers, "fire", fire_early)
+    monkeypatch.setattr(ArmedTimers, "fire", fire_early)
     assert "s early" in found(CRASHES)
 
 
@@ -132,10 +135,18 @@ def test_a_row_that_says_something_else_than_the_state(monkeypatch: pytest.Monke
     assert "the row says idle_since" in found(CRASHES)
 
 
-def test_a_take_up_that_forgets_the_ticks_behind_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recovery_that_forgets_the_ticks_behind_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     def short(run_id: str, snapshot: Any, chunks: Any, *more: Any) -> Any:
         return restored(run_id, snapshot, () if snapshot is not None else chunks, *more)
 
-    restored = takeup.restored
-    monkeypatch.setattr(takeup, "restored", short)
+    restored = recovery.restored
+    monkeypatch.setattr(recovery, "restored", short)
     assert "nothing" not in found(CRASHES)[:10]
+
+
+def test_the_log_is_as_loud_as_before_when_nobody_listens_any_more() -> None:
+    below = logging.getLogger("loom.steps")
+    assert below.isEnabledFor(logging.WARNING)
+    with listening(Checker(lambda: 0.0)):
+        assert not below.isEnabledFor(logging.WARNING)
+    assert below.isEnabledFor(logging.WARNING)

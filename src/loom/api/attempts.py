@@ -16,7 +16,7 @@ _FRAME = re.compile(
 )
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class CodeLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line of code."""
 
     file: str
@@ -78,9 +78,11 @@ def numbered(attempt: int, max_attempts: int | None) -> str:
     return f"{attempt} of {max_attempts}" if max_attempts else str(attempt)
 
 
-def place_of(traceback: str) -> Place | None:
+def place_of(traceback: str) -> CodeLine | None:
     """Find the line that a stored traceback begins with: the innermost of the author's; None if it has no frame."""
     found = _FRAME.search(traceback)
     if found is None:
         return None
-    return Place(file=found["file"], line=int(found["line"]), function=found["function"], source=found["source"] or "")
+    return CodeLine(
+        file=found["file"], line=int(found["line"]), function=found["function"], source=found["source"] or ""
+    )

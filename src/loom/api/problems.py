@@ -10,6 +10,8 @@ import msgspec
 NOBODYS_TURN = "It is idle, no step has anything to do, and none waits for an event."
 """The reason of a stuck run of which nothing more is known."""
 
+RunStatus = Literal["running", "completed", "failed", "cancelled"]
+"""A run that timed out has failed."""
 ProblemKind = Literal["failed", "parked", "stuck"]
 
 

@@ -1,22 +1,56 @@
-"""Events that a run was sent and refused, because they do not fit their class."""
+"""How a server says no: problem+json with a code for programs, and the places of the request that are wrong."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, NotRequired
 
-import msgspec
+from msgspec import Meta
+from typing_extensions import override
+
+from loom.api.answers import Answer, promises
+
+_Pointer = Annotated[str, Meta(description="A JSON Pointer into the request or the definition.")]
+_Type = Annotated[str, Meta(description="`urn:loom:problem:` and the code.")]
 
 
-class RefusedEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """The last event that was refused, while the run waits for one that fits."""
+@promises(
+    path=_Pointer,
+    severity=NotRequired[str],
+    code=NotRequired[str | None],
+    line=NotRequired[int | None],
+    column=NotRequired[int | None],
+)
+class Place(Answer, frozen=True, kw_only=True, omit_defaults=True):
+    """A place in a request that is wrong; of a definition also how bad it is, and its line where that is known."""
 
-    step: str
-    """The step that the event was for."""
-    waiter_id: str | None = None
-    """The wait that goes on; None if the step takes such events as its input."""
-    event_type: str
-    """The short name of the event's class."""
-    reason: str
-    """Which fields do not fit and why. Values are left out."""
-    at: Annotated[datetime, msgspec.Meta(tz=True)]
+    path: str
+    message: str
+    severity: str | None = None
+    """`error` or `warning`; None outside of definitions, where all places are errors."""
+    code: str | None = None
+    line: int | None = None
+    column: int | None = None
+
+
+@promises(type=_Type, detail=str, errors=NotRequired[list[Place]])
+class Problem(Answer, frozen=True, kw_only=True):
+    """Why a request was refused."""
+
+    type: str = ""
+    title: str = ""
+    status: int
+    detail: str | None = None
+    instance: str = ""
+    code: str
+    request_id: str | None = None
+    errors: Sequence[Place] = ()
+
+    @override
+    def __str__(self) -> str:
+        text = self.detail or self.title or self.code
+        # One that names no place, and says what the problem says, adds nothing.
+        told = [place for place in self.errors if place.path or place.message != text]
+        places = [f"{place.path or '(request)'}: {place.message}" for place in told]
+        request = f" (request {self.request_id})" if self.request_id else ""
+        return "\n".join([f"{text}{request}", *places])

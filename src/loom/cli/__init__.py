@@ -1,4 +1,4 @@
-"""The command line, `loom`. The composition root: may import every room.
+"""The command line, `loom`: where all parts are put together.
 
 Commands import what they need when they run, so that `loom --help` answers at once.
 """

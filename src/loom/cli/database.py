@@ -9,8 +9,7 @@ import click
 from loom.cli.options import json_option, store_option
 
 if TYPE_CHECKING:
-    from loom.runtime.anchors import Difference
-    from loom.runtime.verifying import Signed, Verified
+    from loom.runtime.verification import Difference, Signed, Verified
     from loom.store.migrations import Migration
 
 _SHOWN = 20
@@ -34,9 +33,9 @@ def upgrade(as_sql: bool, store: str, as_json: bool) -> None:
     the keys. A Temporal cluster gets the search attributes that lists of runs are filtered by; without them each run
     is asked.
     """
+    from loom.cli.output import print_json
     from loom.cli.problems import NoStore, Problem
     from loom.cli.session import perform, safe_url, store_at
-    from loom.cli.shown import print_json
     from loom.store.errors import StoreError
 
     if _is_cluster(store):
@@ -75,7 +74,7 @@ async def _sign_heads(store: str) -> Signed | None:
 
     from loom.cli.session import client
     from loom.runtime.durable.settings import Settings
-    from loom.runtime.verifying import sign_heads
+    from loom.runtime.verification import sign_heads
 
     if Settings().keyring is None:
         return None
@@ -118,7 +117,7 @@ def anchor(store: str) -> None:
     _refuse_cluster(store)
 
     async def work() -> None:
-        from loom.runtime.anchors import anchor_lines
+        from loom.runtime.verification import anchor_lines
 
         async with client(store) as runtime:
             if runtime.links.ring is None:
@@ -143,9 +142,9 @@ def verify(run_id: str | None, file: IO[bytes] | None, allow_gone: bool, store: 
     nobody without them can have made one. That a run was put back to an earlier state, with its signature, only an
     anchor shows. An SQLite file is checked by SQLite too. `loom workflow replay` checks what a journal leads to.
     """
+    from loom.cli.output import print_json
     from loom.cli.problems import Problem, WrongUse
     from loom.cli.session import perform
-    from loom.cli.shown import print_json
 
     _refuse_cluster(store)
     if run_id is not None and file is not None:
@@ -175,9 +174,8 @@ class _Checked(NamedTuple):
 
 async def _checked(store: str, run_id: str | None, anchor: bytes | None) -> _Checked:
     from loom.cli.session import client, store_beside
-    from loom.runtime.anchors import differences, read_anchor
-    from loom.runtime.verifying import verified
-    from loom.runtime.verifying import verify as verify_one
+    from loom.runtime.verification import differences, read_anchor, verified
+    from loom.runtime.verification import verify as verify_one
     from loom.store.errors import RunNotFound
 
     damage: list[str] = []
@@ -263,9 +261,9 @@ def _is_cluster(store: str) -> bool:
 
 def _upgrade_cluster(url: str, as_sql: bool, as_json: bool) -> None:
     """Give a cluster what lists of runs are filtered by."""
+    from loom.cli.output import print_json
     from loom.cli.problems import WrongUse
     from loom.cli.session import opened_store, perform, safe_url, store_at
-    from loom.cli.shown import print_json
 
     if as_sql:
         raise WrongUse("A Temporal cluster has no tables, and takes no SQL: leave out --sql.")
@@ -290,7 +288,7 @@ def _counted(found: list[Verified]) -> dict[str, int]:
     """How many runs there are of each verdict."""
     from typing import get_args
 
-    from loom.runtime.verifying import Verdict
+    from loom.runtime.verification import Verdict
 
     return {verdict: sum(run.verdict == verdict for run in found) for verdict in get_args(Verdict)}
 

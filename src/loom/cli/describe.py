@@ -1,6 +1,6 @@
-"""Ticks and what stands on a stream, in one line for people: from the plain data that the HTTP API has of them.
+"""Describe ticks and stream entries in one line for people, from the plain data that the HTTP API has of them.
 
-May import loom.cli.shown; what flows need is imported where a record of one is met.
+The words of flows are imported only where a record of a flow is met.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from loom.api.attempts import numbered, place_of
-from loom.api.lengths import span
+from loom.api.times import span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ def event_words(event: Data | None) -> str:
         return "nothing"
     name, fields = event["type"], event["fields"]
     if name.startswith("loom.flows."):
-        from loom.cli.flow_records import flow_record_words
+        from loom.cli.flow_words import flow_record_words
 
         of_flow = flow_record_words(short(name), fields)
         if of_flow is not None:
@@ -173,7 +173,7 @@ def entry_words(entry: Data) -> str:
     if name == "AnswerRefusedEvent" and "reason" in value:
         return _refused(value)
     if name in ("ActionEvent", "LoopIterationEvent", "ResponseEvent") or _is_end_of_flow(name, value):
-        from loom.cli.flow_records import flow_record_words
+        from loom.cli.flow_words import flow_record_words
 
         end = value["result"] if name == "StopEvent" else value
         return flow_record_words("FlowEnd" if name == "StopEvent" else name, end) or named_fields(name, value)

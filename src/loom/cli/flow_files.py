@@ -1,7 +1,4 @@
-"""Files that hold flows: which of a folder's are, how they are called, and what is wrong with them.
-
-May import `loom.flows` and, inside functions, `loom.runtime`.
-"""
+"""Find files of flows in a folder, name and load them, and tell what is wrong with them."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from typing_extensions import override
 
-from loom.cli.shown import clean
+from loom.cli.output import clean
 from loom.flows.diagnostics import DefinitionError, Problem
-from loom.flows.document_text import MAX_BYTES
+from loom.flows.document import MAX_BYTES
 from loom.flows.limits import Limits
-from loom.flows.places import Places, Spot
+from loom.flows.source_map import SourceMap, Spot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -78,7 +75,7 @@ def limits_of(max_iterations: int | None, max_duration: float | None) -> Limits:
 
 def load_flow(path: Path, limits: Limits) -> Flow:
     """The flow in a file. Its problems are told, each with its place, if it cannot be loaded."""
-    from loom.runtime.load import load
+    from loom.runtime.flow import load
 
     try:
         return load(path, name=name_of(path), limits=limits)
@@ -138,7 +135,7 @@ def read_definition(path: Path) -> str:
 def spots_of(path: Path, problems: Iterable[Problem]) -> list[tuple[Problem, Spot | None]]:
     """Problems with the places of what they are about, in the order of the file."""
     try:
-        places = Places(read_definition(path))
+        places = SourceMap(read_definition(path))
     except DefinitionError:
         return [(problem, None) for problem in problems]
     found = [(problem, Spot(*problem.spot) if problem.spot else places.find(problem.path)) for problem in problems]

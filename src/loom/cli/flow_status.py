@@ -1,4 +1,4 @@
-"""A run of a flow in detail for people, from plain data. May import loom.flows."""
+"""Describe a run of a flow in detail for people, from the plain data that the HTTP API has of it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from loom.api.lengths import span
-from loom.cli.attempts import add_traceback, failed_attempts
+from loom.api.times import span
 from loom.cli.flow_words import result_words, status_lines
-from loom.cli.shown import Page, ago, seconds_of
+from loom.cli.output import Page, ago, seconds_of
+from loom.cli.status import add_traceback, failed_attempts
 from loom.flows.graph import type_words
 from loom.flows.progress import ActionProgress, LoopProgress
 

@@ -1,4 +1,4 @@
-"""What a flow does, in words: as `loom workflow status` prints it and as `loom run` shows it. May import loom.flows."""
+"""Describe flows in words: progress for `status` and `run`, and records for histories and streams."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from loom.api.attempts import numbered
-from loom.api.lengths import span
-from loom.cli.shown import ago, clean, clean_lines
+from loom.api.times import span
+from loom.cli.output import ago, clean, clean_lines
+from loom.flows.calls import MASK
 from loom.flows.graph import type_words
-from loom.flows.progress import LoopProgress, preview
-from loom.flows.records import MASK
+from loom.flows.progress import ActionProgress, LoopProgress, preview
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from loom.flows.program import Program
-    from loom.flows.progress import ActionProgress
 
     Entry = LoopProgress | ActionProgress
+    Data = Mapping[str, Any]
+
 
 MAX_RESULT = 200
 """How many characters of a result are shown to people."""
@@ -40,7 +41,7 @@ def _cut(words: str, size: int) -> str:
 
 
 def result_words(result: Any) -> str:
-    """What actions gave, by their names; of those that were answers of servers, only what they said."""
+    """Describe what actions gave, by their names; of an answer of a server only its body."""
     if isinstance(result, str):
         return _cut(result, MAX_RESULT)  # a preview, or a mask
     if not isinstance(result, dict):
@@ -155,3 +156,71 @@ def repetition_path(program: Program, name: str, repetition: Sequence[int]) -> s
     loops = [program.nodes[loop].name for loop in node.loops] if node is not None else []
     around = [f"{loop}[{index}]" for loop, index in zip(loops, repetition, strict=False)]
     return "/".join([*around, name])
+
+
+def flow_record_words(name: str, fields: Any) -> str | None:
+    """A record of a flow in words, by the short name of its type; None for anything else."""
+    words = _WORDS.get(name)
+    return words(fields) if words is not None and isinstance(fields, dict) else None
+
+
+def _start(start: Data) -> str:
+    given = [
+        f"{name}={value_words(value)}"
+        for name in ("trigger", "body", "parameters", "variables", "headers", "outputs")
+        if (value := start[name]) not in (None, "", {})
+    ]
+    return ", ".join(given) or "nothing"
+
+
+def _outcome(outcome: Data) -> str:
+    code = f" ({outcome['code']})" if outcome["code"] and outcome["code"] != "OK" else ""
+    told = outcome["message"] if outcome["status"] != "Succeeded" else ""
+    if not told and outcome["outputs"] is not None:
+        told = value_words(outcome["outputs"])
+    return f"{outcome['status']}{code}" + (f": {told}" if told else "")
+
+
+def _call(call: Data) -> str:
+    return f"call of {call['action']} ({type_words(call['type'])})"
+
+
+def _report(report: Data) -> str:
+    where = f" {list(report['repetition'])}" if report["repetition"] else ""
+    words = f"{report['name']}{where} ({type_words(report['type'])}) {report['status']}"
+    if report["attempt"]:
+        words += f" for attempt {report['attempt'] + 1}"
+    elif report["status"] not in ("Running", "Waiting", "Skipped"):
+        words += f", {span(report['duration'])}"
+    return f"{words}: {report['message']}" if report["message"] else words
+
+
+def _iteration(iteration: Data) -> str:
+    number = f"{iteration['iteration'] + 1}/{iteration['max_iterations']}"
+    met = iteration["condition_result"]
+    tested = "" if met is None else f", condition {str(met).lower()}"
+    name = iteration["path"].rpartition("[")[0] or iteration["action_name"]
+    result = f": {value_words(iteration['result'])}" if iteration["result"] is not None else ""
+    return f"{name} iteration {number} {iteration['status']}, {span(iteration['duration'])}{tested}{result}"
+
+
+def _response(response: Data) -> str:
+    body = "" if response["body"] is None else f" {value_words(response['body'])}"
+    return f"response {response['status_code']}{body}"
+
+
+def _end(end: Data) -> str:
+    reason = f": {end['error'].get('message', '')}" if end["error"] else ""
+    outputs = f", outputs {value_words(end['outputs'])}" if end["outputs"] else ""
+    return f"ended {end['status']}{reason}{outputs}"
+
+
+_WORDS: dict[str, Callable[[Data], str]] = {
+    "FlowStart": _start,
+    "ActionOutcome": _outcome,
+    "ActionCall": _call,
+    "ActionEvent": _report,
+    "LoopIterationEvent": _iteration,
+    "ResponseEvent": _response,
+    "FlowEnd": _end,
+}

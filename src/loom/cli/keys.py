@@ -95,7 +95,7 @@ def create(
     name: str, given_scopes: Sequence[Sequence[str]], workflows: Sequence[str], store: str, **given: Any
 ) -> None:
     """Make a key called NAME and print it. It is shown this once: only its hash is stored."""
-    from loom.cli.serving import server_extra
+    from loom.cli.serve_command import server_extra
 
     with server_extra():
         from loom.server.auth import new_key
@@ -119,7 +119,7 @@ def create(
 @json_option
 def list_keys(store: str, as_json: bool) -> None:
     """List keys, also those that are gone, the oldest first."""
-    from loom.cli.shown import ago, print_json, print_table
+    from loom.cli.output import ago, print_json, print_table
 
     async def work(found: Keys, _: Note) -> list[StoredKey]:
         return sorted([key async for key in found.all()], key=lambda key: (key.created_at, key.id))
@@ -154,7 +154,7 @@ def list_keys(store: str, as_json: bool) -> None:
 @json_option
 def revoke(key_id: str, store: str, as_json: bool) -> None:
     """Let a key open nothing any more."""
-    from loom.cli.acting import tell
+    from loom.cli.control_commands import tell
 
     async def work(found: Keys, note: Note) -> StoredKey:
         revoked = await found.revoke(key_id)
@@ -180,7 +180,7 @@ def revoke(key_id: str, store: str, as_json: bool) -> None:
 @json_option
 def rotate(key_id: str, grace: float, store: str, **given: Any) -> None:
     """Make a key in the place of another one, and print it. It has the same name and rights."""
-    from loom.api.lengths import span
+    from loom.api.times import span
 
     async def work(found: Keys, note: Note) -> tuple[str, StoredKey]:
         key, stored = await found.rotate(key_id, grace)
@@ -195,7 +195,7 @@ def rotate(key_id: str, grace: float, store: str, **given: Any) -> None:
 def _performed(store: str, work: Callable[[Keys, Note], Awaitable[T]], *, upgrade: bool = False) -> T:
     """Do something with the keys of a store; what is noted is in its record of what operators did."""
     from loom.cli.problems import WrongUse
-    from loom.cli.serving import server_extra
+    from loom.cli.serve_command import server_extra
     from loom.cli.session import opened_store, perform, store_at
 
     with server_extra():
@@ -219,7 +219,7 @@ def _performed(store: str, work: Callable[[Keys, Note], Awaitable[T]], *, upgrad
 
 @contextmanager
 def _lost_if_unknown(key_id: str) -> Iterator[None]:
-    """Say what to do about a key that may be stored, though nobody has it: from then on servers ask for a key."""
+    """Say what to do about a key that may be stored but was never printed: from then on servers ask for a key."""
     from loom.cli.problems import NoStore
     from loom.store.errors import StoreUnavailable
 
@@ -234,7 +234,7 @@ def _lost_if_unknown(key_id: str) -> Iterator[None]:
 
 def _tell_key(key: str, stored: StoredKey, words: str, given: dict[str, Any]) -> None:
     """The key alone on the standard output, so that it can be piped to where it is kept."""
-    from loom.cli.shown import clean, print_json
+    from loom.cli.output import clean, print_json
 
     if given["as_json"]:
         print_json({**_fields(stored, time.time()), "key": key})

@@ -1,8 +1,7 @@
-"""What goes wrong, as the command line tells it: one line on stderr that names the thing, and an exit code.
+"""Tell what goes wrong: one line on stderr that names the thing, and an exit code.
 
 0: done. 1: what was asked for failed. 2: the command was given wrongly. 3: the store or the server cannot be used.
 4: the server does not allow it with this key.
-May import click, and loom.flows, loom.steps and loom.store inside functions.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loom.cli.shown import clean
+from loom.cli.output import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,28 +1,79 @@
-"""The runs of a server, for commands. May import loom.client, and nothing that runs workflows: it must start fast."""
+"""Reach the runs of a server for commands. It loads nothing that runs workflows, because commands must start fast.
+
+What the server refuses is told in the words and with the exit codes that a store has for it.
+"""
 
 from __future__ import annotations
 
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
 
-from loom.cli.given import given_to_flow
-from loom.cli.problems import NoServer, WrongUse
-from loom.cli.server_problems import told_as_problem
-from loom.cli.shown import seconds_of
+from loom.cli.options import given_to_flow
+from loom.cli.output import seconds_of
+from loom.cli.problems import NoServer, NotAllowed, Problem, WrongUse
 from loom.client.connection import Client
 from loom.client.errors import ClientError
-from loom.client.retries import Retries
+from loom.client.exchange import Retries
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
     from loom.cli.sources import Data, Runs
 
+
+@contextmanager
+def told_by_server() -> Iterator[None]:
+    """Turn the refusals of a server into problems, in the way of a store's refusals."""
+    try:
+        yield
+    except ClientError as error:
+        raise _KINDS.get(error.code, Problem)(_words(error)) from error
+    except UnicodeEncodeError as error:
+        raise WrongUse(f"{error.object!r} has no form in UTF-8: it cannot be sent.") from error
+
+
+@contextmanager
+def told_as_problem(path: str = "") -> Iterator[None]:
+    """A request that is not valid here asks for something that is not there; the command as such is right."""
+    try:
+        yield
+    except ClientError as error:
+        if error.code == "invalid-request" and any(place.path == path for place in error.problem.errors):
+            raise Problem(_words(error)) from error
+        raise
+
+
+def _words(error: ClientError) -> str:
+    problem = error.problem
+    words = problem.detail or problem.title or problem.code
+    places = [f"{place.path.lstrip('/')}: {place.message}" for place in problem.errors if place.message != words]
+    if places:
+        words += f" {'; '.join(places).rstrip('.')}."
+    if problem.code == "internal" and problem.request_id:
+        words += f" The server's log has it as request {problem.request_id}."
+    return words + _ADVICE.get(problem.code, "")
+
+
+_ADVICE = {
+    "unauthenticated": " Give a key of the server in the variable LOOM_API_KEY.",
+}
+_KINDS: dict[str, type[Problem]] = {
+    "invalid-request": WrongUse,
+    "unreachable": NoServer,
+    "unexpected-answer": NoServer,
+    "store-unavailable": NoServer,
+    "draining": NoServer,
+    "memory-exceeded": NoServer,
+    "unauthenticated": NotAllowed,
+    "forbidden": NotAllowed,
+}
+
+
 _RETRIES = Retries(attempts=3, patience=5.0)
-"""Somebody sits and waits: a command gives up sooner than a program, but a stream that it follows goes on."""
+"""A person waits: a command gives up sooner than a program, but a stream that it follows goes on."""
 _PAGE = 100
 """How much a server gives at once, if it is not told otherwise."""
 _INTERNAL = "InternalDispatchEvent"

@@ -1,7 +1,7 @@
-"""A command's way to the runs: beside a running engine, never as one.
+"""Open stores for commands: beside a running engine, never as one.
 
 A client reads the store and writes to the inbox of runs. It registers no workflow, so it takes no lock and owns no run.
-May import every room; commands import this module when they run.
+It loads most of Loom, so commands import it when they run.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Sequence
 
     from loom.flows.limits import Limits
-    from loom.runtime.durable.client import StoreClient
-    from loom.runtime.durable.working import WorkingRuntime
+    from loom.runtime.durable.run_client import StoreClient
+    from loom.runtime.durable.worker import WorkerRuntime
     from loom.store.ports import Store
 
 _PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&#]+", re.IGNORECASE)
 
 T = TypeVar("T")
-OpenT = TypeVar("OpenT", "WorkingRuntime", "StoreClient")
+OpenT = TypeVar("OpenT", "WorkerRuntime", "StoreClient")
 
 
 def perform(work: Coroutine[Any, Any, T]) -> T:
@@ -46,14 +46,14 @@ def store_at(url: str, *, upgrade: bool) -> Store:
     except ImportError as error:
         raise NoStore(str(error)) from error
     if url.startswith("temporal:"):
-        from loom.temporal.core_logs import log_with_the_rest
+        from loom.temporal.client.cluster import log_with_the_rest
 
         log_with_the_rest()
     return store
 
 
 def store_beside(url: str) -> Store:
-    """The store of an engine that may be running, for somebody who only looks in and leaves messages."""
+    """Make the store of an engine that may be running, for a client that reads and leaves messages."""
     if url.startswith("memory:"):
         raise WrongUse("memory:// lives in the process that made it: name the store of your engine.")
     return store_at(url, upgrade=False)
@@ -74,7 +74,7 @@ async def opened_store(store: Store) -> AsyncIterator[Store]:
 
 
 @asynccontextmanager
-async def opened(store: Store, **settings: Any) -> AsyncIterator[WorkingRuntime]:
+async def opened(store: Store, **settings: Any) -> AsyncIterator[WorkerRuntime]:
     """A runtime over a store; whatever keeps it from opening means that the store cannot be used."""
     try:
         made = connect(store, **settings)
@@ -101,17 +101,17 @@ async def _open(runtime: OpenT) -> AsyncIterator[OpenT]:
 @asynccontextmanager
 async def client(url: str) -> AsyncIterator[StoreClient]:
     """The runs of a store, from outside: to look at them, and to tell them something. That needs no engine."""
-    from loom.runtime.durable.client import StoreClient
+    from loom.runtime.durable.run_client import StoreClient
 
     async with _open(StoreClient(store_beside(url))) as runtime:
         yield runtime
 
 
 @asynccontextmanager
-async def starter(url: str, targets: Sequence[str], limits: Limits | None) -> AsyncIterator[WorkingRuntime]:
+async def starter(url: str, targets: Sequence[str], limits: Limits | None) -> AsyncIterator[WorkerRuntime]:
     """The same with all that starts runs. With targets, their types are known and events are stored as they say."""
     from loom.cli.targets import named_workflows
-    from loom.runtime.durable.registered import registered
+    from loom.runtime.durable.registration import registration_of
 
     store = store_beside(url)
     named = named_workflows(targets, limits) if targets else {}
@@ -119,7 +119,7 @@ async def starter(url: str, targets: Sequence[str], limits: Limits | None) -> As
         # Their code is known from here on, but `register` would make this process work for them.
         for name, workflow in named.items():
             for known_as in (name, workflow.workflow_name):
-                runtime.codes[known_as] = registered(known_as, workflow)
+                runtime.codes[known_as] = registration_of(known_as, workflow)
         yield runtime
 
 

@@ -1,7 +1,7 @@
-"""Where a command finds runs: in a store, or on a server. Commands know only what `Runs` says.
+"""Find the runs that a command is about: in a store, or on a server. Commands know only what `Runs` says.
 
-Everything in it is plain data in the form of the HTTP API, which is also what `--json` prints. May import click;
-the two sources themselves are imported when one is needed.
+Everything in it is plain data in the form of the HTTP API, which is also what `--json` prints. The
+two sources are imported when one is needed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Runs(Protocol):
     """Runs and schedules, wherever they are. Times are texts in ISO 8601, in UTC."""
 
     async def list(self, filters: Data, limit: int) -> Sequence[Data]:
-        """So many runs that pass the filters, newest first."""
+        """List runs that pass the filters, newest first, up to a limit."""
         ...
 
     async def get(self, run_id: str) -> Data:
@@ -176,8 +176,7 @@ def perform(
     opening: AbstractAsyncContextManager[Runs]
     telling: AbstractContextManager[None]
     if source.url is not None:
-        from loom.cli.server_problems import told_by_server
-        from loom.cli.server_runs import server_runs
+        from loom.cli.server_runs import server_runs, told_by_server
 
         if targets:
             raise WrongUse("A server has the code of its workflows: --target is for stores.")

@@ -1,20 +1,76 @@
-"""A run in detail for people: what it does, what it waits for, what it keeps.
+"""Describe a run in detail for people: what it does, waits for and keeps, and which attempts have failed.
 
-Everything comes from the plain data that the HTTP API has of a run and its state. May import loom.cli.shown, and the
-words of flows where there is one.
+Everything comes from the plain data that the HTTP API has of a run and its state.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loom.cli.attempts import MAX_SHOWN, add_attempts, add_traceback, title_of
-from loom.cli.shown import Page, ago, clean
+import msgspec
+
+from loom.api.attempts import ExecutingAttempt, FailedAttempt
+from loom.cli.output import Page, ago, clean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     Run = Mapping[str, Any]
+
+
+MAX_SHOWN = 20
+"""How many rows a table has at most."""
+
+
+def add_traceback(page: Page, text: str | None) -> None:
+    """Show where something failed, below what it failed with."""
+    if text:
+        page.line("")
+        page.line("Where it failed (most recent call first):")
+        page.lines(text, "  ", "  ")
+
+
+def add_attempts(page: Page, found: Mapping[str, Any], now: float) -> None:
+    """Show what a run is at work on: attempts under way, and failed ones that will be made again."""
+    executing = msgspec.convert(found.get("executing", []), list[ExecutingAttempt])
+    rows = [(each.step, each.of, ago(_seconds(each.since), now)) for each in executing[:MAX_SHOWN]]
+    if rows:
+        page.table(("step", "attempt", "since"), rows, title_of("Executing", executing))
+    failed = failed_attempts(found)
+    told = [
+        (each.step, each.of, ago(_seconds(each.failed_at), now), next_words(each, now), attempt_error(each))
+        for each in failed[:MAX_SHOWN]
+    ]
+    if told:
+        page.table(("step", "attempt", "failed", "next try", "error"), told, title_of("Failed attempts", failed))
+    add_traceback(page, next((each.traceback for each in failed if each.traceback), None))
+
+
+def failed_attempts(found: Mapping[str, Any]) -> list[FailedAttempt]:
+    """The failed attempts in the state of a run; none of a server that does not tell them."""
+    return msgspec.convert(found.get("failed_attempts", []), list[FailedAttempt])
+
+
+def next_words(attempt: FailedAttempt, now: float) -> str:
+    """When the next attempt is."""
+    return ago(_seconds(attempt.next_at), now) if attempt.next_at is not None else "now"
+
+
+def attempt_error(attempt: FailedAttempt) -> str:
+    """What an attempt failed with."""
+    kind = attempt.type.removeprefix("builtins.")
+    return attempt.message if attempt.message.startswith(kind) else f"{kind}: {attempt.message}".removesuffix(": ")
+
+
+def _seconds(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()
+
+
+def title_of(title: str, rows: Sequence[Any]) -> str:
+    """The title of a table that may have more rows than are shown."""
+    return f"{title} ({len(rows)}, the first {MAX_SHOWN} are shown)" if len(rows) > MAX_SHOWN else title
+
 
 _OF_ROW = ("idle_since", "active_waiters")
 
@@ -47,12 +103,8 @@ def list_page(runs: Sequence[Run], now: float) -> Page:
     return page
 
 
-def status_page(found: Run, now: float, *, past: bool = False, with_actions: bool = False) -> Page:
-    """A run with its state, as `combined` has it; `past` if it is that of an earlier tick."""
-    if "under_way" in found:
-        from loom.cli.flow_status import flow_page
-
-        return flow_page(found, now, past=past, with_actions=with_actions)
+def status_page(found: Run, now: float, *, past: bool = False) -> Page:
+    """Show a run of Python steps with its state, as `combined` has it; `past` if it is that of an earlier tick."""
     page = Page()
     for name, value in _past_lines(found, now) if past else _lines(found, now):
         if value:

@@ -1,6 +1,6 @@
-"""The rows of a store, which are all that a list for people shows. May import loom.store, and nothing that reads runs.
+"""List runs by the rows of a store alone, which is all that a table shows.
 
-So the most used command starts several times faster than those that look into runs.
+Nothing that reads runs is loaded, so the most used command starts several times faster than the others.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loom.cli.sources import Data
-    from loom.store.ports import Store
+    from loom.store.ports import RunReads
     from loom.store.records import RunRow
 
 _PAGE = 200
 
 
 async def listed(url: str, filters: Data, limit: int) -> list[dict[str, Any]]:
-    """So many runs that pass the filters, newest first, with what their rows say."""
+    """List runs that pass the filters, newest first, up to a limit, with what their rows say."""
     async with opened_store(store_beside(url)) as store:
         return [_shown(row) for row in await found_rows(store, filters, limit, time.time())]
 
 
-async def found_rows(store: Store, filters: Data, limit: int, now: float) -> Sequence[RunRow]:
+async def found_rows(store: RunReads, filters: Data, limit: int, now: float) -> Sequence[RunRow]:
     """The rows of runs that pass the filters of a command."""
     longer = filters["idle_longer_than"]
     query = RunQuery(
@@ -61,7 +61,7 @@ async def found_rows(store: Store, filters: Data, limit: int, now: float) -> Seq
 
 
 def _shown(row: RunRow) -> dict[str, Any]:
-    """The part of a run that a table shows. Times are seconds here: nobody but the table reads them."""
+    """Make the part of a run that a table shows. Times are seconds here, because only the table reads them."""
     head = row.head
     return {
         "run_id": row.run_id,

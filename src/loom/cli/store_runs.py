@@ -1,4 +1,4 @@
-"""The runs of a store, for commands: beside a running engine, never as one. May import every room below."""
+"""Reach the runs of a store for commands: beside a running engine, never as one."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from loom.cli.session import client, starter
 from loom.cli.store_rows import found_rows
 from loom.flows.calls import MASK
 from loom.runtime.plain import iso
-from loom.runtime.stream_ends import is_ending, is_for_few
-from loom.runtime.stream_shown import entry, plainly_shown
-from loom.runtime.views import listed_view, masking_for, run_view, state_view, tick_view
+from loom.runtime.render import listed_run, masking_for, rendered_run, rendered_state, rendered_tick
+from loom.runtime.streams import entry, is_ending, is_for_few, one_line, plainly_shown, shown
 from loom.store import codec
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
     from loom.cli.sources import Data, Runs
-    from loom.core.reports import Published
+    from loom.core.records import Published
     from loom.flows.limits import Limits
-    from loom.runtime.durable.calls import StoredRuns
+    from loom.runtime.durable.run_client import RunClient
     from loom.runtime.durable.schedules import ScheduleInfo
-    from loom.runtime.durable.working import WorkingRuntime
+    from loom.runtime.durable.worker import WorkerRuntime
     from loom.store.records import RunRow
 
 _CHUNKS = 64
@@ -51,12 +50,12 @@ async def store_runs(
 class StoreRuns:
     """See `Runs`. Each call returns once what was asked is in the store."""
 
-    def __init__(self, runtime: StoredRuns, starter: WorkingRuntime | None = None) -> None:
+    def __init__(self, runtime: RunClient, starter: WorkerRuntime | None = None) -> None:
         self._runtime = runtime
         self._whole = starter
 
     @property
-    def _starter(self) -> WorkingRuntime:
+    def _starter(self) -> WorkerRuntime:
         """What starts runs, of which schedules are some. A command that does so has asked for it."""
         assert self._whole is not None
         return self._whole
@@ -67,11 +66,12 @@ class StoreRuns:
         """See `Runs`."""
         rows = await found_rows(self._runtime.store, filters, limit, self._runtime.now())
         with_result = filters.get("include") == "result"
-        return [await listed_view(self._runtime, row, with_result=with_result) for row in rows]
+        return [msgspec.to_builtins(await listed_run(self._runtime, row, with_result=with_result)) for row in rows]
 
     async def get(self, run_id: str) -> Data:
         """See `Runs`."""
-        return await run_view(self._runtime, await self._runtime.row(run_id))
+        found: Data = msgspec.to_builtins(await rendered_run(self._runtime, await self._runtime.row(run_id)))
+        return found
 
     async def why(self, run_id: str) -> Data:
         """See `Runs`."""
@@ -81,9 +81,11 @@ class StoreRuns:
     async def state(self, run_id: str, tick: int | None) -> Data:
         """See `Runs`."""
         try:
-            return await state_view(self._runtime, await self._runtime.row(run_id), tick)
+            state = await rendered_state(self._runtime, await self._runtime.row(run_id), tick)
         except ValueError as error:
             raise Problem(str(error)) from error
+        found: Data = msgspec.to_builtins(state)
+        return found
 
     async def events(self, run_id: str, after: int, *, internal: bool, follow: bool) -> AsyncIterator[Data]:
         """See `Runs`."""
@@ -98,9 +100,8 @@ class StoreRuns:
         plain = plainly_shown(published) if row.document is None and not self._runtime.codes else None
         if plain is not None:
             return json.dumps(entry(plain, cursor, at))
-        from loom.runtime.stream_entries import one_line, shown
 
-        return one_line(entry(shown(published, self._runtime.convert_of(row)), cursor, at))
+        return one_line(entry(shown(published, self._runtime.codec_of(row)), cursor, at))
 
     async def _stream(self, run_id: str, position: int, follow: bool) -> AsyncIterator[tuple[int, float, Published]]:
         """Cursors, times and what stands there."""
@@ -127,27 +128,28 @@ class StoreRuns:
         """See `Runs`."""
         masking = await masking_for(self._runtime, await self._runtime.row(run_id))
         async for found in self._runtime.history(run_id, start=start):
-            yield tick_view(found, masking)
+            yield msgspec.to_builtins(rendered_tick(found, masking))
 
     async def replay(self, run_id: str) -> Data:
         """See `Runs`."""
-        from loom.runtime.replaying import replay_view
+        from loom.runtime.verification import replayed_run
 
-        return await replay_view(self._runtime, run_id)
+        found: Data = msgspec.to_builtins(await replayed_run(self._runtime, run_id))
+        return found
 
     # -- acting -------------------------------------------------------------------------------------------------------
 
     async def start(self, workflow: str, given: Data, run_id: str | None, tags: Mapping[str, str]) -> Data:
         """See `Runs`."""
-        from loom.cli.starting import begun_by
+        from loom.cli.event_inputs import begun_by
 
         inputs = begun_by(self._starter, workflow, given)
         handler = await self._starter.start(workflow, inputs, run_id=run_id, tags=dict(tags))
         return {"run_id": handler.run_id, "workflow": workflow}
 
     async def send(self, run_id: str, event: str, value: Any, aim: Mapping[str, str | None]) -> Data:
-        """See `Runs`. The event is in the run's inbox: whoever works on the run says who takes it."""
-        from loom.cli.sending import event_for
+        """See `Runs`. The event is in the run's inbox: only the owner of the run knows who takes it."""
+        from loom.cli.event_inputs import event_for
 
         made = await event_for(self._runtime, run_id, event, value)
         is_new = await self._runtime.send_event(run_id, made, **aim)
@@ -159,7 +161,7 @@ class StoreRuns:
 
     async def heal(self, run_id: str, event: str, value: Any) -> None:
         """See `Runs`."""
-        from loom.cli.sending import better_event
+        from loom.cli.event_inputs import better_event
         from loom.runtime.durable.healing import CannotHeal
 
         try:

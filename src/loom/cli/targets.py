@@ -1,7 +1,6 @@
-"""From a TARGET on the command line to the workflow it means: `module:name`, `file.py:name`, or files of flows.
+"""Load the workflow that a TARGET on the command line means: `module:name`, `file.py:name`, or files of flows.
 
-The user names this code to be run; nothing of it comes from stored data. May import `loom.steps`, and what flows need
-inside functions.
+The user names this code to be run; nothing of it comes from stored data.
 """
 
 from __future__ import annotations

@@ -1,30 +1,15 @@
-"""The client of a Loom server, asynchronous and not. May import loom.store, loom.flows and what is below them."""
+"""The client of a Loom server, asynchronous and not."""
 
 from __future__ import annotations
 
-from loom.client.connection import Client
+from loom.api.definitions import Definition, DefinitionVersion, Diagnostic, PutDefinition, Schedule, Validation
+from loom.api.requests import RunFilters
+from loom.api.runs import Delivery, HistoryItem, Replay, Run, RunError, StreamEvent, Waiter
+from loom.api.service import Health
+from loom.api.state import Action, Loop
+from loom.client.connection import Client, Invoked
 from loom.client.errors import ClientError
-from loom.client.invoking import Invoked
-from loom.client.models import (
-    Action,
-    Definition,
-    DefinitionVersion,
-    Delivery,
-    Diagnostic,
-    Health,
-    HistoryItem,
-    Loop,
-    PutDefinition,
-    Replay,
-    Run,
-    RunError,
-    RunFilters,
-    Schedule,
-    StreamEvent,
-    Validation,
-    Waiter,
-)
-from loom.client.retries import NEVER, Retries
+from loom.client.exchange import NEVER, Retries
 from loom.client.sync import SyncClient
 
 __all__ = [

@@ -1,29 +1,75 @@
-"""The client of a Loom server. May import the rest of loom.client."""
+"""The client of a Loom server: runs, definitions, schedules and flows as endpoints, each by one method."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+import asyncio
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+import msgspec
 from typing_extensions import override
 
-from loom.client.definitions import DefinitionCalls
-from loom.client.exchange import Call, Exchange, act, decoded
-from loom.client.invoking import InvokeCalls
-from loom.client.retries import Retries
-from loom.client.runs import RunCalls
-from loom.client.schedules import ScheduleCalls
+from loom.api.answers import Page
+from loom.api.attempts import Attempts
+from loom.api.definitions import Definition, DefinitionVersion, PutDefinition, Schedule, Validation
+from loom.api.requests import (
+    BetterEvent,
+    CancelRequest,
+    EventRequest,
+    ForkRequest,
+    RetryRequest,
+    ScheduleRequest,
+    StartRequest,
+)
+from loom.api.runs import Delivery, HistoryItem, Replay, Run, StreamEvent
+from loom.api.service import Health
+from loom.api.state import Action, Loop
+from loom.api.why import Why
+from loom.client.exchange import Call, Exchange, Retries, act, decoded, read, segment
+from loom.client.streams import SILENCE, Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
     from types import TracebackType
 
     import httpx2
 
+    from loom.api.requests import RunFilters
+    from loom.steps.events import Event
+
+T = TypeVar("T")
+
 TIMEOUT = 30.0
 """How many seconds a request may take, beside the time that it waits on purpose."""
+LONGEST_WAIT = 60.0
+"""How many seconds a server lets one request wait at most."""
+_ANSWERED_BY = "Loom-Run-ID"
+"""The header by which an answer of a flow names its run."""
+_SCHEDULES = "/v1/schedules"
+_UNAVAILABLE = 503
 
 
-class Client(RunCalls, DefinitionCalls, ScheduleCalls, InvokeCalls):
+class Invoked(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a request to a flow: its answer, or the runs that have none (yet)."""
+
+    status: int
+    headers: dict[str, str]
+    content: bytes
+    run_id: str | None = None
+    """The run that has answered; None if none has."""
+    runs: list[Run] = []
+    """Without an answer: the run, or all runs that the flow's `splitOn` has started."""
+
+    @property
+    def text(self) -> str:
+        """The answer as text."""
+        return self.content.decode("utf-8", "replace")
+
+    def json(self) -> Any:
+        """The answer as JSON; None if it is empty."""
+        return msgspec.json.decode(self.content) if self.content else None
+
+
+class Client:
     """A Loom server, from afar.
 
     ::
@@ -45,7 +91,7 @@ class Client(RunCalls, DefinitionCalls, ScheduleCalls, InvokeCalls):
         retries: Retries | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        super().__init__(Exchange(url, api_key, timeout=timeout, retries=retries or Retries(), transport=transport))
+        self._exchange = Exchange(url, api_key, timeout=timeout, retries=retries or Retries(), transport=transport)
 
     async def __aenter__(self) -> Self:
         return self
@@ -62,7 +108,7 @@ class Client(RunCalls, DefinitionCalls, ScheduleCalls, InvokeCalls):
     async def request(
         self, method: str, path: str, body: Any = None, *, params: Mapping[str, Any] | None = None
     ) -> Any:
-        """Any route of the API, with its answer as plain data; None if it has none. For what has no method here.
+        """Ask any route of the API, for what has no method here. The answer is plain data; None if it has no body.
 
         Names in the path must be escaped already. A POST happens once, however often a broken connection repeats it.
         """
@@ -74,7 +120,378 @@ class Client(RunCalls, DefinitionCalls, ScheduleCalls, InvokeCalls):
         response = await self._exchange.send(call)
         return decoded(response, object) if response.content else None
 
+    # -- starting and waiting -----------------------------------------------------------------------------------------
+
+    async def start(  # noqa: PLR0913 - all by name
+        self,
+        workflow: str,
+        input: Any = None,  # noqa: A002 - what it is called elsewhere
+        *,
+        run_id: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        version: str | int | None = None,
+        tags: Mapping[str, str] | None = None,
+        wait: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """Start a run. Returns once the start is durable, or, with `wait`, at the end of the run or after so long.
+
+        `input` holds the fields of the start event, or is one; for a flow it is the trigger's body. A connection that
+        breaks starts nothing twice: every start has an idempotency key. The same `run_id`, workflow and input give
+        the run that is there; another input raises `RunExists`.
+        """
+        body = StartRequest(
+            workflow=workflow,
+            input=input,
+            run_id=run_id,
+            parameters=_dict(parameters),
+            variables=_dict(variables),
+            version=version,  # type: ignore[arg-type]  # the server refuses a text
+            tags=_dict(tags),
+        )
+        wait = None if wait is None else min(wait, LONGEST_WAIT)
+        call = act("/v1/runs", body, key=idempotency_key, params={"wait": wait}, run_id=run_id, wait=wait or 0.0)
+        return await self._exchange.ask(call, Run)
+
+    async def get(self, run_id: str, *, wait: float | None = None) -> Run:
+        """Get the run as it is now; with `wait` at its end, or after at most this many seconds (60)."""
+        wait = None if wait is None else min(wait, LONGEST_WAIT)
+        return await self._exchange.ask(self._read(run_id, params={"wait": wait}, wait=wait or 0.0), Run)
+
+    async def wait(self, run_id: str, *, timeout: float | None = None) -> Run:  # noqa: ASYNC109 - it ends the polling
+        """Wait for the end of a run, however it ends. `TimeoutError` if that takes longer than `timeout` seconds."""
+        now = asyncio.get_running_loop().time
+        due = None if timeout is None else now() + timeout
+        while True:
+            left = LONGEST_WAIT if due is None else min(LONGEST_WAIT, max(0.0, due - now()))
+            run = await self.get(run_id, wait=left)
+            if run.finished:
+                return run
+            if due is not None and now() >= due:
+                raise TimeoutError(f"Run {run_id!r} is still running after {timeout:g} seconds.")
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    async def list(self, *, limit: int | None = None, **filters: Unpack[RunFilters]) -> AsyncIterator[Run]:
+        """List all runs that pass the filters, page by page; `limit` is the size of a page."""
+        tags = filters.pop("tags", None) or {}
+        params = {**filters, "tag": [f"{name}={value}" for name, value in tags.items()] or None, "limit": limit}
+        async for run in self._pages(read("/v1/runs", params=params), Run):
+            yield run
+
+    async def history(
+        self,
+        run_id: str,
+        *,
+        after: int | None = None,
+        type: str | Sequence[str] | None = None,  # noqa: A002 - as the API says
+        commands: bool = False,
+    ) -> AsyncIterator[HistoryItem]:
+        """Read the ticks of a run that come after `after`; `commands` adds what each one led to."""
+        params = {"after": after, "type": type, "commands": commands or None}
+        async for item in self._pages(self._read(run_id, "/history", params=params), HistoryItem):
+            yield item
+
+    async def state(self, run_id: str, *, tick: int | None = None) -> dict[str, Any]:
+        """Get the state of a run, now or as it was after a tick."""
+        return await self._exchange.ask(self._read(run_id, "/state", params={"tick": tick}), dict[str, Any])
+
+    async def attempts(self, run_id: str) -> Attempts:
+        """Tell what a run is at work on: the attempts under way, and the failed ones that will be repeated."""
+        return await self._exchange.ask(self._read(run_id, "/state"), Attempts)
+
+    async def why(self, run_id: str) -> Why:
+        """Tell what holds a run now: one sentence, and its causes as data."""
+        return await self._exchange.ask(self._read(run_id, "/why"), Why)
+
+    async def loops(self, run_id: str, *, all: bool = False) -> Sequence[Loop]:  # noqa: A002 - as the API says
+        """Tell how far the loops of a run are; `all`: also the ended ones."""
+        page = await self._exchange.ask(self._read(run_id, "/loops", params={"all": all or None}), Page[Loop])
+        return page.items
+
+    async def actions(self, run_id: str, *, path: str | None = None) -> Sequence[Action]:
+        """Tell what became of the actions of a flow; `path` means one repetition."""
+        page = await self._exchange.ask(self._read(run_id, "/actions", params={"path": path}), Page[Action])
+        return page.items
+
+    async def replay(self, run_id: str) -> Replay:
+        """Tell whether the ticks of a run, reduced again, give what is stored."""
+        return await self._exchange.ask(self._read(run_id, "/replay"), Replay)
+
+    def stream(
+        self,
+        run_id: str,
+        *,
+        after: int = -1,
+        internal: bool = False,
+        types: Sequence[str] = (),
+        silence: float = SILENCE,
+    ) -> AsyncGenerator[StreamEvent]:
+        """Read the events of a run after the cursor `after`, as they come, until its end.
+
+        A connection that breaks, or is silent for `silence` seconds, is opened again after the last event: nothing
+        is missing, nothing comes twice. To go on later, keep the `seq` of the last event.
+        """
+        reader = Reader(self._exchange, run_id, after=after, internal=internal, types=types, silence=silence)
+        return reader.events()
+
+    # -- acting -------------------------------------------------------------------------------------------------------
+
+    async def send_event(
+        self,
+        run_id: str,
+        event: Event | str,
+        value: Any = None,
+        *,
+        step: str | None = None,
+        waiter_id: str | None = None,
+        event_id: str | None = None,
+    ) -> Delivery:
+        """Send a run an event: the event itself, or the name of its type and its fields. Returns once it is durable."""
+        name, fields = _described(event, value)
+        body = EventRequest(type=name, value=fields, step=step, waiter_id=waiter_id, event_id=event_id)
+        return await self._exchange.ask(self._act(run_id, "events", body), Delivery)
+
+    async def cancel(self, run_id: str, *, reason: str | None = None) -> Run:
+        """Cancel a run. One that is cancelled already stays so; one that ended otherwise raises `RunFinished`."""
+        return await self._exchange.ask(self._act(run_id, "cancel", CancelRequest(reason=reason)), Run)
+
+    async def pause(self, run_id: str) -> Run:
+        """Let a run start nothing new; it keeps what comes."""
+        return await self._exchange.ask(self._act(run_id, "pause"), Run)
+
+    async def resume(self, run_id: str) -> Run:
+        """Let a paused run go on."""
+        return await self._exchange.ask(self._act(run_id, "resume"), Run)
+
+    async def retry(self, run_id: str, event: Event | str | None = None, value: Any = None) -> Run:
+        """Let a failed run go on from its failed step; with an event in place of the one that failed it.
+
+        The event is given itself, or by the name of its type and its fields.
+        """
+        better = None
+        if event is not None:
+            name, fields = _described(event, value)
+            better = BetterEvent(type=name, value=fields)
+        return await self._exchange.ask(self._act(run_id, "retry", RetryRequest(event=better)), Run)
+
+    async def fork(self, run_id: str, tick: int, *, new_run_id: str | None = None) -> Run:
+        """Start another run from the state that this one had after a tick."""
+        return await self._exchange.ask(self._act(run_id, "fork", ForkRequest(tick=tick, run_id=new_run_id)), Run)
+
+    async def delete(self, run_id: str) -> None:
+        """Delete a run that has ended, with its history, state and events."""
+        await self._exchange.send(Call(method="DELETE", path=f"/v1/runs/{segment(run_id)}", run_id=run_id))
+
+    # -- definitions --------------------------------------------------------------------------------------------------
+
+    async def definitions(self) -> Sequence[Definition]:
+        """List the workflows that the server knows."""
+        return [found async for found in self._pages(read("/v1/definitions"), Definition)]
+
+    async def versions(self, name: str) -> Sequence[DefinitionVersion]:
+        """List the versions of a flow, newest first; Python steps have none."""
+        return [found async for found in self._pages(read(f"{_definition(name)}/versions"), DefinitionVersion)]
+
+    async def definition(self, name: str, *, version: str | int | None = None) -> dict[str, Any]:
+        """Get the document of a flow; of Python steps their events and schemas."""
+        return await self._exchange.ask(read(_definition(name), params={"version": version}), dict[str, Any])
+
+    async def put_definition(
+        self, name: str, document: Mapping[str, Any] | str, *, if_match: str | None = None
+    ) -> PutDefinition:
+        """Store a flow: a document, or the text of one in JSON or YAML. Raises `DefinitionError` with all problems.
+
+        With `if_match` only if the stored one still has that etag.
+        """
+        headers = {"If-Match": if_match} if if_match is not None else {}
+        call = Call(method="PUT", path=_definition(name), **_document(document, headers))
+        return await self._exchange.ask(call, PutDefinition)
+
+    async def delete_definition(self, name: str) -> None:
+        """Let nothing new start under a name. Runs under way keep their version."""
+        await self._exchange.send(Call(method="DELETE", path=_definition(name)))
+
+    async def validate(self, document: Mapping[str, Any] | str) -> Validation:
+        """Tell whether a document could be stored, and what is to be said about it. Nothing is stored."""
+        call = act("/v1/definitions/validate")
+        sent = _document(document, dict(call.headers))
+        return await self._exchange.ask(msgspec.structs.replace(call, **sent), Validation)
+
+    async def graph(self, name: str) -> dict[str, Any]:
+        """Get the nodes and edges of a workflow."""
+        return await self._exchange.ask(read(f"{_definition(name)}/graph"), dict[str, Any])
+
+    async def mermaid(self, name: str) -> str:
+        """Get the graph of a workflow as text for Mermaid."""
+        return (await self._exchange.send(read(f"{_definition(name)}/graph", params={"format": "mermaid"}))).text
+
+    async def schema(self, name: str) -> dict[str, Any]:
+        """Get JSON Schemas of what a workflow takes and gives."""
+        return await self._exchange.ask(read(f"{_definition(name)}/schema"), dict[str, Any])
+
+    # -- health -------------------------------------------------------------------------------------------------------
+
+    async def health(self) -> Health:
+        """Tell whether the server takes work. A server that does not is an answer too, and nothing is tried again."""
+        response = await self._exchange.send(read("/v1/health/ready", accepts=frozenset({_UNAVAILABLE})))
+        said = decoded(response, dict[str, Any])
+        reasons = said.get("reasons") or []
+        texts = [f"{name}: {why}" for name, why in reasons.items()] if isinstance(reasons, dict) else reasons
+        return Health(ready=response.is_success, reasons=[str(text) for text in texts])
+
+    # -- schedules ----------------------------------------------------------------------------------------------------
+
+    async def schedules(self) -> Sequence[Schedule]:
+        """List the recurring starts by name."""
+        return [found async for found in self._pages(read(_SCHEDULES), Schedule)]
+
+    async def get_schedule(self, name: str) -> Schedule:
+        """Get a recurring start by its name."""
+        return await self._exchange.ask(read(_schedule(name)), Schedule)
+
+    async def schedule(  # noqa: PLR0913 - all by name
+        self,
+        name: str,
+        workflow: str,
+        *,
+        cron: str | None = None,
+        every: float | None = None,
+        recurrence: Mapping[str, Any] | None = None,
+        time_zone: str | None = None,
+        input: Any = None,  # noqa: A002 - what it is called elsewhere
+        parameters: Mapping[str, Any] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+        catch_up: bool | None = None,
+        paused: bool | None = None,
+    ) -> Schedule:
+        """Start runs again and again: by `cron`, `every` few seconds, or by a `recurrence`.
+
+        The same again changes nothing; something else under the same name replaces what was there. Of occurrences
+        that were missed, only the last one starts a run, unless it shall `catch_up`.
+        """
+        body = ScheduleRequest(
+            name=name,
+            workflow=workflow,
+            cron=cron,
+            every=every,
+            recurrence=_dict(recurrence),
+            time_zone=time_zone,
+            input=input,
+            parameters=_dict(parameters),
+            variables=_dict(variables),
+            tags=_dict(tags),
+            catch_up=catch_up,
+            paused=paused,
+        )
+        return await self._exchange.ask(act(_SCHEDULES, body), Schedule)
+
+    async def pause_schedule(self, name: str) -> Schedule:
+        """Let a schedule start nothing for a while."""
+        return await self._exchange.ask(act(f"{_schedule(name)}/pause"), Schedule)
+
+    async def resume_schedule(self, name: str) -> Schedule:
+        """Let a paused schedule go on."""
+        return await self._exchange.ask(act(f"{_schedule(name)}/resume"), Schedule)
+
+    async def delete_schedule(self, name: str) -> None:
+        """End a schedule. What it has started goes on."""
+        await self._exchange.send(Call(method="DELETE", path=_schedule(name)))
+
+    # -- flows as endpoints -------------------------------------------------------------------------------------------
+
+    async def invoke(
+        self,
+        workflow: str,
+        body: Any = None,
+        *,
+        path: str = "",
+        queries: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        wait: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> Invoked:
+        """Fire the trigger of a flow, and get what its Response action answers, whatever its status is.
+
+        `body` is any JSON, or bytes whose type is in `headers`. Without an answer within `wait` seconds, at most 60,
+        there is the run to ask.
+        """
+        below = "".join(f"/{segment(part, 'part of a path')}" for part in path.strip("/").split("/") if part)
+        call = act(
+            f"/v1/definitions/{segment(workflow, 'name of a workflow')}/invoke{below}",
+            key=idempotency_key,
+            params={**(queries or {}), "wait": wait},
+            wait=LONGEST_WAIT if wait is None else wait,
+            marked_by=_ANSWERED_BY,
+        )
+        call = msgspec.structs.replace(call, body=body, headers={**(headers or {}), **call.headers})
+        response = await self._exchange.send(call)
+        run_id = response.headers.get(_ANSWERED_BY)
+        return Invoked(
+            status=response.status_code,
+            headers=dict(response.headers),
+            content=response.content,
+            run_id=run_id,
+            runs=_runs(response) if run_id is None else [],
+        )
+
+    # -- shared -------------------------------------------------------------------------------------------------------
+
+    def _read(self, run_id: str, rest: str = "", **more: Any) -> Call:
+        return read(f"/v1/runs/{segment(run_id)}{rest}", run_id=run_id, **more)
+
+    def _act(self, run_id: str, what: str, body: Any = None) -> Call:
+        return act(f"/v1/runs/{segment(run_id)}/{what}", body, run_id=run_id)
+
+    async def _pages(self, call: Call, kind: type[T]) -> AsyncIterator[T]:
+        params = dict(call.params)
+        while True:
+            page = await self._exchange.ask(read(call.path, params=params, run_id=call.run_id), Page[kind])  # type: ignore[valid-type]
+            for item in page.items:
+                yield item
+            if page.next_cursor is None:
+                return
+            params["cursor"] = page.next_cursor
+
     @override
     def __repr__(self) -> str:
         # Never the key.
         return f"{type(self).__name__}({self._exchange.url!r})"
+
+
+def _described(event: Event | str, value: Any) -> tuple[str, Any]:
+    """Return the type and the fields of an event, for a request."""
+    if isinstance(event, str):
+        return event, {} if value is None else value
+    if value is not None:
+        raise TypeError("The fields of an event belong to the name of its type, not to an event that has its own.")
+    return type(event).__name__, event
+
+
+def _dict(given: Mapping[str, T] | None) -> dict[str, T] | None:
+    return dict(given) if given is not None else None
+
+
+def _definition(name: str) -> str:
+    return f"/v1/definitions/{segment(name, 'name of a workflow')}"
+
+
+def _document(document: Mapping[str, Any] | str, headers: dict[str, str]) -> dict[str, Any]:
+    """Return the body and headers that carry a document."""
+    if not isinstance(document, str):
+        return {"body": document, "headers": headers}
+    is_json = document.lstrip().startswith("{")
+    kind = "application/json" if is_json else "application/yaml"
+    return {"body": document.encode("utf-8"), "headers": {**headers, "Content-Type": kind}}
+
+
+def _schedule(name: str) -> str:
+    return f"{_SCHEDULES}/{segment(name, 'name of a schedule')}"
+
+
+def _runs(response: httpx2.Response) -> list[Run]:
+    """Read the run that has not answered, or all runs that one request has started."""
+    found = decoded(response, dict[str, Any])
+    return decoded(response, Page[Run]).items if "items" in found else [decoded(response, Run)]

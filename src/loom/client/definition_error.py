@@ -10,7 +10,7 @@ from loom.client.errors import ClientError
 from loom.flows import diagnostics
 
 if TYPE_CHECKING:
-    from loom.client.errors import Problem
+    from loom.api.refusals import Problem
 
 
 class RemoteDefinitionError(ClientError, diagnostics.DefinitionError):
@@ -19,7 +19,10 @@ class RemoteDefinitionError(ClientError, diagnostics.DefinitionError):
     def __init__(self, problem: Problem) -> None:
         ClientError.__init__(self, problem)
         self.problems = tuple(
-            diagnostics.Problem(place.path, place.message, severity=place.severity) for place in problem.errors
+            diagnostics.Problem(
+                place.path, place.message, severity="warning" if place.severity == "warning" else "error"
+            )
+            for place in problem.errors
         )
 
     @override

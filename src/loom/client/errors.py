@@ -1,46 +1,16 @@
-"""What a server refuses, as exceptions. May import loom.store.errors.
+"""What a server refuses, as exceptions.
 
 A refusal that a runtime in this process knows too is also that error: `except loom.RunNotFound` serves both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
-
-import msgspec
-from typing_extensions import override
+from typing import TYPE_CHECKING
 
 from loom.store.errors import RunExists, RunFinished, RunNotFound, StoreUnavailable
 
-
-class FieldProblem(msgspec.Struct, frozen=True):
-    """One place of a request that is wrong."""
-
-    message: str
-    path: str = ""
-    """A JSON Pointer into the request, or into the definition."""
-    severity: Literal["error", "warning"] = "error"
-
-
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of a refusal: problem+json."""
-
-    code: str
-    status: int
-    title: str = ""
-    detail: str | None = None
-    request_id: str | None = None
-    errors: Sequence[FieldProblem] = ()
-
-    @override
-    def __str__(self) -> str:
-        text = self.detail or self.title or self.code
-        # One that names no place, and says what the problem says, adds nothing.
-        told = [place for place in self.errors if place.path or place.message != text]
-        places = [f"{place.path or '(request)'}: {place.message}" for place in told]
-        request = f" (request {self.request_id})" if self.request_id else ""
-        return "\n".join([f"{text}{request}", *places])
+if TYPE_CHECKING:
+    from loom.api.refusals import Problem
 
 
 class ClientError(Exception):

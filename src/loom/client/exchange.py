@@ -1,4 +1,4 @@
-"""Requests and their answers: addresses, keys, time limits, what is tried again. May import the rest of loom.client.
+"""Requests and their answers: addresses, keys, time limits, and what is tried again.
 
 A request is repeated only if that cannot do anything twice: it reads, it carries an idempotency key, it was never sent,
 or the server says that nothing has happened.
@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
@@ -17,13 +18,45 @@ from uuid import uuid4
 import httpx2
 import msgspec
 
-from loom.client.errors import ClientError
-from loom.client.refusals import refusal, unexpected, unreachable
+from loom.api.refusals import Problem
+from loom.client.errors import ClientError, RemoteRunExists, RemoteRunFinished, RemoteRunNotFound, RemoteUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from loom.client.retries import Retries
+# -- retries ----------------------------------------------------------------------------------------------------------
+
+
+_chance = SystemRandom()
+
+
+class Retries(msgspec.Struct, frozen=True, kw_only=True):
+    """When to try again after a broken connection, or when the server asks for patience. Times are seconds."""
+
+    attempts: int = 4
+    """How often a request is made at most."""
+    stream_attempts: int = 12
+    """How often a stream that brings nothing is opened in a row, at most."""
+    first_delay: float = 0.1
+    max_delay: float = 5.0
+    patience: float = 60.0
+    """If the server asks for more than that, the caller is told at once."""
+
+    def delay(self, failures: int) -> float:
+        """Return how many seconds to wait after this many failures in a row.
+
+        It is spread, so that many clients do not come back at once.
+        """
+        longest = min(self.max_delay, self.first_delay * 2 ** min(failures - 1, 30))
+        return _chance.uniform(longest / 2, longest)
+
+
+NEVER = Retries(attempts=1, stream_attempts=1)
+"""Each request is made once."""
+
+
+# -- requests ---------------------------------------------------------------------------------------------------------
+
 
 T = TypeVar("T")
 
@@ -64,23 +97,18 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(path: str, **more: Any) -> Call:
-    """A request that changes nothing."""
+    """Make a request that changes nothing."""
     return Call(method="GET", path=path, **more)
 
 
 def act(path: str, body: Any = None, *, key: str | None = None, **more: Any) -> Call:
-    """A request that does something once, however often it is sent."""
+    """Make a request that does something once, however often it is sent."""
     headers = {"Idempotency-Key": key or uuid4().hex}
     return Call(method="POST", path=path, body={} if body is None else body, headers=headers, **more)
 
 
-def given(**fields: Any) -> dict[str, Any]:
-    """The fields that have a value."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
 def segment(name: str, what: str = "run id") -> str:
-    """A name as one part of a path, so that no name can lead elsewhere."""
+    """Write a name as one part of a path, so that no name can lead elsewhere."""
     if name in ("", ".", ".."):
         raise ValueError(f"{name!r} is no {what}.")
     return quote(name, safe="")
@@ -167,7 +195,7 @@ class Exchange:
         return response
 
     def _delay(self, call: Call, error: ClientError, failures: int) -> float | None:
-        """After how long to try again; None: not at all."""
+        """Return after how many seconds to try again; None: not at all."""
         if failures >= self.retries.attempts or not _may_repeat(call, error):
             return None
         delay = max(self.retries.delay(failures), error.retry_after or 0.0)
@@ -198,7 +226,7 @@ def _address(url: str) -> httpx2.URL:
 
 
 def _key(api_key: str | None) -> str:
-    """A key as it is sent. One that was read from a file may end with the line. No error repeats a key."""
+    """Return a key as it is sent. One that was read from a file may end with the line. No error repeats a key."""
     key = (api_key or "").strip()
     if not (key.isascii() and key.isprintable()):
         raise ValueError("The api_key is no key of a server: it has characters that none has.")
@@ -206,7 +234,7 @@ def _key(api_key: str | None) -> str:
 
 
 def decoded(response: httpx2.Response, kind: type[T]) -> T:
-    """The body of an answer as `kind`."""
+    """Decode the body of an answer as `kind`."""
     try:
         # Times may come as texts or as seconds: both are read.
         return msgspec.json.decode(response.content, type=kind, strict=False)
@@ -215,7 +243,7 @@ def decoded(response: httpx2.Response, kind: type[T]) -> T:
 
 
 def passing(error: ClientError) -> bool:
-    """Whether the same request may well succeed a little later."""
+    """Tell whether the same request may well succeed a little later."""
     if error.code == "unexpected-answer":
         return error.http_status in _OF_GATEWAYS
     return error.code in _NOTHING_HAPPENED or error.code in ("unreachable", "request-in-progress")
@@ -228,7 +256,7 @@ def _may_repeat(call: Call, error: ClientError) -> bool:
 
 
 def _text(value: Any) -> Any:
-    """A value of a query: times in ISO 8601, seconds without an exponent, truth as JSON writes it."""
+    """Write a value of a query: times in ISO 8601, seconds without an exponent, truth as JSON writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime):
@@ -243,10 +271,69 @@ def _text(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The fields of an event, or of another model of pydantic."""
+    """Return the fields of an event, or of another model of pydantic."""
     dump = getattr(value, "model_dump", None)
     if dump is None:
         raise TypeError(f"{type(value).__name__} cannot be sent: it is not JSON.")
     fields = dump(mode="json")
     undeclared = fields.pop("_data", {})
     return fields | undeclared
+
+
+# -- from answers to errors -------------------------------------------------------------------------------------------
+
+
+_PREVIEW = 200
+
+_OF_RUNS = {
+    "run-not-found": RemoteRunNotFound,
+    "run-finished": RemoteRunFinished,
+    "run-exists": RemoteRunExists,
+}
+_UNAVAILABLE = frozenset({"store-unavailable", "draining", "memory-exceeded"})
+
+
+def refusal(response: httpx2.Response, run_id: str | None) -> ClientError:
+    """Make the error that an answer means. `run_id` is the run that the request was about."""
+    error = _named(_problem(response), run_id)
+    after = response.headers.get("retry-after", "")
+    error.retry_after = float(after) if after.isdecimal() else None
+    return error
+
+
+def _named(problem: Problem, run_id: str | None) -> ClientError:
+    of_run = _OF_RUNS.get(problem.code)
+    if of_run is not None:
+        return of_run(problem, run_id or "")
+    if problem.code in _UNAVAILABLE:
+        return RemoteUnavailable(problem)
+    if problem.code == "definition-invalid":
+        from loom.client.definition_error import RemoteDefinitionError
+
+        return RemoteDefinitionError(problem)
+    return ClientError(problem)
+
+
+def unreachable(url: str, error: Exception, *, outcome_unknown: bool) -> RemoteUnavailable:
+    """Make the error for a request that got no answer."""
+    reason = str(error) or type(error).__name__
+    again = " What was asked may have happened nevertheless." if outcome_unknown else ""
+    detail = f"{url} gave no answer: {reason.rstrip('.')}.{again} Is a server running there?"
+    return RemoteUnavailable(Problem(code="unreachable", status=0, detail=detail), outcome_unknown=outcome_unknown)
+
+
+def unexpected(response: httpx2.Response, reason: str) -> ClientError:
+    """Make the error for an answer that is not what the API promises."""
+    detail = f"{response.request.method} {response.request.url.path} gave an unexpected answer: {reason}"
+    request_id = response.headers.get("x-request-id")
+    status = response.status_code
+    return ClientError(Problem(code="unexpected-answer", status=status, detail=detail, request_id=request_id))
+
+
+def _problem(response: httpx2.Response) -> Problem:
+    try:
+        return msgspec.json.decode(response.content, type=Problem)
+    except msgspec.DecodeError:
+        # Not of Loom: a proxy, or some other server.
+        text = response.text[:_PREVIEW].strip() or response.reason_phrase
+        return unexpected(response, f"{response.status_code} {text}").problem

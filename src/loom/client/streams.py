@@ -1,6 +1,6 @@
-"""The events of a run as they come, across broken connections: no gap, no repeat. May import the rest of loom.client.
+"""The events of a run as they come, across broken connections: no gap, no repeat.
 
-The cursor is the number of the last event that was seen. A stream that breaks is opened again behind it. A stream that
+The cursor is the number of the last event that was seen. A stream that breaks is opened again after it. A stream that
 ends is over only if the run is: something between server and client may have cut it.
 """
 
@@ -8,20 +8,73 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from loom.client.errors import ClientError, Problem
+from loom.api.refusals import Problem
+from loom.api.runs import Run, StreamEvent
+from loom.client.errors import ClientError
 from loom.client.exchange import passing, read, segment
-from loom.client.models import Run, StreamEvent
-from loom.client.sse import Messages
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Iterator, Sequence
 
     from loom.client.exchange import Exchange
-    from loom.client.sse import Message
+
+# -- server-sent events -----------------------------------------------------------------------------------------------
+
+
+class Message(NamedTuple):
+    """One message. A heartbeat has an id, perhaps, but no data."""
+
+    id: str | None
+    data: str | None
+
+
+class Messages:
+    """Takes bytes as they come, and gives the messages that are complete.
+
+    Lines end with a line feed. Other characters that break lines in texts do not do so here: JSON may hold them.
+    """
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._id: str | None = None
+        self._data: list[str] = []
+        self._begun = False
+
+    def feed(self, received: bytes) -> Iterator[Message]:
+        """Return the messages that end within these bytes."""
+        searched = len(self._rest)
+        self._rest += received
+        begin = 0
+        while (end := self._rest.find(b"\n", max(begin, searched))) >= 0:
+            line = self._rest[begin:end].decode("utf-8").removesuffix("\r")
+            begin = end + 1
+            if line:
+                self._take(line)
+            elif self._begun:
+                yield self._complete()
+        del self._rest[:begin]
+
+    def _take(self, line: str) -> None:
+        self._begun = True
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if field == "data":
+            self._data.append(value)
+        elif field == "id":
+            self._id = value
+
+    def _complete(self) -> Message:
+        message = Message(self._id, "\n".join(self._data) if self._data else None)
+        self._id, self._data, self._begun = None, [], False
+        return message
+
+
+# -- the stream of a run ----------------------------------------------------------------------------------------------
+
 
 SILENCE = 60.0
 """After how many seconds without a sign a stream counts as broken. Servers send a heartbeat every 25 seconds."""
@@ -48,7 +101,7 @@ class Reader:
         self._over = False
 
     async def events(self) -> AsyncGenerator[StreamEvent]:
-        """All events behind the cursor, until the run is over."""
+        """Read all events after the cursor, until the run is over."""
         while not self._over:
             try:
                 async with aclosing(self._connection()) as events:
@@ -59,7 +112,7 @@ class Reader:
                 await self._pause(error)
 
     async def _connection(self) -> AsyncGenerator[StreamEvent]:
-        """What one connection brings."""
+        """Read what one connection brings."""
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
         if self._cursor >= 0:
             headers["Last-Event-ID"] = str(self._cursor)

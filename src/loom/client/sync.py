@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from loom.client.retries import Retries
+    from loom.client.exchange import Retries
 
 
 class SyncClient(SyncFace):

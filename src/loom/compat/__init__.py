@@ -1,7 +1,7 @@
-"""The import surface of llama-index-workflows: `loom.compat.X` stands for `workflows.X`.
+"""The import surface of llama-index-workflows: `loom.compat.X` is `workflows.X`.
 
 The modules here re-export the objects of Loom under the names that programs written for llama-index-workflows know;
-none has logic of its own. After `install()` such a program runs on Loom without a change. May import every room below.
+none has logic of its own. After `install()` such a program runs on Loom without a change.
 """
 
 from __future__ import annotations

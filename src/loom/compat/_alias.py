@@ -1,7 +1,4 @@
-"""How one package answers to other names: finders that hand out Loom's modules under them.
-
-May import the standard library only.
-"""
+"""How one package answers to other names: finders that hand out Loom's modules under them."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ _NAMESPACE = "llama_agents"
 
 
 def real_name(name: str) -> str | None:
-    """The module that stands for `name`, None if it is not under an alias."""
+    """Find the module that answers to `name`; None if it is not under an alias."""
     for alias in _ALIASES:
         if name == alias or name.startswith(f"{alias}."):
             return _REAL + name.removeprefix(alias)

@@ -1,7 +1,7 @@
-"""`workflows.collect`. Re-exports only; may import every room below `compat`."""
+"""`workflows.collect`. Re-exports only."""
 
 from __future__ import annotations
 
-from loom.steps.collect import All, Cardinality, Collect, Take
+from loom.steps.step_config import All, Cardinality, Collect, Take
 
 __all__ = ["All", "Cardinality", "Collect", "Take"]

@@ -1,4 +1,4 @@
-"""`workflows.decorators`. Re-exports only; may import every room below `compat`."""
+"""`workflows.decorators`. Re-exports only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`workflows.errors`. Re-exports only; may import every room below `compat`."""
+"""`workflows.errors`. Re-exports only."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""`workflows.events`. Re-exports only; may import every room below `compat`."""
+"""`workflows.events`. Re-exports only."""
 
 from __future__ import annotations
 
+from loom.steps.dict_like import DictLikeModel
 from loom.steps.events import (
     CollectionReleaseEvent,
-    DictLikeModel,
     Event,
     EventType,
     HumanResponseEvent,

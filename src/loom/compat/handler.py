@@ -1,4 +1,4 @@
-"""`workflows.handler`. Re-exports only; may import every room below `compat`."""
+"""`workflows.handler`. Re-exports only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`workflows.representation`. Re-exports only; may import every room below `compat`."""
+"""`workflows.representation`. Re-exports only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`workflows.resource`. Re-exports only; may import every room below `compat`."""
+"""`workflows.resource`. Re-exports only."""
 
 from __future__ import annotations
 

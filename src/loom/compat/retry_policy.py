@@ -1,4 +1,4 @@
-"""`workflows.retry_policy`. Re-exports only; may import every room below `compat`."""
+"""`workflows.retry_policy`. Re-exports only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`workflows.types`. Re-exports only; may import every room below `compat`."""
+"""`workflows.types`. Re-exports only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`workflows.utils`. Re-exports only; may import every room below `compat`."""
+"""`workflows.utils`. Re-exports only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`workflows.workflow`. Re-exports only; may import every room below `compat`."""
+"""`workflows.workflow`. Re-exports only."""
 
 from __future__ import annotations
 

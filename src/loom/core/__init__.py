@@ -111,9 +111,8 @@ if TYPE_CHECKING:
         TerminalCommand,
         WorkflowCommand,
     )
-    from loom.core.config import BrokerConfig, StepSpec
     from loom.core.planner import Planner
-    from loom.core.records import EventKind, EventRecord, Failure
+    from loom.core.records import BrokerConfig, EventKind, EventRecord, Failure, StepSpec
     from loom.core.reducer import advance, reduce, replay
     from loom.core.run import Batch, BatchLimit, Run
     from loom.core.state import BrokerState
@@ -202,10 +201,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'loom.core' has no attribute {name!r}")
-    from loom.core import commands, config, planner, records, reducer, run, state, ticks
+    from loom.core import commands, planner, records, reducer, run, state, ticks
 
     # A name may be imported into several of these modules; it is the same object in each.
-    homes = (ticks, commands, run, reducer, state, planner, config, records)
+    homes = (ticks, commands, run, reducer, state, planner, records)
     value = next(getattr(home, name) for home in homes if hasattr(home, name))
     globals()[name] = value
     return value

@@ -1,4 +1,4 @@
-"""The control loop's only way to the outside. Protocols and a decorator base; no clock, no asyncio. Pure.
+"""The control loop's only way to the outside: protocols and a base for decorators.
 
 A runtime supplies an `InternalRunAdapter` for each run. Decorators wrap one and change what they care about, as the
 durable runtime does with `commit`.
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from loom.core.commands import CommandRunWorker
-    from loom.core.reports import Published
+    from loom.core.records import Published
     from loom.core.run import Batch
     from loom.core.ticks import WorkflowTick
 
@@ -24,23 +24,23 @@ class TaskSet(Protocol):
     """The outermost adapter's `wait_receive`."""
 
     def completed(self) -> list[WorkflowTick]:
-        """What workers did and what became of them since the last call, in order."""
+        """Return the ticks that workers have caused since the last call, in order."""
         ...
 
     def on_completion(self, wake: Callable[[bool], None]) -> None:
-        """Call `wake` when a worker has something to tell, with whether the run may go on at once, within the call."""
+        """Call `wake` when a worker has a tick. Its argument tells whether the run may go on within the call."""
         ...
 
 
 class InternalRunAdapter(Protocol):
-    """What a run needs of its runtime.
+    """Everything that a run needs of its runtime.
 
     The order for every batch: `commit`, then `on_tick` for each tick, then the effects. If `commit` raises, nothing of
     the batch has happened outside, and the run must be dropped from memory. Whatever else an adapter raises ends the
-    run in this process too, and reaches whoever awaits it.
+    run in this process too, and reaches the callers that await it.
 
     A driver may have no task of its own, so its coroutines await futures only: what needs a task around it, such as a
-    timeout, belongs into a task behind such a future.
+    timeout, belongs into a task that resolves such a future.
     """
 
     async def wait_receive(self) -> WorkflowTick:
@@ -48,9 +48,9 @@ class InternalRunAdapter(Protocol):
         ...
 
     async def wait_for_next_task(self, tasks: TaskSet, until: float | None) -> list[WorkflowTick]:
-        """Block until something is at hand or the time `until` is reached. Workers' ticks come before outside ones.
+        """Block until there is a tick or the time `until` is reached; None means no time limit.
 
-        An empty list means that the time was reached.
+        Ticks of workers come before ticks from outside. An empty list means that the time was reached.
         """
         ...
 
@@ -59,7 +59,7 @@ class InternalRunAdapter(Protocol):
         ...
 
     def on_tick(self, tick: WorkflowTick) -> None:
-        """A committed tick passes by. Observes only."""
+        """Observe a committed tick."""
         ...
 
     def write_to_event_stream(self, cursor: int, event: Published) -> None:
@@ -67,7 +67,7 @@ class InternalRunAdapter(Protocol):
         ...
 
     def get_now(self) -> float:
-        """The time, in seconds since the epoch."""
+        """Return the time, in seconds since the epoch."""
         ...
 
     def send_event(self, tick: WorkflowTick) -> None:
@@ -75,11 +75,11 @@ class InternalRunAdapter(Protocol):
         ...
 
     def finalize_step(self, command: CommandRunWorker) -> None:
-        """An execution is over and its result was fed to the run."""
+        """Note that an execution is over and that its result was fed to the run."""
         ...
 
     def close(self) -> None:
-        """The run is over or leaves memory: wake whatever is blocked."""
+        """Wake everything that is blocked here: the run is over or leaves memory."""
         ...
 
 
@@ -127,7 +127,7 @@ class RunAdapterDecorator:
 
 
 def pull_of(adapter: InternalRunAdapter) -> Callable[[], Awaitable[WorkflowTick]]:
-    """The `wait_receive` that counts: decorators that do not change it are looked through."""
+    """Return the `wait_receive` that counts, past decorators that do not change it."""
     while isinstance(adapter, RunAdapterDecorator) and type(adapter).wait_receive is RunAdapterDecorator.wait_receive:
         adapter = adapter.inner
     return adapter.wait_receive

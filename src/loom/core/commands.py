@@ -1,7 +1,7 @@
 """Commands: what to do. They are the only output of the reducer.
 
 `CommandQueueEvent` never leaves the engine: it is reduced within the same transition. All others go out in order,
-after the tick that caused them has been committed. Pure.
+after the tick that caused them has been committed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from immutables import Map
 
 from loom.core.body_effects import CollectBuffer
 from loom.core.persistent import EMPTY_MAP
-from loom.core.records import EventRecord, Failure
-from loom.core.reports import Notice, Published
+from loom.core.records import EventRecord, Failure, Notice, Published
 from loom.core.state import ChildEnd, WorkItem
 from loom.core.ticks import TickAddEvent
 
@@ -35,7 +34,7 @@ class CommandRunWorker(msgspec.Struct, frozen=True, tag=True):
     seq: int
     step: str
     item: WorkItem
-    """What to work on, and what its earlier attempts left behind."""
+    """What to work on, and what its earlier attempts have left."""
     worker_id: int
     execution: int
     started_at: float
@@ -70,7 +69,7 @@ class CommandStartTimer(msgspec.Struct, frozen=True, tag=True):
 
 
 class CommandCancelTimer(msgspec.Struct, frozen=True, tag=True):
-    """The timer of this number is not wanted any more."""
+    """Cancel the timer of this number."""
 
     seq: int
 
@@ -85,7 +84,7 @@ class CommandStartChild(msgspec.Struct, frozen=True, tag=True):
 
 
 class CommandCancelChild(msgspec.Struct, frozen=True, tag=True):
-    """The child run of this number is not wanted any more: cancel it."""
+    """Cancel the child run of this number."""
 
     seq: int
     run_id: str
@@ -99,26 +98,26 @@ class CommandPublishEvent(msgspec.Struct, frozen=True, tag=True):
 
 
 class CommandWarn(msgspec.Struct, frozen=True, tag=True):
-    """Tell the operator's log."""
+    """Write a warning to the operator's log."""
 
     notice: Notice
 
 
 class CommandCompleteRun(msgspec.Struct, frozen=True, tag=True):
-    """The run ended with this event, which may tell of a failure."""
+    """End the run with this event, which may tell of a failure."""
 
     result: EventRecord
 
 
 class CommandFailWorkflow(msgspec.Struct, frozen=True, tag=True):
-    """The run failed: a failure in this step that nothing recovered."""
+    """End the run with a failure in this step that nothing recovered."""
 
     step: str
     failure: Failure
 
 
 class CommandHalt(msgspec.Struct, frozen=True, tag=True):
-    """The run stops without a result: it was cancelled, timed out, or cannot go on with this code."""
+    """Stop the run without a result: it was cancelled, timed out, or cannot go on with this code."""
 
     reason: Literal["cancelled", "timed_out", "parked"]
     message: str = ""

@@ -1,7 +1,4 @@
-"""An immutable queue with structural sharing, made of chunks in an `immutables.Map`.
-
-Pure. May import immutables and msgspec.
-"""
+"""An immutable queue with structural sharing, made of chunks in an `immutables.Map`."""
 
 from __future__ import annotations
 
@@ -25,8 +22,8 @@ _CHUNK = 32
 class Fifo(msgspec.Struct, Generic[T], frozen=True, eq=False, array_like=True):
     """A queue whose every change leaves the old version as it was.
 
-    The first and the last values are in plain tuples, at most a chunk each, so that most changes copy a few pointers;
-    what lies between is in chunks, by number. Two queues are equal if their values are.
+    The first and the last values are in plain tuples, at most a chunk each, so that most changes copy a few pointers.
+    What lies between is in chunks, by number. Two queues are equal if their values are.
     """
 
     size: int = 0
@@ -36,19 +33,19 @@ class Fifo(msgspec.Struct, Generic[T], frozen=True, eq=False, array_like=True):
     chunks: Map[int, tuple[T, ...]] = EMPTY_MAP
     first: int = 0
     after: int = 0
-    """The numbers of the first chunk and of the one behind the last."""
+    """The numbers of the first chunk and of the one after the last."""
     back: tuple[T, ...] = ()
 
     @staticmethod
     def of(values: Iterable[T]) -> Fifo[T]:
-        """A queue that holds `values` in their order."""
+        """Return a queue that holds `values` in their order."""
         queue: Fifo[T] = EMPTY_FIFO
         for value in values:
             queue = queue.push_back(value)
         return queue
 
     def packed(self) -> Fifo[T]:
-        """The same queue in the one form that depends on its values alone: chunks from 0, the rest at the back."""
+        """Return the queue in the one form that depends on its values alone: chunks from 0, the rest at the back."""
         if not self.front and not self.first:
             return self
         values = tuple(self)
@@ -57,7 +54,7 @@ class Fifo(msgspec.Struct, Generic[T], frozen=True, eq=False, array_like=True):
         return Fifo(self.size, (), 0, Map(chunks) if chunks else EMPTY_MAP, 0, whole, values[whole * _CHUNK :])
 
     def push_back(self, value: T) -> Fifo[T]:
-        """The queue with `value` at its end."""
+        """Return the queue with `value` at its end."""
         back = (*self.back, value)
         if len(back) < _CHUNK:
             return Fifo(self.size + 1, self.front, self.start, self.chunks, self.first, self.after, back)
@@ -65,7 +62,7 @@ class Fifo(msgspec.Struct, Generic[T], frozen=True, eq=False, array_like=True):
         return Fifo(self.size + 1, self.front, self.start, chunks, self.first, self.after + 1)
 
     def push_front(self, value: T) -> Fifo[T]:
-        """The queue with `value` at its head."""
+        """Return the queue with `value` at its head."""
         front = (value, *self.front[self.start :])
         if len(front) < _CHUNK:
             return Fifo(self.size + 1, front, 0, self.chunks, self.first, self.after, self.back)
@@ -73,7 +70,7 @@ class Fifo(msgspec.Struct, Generic[T], frozen=True, eq=False, array_like=True):
         return Fifo(self.size + 1, (), 0, chunks, self.first - 1, self.after, self.back)
 
     def pop_front(self) -> tuple[T, Fifo[T]]:
-        """The first value and the rest; an IndexError if there is none."""
+        """Return the first value and the rest; raise IndexError if there is none."""
         size = self.size - 1
         if size < 1:
             if size < 0:

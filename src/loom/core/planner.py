@@ -2,12 +2,18 @@
 
 The kernel owns what every run has: queues and workers, attempts, timers, waiters, the lifecycle. A planner owns what is
 particular to a style and only answers "what next?". It never makes a command and never keeps state of its own: what it
-has to remember is the `plan`, which the kernel stores for it. Pure.
+has to remember is the `plan`, which the kernel stores for it.
+
+A planner may do much work in one transition. It counts that work in units that are equal on every machine. A driver
+that must not be held up sets how many it has patience for (`Patience`). Past them the planner raises `TooCostly`. The
+transition has then not happened, and the driver does it again where it may take longer. The result is the same:
+patience decides where a transition is made, never what it makes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, Protocol, final
 
 import msgspec
@@ -16,7 +22,9 @@ from loom.core.records import EventRecord, Failure
 from loom.core.state import WorkItem
 
 if TYPE_CHECKING:
-    from loom.core.config import BrokerConfig
+    from contextvars import Token
+
+    from loom.core.records import BrokerConfig
 
 
 @final
@@ -45,13 +53,13 @@ class Publish(msgspec.Struct, frozen=True):
 
 
 class Warn(msgspec.Struct, frozen=True):
-    """Intent: tell the operator."""
+    """Intent: warn the operator, through the log."""
 
     message: str
 
 
 class StartTimer(msgspec.Struct, frozen=True):
-    """Intent: ask again at a certain time. Until then the run is asleep; then comes `on_timer` with the same `ref`."""
+    """Intent: call `on_timer` with this `ref` at the time `due`. Until then the run is asleep."""
 
     due: float
     ref: int
@@ -60,7 +68,7 @@ class StartTimer(msgspec.Struct, frozen=True):
 class Complete(msgspec.Struct, frozen=True):
     """Intent: end the run with this event as its result.
 
-    A run may have a result and have failed nevertheless: then it can be retried, and `failure` says why.
+    A run can have a result and still have failed. It can then be retried, and `failure` says why.
     """
 
     event: EventRecord
@@ -96,10 +104,10 @@ Planned = tuple[Any, Sequence[Intent]]
 
 
 class Planner(Protocol):
-    """Answers "what next?" for one authoring style."""
+    """Answers "what next?" for one authoring style. Each method gets a fact and returns intents."""
 
     def start(self, config: BrokerConfig, run_id: str, seed: int) -> Any:
-        """The plan of a run that has not begun."""
+        """Return the plan of a run that has not begun."""
         ...
 
     def on_event(
@@ -112,9 +120,9 @@ class Planner(Protocol):
         woken: frozenset[str],
         at: float,
     ) -> tuple[Any, Sequence[Intent], bool]:
-        """An event has entered the run and its waiters were served: who works on it, and did anybody take it?
+        """Decide which steps work on an event that has entered the run; the last value tells whether any step takes it.
 
-        `step` is the only one that shall get it, if there is one. `origin` is the planner's own mark, if the event came
+        `step` is the only one that may get it; None means any. `origin` is the planner's own mark, if the event came
         from a step of the run. `woken` are the steps in which a waiter took it: they do not get it as input as well.
         """
         ...
@@ -128,32 +136,74 @@ class Planner(Protocol):
         fanned_out: bool,
         at: float,
     ) -> Planned:
-        """A piece of work is done and returned these events: what follows?"""
+        """Decide what follows from a piece of work that returned these events."""
         ...
 
     def on_failed(self, config: BrokerConfig, plan: Any, fact: StepFailed) -> Planned:
-        """A piece of work failed for good: who recovers it?"""
+        """Decide what follows from a piece of work that failed for good, such as a recovery."""
         ...
 
     def on_refused(self, config: BrokerConfig, plan: Any, item: WorkItem, parameters: tuple[str, ...]) -> Planned:
-        """A piece of work is dropped, since an event from outside does not fit its class: what follows?
+        """Decide what follows from work that is dropped, because an event from outside does not fit its class.
 
-        Of a step that takes several events at once, `parameters` are those that do not fit.
+        `parameters` are the ones that do not fit, if the step takes several events at once.
         """
         ...
 
     def on_timer(self, config: BrokerConfig, plan: Any, ref: int, at: float) -> Planned:
-        """A timer that the planner had asked for is due: what follows?"""
+        """Decide what follows from a timer that the planner had asked for."""
         ...
 
     def on_retry(self, config: BrokerConfig, plan: Any, at: float) -> Planned:
-        """A failed run shall go on, and the kernel has brought back what it had in hand: what else begins again?"""
+        """Decide what else begins again in a retried run; the kernel has brought back the work that it had in hand."""
         ...
 
     def on_idle(self, config: BrokerConfig, plan: Any, waiting: Sequence[WorkItem]) -> Planned:
-        """The run is about to be idle, with these items waiting: may it?"""
+        """Decide whether anything is left to do for a run that is about to be idle, with these items waiting."""
         ...
 
     def origin_of(self, item: WorkItem) -> Any:
-        """The mark on an event that a body working on `item` sends by itself."""
+        """Return the mark for an event that a body working on `item` sends by itself."""
         ...
+
+
+# The cost of a transition.
+
+
+class TooCostly(Exception):
+    """Raised by a planner whose transition costs more than its driver has patience for."""
+
+
+class Patience:
+    """The units that are left for the transitions in a `with` block."""
+
+    __slots__ = ("_token", "left")
+
+    def __init__(self, units: int) -> None:
+        self.left = units
+        self._token: Token[Patience | None] | None = None
+
+    def __enter__(self) -> Patience:
+        self._token = _PATIENCE.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._token is not None
+        _PATIENCE.reset(self._token)
+
+
+_PATIENCE: ContextVar[Patience | None] = ContextVar("patience of the driver", default=None)
+
+
+def bear(units: int) -> None:
+    """Count work that is about to be done and that no budget counts. Raise `TooCostly` if no patience is left."""
+    found = _PATIENCE.get()
+    if found is not None:
+        found.left -= units
+        if found.left < 0:
+            raise TooCostly
+
+
+def patience() -> Patience | None:
+    """Return the patience of the driver; None if it has no limit."""
+    return _PATIENCE.get()

@@ -1,14 +1,23 @@
-"""What events and failures look like inside the engine: plain records, whatever an author wrote them as.
+"""The records that ticks, commands and state are made of: events, failures, the config of a run, its reports.
 
-Pure. May import msgspec and nothing of Loom.
+All of it is plain data, whatever an author wrote it as. The engine never sees a class of the author's, so it can route,
+store and replay a run in a process that has none of its code.
+
+- **Events and failures** have an opaque body, which only the edge opens.
+- **The config** is a workflow's code as the engine sees it: its steps and what they take. It enters a run with the
+  first tick, so that a replay routes as the live run did.
+- **Reports** are what the engine itself puts on a run's stream. The edge turns them into events.
+
+Most records are stored as arrays: a new field goes to the end and has a default.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from zlib import crc32
 
 import msgspec
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     Opaque = Any
@@ -22,7 +31,7 @@ else:
         """The type of a place that may hold a record of the engine among other things.
 
         It accepts whatever `Any` does. But a decoder asks its hook about a class that it does not know, and so the
-        codec gets to see what stands there.
+        codec sees what the place holds.
         """
 
 
@@ -42,7 +51,7 @@ class EventKind(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What `str(type)` says, for the stream's step reports."""
 
     def is_a(self, name: str) -> bool:
-        """Whether this is the named type or derives from it."""
+        """Return whether this is the named type or derives from it."""
         return name == self.name or name in self.bases
 
 
@@ -66,34 +75,34 @@ class EventRecord(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_shared(self) -> bool:
-        """Say whether more than one takes it."""
+        """Tell whether more than one step or waiter takes it."""
         return bool(self.shared & SHARED)
 
     @property
     def checked(self) -> bool | None:
-        """Say whether it was compared with its class; None if nothing says so: an earlier version had stored it."""
+        """Tell whether it was compared with its class; None if it was stored by a version that did not record that."""
         if self.shared & UNCHECKED:
             return False
         return True if self.shared & CHECKED else None
 
     def for_many(self) -> EventRecord:
-        """The record, marked as one that more than one takes."""
+        """Return the record, marked as one that more than one takes."""
         return EventRecord(self.kind, self.body, self.shared | SHARED if self.shared else True)
 
     def as_checked(self) -> EventRecord:
-        """The record, marked as one that fits its class."""
+        """Return the record, marked as one that fits its class."""
         return EventRecord(self.kind, self.body, CHECKED)
 
     def as_unchecked(self) -> EventRecord:
-        """The record, marked as one that nobody has compared with its class."""
+        """Return the record, marked as one that was not compared with its class."""
         return EventRecord(self.kind, self.body, UNCHECKED)
 
     def without_marks(self) -> EventRecord:
-        """The record as it was written before there were marks: a repeated start must have the same bytes."""
+        """Return the record as it was written before there were marks: a repeated start must have the same bytes."""
         return EventRecord(self.kind, self.body) if self.shared else self
 
     def fingerprint(self) -> int:
-        """Tells events of one wait from each other; 0 for one that is not stored as text."""
+        """Return a number that tells events of one wait from each other; 0 for an event that is not stored as text."""
         return crc32(self.body.encode("utf-8", "surrogatepass")) if isinstance(self.body, str) else 0
 
 
@@ -104,7 +113,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str
     body: Any = None
     traceback: str = ""
-    """Where it was raised, as text for people: made at the edge, never read here. Empty if nobody made one."""
+    """Where it was raised, as text for people: made at the edge, never read here. Empty if none was made."""
 
 
 class Traceback(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -118,7 +127,7 @@ class Traceback(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 def without_traceback(failure: Failure) -> Failure:
     """Drop the traceback of a failure that a state may hold many of: a state keeps the newest of a run only."""
-    return msgspec.structs.replace(failure, traceback="") if failure.traceback else failure
+    return replace(failure, traceback="") if failure.traceback else failure
 
 
 class StepFailure(msgspec.Struct, frozen=True, tag=True):
@@ -154,3 +163,187 @@ RELEASE_KIND = EventKind(
     "CollectionReleaseEvent",
     "<class 'workflows.events.CollectionReleaseEvent'>",
 )
+
+
+# The config: which steps a run has and what they take.
+
+
+class StepSpec(msgspec.Struct, frozen=True, array_like=True):
+    """One kind of work of a run and how much of it may run at a time."""
+
+    name: str
+    accepts: tuple[str, ...] = ()
+    """Wire names of the event types that reach it."""
+    inputs: tuple[str, ...] = ()
+    """The accepted types that come from outside the run, such as a person's answer."""
+    num_workers: int = 4
+    """Executions at the same time; 0 means no limit."""
+    accept_subclasses: bool = False
+    slots: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """A multi-slot join: parameter name and the types that fill it."""
+    collects: bool = False
+    """A `list[E]` join: it gets the members of a stream at once."""
+    take: int | None = None
+    """For a join: fire at this many members instead of at the end of the stream."""
+    joins: tuple[str, ...] = ()
+    """For a step that returns lists: the joins that its streams end in."""
+    recovered_by: str | None = None
+    """The recovery step that gets this step's final failures."""
+    max_recoveries: int = 0
+    """For a recovery step: how often it may run along one lineage of events."""
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, array_like=True):
+    """Everything about a workflow's code that the reducer may look at."""
+
+    workflow: str
+    steps: tuple[StepSpec, ...] = ()
+    timeout_s: float | None = None
+    keep_unclaimed: int = 1000
+    """How many early events a run keeps for waiters that are still to come."""
+    program: Opaque = None
+    """What another planner needs besides the steps."""
+
+
+_specs: dict[int, tuple[BrokerConfig, dict[str, StepSpec]]] = {}
+_CACHED_CONFIGS = 256
+
+
+def specs_of(config: BrokerConfig) -> dict[str, StepSpec]:
+    """Return the steps of a config by name.
+
+    Remembered per config object: configs are immutable, so this is a cache of a pure function.
+    """
+    entry = _specs.get(id(config))
+    if entry is None or entry[0] is not config:
+        if len(_specs) >= _CACHED_CONFIGS:
+            _specs.clear()
+        entry = _specs[id(config)] = (config, {spec.name: spec for spec in config.steps})
+    return entry[1]
+
+
+def config_for(code: BrokerConfig, config: BrokerConfig, *, keeps_timeout: bool) -> BrokerConfig:
+    """Return the config of a run that had `config` so far and goes on with this code.
+
+    With `keeps_timeout` the author asked for no timeout: the run keeps the one that it has, or none.
+    """
+    return replace(code, timeout_s=config.timeout_s) if keeps_timeout else code
+
+
+def num_workers(config: BrokerConfig, step: str) -> int:
+    """Return how many executions of a step may run at a time. 0 means no limit; so do steps that the config lacks."""
+    spec = specs_of(config).get(step)
+    return spec.num_workers if spec is not None else 0
+
+
+# Reports: what the engine itself puts on the stream.
+
+StepPhase = Literal["preparing", "running", "not_running"]
+
+
+class StepReport(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
+    """A step's execution was queued, has begun or is over."""
+
+    step: str
+    phase: StepPhase
+    worker_id: int | None
+    input: EventKind
+    output: EventKind | None = None
+    returned: bool = False
+    """Whether the execution returned, so that `output=None` means that it returned nothing."""
+
+
+class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The last event that was refused, because it does not fit its class."""
+
+    event_type: str
+    """The short name of its class."""
+    reason: str
+    """Which fields do not fit and why, without their values."""
+    at: float
+
+
+class WaiterReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one waiter, or one accepting step of an idle run, is waiting for."""
+
+    step: str
+    event_type: str
+    waiter_id: str | None = None
+    requirements: tuple[tuple[str, Any], ...] = ()
+    since: float | None = None
+    deadline: float | None = None
+    refused: Refusal | None = None
+    """The answer that was refused last, while the right one is waited for."""
+
+
+class IdleReport(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """From here on only input from outside can move the run."""
+
+    waiters: tuple[WaiterReport, ...]
+    idle_since: float
+
+
+class UnhandledReport(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """An event arrived that nothing took."""
+
+    event: EventKind
+    step: str | None
+    idle: bool
+    kept: bool = False
+
+
+class TimedOutReport(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The run's time is over."""
+
+    timeout_s: float
+    active_steps: tuple[str, ...]
+
+
+class CancelledReport(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The run was cancelled."""
+
+
+class FailedReport(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A failure that nothing recovered ended the run."""
+
+    step: str
+    failure: Failure
+    attempts: int | None = None
+    elapsed_s: float | None = None
+
+
+class SupersededReport(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A body ran again and wrote something else to the stream: what the execution had written here does not count."""
+
+    step: str
+    execution: int
+    cursors: tuple[tuple[int, int], ...]
+    """The first and the last cursor of each unbroken row of superseded writes, in order."""
+
+
+class RefusedReport(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """An event was refused, because it does not fit its class. What waited for it waits on."""
+
+    event_type: str
+    step: str
+    reason: str
+    waiter_id: str | None = None
+
+
+class Notice(msgspec.Struct, frozen=True, tag=True):
+    """A message to authors; it goes to the log, not to the readers of the stream."""
+
+    message: str
+
+
+Report = (
+    StepReport
+    | IdleReport
+    | UnhandledReport
+    | TimedOutReport
+    | CancelledReport
+    | FailedReport
+    | SupersededReport
+    | RefusedReport
+)
+Published = EventRecord | Report

@@ -44,14 +44,12 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from msgspec.structs import replace
 
-from loom.core import retry
 from loom.core.commands import CommandQueueEvent, WorkflowCommand
 from loom.core.draft import Draft, FieldReader
-from loom.core.kernel import children, executions, lifecycle, timers, waiters, workers
-from loom.core.persistent import EMPTY_FIFO
-from loom.core.planner import Complete, Emit, Fail, Intent, Planner, Publish, RunStep, StartTimer, Warn
-from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord
-from loom.core.reports import UnhandledReport
+from loom.core.kernel import executions, lifecycle, waiters, workers
+from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP
+from loom.core.planner import Complete, Emit, Fail, Intent, Planner, Publish, RunStep, StartTimer, StepFailed, Warn
+from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord, Traceback, UnhandledReport, without_traceback
 from loom.core.state import BrokerState, Timer
 from loom.core.ticks import (
     TickAddEvent,
@@ -81,7 +79,8 @@ from loom.core.ticks import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from loom.core.state import Outcome
+    from loom.core.records import Failure
+    from loom.core.state import Execution, Outcome, WorkItem
 
 
 def no_fields(_event: EventRecord, _name: str) -> Any:
@@ -192,14 +191,14 @@ def _apply(d: Draft, tick: WorkflowTick) -> None:
 
 
 def may_go_on(outcome: Outcome, tick: type) -> bool:
-    """Whether a tick matters to a run that is over: a parked one is taken up or cancelled, a failed one is retried."""
+    """Tell whether a run that is over takes this tick. A parked one is recovered or cancelled, a failed one retried."""
     if outcome.status == "parked":
         return tick is TickResume or tick is TickCancelRun
     return tick is TickRetryRun and outcome.abandoned is not None
 
 
 def _add_event(d: Draft, tick: TickAddEvent) -> None:
-    """Waiters first, then the steps that accept the event; what nobody takes is reported, and kept if it came early."""
+    """Give an event to its waiters, then to the steps that accept it. Report and keep one that none takes."""
     event, origin = tick.event, tick.origin
     if tick.source is not None:
         execution = executions.claim(d, tick.source, "send", tick.writes)
@@ -210,7 +209,7 @@ def _add_event(d: Draft, tick: TickAddEvent) -> None:
         if tick.event_id in d.seen:
             return
         d.seen = d.seen.set(tick.event_id, len(d.seen))
-    woken = waiters.resolve(d, event, tick.waiter_id) if d.waiting.index else _NOBODY
+    woken = waiters.resolve(d, event, tick.waiter_id) if d.waiting.index else _NO_STEPS
     taken = bool(woken)
     if tick.waiter_id is None:
         d.plan, intents, accepted = d.planner.on_event(d.config, d.plan, event, tick.step, origin, woken, d.at)
@@ -220,14 +219,14 @@ def _add_event(d: Draft, tick: TickAddEvent) -> None:
         return
     kept = tick.source is None and tick.origin is None and waiters.keep(d, event, tick.waiter_id, tick.accepted)
     if tick.event_id is not None and not kept:
-        # Nobody took it and there was no room: sending it again must be possible.
+        # Nothing took it and there was no room: sending it again must be possible.
         d.seen = d.seen.delete(tick.event_id)
     idle = not d.active and not d.asleep
     d.publish(UnhandledReport(event.kind, tick.step, idle, kept))
 
 
 def _step_result(d: Draft, tick: TickStepResult) -> None:
-    """An execution is over. Its collect calls are checked first: on a wrong answer the body runs again."""
+    """End an execution. Its collect calls are checked first: on a wrong answer the body runs again."""
     execution = executions.find(d, tick.step, tick.item, tick.seq)
     if execution is None:
         return
@@ -236,7 +235,7 @@ def _step_result(d: Draft, tick: TickStepResult) -> None:
     if execution.waits_on:
         execution = workers.reclaim(d, execution)
     if tick.failure is not None:
-        intents = retry.after_failure(d, execution, tick, tick.failure)
+        intents = _after_failure(d, execution, tick, tick.failure)
     else:
         if tick.collects:
             wrong = executions.settle_collects(d, execution, tick.collects)
@@ -255,10 +254,68 @@ def _step_result(d: Draft, tick: TickStepResult) -> None:
         workers.fill(d, tick.step)
 
 
+def _after_failure(d: Draft, execution: Execution, tick: TickStepResult, failure: Failure) -> Sequence[Intent]:
+    """Schedule the next attempt if the verdict allows one, else ask the planner what follows.
+
+    The reducer never asks a retry policy: the policy of a step was asked at the edge, and its verdict is in the tick.
+    """
+    item = execution.item
+    again = replace(
+        item,
+        attempts=item.attempts + 1,
+        last_failure=without_traceback(failure),
+        last_failed_at=d.at,
+        reserved=executions.reserve_collected(d, execution, tick.collects),
+        execution=None,
+        effects=EMPTY_MAP,
+        max_attempts=tick.max_attempts,
+        writes=None,
+    )
+    if failure.traceback:
+        d.last_traceback = Traceback(item.step, item.id, failure.traceback)
+    workers.finish(d, execution)
+    if tick.retry_delay_s is None:
+        return _failed_for_good(d, item, again, failure)
+    item = again
+    waiters.begin_anew(d, item.id)
+    if tick.retry_delay_s <= 0:
+        workers.requeue(d, item)
+        return ()
+    timer = d.arm(Timer(d.at + tick.retry_delay_s, "retry", item.step))
+    worker = d.worker(item.step)
+    d.workers = d.workers.set(item.step, replace(worker, delayed=worker.delayed.set(timer, item)))
+    return ()
+
+
+def _failed_for_good(d: Draft, item: WorkItem, again: WorkItem, failure: Failure) -> Sequence[Intent]:
+    """Ask the planner what follows. If the run fails with it, the work stays: a retry of the run begins with it."""
+    elapsed = d.at - (item.first_at if item.first_at is not None else d.at)
+    fact = StepFailed(item, failure, item.attempts + 1, elapsed, d.at)
+    plan, intents = d.planner.on_failed(d.config, d.plan, fact)
+    if any(type(intent) is Fail for intent in intents):
+        waiters.begin_anew(d, item.id)
+        workers.requeue(d, replace(again, attempts=0, first_at=None))
+    else:
+        waiters.forget_item(d, item.step, item.id)
+        d.plan = plan
+    return intents
+
+
+def _attempt_due(d: Draft, step: str, timer: int) -> None:
+    """Put a delayed attempt whose time has come at the head of its queue."""
+    worker = d.worker(step)
+    item = worker.delayed.get(timer)
+    if item is None:
+        return
+    d.workers = d.workers.set(step, replace(worker, delayed=worker.delayed.delete(timer)))
+    workers.requeue(d, item)
+    workers.fill(d, step)
+
+
 def _forget(d: Draft, step: str, item: int) -> None:
     """Drop what was kept for a work item that is done or refused: its waits, their answers, where it had failed.
 
-    What its step was refused before is made good, or is told anew.
+    A refusal of its step is dropped too: a better event has come, or the next refusal replaces it.
     """
     if item in d.waiting.answers or item in d.waiting.open:
         waiters.forget_item(d, step, item)
@@ -269,7 +326,7 @@ def _forget(d: Draft, step: str, item: int) -> None:
 
 
 def _refuse_event(d: Draft, tick: TickRefuseEvent) -> None:
-    """A body cannot read an event: its wait is open again, or the work that the event had made is dropped."""
+    """Take back an event that a body cannot read: open its wait again, or drop the work that the event had made."""
     execution = executions.find(d, tick.step, tick.item, tick.seq)
     if execution is None:
         return
@@ -315,12 +372,12 @@ def _edit_store(d: Draft, tick: TickEditStore) -> None:
 
 
 def _timer_fired(d: Draft, tick: TickTimerFired) -> None:
-    timer = timers.take(d, tick.timer)
+    timer = d.take_timer(tick.timer)
     if timer is None:
         d.dropped += 1
         return
     if timer.purpose == "retry":
-        retry.attempt_due(d, timer.step, tick.timer)
+        _attempt_due(d, timer.step, tick.timer)
     elif timer.purpose == "waiter":
         waiters.time_out(d, timer.step, timer.ref)
     elif timer.purpose == "sleep":
@@ -332,7 +389,7 @@ def _timer_fired(d: Draft, tick: TickTimerFired) -> None:
 
 
 def _plan_due(d: Draft, ref: int) -> None:
-    """A timer of the planner's is due. While the run is paused it has to wait, as work that has come in."""
+    """Tell the planner that its timer is due. While the run is paused, the timer waits and counts as work."""
     if d.paused:
         d.due = d.due.push_back(ref)
         d.active += 1
@@ -399,7 +456,7 @@ def _follow(d: Draft, intents: Sequence[Intent], shared: bool = False) -> None:
 def _follow_rarely(d: Draft, intent: StartTimer | Warn | Complete | Fail) -> None:
     match intent:
         case StartTimer():
-            timers.arm(d, Timer(intent.due, "plan", ref=intent.ref))
+            d.arm(Timer(intent.due, "plan", ref=intent.ref))
         case Warn():
             d.warn(intent.message)
         case Complete():
@@ -410,7 +467,7 @@ def _follow_rarely(d: Draft, intent: StartTimer | Warn | Complete | Fail) -> Non
             assert_never(intent)
 
 
-_NOBODY: frozenset[str] = frozenset()
+_NO_STEPS: frozenset[str] = frozenset()
 
 _REDUCERS: dict[type, Callable[[Draft, Any], None]] = {
     TickStartRun: lifecycle.start,
@@ -431,7 +488,7 @@ _REDUCERS: dict[type, Callable[[Draft, Any], None]] = {
     TickRetryRun: _retry_run,
     TickRecordResult: waiters.record_result,
     TickStartChild: waiters.begin_child,
-    TickChildEnded: children.ended,
+    TickChildEnded: lifecycle.child_ended,
     TickLeaveStep: waiters.leave,
     TickRefuseEvent: _refuse_event,
 }

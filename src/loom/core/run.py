@@ -7,33 +7,44 @@ The contract with a driver, in this order:
 2. `flush` gives a `Batch`. Save its ticks BEFORE you carry out any of its commands: the run never gets ahead of its
    journal.
 3. Carry the commands out in order. Results come back as ticks with the command's number.
-4. Commands that did not fit go back with `push_back`; the terminal command comes last and is built at the flush.
+4. Commands that did not fit go back with `push_back`.
 
-It knows no clock, no asyncio and no I/O; the asyncio control loop, the Temporal instance and the simulator drive it.
+Commands wait in a `CommandQueue` until the run is blocked. The queue keeps four rules:
+
+1. Commands keep their order. A flush is the longest prefix that fits the budget; the rest stays, in order, and leaves
+   with the next flush. One command always passes, unless the budget was spent on others before.
+2. The terminal command is built at the flush, after all ticks of the batch. It goes last: only when nothing is queued.
+3. Answers (to queries, and that an update was accepted) use a lane of their own and never wait.
+4. Cancelling something that is still queued removes both.
+
+A run knows no clock, no asyncio and no I/O; the asyncio control loop, the Temporal instance and the simulator drive it.
 The docstring of `loom.core` has a whole driver as an example.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from loom.core.command_queue import CommandQueue, Held
 from loom.core.commands import (
+    CommandCancelChild,
+    CommandCancelTimer,
     CommandCompleteRun,
     CommandFailWorkflow,
     CommandHalt,
     CommandPublishEvent,
+    CommandRunWorker,
     CommandStartChild,
+    CommandStartTimer,
     TerminalCommand,
     WorkflowCommand,
 )
 from loom.core.draft import Draft
-from loom.core.patience import Patience, TooCostly
+from loom.core.planner import Patience, TooCostly
+from loom.core.records import UnhandledReport
 from loom.core.reducer import advance, may_go_on, no_fields, transition
-from loom.core.reports import UnhandledReport
 from loom.core.state import BrokerState, is_blocked
 from loom.core.ticks import ControlTick, TickRetryRun
 
@@ -45,15 +56,128 @@ if TYPE_CHECKING:
     from loom.core.state import Outcome, RunFields
     from loom.core.ticks import WorkflowTick
 
+_STARTS = (CommandStartTimer, CommandStartChild)
+_CANCELS = (CommandCancelTimer, CommandCancelChild)
+_CANCELLING = frozenset[type](_CANCELS)
+_WINDOWED = frozenset[type]((CommandRunWorker, CommandStartChild))
+"""Commands that are under way for a while after they have left."""
+
+Held = Literal["", "bytes", "window", "cancels"]
+"""Why commands stay queued, if any do."""
+
+
+class CommandQueue:
+    """Outward commands on their way out."""
+
+    __slots__ = ("_answers", "_queue", "_size_of", "held")
+
+    def __init__(self, size_of: Callable[[WorkflowCommand], int] | None = None) -> None:
+        self._queue: list[WorkflowCommand] = []
+        self._answers: list[Any] = []
+        self._size_of = size_of
+        self.held: Held = ""
+        """Why the last flush left commands in the queue."""
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, commands: Sequence[WorkflowCommand]) -> None:
+        """Queue commands. Cancelling a timer or a child run whose start is still queued removes both."""
+        self._queue += commands
+        if not _CANCELLING.isdisjoint(map(type, commands)):
+            self._withdraw({command.seq for command in commands if isinstance(command, _CANCELS)})
+
+    def _withdraw(self, cancelled: set[int]) -> None:
+        unsent = {c.seq for c in self._queue if isinstance(c, _STARTS) and c.seq in cancelled}
+        if unsent:
+            self._queue = [c for c in self._queue if not (isinstance(c, _STARTS + _CANCELS) and c.seq in unsent)]
+
+    def answer(self, reply: Any) -> None:
+        """Let a reply leave with the next flush, before and regardless of everything queued."""
+        self._answers.append(reply)
+
+    def take_answers(self) -> list[Any]:
+        """Return the replies so far and forget them."""
+        answers, self._answers = self._answers, []
+        return answers
+
+    def drop_work(self) -> list[WorkflowCommand]:
+        """Take out bodies not yet started and timers not yet armed: the run is over, or goes on elsewhere."""
+        work: list[WorkflowCommand] = [c for c in self._queue if isinstance(c, CommandRunWorker | CommandStartTimer)]
+        if work:
+            self._queue = [c for c in self._queue if not isinstance(c, CommandRunWorker | CommandStartTimer)]
+        return work
+
+    def take_published(self) -> list[CommandPublishEvent]:
+        """Take out the events for the stream, for a driver that publishes them ahead of all other commands."""
+        published = [c for c in self._queue if type(c) is CommandPublishEvent]
+        if published:
+            self._queue = [c for c in self._queue if type(c) is not CommandPublishEvent]
+        return published
+
+    def queued_children(self) -> list[CommandStartChild]:
+        """List the starts of child runs that have not left."""
+        return [c for c in self._queue if isinstance(c, CommandStartChild)]
+
+    def flush(
+        self,
+        max_bytes: int | None = None,
+        max_in_flight: int | None = None,
+        in_flight: int = 0,
+        used: int = 0,
+        max_cancels: int | None = None,
+    ) -> list[WorkflowCommand]:
+        """Take the longest prefix within the budget; None is no limit.
+
+        `max_in_flight` is for bodies and child runs, of which `in_flight` are under way. `used` of the bytes were spent
+        before. `max_cancels` is how many child runs this flush may cancel.
+        """
+        queue, self.held = self._queue, ""
+        if max_bytes is None and max_in_flight is None and max_cancels is None:
+            self._queue = []
+            return queue
+        fitting = 0
+        for command in queue:
+            if max_in_flight is not None and type(command) in _WINDOWED:
+                if in_flight >= max(max_in_flight, 1):
+                    self.held = "window"
+                    break
+                in_flight += 1
+            if max_cancels is not None and type(command) is CommandCancelChild:
+                if not max_cancels:
+                    self.held = "cancels"
+                    break
+                max_cancels -= 1
+            if max_bytes is not None:
+                size = self._measure(command)
+                if size and used and used + size > max_bytes:  # what weighs nothing always fits
+                    self.held = "bytes"
+                    break
+                used += size
+            fitting += 1
+        self._queue = queue[fitting:]
+        return queue[:fitting]
+
+    def push_back(self, commands: list[WorkflowCommand]) -> None:
+        """Return commands that could not be sent: they are first in the next flush, in the same order."""
+        self._queue = [*commands, *self._queue]
+
+    def _measure(self, command: WorkflowCommand) -> int:
+        if self._size_of is None:
+            raise ValueError("A byte budget needs a CommandQueue with a way to measure commands.")
+        return self._size_of(command)
+
 
 _OFTEN = 4
 """A draft is frozen when its ticks have cost that part of the driver's patience."""
+_ANY_COST = 1 << 62
+"""More units than any transition costs."""
 _LOOK_AFTER = 256
-"""How many ticks a draft is carried before it is frozen, if nobody has looked meanwhile."""
+"""How many ticks a draft is carried before it is frozen, if no caller has asked for the state before."""
 
 
 class BatchLimit(NamedTuple):
-    """How much a batch may hold. What comes behind waits for the next one; one tick always passes."""
+    """How much a batch may hold. Further ticks wait for the next batch; one tick always passes."""
 
     ticks: int
     weight: int
@@ -80,11 +204,13 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Transition(NamedTuple):
-    """What a tick has led to."""
+    """A tick with the state and the commands that it has led to."""
 
     tick: WorkflowTick
     state: BrokerState
     commands: list[WorkflowCommand]
+    cost: int
+    """Units that the planner counted."""
 
 
 class Run:
@@ -104,6 +230,7 @@ class Run:
         "_read_field",
         "_since",
         "_weight",
+        "cost",
         "holds_input",
     )
 
@@ -118,11 +245,13 @@ class Run:
         self._planner = planner
         self._read_field = read_field
         self._base = state if state is not None else BrokerState()
-        # A draft is carried through many ticks and frozen only when somebody looks, or when the run is idle.
+        # A draft is carried through many ticks and frozen only when a caller asks, or when the run is idle.
         self._draft: Draft | None = None
         self._since: list[WorkflowTick] = []
         self._cost = 0
         """What its ticks have cost, where the driver counts."""
+        self.cost = 0
+        """Units that planners have counted so far, for drivers that count: what a run has built costs no fewer."""
         self._buffer: list[WorkflowTick] = []
         self._journal: list[WorkflowTick] = []
         self._marks: list[int] = []
@@ -138,7 +267,7 @@ class Run:
 
     @property
     def state(self) -> BrokerState:
-        """The run as data, now."""
+        """Return the run as data, as it is now."""
         if self._draft is not None and self._since:
             self._base = self._draft.freeze()
             self._since = []
@@ -146,16 +275,16 @@ class Run:
 
     @property
     def planner(self) -> Planner:
-        """Give what answers "what next?" for the run."""
+        """Return the planner of the run."""
         return self._planner
 
     def peek(self) -> BrokerState:
-        """The same for another thread than the driver's: nothing is changed by looking."""
+        """Return the state to a thread other than the driver's: the run itself is not changed by it."""
         draft = self._draft
         return draft.freeze() if draft is not None else self._base
 
     def foresee(self, pending: Sequence[WorkflowTick], state: BrokerState | None = None) -> BrokerState:
-        """The state after these ticks, from the one now or from another. The run itself stays where it is."""
+        """Return the state after these ticks, from the one now or from `state`. The run itself stays where it is."""
         state, last = self.state if state is None else state, len(pending) - 1
         for position, tick in enumerate(pending):
             marked = tick if position == last else replace(tick, more=True)
@@ -163,7 +292,7 @@ class Run:
         return state
 
     def would_lose(self, state: BrokerState, tick: WorkflowTick) -> bool:
-        """Whether nobody would take an event that came in this state, and there would be no room to keep it."""
+        """Return whether an event that came in this state would be lost: nothing takes it and there is no room."""
         _, commands = advance(state, tick, self._planner, self._read_field)
         published = [command.event for command in commands if isinstance(command, CommandPublishEvent)]
         return any(isinstance(report, UnhandledReport) and not report.kept for report in published)
@@ -180,34 +309,34 @@ class Run:
         return is_blocked(self._draft or self._base)
 
     @property
-    def look(self) -> RunFields:
-        """The run's fields as they are now, for a glance: whoever keeps it past the next drain may see it change."""
+    def fields(self) -> RunFields:
+        """Return the run's fields as they are now, without making a state. They may change with the next drain."""
         return self._draft or self._base
 
     @property
     def kept(self) -> tuple[int, int]:
-        """How many early events are kept for waiters to come, and how many may be."""
+        """Return how many early events are kept, and how many may be."""
         now = self._draft or self._base
         return now.waiting.kept_count, now.config.keep_unclaimed
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has ended, been parked included."""
+        """Return whether the run has ended or is parked."""
         return (self._draft or self._base).outcome is not None
 
     @property
     def is_closed(self) -> bool:
-        """Whether the terminal command has left."""
+        """Return whether the terminal command has left."""
         return self._closed is not None
 
     @property
     def has_commands(self) -> bool:
-        """Whether commands are still queued, because an earlier flush had no room for them."""
+        """Return whether commands are still queued, because an earlier flush had no room for them."""
         return len(self._queue) > 0
 
     @property
     def pending(self) -> tuple[WorkflowTick, ...]:
-        """What it was told and has not taken: after a drain, what a parked run could not take."""
+        """Return the ticks that were fed and not reduced: after a drain, the ones that a parked run could not take."""
         return tuple(self._buffer)
 
     def feed(self, *ticks: WorkflowTick) -> None:
@@ -215,14 +344,14 @@ class Run:
         self._buffer += ticks
 
     def drain(self, units: int | None = None) -> bool:
-        """Reduce everything in the buffer. Ticks that others wait behind are marked, so that a replay knows it.
+        """Reduce everything in the buffer. A tick that others follow is marked with `more`, so that a replay knows it.
 
         With a limit it stops when the batch is full; what is left is reduced after the flush, with the same marks.
         `units` is how much the driver has patience for here. False if a tick would cost more: it stays first in the
         buffer, and the driver reduces it elsewhere with `detached` and `adopt`.
 
         A parked run takes nothing: what comes after the tick that parked it is neither reduced nor in the journal. The
-        same goes for events in the mail of a failed run, which a retry will bring again.
+        same goes for events in the inbox of a failed run, which a retry will bring again.
         If a tick cannot be reduced, which is a bug, the run is as it was before it and the error goes to the driver.
         """
         self.holds_input = False
@@ -233,6 +362,7 @@ class Run:
         with Patience(units) as patience:
             is_done = self._drain()
         self._cost += units - patience.left
+        self.cost += units - patience.left
         if self._cost > units // _OFTEN and self._draft is not None:
             # The way back from a tick that turns out too costly shall be short.
             self._freeze(self._draft)
@@ -268,7 +398,7 @@ class Run:
             self._note(tick, draft.published, draft.commands)
             draft.commands = []
         if self._closed is not None and draft.outcome is not self._closed:
-            # A parked run was taken up or cancelled, or a failed one is retried: it will end once more.
+            # A parked run was recovered or cancelled, or a failed one is retried: it will end once more.
             self._closed = None
         if draft.idle_since is not None or len(self._since) > _LOOK_AFTER:
             # An idle run shall take little room, and the way back shall be short.
@@ -290,7 +420,9 @@ class Run:
         tick = self._buffer[0] if len(self._buffer) == 1 else replace(self._buffer[0], more=True)
 
         def transit() -> Transition:
-            return Transition(tick, *advance(state, tick, planner, read_field))
+            with Patience(_ANY_COST) as patience:
+                made = advance(state, tick, planner, read_field)
+            return Transition(tick, *made, _ANY_COST - patience.left)
 
         return transit
 
@@ -298,12 +430,13 @@ class Run:
         """Take the result of `detached`: the first tick in the buffer is reduced."""
         self._buffer = self._buffer[1:]
         self._base, self._draft, self._since, self._cost = made.state, None, [], 0
+        self.cost += made.cost
         self._note(made.tick, made.state.published, made.commands)
         if self._closed is not None and made.state.outcome is not self._closed:
             self._closed = None
 
     def _note(self, tick: WorkflowTick, published: int, commands: list[WorkflowCommand]) -> None:
-        """Note a tick that was reduced, with what it led to."""
+        """Queue a reduced tick for the journal, and its commands."""
         self._journal.append(tick)
         if self._limit is not None:
             self._weight += self._limit.weigh(tick)
@@ -333,12 +466,12 @@ class Run:
         return self._queue.drop_work()
 
     def take_published(self) -> list[CommandPublishEvent]:
-        """The events for the stream, ahead of the next flush and whatever it holds back. See `CommandQueue`."""
+        """Take out the events for the stream, ahead of the next flush. See `CommandQueue`."""
         return self._queue.take_published()
 
     @property
     def queued_children(self) -> list[CommandStartChild]:
-        """The starts of child runs that have not left: the state has the children, and not what they begin with."""
+        """List the starts of child runs that have not left. The state has the children, but not their input."""
         return self._queue.queued_children()
 
     def flush(
@@ -349,7 +482,7 @@ class Run:
         used: int = 0,
         max_cancels: int | None = None,
     ) -> Batch:
-        """What may leave now, see `CommandQueue`. The terminal command is among it once nothing is queued before it."""
+        """Take what may leave now, see `CommandQueue`; also the terminal command, once nothing is queued before it."""
         ending = self._closed is None and self.is_over
         if ending:
             self._queue.drop_work()
@@ -371,7 +504,7 @@ class Run:
 
 
 def terminal_command(state: BrokerState) -> TerminalCommand:
-    """The command that says how a run has ended, built from what its state is now."""
+    """Build the command that says how a run has ended, from its state."""
     outcome = state.outcome
     if outcome is None:
         raise ValueError(f"Run {state.run_id!r} has not ended.")
@@ -385,7 +518,7 @@ def terminal_command(state: BrokerState) -> TerminalCommand:
 
 
 def _waits_for_more(outcome: Outcome, tick: WorkflowTick) -> bool:
-    """Whether a tick that comes after the end waits for the run to go on: with other code if parked, or by a retry."""
+    """Return whether a tick after the end waits for the run to go on: with other code if parked, or by a retry."""
     if outcome.status == "failed":
         return tick.mail != 0 and not isinstance(tick, ControlTick | TickRetryRun)
     return outcome.status == "parked" and not may_go_on(outcome, type(tick))

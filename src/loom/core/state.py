@@ -1,6 +1,6 @@
 """The state of a run: immutable, shared structurally between its versions, plain data but for opaque event bodies.
 
-What a run has many of is stored as arrays: a new field goes to the end and has a default. Pure.
+What a run has many of is stored as arrays: a new field goes to the end and has a default.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from immutables import Map
 from msgspec.structs import replace
 
 from loom.core.body_effects import WAIT, CollectBuffer, StreamWrites
-from loom.core.config import BrokerConfig, StepSpec
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
-from loom.core.records import EventRecord, Failure, Opaque, Traceback
-from loom.core.reports import Refusal, WaiterReport
+from loom.core.records import BrokerConfig, EventRecord, Failure, Opaque, Refusal, StepSpec, Traceback, WaiterReport
 
 _PUBLISH = "publish"
 """The kind by which earlier versions noted a stream write among the effects."""
@@ -72,7 +70,7 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     worker_id: int
     effects: Map[int, str] = EMPTY_MAP
     live: bool = True
-    """A process holds its body; False after a take-up or once the body has left, until it is dispatched again."""
+    """Whether a process holds its body; False after a recovery or once the body has left, until the next dispatch."""
     waits_on: str = ""
     """The key of the wait that its body itself is suspended in; `*` if any of its waits will bring it back."""
     writes: StreamWrites | None = None
@@ -84,7 +82,7 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StepWorkerWaiter(msgspec.Struct, frozen=True, array_like=True):
-    """Somebody waits for an event: which call of which work item, for what, and until when."""
+    """A wait for an event: which call of which work item waits, for what, and until when."""
 
     number: int
     step: str
@@ -139,7 +137,7 @@ class InternalStepWorkerState(msgspec.Struct, frozen=True):
     collected_waiters: Map[int, StepWorkerWaiter] = EMPTY_MAP
 
     def execution(self, item: int) -> Execution | None:
-        """The execution of a work item that is under way, whether it holds a worker or waits."""
+        """Return the execution of a work item that is under way, holding a worker or suspended; None if none is."""
         return self.in_progress.get(item) or self.suspended.get(item)
 
 
@@ -164,7 +162,7 @@ MOVING = frozenset({"retry", "sleep", "plan"})
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """Who waits for what, the answers that were given, and the early events that are kept."""
+    """The open waits of a run, the answers that were given, and the early events that are kept."""
 
     index: Map[str, Map[int, str]] = EMPTY_MAP
     """Event type to the waiters' numbers and steps."""
@@ -175,8 +173,8 @@ class Waiting(msgspec.Struct, frozen=True):
     kept: Map[str, Fifo[EventRecord]] = EMPTY_MAP
     kept_count: int = 0
     doubted: Map[int, Map[str, StepWorkerWaiter]] = EMPTY_MAP
-    """The waiters that were answered with events which nobody had checked, by work item and key: if the body cannot
-    read such an event, its waiter is back."""
+    """Waiters that were answered with unchecked events, by work item and key. If the body cannot read such an event,
+    its waiter is back."""
 
 
 class Child(msgspec.Struct, frozen=True, array_like=True):
@@ -220,7 +218,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def run_status(self) -> Literal["running", "completed", "failed", "cancelled"]:
-        """The status of the run that it is the outcome of: one that is parked goes on, one that timed out failed."""
+        """Return the status of the run: a parked one is still running, one that timed out has failed."""
         if self.status == "parked":
             return "running"
         return "failed" if self.status == "timed_out" else self.status
@@ -279,7 +277,7 @@ class RunFields(msgspec.Struct):
 
 
 def is_blocked(run: RunFields) -> bool:
-    """Whether nothing of a run executes and nothing can start, for a state as for a draft of one."""
+    """Return whether nothing of a run executes and nothing can start. Takes a state or a draft."""
     if not run.is_running:
         return False
     return not run.active or (run.paused and not any(worker.in_progress for worker in run.workers.values()))
@@ -289,7 +287,7 @@ class BrokerState(RunFields, frozen=True):  # type: ignore[misc]  # msgspec allo
     """A run, as data."""
 
     def is_idle(self) -> bool:
-        """Whether only input from outside can move the run."""
+        """Return whether only input from outside can move the run."""
         return self.is_running and not self.active and not self.asleep
 
     def is_asleep(self) -> bool:
@@ -297,18 +295,18 @@ class BrokerState(RunFields, frozen=True):  # type: ignore[misc]  # msgspec allo
         return self.is_running and not self.active and self.asleep > 0
 
     def is_blocked(self) -> bool:
-        """Whether nothing executes and nothing can start: it is idle or asleep, or paused with no body at work."""
+        """Return whether nothing executes and nothing can start: idle, asleep, or paused with no body at work."""
         return is_blocked(self)
 
     def get_active_waiters(self) -> list[tuple[str, StepWorkerWaiter]]:
-        """All pending waiters with their steps, oldest first."""
+        """List all pending waiters with their steps, oldest first."""
         found = [
             (step, waiter) for step, worker in self.workers.items() for waiter in worker.collected_waiters.values()
         ]
         return sorted(found, key=lambda pair: pair[1].number)
 
     def waiter_reports(self) -> tuple[WaiterReport, ...]:
-        """What the run waits for, as shown to people.
+        """Describe what the run waits for, as shown to people.
 
         Its waiters and child runs, oldest first, or else the steps that take answers from outside.
         """
@@ -335,9 +333,7 @@ class BrokerState(RunFields, frozen=True):  # type: ignore[misc]  # msgspec allo
         return None if refusal.event_type in own else refusal
 
     def refusals(self) -> list[tuple[str, str | None, Refusal]]:
-        """The refused events that are still to be made good: the step, the waiter if it was one, and what was refused,
-        oldest first.
-        """
+        """List the refused events that no better one has replaced, oldest first: step, waiter id or None, refusal."""
         found: list[tuple[str, str | None, Refusal]] = [(step, None, one) for step, one in self.refused.items()]
         found += [(step, w.waiter_id, w.refused) for step, w in self.get_active_waiters() if w.refused is not None]
         return sorted(found, key=lambda entry: (entry[2].at, entry[0], entry[1] or ""))
@@ -352,5 +348,5 @@ class BrokerState(RunFields, frozen=True):  # type: ignore[misc]  # msgspec allo
         return item if item is not None and item.last_failure is not None else None
 
     def active_steps(self) -> tuple[str, ...]:
-        """Steps with an execution that holds a worker, in the order of the config."""
+        """List the steps with an execution that holds a worker, in the order of the config."""
         return tuple(s.name for s in self.config.steps if self.workers.get(s.name, EMPTY_WORKER).in_progress)

@@ -1,7 +1,7 @@
 """Ticks: what happened. They are the only input of the reducer, and each carries its own time.
 
 The first tick of a run brings its config and seed; the others bring events, results and fired timers. A journal is a
-list of them. Pure: may import records, config and state's plain parts.
+list of them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from loom.core.config import BrokerConfig
-from loom.core.records import EventRecord, Failure, Opaque
+from loom.core.records import BrokerConfig, EventRecord, Failure, Opaque
 
 
 class Source(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -48,9 +47,9 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=Tr
 
     at: float
     more: bool = False
-    """More ticks were at hand when this one was taken, so the run could not be idle after it."""
+    """Whether more ticks were waiting when this one was reduced, so that the run could not be idle after it."""
     mail: int = 0
-    """The number of the letter in the run's inbox that it came by, if it did; nothing depends on it here."""
+    """The number of the inbox message that it came by; 0 if it did not. The reducer does not read it."""
     writes: int = -1
     """In an effect of a body: how many stream writes its execution had made before. They are numbered apart from its
     other effects, so for a stream write it is its number. -1 in ticks of earlier versions, where ordinals count stream
@@ -71,11 +70,11 @@ class TickStartRun(Tick, frozen=True, tag=True):
 
 
 class TickResume(Tick, frozen=True, tag=True):
-    """A process takes an unfinished run up: nobody was alive for `away_s` seconds before it."""
+    """A process recovers an unfinished run, which no process had for `away_s` seconds."""
 
     away_s: float = 0.0
     config: BrokerConfig | None = None
-    """The code at take-up, if it differs from the code so far."""
+    """The code of that process, if it differs from the code so far."""
 
 
 class TickAddEvent(Tick, frozen=True, tag=True):
@@ -92,7 +91,7 @@ class TickAddEvent(Tick, frozen=True, tag=True):
     origin: Opaque = None
     """The planner's mark on events that it emitted itself; None from outside."""
     accepted: bool = False
-    """It was acknowledged already: if nobody takes it, it is kept, however many are."""
+    """It was acknowledged already: if nothing takes it, it is kept, whatever the limit says."""
 
 
 class TickStepResult(Tick, frozen=True, tag=True):
@@ -132,7 +131,7 @@ class TickAwaitEvent(Tick, frozen=True, tag=True):
     timeout_s: float | None = None
     waiter_event: EventRecord | None = None
     suspends: bool = True
-    """The execution's own task waits, so that it gives its worker back meanwhile."""
+    """The execution's own task waits, so that it gives its worker back."""
 
 
 class TickSleep(Tick, frozen=True, tag=True):
@@ -164,7 +163,7 @@ class TickLeaveStep(Tick, frozen=True, tag=True):
 
 
 class TickRefuseEvent(Tick, frozen=True, tag=True):
-    """A body has got an event that does not fit its class, and that nobody had checked: it is as if it had not come.
+    """A body has got an event that does not fit its class and was not checked before: it is as if it had not come.
 
     The event itself stays in the history, in the tick that had brought it.
     """
@@ -210,13 +209,13 @@ class TickTimeout(Tick, frozen=True, tag=True):
 
 
 class TickCancelRun(Tick, frozen=True, tag=True):
-    """Somebody asked for the run to be cancelled."""
+    """A caller asked for the run to be cancelled."""
 
     reason: str = ""
 
 
 class TickPauseRun(Tick, frozen=True, tag=True):
-    """Somebody asked for the run to start nothing more until it is continued. It still takes everything in."""
+    """A caller asked for the run to start nothing more until it is continued. It still takes everything in."""
 
 
 class TickContinueRun(Tick, frozen=True, tag=True):
@@ -224,7 +223,7 @@ class TickContinueRun(Tick, frozen=True, tag=True):
 
 
 class TickParkRun(Tick, frozen=True, tag=True):
-    """The process at hand cannot go on with the run, for example because it lacks a type."""
+    """A process cannot go on with the run, for example because it lacks a type."""
 
     reason: str
 

@@ -1,1 +1,1 @@
-"""What a command does in the world: running the bodies of steps. May import loom.steps and loom.core."""
+"""What a command does in the world: running the bodies of steps, and the actions of flows in `actions`."""

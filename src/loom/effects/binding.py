@@ -1,6 +1,7 @@
 """A step of a workflow, ready to be called: what its body wants and how it is run.
 
-Worked out once per workflow instance, so that a dispatch costs little. May import loom.steps and loom.core.
+That is worked out once per workflow instance, so that a dispatch costs little. `loom.effects.actions.binding` has the
+counterpart of flows.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from loom.core.records import Release
-from loom.effects.convert import LIVE, UnfitEventError
+from loom.effects.event_codec import LIVE_CODEC, UnfitEventError
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import Event
 from loom.steps.registry import known_kind
@@ -22,22 +23,25 @@ if TYPE_CHECKING:
 
     from loom.core.records import EventRecord
     from loom.core.state import WorkItem
-    from loom.effects.convert import Conversion
+    from loom.effects.event_codec import EventCodec
+    from loom.effects.ports import Binding
+    from loom.steps.definition import StepsDefinition
     from loom.steps.resources import ResourceManager
     from loom.steps.step_config import StepConfig
 
 
 _log = logging.getLogger("loom.run")
 
+
 _warned: set[tuple[str, str]] = set()
 """Steps, with the types that they returned without declaring them: each is logged once by this process."""
 
 
 class StepBinding:
-    """One step of one workflow instance."""
+    """A step of one workflow instance."""
 
     __slots__ = (
-        "_declared", "config", "context_name", "convert", "event_name", "function", "is_async", "is_plain", "joins",
+        "_declared", "codec", "config", "context_name", "event_name", "function", "is_async", "is_plain", "joins",
         "name", "resources", "retry_policy",
     )  # fmt: skip
 
@@ -47,37 +51,37 @@ class StepBinding:
         function: Callable[..., Any],
         config: StepConfig,
         resources: ResourceManager,
-        convert: Conversion = LIVE,
+        codec: EventCodec = LIVE_CODEC,
     ) -> None:
         self.name = name
         self.function = function
         self.config = config
         self.resources = resources
-        self.convert = convert
+        self.codec = codec
         self.is_async = inspect.iscoroutinefunction(inspect.unwrap(function)) or inspect.iscoroutinefunction(function)
         self.event_name = config.event_name
         self.context_name = config.context_parameter
         self.retry_policy = config.retry_policy
         self.joins = config.collection_param is not None
         self._declared: set[Any] = set(config.return_types)
-        """The types that the step may return, with those that were found to be subclasses of them."""
+        """The types that the step may return, and the subclasses of them that it has returned."""
         self.is_plain = self.is_async and not config.resources and config.timeout is None
 
     def arguments(self, item: WorkItem) -> dict[str, Any]:
         """The events for a body, by parameter."""
         if self.joins:
-            return {self.event_name: members_of(item.event, self.convert)}
+            return {self.event_name: members_of(item.event, self.codec)}
         if item.extra is not None and item.extra.bound:
             return self._bound(item.extra.bound)
-        return {self.event_name: self.convert.event(item.event)}
+        return {self.event_name: self.codec.event(item.event)}
 
     def _bound(self, bound: tuple[tuple[str, EventRecord], ...]) -> dict[str, Any]:
-        """The events of a step that takes several. Those that do not fit are found together: the others wait on."""
+        """Read the events of a step that takes several. All that do not fit are found together: the others wait on."""
         events: dict[str, Any] = {}
         unfit: list[UnfitEventError] = []
         for name, record in bound:
             try:
-                events[name] = self.convert.event(record)
+                events[name] = self.codec.event(record)
             except UnfitEventError as error:
                 if error.record.checked is not False:
                     raise
@@ -118,7 +122,7 @@ class StepBinding:
             raise RuntimeError(f"Step function {self.name} raised {type(error).__name__}") from error
 
     def classify(self, result: Any) -> tuple[tuple[EventRecord, ...], bool]:
-        """What a body returned, as records, and whether it opens a stream."""
+        """Turn what a body returned into records; returns them, and whether they open a stream."""
         if result is None:
             return (), False
         config = self.config
@@ -130,7 +134,7 @@ class StepBinding:
                 )
             if type(result) not in self._declared:
                 self._check_declared(type(result))
-            return (self.convert.record(result),), False
+            return (self.codec.record(result),), False
         if isinstance(result, list) and config.is_fan_out:
             for position, member in enumerate(result):
                 if not isinstance(member, Event):
@@ -140,7 +144,7 @@ class StepBinding:
                     )
             for kind in {type(member) for member in result} - self._declared:
                 self._check_declared(kind)
-            return tuple([self.convert.record(member) for member in result]), True
+            return tuple([self.codec.record(member) for member in result]), True
         raise WorkflowRuntimeError(
             f"Step function {self.name} returned {type(result).__name__} instead of an Event instance."
         )
@@ -164,9 +168,18 @@ class StepBinding:
             )  # fmt: skip
 
 
-def members_of(record: EventRecord, convert: Conversion = LIVE) -> list[Event]:
+def members_of(record: EventRecord, codec: EventCodec = LIVE_CODEC) -> list[Event]:
     """The events that a join was fired with."""
     release = record.body
     if not isinstance(release, Release):
         raise TypeError(f"A join is fired with a set of events, not with {record.kind.name}.")
-    return [convert.event(member) for member in release.members]
+    return [codec.event(member) for member in release.members]
+
+
+def step_bindings(definition: StepsDefinition, codec: EventCodec) -> dict[str, Binding]:
+    """Bind all steps of a workflow, by name, for runs that keep their events like this."""
+    resources = definition.resources
+    return {
+        name: StepBinding(name, function, function._step_config, resources, codec)
+        for name, function in definition.functions.items()
+    }

@@ -1,6 +1,6 @@
 """One execution of a step: its body, the effects that the body has on the run, and its result.
 
-Everything the body does reaches the run as a tick, in order and before the result. May import loom.steps and loom.core.
+Everything the body does reaches the run as a tick, in order and before the result.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import logging
 import threading
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec.structs import replace
 
@@ -29,104 +29,40 @@ from loom.core.ticks import (
     WorkflowTick,
 )
 from loom.effects import spans
-from loom.effects.arguments import EventName, event_class, event_object, seconds
-from loom.effects.child_runs import check_nesting, result_of_child
-from loom.effects.collecting import Collector
-from loom.effects.convert import LIVE, MissingTypeError, UnfitEventError, exception_of, failure_of
-from loom.effects.exits import is_from_outside
-from loom.effects.once import Recorder
-from loom.effects.tracebacks import MAX_BYTES, traceback_text
-from loom.steps.defaults import WAIT_TIMEOUT
+from loom.effects.context_calls import (
+    Collector,
+    EventName,
+    Recorder,
+    check_nesting,
+    event_class,
+    event_object,
+    result_of_child,
+    seconds,
+)
+from loom.effects.event_codec import LIVE_CODEC, MissingTypeError, UnfitEventError, exception_of, failure_of
+from loom.effects.exceptions import MAX_BYTES, is_from_outside, traceback_text
 from loom.steps.events import Event
-from loom.steps.ports import current_execution
+from loom.steps.ports import WAIT_TIMEOUT, current_execution
 from loom.steps.registry import wire_name
 from loom.steps.retry import RetryInfo, ask_policy, attempt_limit, policy_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from loom.core.commands import CommandResumeWorker, CommandRunWorker
     from loom.core.records import EventRecord
-    from loom.effects.body import Body
-    from loom.effects.convert import Conversion
+    from loom.effects.ports import Binding, Host
     from loom.steps.events import StartEvent
     from loom.steps.ports import RunPort
     from loom.steps.workflow import Workflow
-
 
 _numbering = threading.RLock()
 """Bodies may have effects from several threads at once; each effect has a number of its own, and stream writes reach
 the run in the order of theirs."""
 
-
 _log = logging.getLogger("loom.durable")
 _told_of_default: set[tuple[str, str]] = set()
 """Workflow and step whose wait by default was logged in this process."""
-
-
-class Host(Protocol):
-    """What an execution needs of the run that it belongs to."""
-
-    run_id: str
-    now: Callable[[], float]
-    """The time."""
-
-    @property
-    def convert(self) -> Conversion:
-        """How what bodies write becomes what the run keeps."""
-        ...
-
-    @property
-    def workflow_name(self) -> str:
-        """What the run's workflow is called, for logs."""
-        ...
-
-    @property
-    def loop_ends(self) -> bool:
-        """Whether everything on the event loop is being cancelled, the bodies too."""
-        ...
-
-    @property
-    def max_unsaved(self) -> int | None:
-        """How much bodies may have told the run that it has not come to, in characters; None: any amount."""
-        ...
-
-    def make_room(self, weight: int, *, waits: bool = True) -> None:
-        """Refuse what would be more than `max_unsaved`. In a thread, wait while much is unsaved."""
-        ...
-
-    def report(self, tick: WorkflowTick) -> None:
-        """Tell the run what a body did; safe from any thread."""
-        ...
-
-    def check_target(self, event: Event, step: str | None) -> None:
-        """Refuse an event for a step that does not exist or does not take it."""
-        ...
-
-    def start_of(
-        self, workflow: Workflow | str, inputs: dict[str, Any], start_event: StartEvent | None
-    ) -> tuple[str, Any]:
-        """The name of a child run's workflow, and what the child begins with."""
-        ...
-
-    def make_context(self, execution: StepExecution) -> Any:
-        """The context that a body asks for."""
-        ...
-
-    def lease(self) -> Awaitable[None] | None:
-        """What a body waits for before it does what must not happen twice; None if the run is surely its own.
-
-        If another process has taken the run over, that never comes, and the body is cancelled.
-        """
-        ...
-
-    def admission(self) -> Awaitable[None] | None:
-        """What a body waits for before it starts a child run; None if it may at once. It may raise `ChildRunFailed`."""
-        ...
-
-    def executed(self, execution: StepExecution, result: TickStepResult | TickRefuseEvent) -> None:
-        """An execution is over, or was for an event that does not fit its class."""
-        ...
 
 
 class StepExecution:
@@ -150,7 +86,7 @@ class StepExecution:
     _occurrences: dict[str, int] | None = None
     _waits: dict[str, asyncio.Future[CommandResumeWorker]] | None = None
 
-    def __init__(self, host: Host, binding: Body, command: CommandRunWorker) -> None:
+    def __init__(self, host: Host, binding: Binding, command: CommandRunWorker) -> None:
         self.host = host
         self.binding = binding
         self.command = command
@@ -170,7 +106,7 @@ class StepExecution:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt at the same work."""
+        """A key that is the same for every attempt at the same work."""
         return f"{self.host.run_id}:{self.command.step}:{self.command.item.id}"
 
     async def work(self) -> None:
@@ -185,7 +121,7 @@ class StepExecution:
             if binding.context_name is not None:
                 arguments[binding.context_name] = host.make_context(self)
             if spans.are_wanted():
-                result = await spans.around_step(self.run.workflow, binding, arguments)
+                result = await spans.around_step(host.definition.instance, binding, arguments)
             else:
                 result = await binding.call(arguments)
             returned, fanned_out = binding.classify(result)
@@ -289,9 +225,7 @@ class StepExecution:
             step=command.step,
             item=command.item.id,
             seq=command.seq,
-            failure=replace(
-                self.host.convert.failure(error), traceback=self.traceback_of(error, command.item.attempts)
-            ),
+            failure=replace(self.host.codec.failure(error), traceback=self.traceback_of(error, command.item.attempts)),
             retry_delay_s=delay,
             collects=self._collector.calls() if self._collector is not None else (),
             max_attempts=attempt_limit(policy),
@@ -321,7 +255,7 @@ class StepExecution:
         return self.writes if earlier is not None and self.writes < earlier.count else -1
 
     def is_repeated(self, source: Source | None) -> bool:
-        """Whether an interrupted run of the same execution has had this effect already."""
+        """Say whether an interrupted run of the same execution has had this effect already."""
         return source is not None and source.ordinal in self.command.item.effects
 
     @property
@@ -332,14 +266,14 @@ class StepExecution:
     def send(self, event: Event, step: str | None, waiter_id: str | None) -> None:
         """Send an event into the run."""
         self.host.check_target(event, step)
-        record = self.host.convert.record(event)
+        record = self.host.codec.record(event)
         self._make_room(record)
         self.host.report(
             TickAddEvent(
                 at=self.host.now(),
                 event=record,
                 step=step,
-                waiter_id=self.host.convert.text(waiter_id) if waiter_id is not None else None,
+                waiter_id=self.host.codec.text(waiter_id) if waiter_id is not None else None,
                 source=self.next_source(),
                 writes=self.writes,
             )
@@ -348,7 +282,7 @@ class StepExecution:
     def publish(self, event: Event) -> None:
         """Put an event on the stream."""
         event_object("write_event_to_stream", event)
-        record = self.host.convert.record(event)
+        record = self.host.codec.record(event)
         self._make_room(record)
         with _numbering:
             number = self.writes
@@ -372,7 +306,7 @@ class StepExecution:
     def collect(self, event: Event, expected: Sequence[type[Event]], buffer_id: str) -> list[Event] | None:
         """Put an event aside until all expected ones are there."""
         if self._collector is None:
-            self._collector = Collector(self.command, self.host.convert)
+            self._collector = Collector(self.command, self.host.codec)
         return self._collector.collect(event, expected, buffer_id, self._effects, self.writes)
 
     def wait(
@@ -392,13 +326,12 @@ class StepExecution:
             cls = Event if by_name else event_class("wait_for_event", event_type)
             name = str(event_type) if by_name else wire_name(cls)
             limit = seconds("wait_for_event(timeout=...)", timeout_s) if timeout_s is not None else None
-            convert = self.host.convert
-            awaited = convert.text(waiter_id or self._default_waiter_id(name, requirements))
+            codec = self.host.codec
+            awaited = codec.text(waiter_id or self._default_waiter_id(name, requirements))
             wanted = [
-                (convert.text(str(field)), convert.requirement(cls, field, value))
-                for field, value in requirements.items()
+                (codec.text(str(field)), codec.requirement(cls, field, value)) for field, value in requirements.items()
             ]
-            asked = convert.record(waiter_event) if waiter_event is not None else None
+            asked = codec.record(waiter_event) if waiter_event is not None else None
             occurrence = self._occurrence(awaited)
             source = self._live_source("wait_for_event")
             if timeout_s is WAIT_TIMEOUT:
@@ -422,7 +355,7 @@ class StepExecution:
     def _tell_of_default(self, event_type: str) -> None:
         """Log once per step that a stored run waits with a timeout that nobody asked for."""
         step, workflow = self.command.step, self.host.workflow_name
-        if self.host.convert is LIVE or (workflow, step) in _told_of_default:
+        if self.host.codec is LIVE_CODEC or (workflow, step) in _told_of_default:
             return
         _told_of_default.add((workflow, step))
         _log.warning(
@@ -459,7 +392,7 @@ class StepExecution:
         source = self._live_source("once")
         if self._recorder is None:
             self._recorder = Recorder(self)
-        return await self._recorder.result(source, self.host.convert.text(name), make)
+        return await self._recorder.result(source, self.host.codec.text(name), make)
 
     async def child(self, workflow: Workflow | str, inputs: dict[str, Any], start_event: StartEvent | None) -> Any:
         """Run another workflow as a child of the run and wait for its result."""
@@ -481,7 +414,7 @@ class StepExecution:
         )
         answer = await self.answer_to(tick, self._recorded_key(source, child_key(occurrence)))
         try:
-            return result_of_child(answer, self.host.convert)
+            return result_of_child(answer, self.host.codec)
         except (MissingTypeError, UnfitEventError) as error:
             return await self._leave_to_others(error)
 
@@ -490,7 +423,7 @@ class StepExecution:
         return f"waiter_{event_type}_{wanted}_work_item_{self.command.item.id}"
 
     def _occurrence(self, waiter_id: str) -> int:
-        """The how-manieth wait with this id it is in this execution, from 0."""
+        """Number the waits with this id in this execution, from 0."""
         if self._occurrences is None:
             self._occurrences = {}
         number = self._occurrences.get(waiter_id, 0)
@@ -530,7 +463,7 @@ class StepExecution:
             if answer.event is None:
                 return None
             try:
-                return self.host.convert.event(answer.event)
+                return self.host.codec.event(answer.event)
             except UnfitEventError as error:
                 if error.record.checked is not False:
                     waiting = self._leave_to_others(error)
@@ -578,7 +511,7 @@ class StepExecution:
             future.set_result(command)
 
     def retry_info(self) -> RetryInfo:
-        """What earlier attempts left behind."""
+        """Describe the earlier attempts, for retry policies."""
         item = self.command.item
         first = item.first_at if item.first_at is not None else self.command.started_at
         failed_at = item.last_failed_at

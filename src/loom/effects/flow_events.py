@@ -1,7 +1,4 @@
-"""The events of flows: what readers of a flow's stream see, and what can be sent into one.
-
-May import loom.steps and loom.flows.
-"""
+"""The events of flows: what readers of a flow's stream see, and what can be sent into one."""
 
 from __future__ import annotations
 

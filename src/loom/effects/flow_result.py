@@ -1,4 +1,4 @@
-"""How a flow ended, for whoever awaits it. May import loom.flows."""
+"""How a flow ended, as its caller gets it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class FlowResult(msgspec.Struct, frozen=True):
 
     @property
     def failed_action(self) -> ActionResult | None:
-        """The action that made the flow fail; the innermost, for containers take over what is said of those in them."""
+        """The action that made the flow fail: the innermost, because containers take over the errors in them."""
         said = self.error.get("message") if self.error is not None else None
         found = [action for action in self.actions.values() if action.error and said and _is_told(action.error, said)]
         return min(reversed(found), key=lambda action: action.ended_at or 0.0, default=None)
@@ -81,7 +81,7 @@ def _is_told(error: dict[str, Any], said: str) -> bool:
 
 
 def flow_result(end: FlowEnd) -> FlowResult:
-    """The result that the end of a flow stands for."""
+    """Make the result of a flow's end."""
     actions = {name: _action(name, record) for name, record in end.actions.items()}
     # In memory the end is made of what the program and the run are made of, and the result is its reader's own.
     outputs, response, variables = copy_of(end.outputs), copy_of(end.response), copy_of(end.variables)

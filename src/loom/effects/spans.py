@@ -1,8 +1,8 @@
 """Spans of llama-index-instrumentation: one per run and one per execution of a step.
 
 The package is never imported here. A program that wants spans has imported it to add a handler, so it is looked for
-among the loaded modules, and nothing happens before it has a handler that does something. A body that waits keeps its
-span open, and what was cancelled ends its span without an error. May import loom.steps and loom.flows.
+among the loaded modules. Nothing happens before it has a handler that does something. A body that waits keeps its
+span open, and what was cancelled ends its span without an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from loom.steps.events import Event
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from loom.effects.body import Body
+    from loom.effects.ports import Binding
     from loom.steps.workflow import Workflow
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ _NOT_ERRORS = (asyncio.CancelledError, WorkflowCancelledByUser)
 
 
 def are_wanted() -> bool:
-    """Whether anybody listens. Fast when nobody does: asked for every execution."""
+    """Say whether any handler listens. Fast when none does: asked for every execution."""
     package = sys.modules.get(_PACKAGE)
     return package is not None and _has_listeners(package)
 
@@ -50,7 +50,7 @@ def _has_listeners(package: Any) -> bool:
 
 
 async def around_run(workflow: Workflow, drive: Callable[[], Awaitable[T]], ending_of: Callable[[T], Any]) -> T:
-    """Drive a run within a span. `ending_of` tells what the last command of a run means to whoever awaits it."""
+    """Drive a run within a span. `ending_of` tells what the last command of a run means to its caller."""
     span = _Span(f"{type(workflow).__name__}.run", workflow, workflow.run, {}, {})
     try:
         last = await drive()
@@ -61,7 +61,7 @@ async def around_run(workflow: Workflow, drive: Callable[[], Awaitable[T]], endi
     return last
 
 
-async def around_step(workflow: Workflow, binding: Body, arguments: dict[str, Any]) -> Any:
+async def around_step(workflow: Workflow, binding: Binding, arguments: dict[str, Any]) -> Any:
     """Call a step's body within a span."""
     given = arguments.get(binding.event_name)
     tags: dict[str, Any] = {}

@@ -1,7 +1,6 @@
 """`verbose=True`: what a run does, line by line, as it happens.
 
 The lines go to the logger `workflows.verbose` if that is enabled for DEBUG or INFO, else to standard output.
-May import loom.steps and loom.core.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from loom.core.adapter import RunAdapterDecorator
-from loom.core.records import STOP_EVENT
-from loom.core.reports import StepReport
+from loom.core.records import STOP_EVENT, StepReport
 from loom.core.ticks import (
     TickAddEvent,
     TickCancelRun,
@@ -23,17 +21,16 @@ from loom.core.ticks import (
     TickStepResult,
     TickTimeout,
 )
-from loom.effects.convert import LIVE
+from loom.effects.event_codec import LIVE_CODEC
 from loom.steps.events import Event, StopEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loom.core.adapter import InternalRunAdapter
-    from loom.core.records import EventRecord
-    from loom.core.reports import Published
+    from loom.core.records import EventRecord, Published
     from loom.core.ticks import WorkflowTick
-    from loom.effects.convert import Conversion
+    from loom.effects.event_codec import EventCodec
 
 _LONGEST_LINE = 200
 _LONGEST_TEXT = 50
@@ -41,14 +38,14 @@ _MOST_ITEMS = 3
 
 
 def verbose_adapter(
-    inner: InternalRunAdapter, timeout_s: float | None, convert: Conversion = LIVE
+    inner: InternalRunAdapter, timeout_s: float | None, codec: EventCodec = LIVE_CODEC
 ) -> InternalRunAdapter:
     """An adapter that also tells what passes through it."""
-    return VerboseAdapter(inner, choose_output(), timeout_s, convert)
+    return VerboseAdapter(inner, choose_output(), timeout_s, codec)
 
 
 def choose_output() -> Callable[[str], None]:
-    """Where the lines go, as logging is set up now."""
+    """Choose where the lines go, as logging is set up now."""
     logger = logging.getLogger("workflows.verbose")
     if logger.isEnabledFor(logging.DEBUG):
         return logger.debug
@@ -65,10 +62,10 @@ class VerboseAdapter(RunAdapterDecorator):
         inner: InternalRunAdapter,
         output: Callable[[str], None],
         timeout_s: float | None,
-        convert: Conversion = LIVE,
+        codec: EventCodec = LIVE_CODEC,
     ) -> None:
         super().__init__(inner)
-        self._convert = convert
+        self._codec = codec
         self._output = output
         self._timeout_s = timeout_s
 
@@ -105,7 +102,7 @@ class VerboseAdapter(RunAdapterDecorator):
         super().on_tick(tick)
 
     def _summary(self, record: EventRecord) -> str:
-        return summarize_event(self._convert.event(record))
+        return summarize_event(self._codec.event(record))
 
 
 def step_line(report: StepReport) -> str:

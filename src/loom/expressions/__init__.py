@@ -1,19 +1,19 @@
-"""The workflow definition language: scan, parse, compile once to closures, functions by family. Pure.
+"""The workflow definition language of Azure Logic Apps: parsed and compiled once, to closures. Pure.
 
     evaluate("@concat('a', variables('b'))", {"variables": {"b": 1}})
 
-May import nothing of Loom outside this package.
+Users take `evaluate` and `ExpressionError`. Flows compile with `compile_template` and `compile_value`, and evaluate in
+an `Environment` of their own. A template string goes through `parser`, `compiler` and `calls`; its functions are in
+`functions`, what they take from .NET is in `dotnet`, and what they cost is counted in `metering`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from loom.expressions.calls import Compiled, Constant, Place, call_problem, compile_call
-from loom.expressions.compile import CallSite, Template, compile_template
-from loom.expressions.context import ContextEnvironment
-from loom.expressions.data import compile_value, join_path, templates_in
-from loom.expressions.environment import Environment
+from loom.expressions.calls import Compiled, Constant, SourceLocation, call_problem, compile_call
+from loom.expressions.compiler import CallSite, Template, compile_template, compile_value, join_path, templates_in
+from loom.expressions.environment import ContextEnvironment, Environment
 from loom.expressions.errors import ExpressionError, FunctionError
 from loom.expressions.metering import Meter, metered_by
 
@@ -25,7 +25,7 @@ __all__ = [
     "Environment",
     "ExpressionError",
     "FunctionError",
-    "Place",
+    "SourceLocation",
     "Template",
     "call_problem",
     "compile_call",

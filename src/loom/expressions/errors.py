@@ -1,4 +1,4 @@
-"""What can go wrong with an expression. Pure; may import nothing of Loom."""
+"""What can go wrong with an expression. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing_extensions import override
 class FunctionError(Exception):
     """A function refuses its arguments, or a name means nothing. Raised by functions and environments.
 
-    Whoever called the function knows where in the text that was, and makes an `ExpressionError` of it.
+    The compiled call knows where in the text that was, and makes an `ExpressionError` of it.
     """
 
 
@@ -45,3 +45,8 @@ _SHOWN = 120
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+def not_installed(what: str, extra: str) -> FunctionError:
+    """The error that says which extra to install. The caller raises it."""
+    return FunctionError(f"{what} needs a library that is not installed; install loom-workflows[{extra}]")

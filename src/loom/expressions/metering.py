@@ -1,31 +1,70 @@
-"""What evaluations cost: units of work and bytes built, counted while functions work. Pure.
+"""What expressions may cost: the limits, and the meter that counts. Pure.
 
-A function that looks at much, or builds much, says so with `spend` before it does it. The evaluating code says what may
-be spent, by a `Meter` that holds for all evaluations within `metered_by`: for all of one action together. Without a
-meter nothing is counted. Costs are numbers of characters, elements and nodes, so they are equal on every machine.
+An expression has no loops: it does a fixed number of calls, at most one for every three characters of its text. So
+only the size of its data can make it expensive. A function that looks at much, or builds much, says so with `spend`
+before it does it. The caller of an evaluation says what may be spent with a `Meter`, which holds for all evaluations
+within `metered_by`, such as all of one action. Without a meter nothing is counted.
 
-Runs that began before there were budgets have an allowance for each text with many calls instead.
+Costs are numbers of characters, elements and nodes, so they are equal on every machine and in every replay. A changed
+cost would change recorded histories.
 """
 
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from loom.expressions.errors import ExpressionError, FunctionError
-from loom.expressions.limits import FREE, MAX_BYTES, MAX_TOTAL, MAX_UNITS
+from loom.expressions.errors import FunctionError
 
 if TYPE_CHECKING:
     from contextvars import Token
 
-    from loom.expressions.calls import Compiled, Place
-    from loom.expressions.environment import Environment
 
-_UNITS_OF_AN_ELEMENT = 16
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+MAX_LENGTH = 8_192
+"""Characters of one template string that has expressions in it."""
+MAX_NESTING = 100
+"""How deep calls, arguments and indexes may be nested in an expression."""
+MAX_DEPTH = 100
+"""How deep arrays and objects may be nested in each other."""
+MAX_TEXT = 16 * 1024 * 1024
+"""Characters of a text that a function builds."""
+MAX_TOTAL = 4 * MAX_TEXT
+"""Characters of all texts that the calls of one evaluation build; an element of an array counts as sixteen. It holds
+for runs that began before there were budgets."""
+MAX_ITEMS = 1024 * 1024
+"""Elements of an array, or properties of an object, that a function builds."""
+MAX_NODES = 1024 * 1024
+"""Elements and properties that are looked at to write a value as text, or to say whether two are equal."""
+MAX_UNITS = 64 * 1024 * 1024
+"""Units of work that the expressions of one action may take together. A unit is about 10 ns of a core."""
+MAX_BYTES = 128 * 1024 * 1024
+"""Bytes that the expressions of one action may build together. A character counts as one byte."""
+
+
+# --- costs ------------------------------------------------------------------------------------------------------------
+
+FREE = 1024
+"""A call on fewer characters costs no more than being called."""
+FEW = 64
+"""A call on fewer elements costs no more than being called. Elements cost more than characters, and a document can have
+thousands of calls."""
+CALL = 100
+"""Units of one call of a function."""
+ELEMENT = 16
+"""Units of an element that a function copies, compares or makes without looking into it."""
+NODE = 64
+"""Units of a part of a value, or a node of XML, that a function looks at one by one."""
+SLOT, BOX = 8, 88
+"""Bytes of an element in an array, and of an array or object itself."""
+
+
+# --- the meter --------------------------------------------------------------------------------------------------------
 
 
 class Meter:
-    """What the expressions of one action have cost so far, and the most that they may."""
+    """The costs of one action's expressions so far, and the most that they may cost."""
 
     __slots__ = ("bytes", "is_over", "most_bytes", "most_units", "units")
 
@@ -77,12 +116,12 @@ class metered_by:  # noqa: N801 - used as a statement, and a class is the cheape
 
 
 def meter() -> Meter | None:
-    """The meter that counts now, if there is one."""
+    """Return the meter that counts now, None if nothing is counted."""
     return _METER.get()
 
 
 def refuses() -> bool:
-    """Whether what older runs were allowed is refused: everywhere but in them."""
+    """Say whether the rules of budgets hold: everywhere but in runs from before budgets."""
     counting = _METER.get()
     return counting is None or counting.counts
 
@@ -99,52 +138,3 @@ def spend_text(text: str, factor: int = 1) -> None:
     count = len(text)
     if count > FREE:
         spend(count * factor, count)
-
-
-# -- the allowance of older runs --------------------------------------------------------------------------------------
-
-
-class _Allowance:
-    __slots__ = ("left",)
-
-    def __init__(self) -> None:
-        self.left = MAX_TOTAL
-
-
-_ALLOWANCE: ContextVar[_Allowance | None] = ContextVar("allowance of an evaluation", default=None)
-
-
-def metered(call: Compiled, place: Place) -> Compiled:
-    """A call that pays for its result, if there is an allowance to pay from."""
-
-    def pay(env: Environment) -> Any:
-        value = call(env)
-        if isinstance(value, str | list | dict) and len(value) > FREE:
-            allowance = _ALLOWANCE.get()
-            if allowance is None:
-                return value
-            allowance.left -= len(value) * (1 if isinstance(value, str) else _UNITS_OF_AN_ELEMENT)
-            if allowance.left < 0:
-                message = "the expression builds too much: its calls together may make"
-                raise ExpressionError(
-                    f"{message} {MAX_TOTAL:,} characters or {MAX_TOTAL // _UNITS_OF_AN_ELEMENT:,} elements", *place
-                )
-        return value
-
-    return pay
-
-
-def with_allowance(evaluate: Compiled) -> Compiled:
-    """An evaluation with an allowance of its own for its metered calls, where no budget holds."""
-
-    def bounded(env: Environment) -> Any:
-        counting = _METER.get()
-        if counting is not None and counting.counts:
-            return evaluate(env)
-        token = _ALLOWANCE.set(_Allowance())
-        try:
-            return evaluate(env)
-        finally:
-            _ALLOWANCE.reset(token)
-
-    return bounded

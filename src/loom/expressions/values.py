@@ -1,11 +1,10 @@
-"""The values of the language: what kind they are, how they read as text, and how they compare. Pure.
+"""The values of the language: their kinds, how they compare, and their parts. Pure.
 
-`None`, `bool`, `int` (int64), `float`, `Decimal`, `str`, `list`, `dict`. Binary and XML data travel as an envelope, a
-dict of `$content-type` and `$content`. May import `kinds`, `texts`, `envelopes`, `errors`, `limits` and `utf16`;
-what is in `kinds` and `texts` can be had from here.
+A value is `None`, `bool`, `int` (64 bits), `float`, `Decimal`, `str`, `list` or `dict`. Binary and XML data travel as
+an envelope, a dict of `$content-type` and `$content`. `value_text` writes values as text and reads them.
 
-Data may be deep, and one list may be part of another many times over, so whatever walks through a value counts its
-depth and its size.
+Data may be deep, and one list may be part of another many times over. So each walk through a value counts its depth and
+its size.
 """
 
 from __future__ import annotations
@@ -14,43 +13,78 @@ from decimal import Context, Decimal
 from math import isfinite, isnan
 from typing import Any
 
-from loom.expressions.envelopes import envelope_text
 from loom.expressions.errors import FunctionError
-from loom.expressions.kinds import (
-    CONTENT,
-    CONTENT_TYPE,
-    DECIMAL_MAX,
-    INT_MAX,
-    INT_MIN,
-    is_envelope,
-    is_number,
-    kind_of,
+from loom.expressions.metering import ELEMENT, FEW, FREE, MAX_DEPTH, MAX_NODES, NODE, spend, spend_text
+from loom.expressions.strings import ordinal_key, upper
+
+# --- kinds ------------------------------------------------------------------------------------------------------------
+
+CONTENT_TYPE, CONTENT = "$content-type", "$content"
+
+
+def kind_of(value: Any) -> str:
+    """Name the kind of a value: Null, Boolean, Integer, Float, Decimal, String, Array or Object."""
+    for kind, name in _KINDS:
+        if isinstance(value, kind):
+            return name
+    return type(value).__name__
+
+
+_KINDS: tuple[tuple[type, str], ...] = (
+    (type(None), "Null"),
+    (bool, "Boolean"),
+    (int, "Integer"),
+    (float, "Float"),
+    (Decimal, "Decimal"),
+    (str, "String"),
+    (list, "Array"),
+    (dict, "Object"),
 )
-from loom.expressions.limits import ELEMENT, FREE, MAX_DEPTH, MAX_NODES
-from loom.expressions.metering import spend, spend_text
-from loom.expressions.texts import float_text, json_text, number_text
-from loom.expressions.utf16 import ordinal
 
-__all__ = [
-    "CONTENT",
-    "CONTENT_TYPE",
-    "DECIMAL_MAX",
-    "INT_MAX",
-    "INT_MIN",
-    "compare",
-    "decimal_of",
-    "equals",
-    "float_text",
-    "is_envelope",
-    "is_number",
-    "json_text",
-    "kind_of",
-    "number_text",
-    "text_of",
-]
 
-# A context of our own: the one that Python keeps for a thread may have been changed by anybody.
+def is_number(value: Any) -> bool:
+    """Say whether a value is an integer, a float or a decimal; a boolean is none."""
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def is_envelope(value: Any) -> bool:
+    """Say whether a value is binary or XML data in its envelope."""
+    return isinstance(value, dict) and CONTENT_TYPE in value and CONTENT in value
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+DECIMAL_MAX = Decimal(2**96 - 1)
+"""The largest decimal; the smallest is its negative."""
+# Contexts of our own: the one that Python keeps for a thread may have been changed by other code.
+_FLOAT_DIGITS = Context(prec=17)
 _DOUBLE_DIGITS = Context(prec=15)
+_MAX_SCALE = 28
+# Enough digits for every text that is short enough to be worth reading.
+_WIDE = Context(prec=2000, Emax=999_999, Emin=-999_999)
+
+
+def number_text(value: int | float | Decimal) -> str:
+    """Write a number: integers plain, floats as short as they can be, decimals with all their places."""
+    if isinstance(value, float):
+        return float_text(value)
+    return format(value, "f") if isinstance(value, Decimal) else str(value)
+
+
+def float_text(value: float) -> str:
+    """The shortest text that is this float: fixed from 1e-4 up to 1e15, otherwise like `1E-05` and `9.2E+18`."""
+    if not isfinite(value):
+        return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    text = repr(value)
+    if not value or 1e-4 <= abs(value) < 1e15:  # noqa: PLR2004
+        return text.removesuffix(".0")
+    sign, digits, exponent = Decimal(text).normalize(_FLOAT_DIGITS).as_tuple()
+    assert isinstance(exponent, int)
+    figures = "".join(map(str, digits))
+    power = exponent + len(figures) - 1
+    point = "." if len(figures) > 1 else ""
+    return f"{'-' if sign else ''}{figures[0]}{point}{figures[1:]}E{'-' if power < 0 else '+'}{abs(power):02}"
 
 
 def decimal_of(number: Any) -> Decimal:
@@ -65,25 +99,24 @@ def decimal_of(number: Any) -> Decimal:
     return value
 
 
-def text_of(value: Any) -> str:
-    """How a value reads inside a text."""
-    if isinstance(value, str):
-        return value
-    if type(value) is int:
-        return str(value)
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "True" if value else "False"
-    if isinstance(value, int | float | Decimal):
-        return number_text(value)
-    if is_envelope(value):
-        return envelope_text(value)
-    return json_text(value)
+def fit_decimal(value: Decimal) -> Decimal | None:
+    """A number with as many of its places as a decimal can have; None if it is too large."""
+    exponent = value.as_tuple().exponent
+    assert isinstance(exponent, int)
+    scale = min(max(-exponent, 0), _MAX_SCALE)
+    while scale >= 0:
+        rounded = value.quantize(Decimal(1).scaleb(-scale), context=_WIDE)
+        if rounded.scaleb(scale, context=_WIDE).copy_abs() <= DECIMAL_MAX:
+            return rounded
+        scale -= 1
+    return None
+
+
+# --- equality and order -----------------------------------------------------------------------------------------------
 
 
 def equals(a: Any, b: Any) -> bool:
-    """Whether two values are equal: numbers by value, texts exactly, arrays and objects deeply, keys in any order."""
+    """Say whether two values are equal: numbers by value, texts exactly, arrays and objects deeply, keys unordered."""
     kind = type(a)
     if kind is type(b) and kind in _SIMPLE:
         if kind is str and len(a) > FREE:
@@ -117,7 +150,7 @@ _COMPARED = 8
 
 
 class _Comparison:
-    """A deep comparison that stops after so many parts, for two small graphs may unfold to endless trees."""
+    """A deep comparison that stops after `MAX_NODES` parts, because two small graphs may unfold to endless trees."""
 
     __slots__ = ("left",)
 
@@ -144,12 +177,12 @@ class _Comparison:
 
 
 def compare(a: Any, b: Any) -> int:
-    """Which of two numbers or of two texts comes first: below 0, 0 or above 0. Other kinds have no order."""
+    """Compare two numbers or two texts: below 0, 0 or above 0. Other kinds have no order."""
     if isinstance(a, str) and isinstance(b, str):
         if not (a.isascii() and b.isascii()):
             spend_text(a)
             spend_text(b)
-            x, y = ordinal(a), ordinal(b)
+            x, y = ordinal_key(a), ordinal_key(b)
             return (x > y) - (x < y)
         if len(a) > FREE:
             spend(len(a) // _COMPARED)
@@ -172,3 +205,123 @@ def _as_decimal(number: Any) -> Any:
     if isinstance(number, Decimal):
         return number
     return decimal_of(number) if abs(number) <= DECIMAL_MAX else number
+
+
+# --- keys of sets -----------------------------------------------------------------------------------------------------
+
+
+def identities(items: list[Any]) -> list[Any]:
+    """Make a key that can be hashed for each value.
+
+    Two values have one key if they are of one kind and `equals` calls them equal.
+    """
+    if len(items) > FEW:
+        spend(2 * len(items) * ELEMENT, 2 * len(items) * _PLACE)
+    keys = _Keys()
+    return [item if type(item) in _OWN_KEYS else keys.key(item, MAX_DEPTH) for item in items]
+
+
+_OWN_KEYS = frozenset({str, int, type(None)})
+"""Kinds whose values are their own keys."""
+_PLACE = 24
+"""Bytes that a key takes in a table."""
+
+
+class _Keys:
+    """A maker of keys that stops after `MAX_NODES` parts."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = MAX_NODES
+
+    def key(self, value: Any, depth: int) -> Any:
+        if isinstance(value, bool):
+            return (bool, value)
+        if value is None or isinstance(value, str | int):
+            return value
+        if isinstance(value, float | Decimal):
+            return value if value == value else float  # noqa: PLR0124 (one key for every NaN)
+        self.left -= len(value)
+        if self.left < 0 or not depth:
+            raise FunctionError(f"the values are too large to compare (over {MAX_NODES:,} parts or {MAX_DEPTH} levels)")
+        spend(len(value) * NODE, len(value) * _PLACE)
+        if isinstance(value, list):
+            return (list, *[self.key(item, depth - 1) for item in value])
+        return (dict, frozenset((name, self.key(item, depth - 1)) for name, item in value.items()))
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def read(value: Any, key: Any, optional: bool) -> Any:
+    """Read the part of a value under a key or an index. A missing part is null if `optional`, else an error.
+
+    An object is asked for the exact key, then for the first key that differs only in case. Last comes the path `a/b`,
+    as Power Automate writes it.
+    """
+    if isinstance(value, dict):
+        return _read_object(value, key, optional)
+    if isinstance(value, list):
+        return _read_array(value, key, optional)
+    if value is None:
+        if optional:
+            return None
+        raise FunctionError(f"cannot read {_shown(key)} of null; '?' before it would give null")
+    raise FunctionError(f"cannot read {_shown(key)} of a value of kind {kind_of(value)}")
+
+
+def find_key(data: dict[str, Any], name: str) -> str | None:
+    """The key of that name: the exact one, else the first that differs only in case, else none."""
+    if name in data:
+        return name
+    if len(data) + len(name) > FEW:
+        spend(len(data) * ELEMENT + len(name))
+    wanted = upper(name)
+    return next((key for key in data if upper(key) == wanted), None)
+
+
+def _read_object(value: dict[str, Any], key: Any, optional: bool) -> Any:
+    if not isinstance(key, str):
+        raise FunctionError(f"an object is read by the name of a property, not by a value of kind {kind_of(key)}")
+    found = find_key(value, key)
+    if found is not None:
+        return value[found]
+    part, slash, rest = key.partition("/")
+    found = find_key(value, part) if slash else None
+    if found is not None:
+        return _read_path(value[found], rest.split("/"), optional)
+    if optional:
+        return None
+    names = ", ".join(f"'{name}'" for name in list(value)[:_NAMES_SHOWN])
+    more = ", …" if len(value) > _NAMES_SHOWN else ""
+    has = f"it has {names}{more}" if value else "it is empty"
+    raise FunctionError(f"the object has no property '{key}'; {has}")
+
+
+_NAMES_SHOWN = 8
+
+
+def _read_path(value: Any, parts: list[str], optional: bool) -> Any:
+    for part in parts:
+        if isinstance(value, dict):
+            key = find_key(value, part)
+            if key is not None:
+                value = value[key]
+                continue
+        value = read(value, part, optional)
+    return value
+
+
+def _read_array(value: list[Any], key: Any, optional: bool) -> Any:
+    if not isinstance(key, int) or isinstance(key, bool):
+        raise FunctionError(f"an array is read by an integer index, not by {_shown(key)}")
+    if 0 <= key < len(value):
+        return value[key]
+    if optional:
+        return None
+    raise FunctionError(f"the index {key} is outside the array, which has {len(value)} elements")
+
+
+def _shown(key: Any) -> str:
+    return f"'{key[:80]}'" if isinstance(key, str) else f"[{key}]" if isinstance(key, int) else f"a {kind_of(key)}"

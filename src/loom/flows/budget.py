@@ -1,7 +1,7 @@
-"""What the actions of a flow may cost: one by one, and together before the walk yields. Pure.
+"""Budgets: what an action may cost, and what a burst of actions may cost before the walk yields.
 
-Runs record by the number of their rules whether budgets hold for them (`loom.flows.rules`). The meter counts for older
-runs too, because the driver's patience is measured in the same units; it refuses them nothing.
+The number of a run's rules says whether budgets hold for it (`loom.flows.rules`). The meter counts for older runs too,
+because the driver's patience is measured in the same units, but refuses them nothing.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from loom.core.patience import TooCostly, bear, patience
-from loom.expressions.limits import CALL, MAX_BYTES, MAX_UNITS
-from loom.expressions.metering import Meter
+from loom.core.planner import TooCostly, bear, patience
+from loom.expressions.metering import CALL, MAX_BYTES, MAX_UNITS, Meter
 from loom.flows.rules import ACTIONS_HAVE_BUDGETS
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class BurstMeter(Meter):
 
     @property
     def is_spent(self) -> bool:
-        """Whether the walk should yield before the next action."""
+        """True if the walk should yield before the next action."""
         units, size = self.burst_units + self.units, self.burst_bytes + self.bytes
         return self.counts and (units > BURST_UNITS or size > BURST_BYTES)
 

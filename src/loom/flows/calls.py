@@ -1,7 +1,8 @@
-"""What an action asks of the world and what comes back: the contract between flows and the effects. Pure.
+"""Calls and outcomes: the contract between flows and the effects.
 
-Both are bodies of event records, so they are plain data and are stored as they are: `inputs` and `outputs` hold nothing
-but null, booleans, numbers, text, lists and dicts with text as keys.
+A flow asks for an action with an `ActionCall`, and the effects answer with an `ActionOutcome`. Both are bodies of event
+records, and are stored as they are. So `inputs` and `outputs` are plain data: null, booleans, numbers, text, lists, and
+dicts with text as keys.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ ACTOR_STEP = "actor"
 """The one step of a run in which actors without an id work, one message at a time."""
 
 MASK = "*** secure ***"
-"""What people see in the place of secure data."""
+"""Text that people see in place of secure data."""
 
 
 class ActionCall(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -27,73 +28,73 @@ class ActionCall(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     action: str
     """The action's name."""
     type: str = msgspec.field(name="action_type")
-    """In lower case."""
+    """The action's type, in lower case."""
     inputs: Any = None
     options: tuple[str, ...] = ()
     """`operationOptions`, in lower case."""
     kind: str = ""
     """The action's `kind`, in lower case."""
     timeout_s: float | None = None
-    """`limit.timeout`, from the first attempt on."""
+    """`limit.timeout` in seconds, from the first attempt on; None: no limit."""
     first_at: float = 0.0
-    """When the first attempt began."""
+    """Start of the first attempt, in seconds since 1970."""
     attempt: int = 0
-    """From 0."""
+    """Number of the attempt, from 0."""
     key: str = ""
     """Names the action within the run, repetition included: the same for all attempts, and for no other action."""
     secure: bool = False
-    """Neither inputs nor outputs may be shown or logged."""
+    """True if neither inputs nor outputs may be shown or logged."""
 
 
 class ActionOutcome(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """How an attempt ended. A failure is an outcome, never an exception: its outputs can be read."""
+    """The end of an attempt. A failure is an outcome, never an exception: its outputs can be read."""
 
     status: ActionStatus = "Succeeded"
     outputs: Any = None
     code: str = ""
     """Such as `OK`, `NotFound`, `ActionTimedOut`."""
     message: str = ""
-    """What went wrong, for `error.message`."""
+    """Text of the failure, for `error.message`."""
     error_type: str = ""
-    """What the retry policy's `on` may name: `timeout`, `connection`, or the name of the handler's exception."""
+    """Name for the retry policy's `on`: `timeout`, `connection`, or that of the handler's exception."""
     retry_after_s: float | None = None
-    """The server asks for so much patience before another attempt."""
+    """Seconds that the server asks to wait before another attempt; None: it did not ask."""
     traceback: str = ""
-    """Where the author's handler raised, as text for people; the flow keeps the newest only."""
+    """Traceback of the author's handler, as text for people; the flow keeps the newest only."""
     attempt: int = 0
-    """Of a failure: which attempt it was, from 1, for people; the flow counts by itself."""
+    """Number of the attempt that failed, from 1, for people; the flow counts by itself."""
 
 
 class FlowStart(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """What a flow begins with."""
+    """The input of a flow."""
 
     body: Any = None
     headers: dict[str, Any] = {}
     trigger: str = ""
     """The trigger's name; empty: the first one."""
     outputs: dict[str, Any] = {}
-    """More outputs of the trigger, such as `queries`."""
+    """Further outputs of the trigger, such as `queries`."""
     parameters: dict[str, Any] = {}
     variables: dict[str, Any] = {}
 
 
 class FlowEnd(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """How a flow ended: what `FlowResult` is made from."""
+    """The end of a flow. `FlowResult` is made from it."""
 
     status: str
     outputs: dict[str, Any] = {}
     response: dict[str, Any] | None = None
-    """What the flow answered its caller: statusCode, headers, body."""
+    """The answer to the caller: statusCode, headers, body. None: the flow gave none."""
     actions: dict[str, dict[str, Any]] = {}
-    """Their records, of the last repetition, in the order of the document; secure data is masked."""
+    """Records of the actions by name, each of its last repetition, in document order; secure data is masked."""
     variables: dict[str, Any] = {}
     error: dict[str, Any] | None = None
     traceback: str = ""
-    """Where the handler raised that made the flow fail, if one did."""
+    """Traceback of the handler that made the flow fail; empty if none did."""
 
 
 class FlowResponse(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """What the flow answers its caller, as the stream tells it."""
+    """The answer to the caller, as the stream shows it."""
 
     status_code: Any = 200
     headers: Any = {}
@@ -101,7 +102,7 @@ class FlowResponse(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class LoopIteration(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """One iteration of a loop has ended, as the stream tells it: the fields of `LoopIterationEvent`."""
+    """The end of one iteration of a loop, as the stream shows it: the fields of `LoopIterationEvent`."""
 
     workflow_id: str
     action_name: str
@@ -120,7 +121,7 @@ class LoopIteration(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class ActionReport(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """An action has begun something that takes time, or has ended, as the stream tells it."""
+    """The begin or the end of an action, as the stream shows it. Only actions that take time report their begin."""
 
     name: str
     type: str = msgspec.field(name="action_type")
@@ -136,7 +137,7 @@ class ActionReport(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 CALLBACK = "https://callback.invalid/loom"
-"""The mark that `listCallbackUrl()` gives. The host puts the address in its place, which only the host knows."""
+"""Placeholder that `listCallbackUrl()` gives. The host replaces it, because only the host knows its address."""
 
 EVENT = "workflows.events.Event"
 STOP_EVENT = "workflows.events.StopEvent"

@@ -1,8 +1,8 @@
-"""Cron expressions: five fields, and when one is due next on the clock of a time zone. Pure.
+"""Cron expressions: five fields, and when one is due next on the clock of a time zone.
 
-May import loom.expressions for its time zones. Daylight saving is treated as recurrences treat it: a time that the
-clock skips is moved forward by what it skips, and one that it shows twice is taken the first time. If the hours are
-`*`, it is taken both times, so that "every five minutes" stays every five minutes.
+Daylight saving is treated as recurrences treat it. A time that the clock skips is moved forward by what it skips. A
+time that it shows twice is taken the first time; if the hours are `*`, both times, so that "every five minutes" stays
+every five minutes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loom.expressions.dotnet.zones import zone_of
 from loom.expressions.errors import FunctionError
-from loom.expressions.remembered import remembered
+from loom.expressions.strings import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ _FIELDS: tuple[tuple[str, int, int, dict[str, int]], ...] = (
     ("day of week", 0, 7, {name: number for number, name in enumerate(_DAYS)}),
 )
 _SUNDAY = 7
-"""Also a name of Sunday, beside 0."""
+"""Another number of Sunday, beside 0."""
 _MACROS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -64,7 +64,7 @@ class Cron(NamedTuple):
     every_hour: bool
 
     def has_day(self, day: datetime) -> bool:
-        """Whether it is due on a day."""
+        """Tell whether the expression is due on a day."""
         if day.month not in self.months:
             return False
         by_date, by_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
@@ -72,7 +72,7 @@ class Cron(NamedTuple):
 
 
 def check_cron(text: object) -> list[str]:
-    """What is wrong with a cron expression, in a sentence each; an empty list if it can be kept."""
+    """List the problems of a cron expression, a sentence each; empty if it is sound."""
     if not isinstance(text, str):
         return [f"cron must be a text such as '*/5 * * * *', not {text!r}"]
     try:
@@ -135,7 +135,7 @@ def _number(text: str, name: str, low: int, high: int, names: dict[str, int]) ->
 
 
 def next_cron(text: str, after: float, time_zone: str | None = None) -> float | None:
-    """The first time that the expression is due later than `after`, in seconds since 1970; None after the year 9999."""
+    """Find the first due time later than `after`, in seconds since 1970; None after the year 9999."""
     cron = parse_cron(text)
     try:
         zone = zone_of(time_zone or "UTC")
@@ -155,7 +155,7 @@ def next_cron(text: str, after: float, time_zone: str | None = None) -> float | 
 
 
 def _times(cron: Cron, start: datetime, most_days: int) -> Iterator[datetime]:
-    """The times that the clock shall show, from the minute of `start` on."""
+    """Yield the clock times at which the expression is due, from the minute of `start` on."""
     first = start.replace(second=0, microsecond=0)
     day = first.replace(hour=0, minute=0)
     for _ in range(most_days):
@@ -171,13 +171,13 @@ def _times(cron: Cron, start: datetime, most_days: int) -> Iterator[datetime]:
 
 
 def _is_steady(local: datetime, zone: Zone) -> bool:
-    """Whether the zone's clock is not changed around a time that it shows."""
+    """Tell whether the zone's clock keeps its offset around a local time."""
     offsets = {(local + near).replace(tzinfo=zone).utcoffset() for near in (-_NEAR, timedelta(0), _NEAR)}
     return len(offsets) == 1
 
 
 def _near_a_change(cron: Cron, local: datetime, zone: Zone, after: float) -> float | None:
-    """Where a clock is changed, times of it do not come in their order: all that may be first are looked at."""
+    """Find the next due time near a change of the clock, where local times do not come in order."""
     best: float | None = None
     enough: datetime | None = None
     for time in _times(cron, local - _NEAR, _MOST_DAYS):
@@ -190,7 +190,7 @@ def _near_a_change(cron: Cron, local: datetime, zone: Zone, after: float) -> flo
 
 
 def _instants(local: datetime, zone: Zone) -> list[float]:
-    """When the zone's clock shows a time: once, or twice. A skipped time has the offset before the gap (fold 0)."""
+    """List the instants at which the clock shows a time: one or two. A skipped time has the offset before the gap."""
     early, late = (local.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
     first, second = ((each - _EPOCH) // timedelta(microseconds=1) / 1_000_000 for each in (early, late))
     return [first, second] if second > first else [first]

@@ -1,24 +1,31 @@
-"""A definition, taken out of the wrapper that it was published in. Pure: text or data in, never a file."""
+"""Documents: from text or data to one definition, and its stored form.
+
+`read_document` parses JSON, or YAML with JSON's types. It refuses what no store could hold, and takes the definition
+out of the wrapper that it was published in. `document_text` writes what a store keeps; its digest names a version of a
+flow. Input is text or data, never a file.
+"""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import asdict, dataclass, fields
+from functools import reduce
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
-from loom.expressions.template import is_opaque
+from loom.expressions.parser import is_opaque
+from loom.expressions.values import INT_MAX, INT_MIN
 from loom.flows.diagnostics import DefinitionError, Problem, at, suggestion
-from loom.flows.document_text import check_plain, parse_text
 from loom.flows.limits import Limits
 from loom.flows.plain import copy_of
 
 COMPILER = 1
-"""Goes up when the same document would be compiled to another program, so that stored runs can tell."""
+"""Version of the compiler. It rises when a document would become another program, so that stored runs can tell."""
 
 _RESOURCE = "microsoft.logic/workflows"
 _NAMED_BY_THEMSELVES = "variable"
-"""Types that end so use their `name` for something else."""
+"""Suffix of types whose `name` is not the name of the action."""
 
 _DEFINITION_KEYS = ("actions", "triggers", "$schema", "contentVersion")
 
@@ -27,49 +34,49 @@ Shape = Literal["definition", "actions", "action"]
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A definition and where it comes from."""
+    """A definition and its origin."""
 
     definition: dict[str, Any]
     name: str = ""
     kind: str = ""
-    """Of Standard: Stateful, Stateless, …"""
+    """The kind in a file of Logic Apps Standard: Stateful, Stateless, …"""
     path: str = ""
-    """Where the definition stands in the author's file."""
+    """JSON path of the definition in the author's file."""
     shape: Shape = "definition"
-    """Whether the author wrote a whole definition, only a map of actions, or a single action."""
+    """What the author wrote: a whole definition, a map of actions, or a single action."""
 
     @property
     def actions_path(self) -> str:
-        """Where the map of actions stands in the author's file."""
+        """JSON path of the map of actions in the author's file."""
         return at(self.path, "actions") if self.shape == "definition" else self.path
 
 
 def read_document(source: dict[str, Any] | str, *, name: str = "") -> Document:
-    """The definition in a text or in plain data, in any of its wrappers. Raises `DefinitionError`."""
+    """Find the definition in a text or in plain data, in any of its wrappers. Raises `DefinitionError`."""
     data = parse_text(source) if isinstance(source, str) else source
     if data is None and isinstance(source, str):
         raise DefinitionError([Problem("", "the document is empty")])
     if not isinstance(data, dict):
         raise DefinitionError([Problem("", f"a definition is an object, not {_kind_of(data)}")])
     check_plain(data)
-    # Data may be changed by whoever gave it; the program is made of what it is now.
+    # The caller may change its data later; the program is made of what it is now.
     return _unwrap(data if isinstance(source, str) else copy_of(data), name)
 
 
 def document_text(document: Document, limits: Limits | None = None) -> str:
-    """The text that a document is stored as: compact, in the author's order, which means something, with its limits."""
+    """Write the stored form of a document with its limits: compact, in the author's order, which has a meaning."""
     facts = {one.name: getattr(document, one.name) for one in fields(document)}
     facts |= {"limits": asdict(limits or Limits()), "compiler": COMPILER}
     return json.dumps(facts, separators=(",", ":"), allow_nan=False)
 
 
 def digest_of(text: str) -> str:
-    """The digest by which a stored text is known."""
+    """Digest that identifies a stored text."""
     return sha256(text.encode()).hexdigest()
 
 
 def stored_document(text: str) -> tuple[Document, Limits]:
-    """A document and its limits from their stored text."""
+    """Read a document and its limits from their stored text."""
     facts = json.loads(text)
     limits = Limits(**facts.pop("limits"))
     compiler = facts.pop("compiler")
@@ -114,9 +121,9 @@ def _arm(data: dict[str, Any], name: str) -> Document:
 
 
 def _with_values(properties: dict[str, Any]) -> dict[str, Any]:
-    """The definition of a resource, whose parameters have the values beside it, `$connections` for instance.
+    """Take the definition out of a resource, and give its parameters the values beside it, such as `$connections`.
 
-    They take the place of the defaults. Those that a deployment would have to evaluate are not known here.
+    Values replace defaults. A value that a deployment would have to evaluate is not known here, and is left out.
     """
     definition: dict[str, Any] = properties["definition"]
     given, declared = properties.get("parameters"), definition.get("parameters")
@@ -144,7 +151,7 @@ def _bare_actions(data: dict[str, Any], name: str) -> Document:
 
 
 def _no_definition(data: dict[str, Any]) -> list[Problem]:
-    """What keeps data from being a definition or a map of actions; the latter, if some of it looks like actions."""
+    """Explain why data is neither a definition nor a map of actions. Values with a `type` make it a map."""
     looks = [key for key, value in data.items() if isinstance(value, dict) and "type" in value]
     if looks:
         wrong = {key: value for key, value in data.items() if key not in looks or not isinstance(value["type"], str)}
@@ -162,3 +169,192 @@ def _text(value: Any) -> str:
 def _kind_of(data: Any) -> str:
     kinds = {list: "an array", str: "a text", bool: "a boolean", type(None): "null"}
     return kinds.get(type(data), "a number")
+
+
+# -- text to plain data ------------------------------------------------------------------------------------------------
+
+MAX_BYTES = 16 << 20
+"""Largest size of a file."""
+MAX_DEPTH = 100
+"""Deepest nesting of a document."""
+MAX_VALUES = 1_000_000
+"""Most values of a document, all aliases of YAML followed."""
+MAX_PATHS = 128 << 20
+"""Most characters of the paths of all values together."""
+MAX_ALIASES = 1_000
+"""Most aliases of a YAML text."""
+
+
+_HALVES = frozenset(map(chr, range(0xD800, 0xE000)))
+
+
+class _Doubled(dict[str, Any]):
+    """An object with keys that were written twice. The last value counts; the keys are kept, to report them."""
+
+    doubles: tuple[str, ...] = ()
+
+
+def parse_text(text: str) -> Any:
+    """Parse the text of a document to plain data. Raises `DefinitionError` with line and column."""
+    text = text.removeprefix("\ufeff")
+    if not text.strip():
+        raise DefinitionError([Problem("", "the document is empty")])
+    looks_like_json = text.lstrip()[:1] in ("{", "[")
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+    except RecursionError:
+        raise _too_deep() from None
+    except json.JSONDecodeError as error:
+        if looks_like_json:
+            error = _with_comma(error)
+            raise _unreadable("JSON", error.lineno, error.colno, error.msg) from None
+    except ValueError as error:
+        raise DefinitionError([Problem("", str(error))]) from None
+    return _yaml(text)
+
+
+def _with_comma(error: json.JSONDecodeError) -> json.JSONDecodeError:
+    """Move the error of a trailing comma to the comma: Python does so since 3.13, and before named what follows."""
+    text, before = error.doc, error.doc[: error.pos].rstrip()
+    kind = {"}": "object", "]": "array"}.get(text[error.pos : error.pos + 1])
+    if kind is None or not before.endswith(","):
+        return error
+    return json.JSONDecodeError(f"Illegal trailing comma before end of {kind}", text, len(before) - 1)
+
+
+def check_plain(data: Any) -> None:
+    """Refuse values that JSON lacks, deep nesting and too many values. Raises `DefinitionError`."""
+    level: list[tuple[Any, _Trail]] = [(data, None)]
+    seen = 0
+    for _ in range(MAX_DEPTH + 1):
+        seen += len(level)
+        inner: list[tuple[Any, _Trail]] = []
+        for value, trail in level:
+            if seen + len(inner) > MAX_VALUES:
+                raise DefinitionError([Problem("", f"the document has more than {MAX_VALUES:,} values")])
+            if isinstance(value, dict):
+                _check_keys(value, trail)
+                inner.extend((item, (trail, key)) for key, item in value.items())
+            elif isinstance(value, list):
+                inner.extend((item, (trail, index)) for index, item in enumerate(value))
+            elif not _is_scalar(value):
+                raise DefinitionError([Problem(_path(trail), _objection(value))])
+        if not inner:
+            return
+        level = inner
+    raise _too_deep()
+
+
+def check_paths(data: Any) -> None:
+    """Refuse names so long that the paths below them would fill the memory. Raises `DefinitionError`."""
+    total, level = 0, [(data, 0)]
+    while level:
+        inner: list[tuple[Any, int]] = []
+        for value, length in level:
+            if isinstance(value, dict):
+                total += length * len(value)
+                inner.extend((item, length + len(key)) for key, item in value.items())
+            elif isinstance(value, list):
+                total += length * len(value)
+                inner.extend((item, length + 8) for item in value)
+            if total > MAX_PATHS:
+                message = (
+                    f"the names in the document are too long: all paths together have over {MAX_PATHS:,} characters"
+                )
+                raise DefinitionError([Problem("", message)])
+        level = inner
+
+
+_Trail: TypeAlias = "tuple[_Trail, str | int] | None"
+"""Way to a value: the way to its container, and its key. A path is made of it only for a problem."""
+
+
+def _path(trail: _Trail) -> str:
+    keys = []
+    while trail is not None:
+        trail, key = trail
+        keys.append(key)
+    return reduce(at, reversed(keys), "")
+
+
+def _check_keys(value: dict[Any, Any], trail: _Trail) -> None:
+    for key in value:
+        if not isinstance(key, str) or not _is_text(key):
+            raise DefinitionError([Problem(_path(trail), f"the key {key!r} is no text")])
+
+
+def _is_scalar(value: Any) -> bool:
+    if isinstance(value, str):
+        return _is_text(value)
+    if isinstance(value, float):
+        return value - value == 0  # neither infinite nor NaN
+    if isinstance(value, int):
+        return INT_MIN <= value <= INT_MAX
+    return value is None
+
+
+def _is_text(value: str) -> bool:
+    """Tell whether all characters are whole. JSON can write lone surrogates, which no store keeps."""
+    return value.isascii() or _HALVES.isdisjoint(value)
+
+
+def _objection(value: Any) -> str:
+    if isinstance(value, str):
+        return "the text has half of a character in it (a lone surrogate)"
+    if isinstance(value, int):
+        return "the number does not fit into 64 bits"
+    return f"a {type(value).__name__} is no JSON value"
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    plain = dict(pairs)
+    if len(plain) == len(pairs):
+        return plain
+    counts = Counter(key for key, _ in pairs)
+    doubled = _Doubled(plain)
+    doubled.doubles = tuple(key for key in plain if counts[key] > 1)
+    return doubled
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON value")
+
+
+def _too_deep() -> DefinitionError:
+    return DefinitionError([Problem("", f"the document nests deeper than {MAX_DEPTH} levels")])
+
+
+def _unreadable(language: str, line: int, column: int, reason: str, hint: str = "") -> DefinitionError:
+    message = f"this is not {language}: {reason} at line {line}, column {column}"
+    return DefinitionError([Problem("", message, hint, spot=(line, column))])
+
+
+def _yaml(text: str) -> Any:
+    try:
+        import yaml
+
+        from loom.flows.strict_yaml import load_yaml
+    except ModuleNotFoundError:
+        hint = "for YAML, install PyYAML"
+        raise DefinitionError([Problem("", "this is not JSON", hint)]) from None
+    try:
+        return load_yaml(text, _object, MAX_ALIASES, MAX_DEPTH)
+    except RecursionError:
+        raise _too_deep() from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        reason = error.problem or error.context or "it cannot be read"
+        raise _unreadable("JSON or YAML", line, column, reason, _YAML_HINTS.get(reason, "")) from None
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise DefinitionError([Problem("", f"this is neither JSON nor YAML: {reason}")]) from None
+
+
+_STRAY = "found character '{}' that cannot start any token"
+_YAML_HINTS = {
+    _STRAY.format("@"): "put an expression in quotes",
+    _STRAY.format("\\t"): "indent with blanks, not with tabs",
+    "mapping values are not allowed here": "look at the indentation, and put a text with a colon in quotes",
+}
+"""Advice about the usual mistakes, by the parser's message."""

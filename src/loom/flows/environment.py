@@ -1,4 +1,4 @@
-"""What the expressions of a flow see: the run's variables and records from where they stand. Pure."""
+"""The environment of a flow's expressions: variables, records and time, as seen from one action."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from msgspec.structs import replace
 from loom.core.persistent import EMPTY_FIFO
 from loom.expressions.dotnet.timestamps import timestamp_text
 from loom.expressions.errors import FunctionError
-from loom.expressions.limits import ELEMENT, NODE, SLOT
-from loom.expressions.metering import spend
+from loom.expressions.metering import ELEMENT, NODE, SLOT, spend
+from loom.flows.action_types import LOOP_VARIABLES
 from loom.flows.calls import CALLBACK
-from loom.flows.operation import Operation
+from loom.flows.diagnostics import did_you_mean
+from loom.flows.outcomes import outputs_in, record_dict, result_of
 from loom.flows.plain import check_weight
-from loom.flows.program import Node
-from loom.flows.records import outputs_in, record_dict, result_of
+from loom.flows.program import Node, Operation
 from loom.flows.rules import FOREACH_HAS_RESULTS
-from loom.flows.state import EachState, Frame
-from loom.flows.suggest import did_you_mean
+from loom.flows.state import EachState, Frame, iterations_around
 
 if TYPE_CHECKING:
     from immutables import Map
@@ -27,16 +26,15 @@ if TYPE_CHECKING:
     from loom.flows.state import LoopState, Record
     from loom.flows.walk import Walk
 
-LOOP_VARIABLES = {"loopindex", "loopcount", "loopresult", "loopstarttime"}
-"""In lower case."""
+_LOOP_VARIABLES = {name.lower() for name in LOOP_VARIABLES}
 
 _TYPE = "Microsoft.Logic/workflows"
 _RESOURCES = f"/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/loom/providers/{_TYPE}"
-"""Real flows cut their subscription and their resource group out of their own id."""
+"""Prefix of ids. Real flows cut their subscription and their resource group out of their own id."""
 
 
 class FlowEnvironment:
-    """One place in a flow that expressions are evaluated at. The walk moves it from action to action."""
+    """The place in a flow at which expressions are evaluated. The walk moves it from action to action."""
 
     __slots__ = ("_before", "_current", "_element", "_frame", "_has_element", "_loop", "_node", "_walk")
 
@@ -49,30 +47,30 @@ class FlowEnvironment:
         self._element: Any = None
         self._has_element = False
         self._before: tuple[Map[int, Record], dict[str, Any]] | None = None
-        """The records of an iteration and its outputs by name: a result that is read often is weighed once."""
+        """The records of an iteration and its outputs by name. A result that is read often is weighed once."""
 
     def stand_at(
         self, frame: Frame, node: Node, *, loop: LoopState | None = None, current: Record | None = None
     ) -> None:
-        """From here on it is the place of this action. `loop` is the loop whose test is made, if one is."""
+        """Move to an action. `loop` is the loop whose condition is tested; None: no test is made."""
         self._frame, self._node, self._loop, self._current = frame, node, loop, current
         self._has_element = False
 
     def stand_at_end(self, root: Frame) -> None:
-        """The place of the flow's outputs: behind everything."""
+        """Move to the place of the flow's outputs: after all actions."""
         self.stand_at(root, _BEHIND)
 
     def with_element(self, element: Any) -> FlowEnvironment:
-        """The same place, with an element of the array that the action works on."""
+        """Set the element of the array that the action works on."""
         self._element, self._has_element = element, True
         return self
 
     # -- records ------------------------------------------------------------------------------------------------------
 
     def _scope(self, loops: tuple[int, ...]) -> Frame:
-        """The frame with the records of an action inside of these loops, of the same iteration where there is one.
+        """Find the frame with the records of an action inside these loops, of the same iteration where there is one.
 
-        What stands in other loops than we do has left its last iteration's records with the nearest frame around both.
+        An action in another loop has left its last iteration's records with the nearest frame around both.
         """
         frames = self._walk.frames
         scope = frames[frames[self._frame.id].scope]
@@ -91,29 +89,29 @@ class FlowEnvironment:
         return node, record
 
     def action(self, name: str) -> Any:
-        """The record of an action."""
+        """Return the record of an action."""
         node, record = self._find(name)
         return record_dict(node, record)
 
     def outputs(self, name: str) -> Any:
-        """The outputs of an action, null if it was skipped."""
+        """Return the outputs of an action; null if it was skipped."""
         return self._find(name)[1].outputs
 
     def current_action(self) -> Any:
-        """The record of the action that the expression belongs to, as far as it has come."""
+        """Return the record of the action that the expression belongs to, as far as it has come."""
         if self._current is not None:
             return record_dict(self._node, self._current)
         return {"name": self._node.name, "startTime": timestamp_text(self._walk.at), "status": "Running"}
 
     def result(self, scope: str) -> Any:
-        """The records of what is in a scope or loop."""
+        """Return the records of the actions in a scope or loop."""
         node, record = self._find(scope)
         return result_of(self._walk, self._scope(node.loops), node, record)
 
     # -- names --------------------------------------------------------------------------------------------------------
 
     def variable(self, name: str) -> Any:
-        """A variable of the run, or of a loop around."""
+        """Read a variable of the run, or of a loop around."""
         key = name.lower()
         found = self._walk.variables.get(key)
         if found is None:
@@ -129,7 +127,7 @@ class FlowEnvironment:
         wanted = (short if loop_name else name).lower()
         if wanted == "item" and not loop_name:
             return self.item()
-        if wanted not in LOOP_VARIABLES:
+        if wanted not in _LOOP_VARIABLES:
             known = [variable.name for variable in self._walk.variables.values()]
             raise FunctionError(f"The variable '{name}' does not exist (yet).{did_you_mean(name, known)}")
         state, index = self._loop_state(loop_name, name)
@@ -144,7 +142,7 @@ class FlowEnvironment:
         return self._result_before(state, index) if isinstance(state, EachState) else state.last_result
 
     def _result_before(self, state: EachState, index: int) -> Any:
-        """Tell what the iteration before has left, by action; null in the first, and where that has not ended."""
+        """Return the outputs of the iteration before, by action; null in the first, or if that has not ended."""
         records = state.iterations.get(index - 1)
         if records is None:
             return None
@@ -156,7 +154,7 @@ class FlowEnvironment:
         return self._before[1]
 
     def _loop_state(self, loop_name: str, name: str) -> tuple[LoopState | EachState | None, int]:
-        """The state and the iteration of the loop that is meant: the innermost one, or the one of this name."""
+        """Find the state and the iteration of the innermost loop, or of the loop of this name."""
         nodes = self._walk.program.nodes
         if self._loop is not None and (not loop_name or nodes[self._loop.node].name.lower() == loop_name.lower()):
             return self._loop, self._loop.iteration
@@ -168,17 +166,12 @@ class FlowEnvironment:
         raise FunctionError(f"'{name}' is a variable of a loop, and there is no such loop around this place.")
 
     def _iterations(self) -> list[Frame]:
-        """The iterations around this place, innermost first."""
-        frames, found = self._walk.frames, []
-        frame = frames[self._frame.id]
-        while frame.depth:
-            scope = frames[frame.scope]
-            found.append(scope)
-            frame = frames[scope.parent]
-        return found
+        """List the iterations around this place, innermost first."""
+        frames = self._walk.frames
+        return iterations_around(frames, frames[self._frame.id])
 
     def parameter(self, name: str) -> Any:
-        """A parameter: the value given at the start, else the default."""
+        """Read a parameter: the value given at the start, else the default."""
         parameter = self._walk.program.parameters.get(name.lower())
         given = self._walk.parameters
         if parameter is not None and parameter.name in given:
@@ -191,15 +184,15 @@ class FlowEnvironment:
         return parameter.default
 
     def app_setting(self, name: str) -> Any:
-        """Settings of a host do not belong to a run: there are none."""
+        """Return null: settings of a host do not belong to a run."""
         del name
 
     def trigger(self) -> Any:
-        """The record of the trigger."""
+        """Return the record of the trigger."""
         return self._walk.trigger
 
     def item(self) -> Any:
-        """The element at hand."""
+        """Return the element that the action works on, or that of the innermost foreach."""
         if self._has_element:
             return self._element
         nodes = self._walk.program.nodes
@@ -209,11 +202,11 @@ class FlowEnvironment:
         raise FunctionError("There is no loop over elements around this place: item() has no meaning here.")
 
     def items(self, loop: str) -> Any:
-        """The element at hand of a named loop."""
+        """Return the current element of a named loop."""
         return self._iteration_of(loop).item
 
     def iteration_index(self, loop: str) -> int:
-        """The iteration of a named loop."""
+        """Return the current iteration of a named loop, from 0."""
         node = self._walk.program.find(loop)
         if self._loop is not None and node is not None and self._loop.node == node.index:
             # The test of a loop belongs to the iteration that has just run.
@@ -232,7 +225,7 @@ class FlowEnvironment:
     # -- the world ----------------------------------------------------------------------------------------------------
 
     def workflow(self) -> Any:
-        """The record of the workflow and of its run."""
+        """Return the record of the workflow and of its run."""
         walk = self._walk
         name = walk.program.name
         path = f"{_RESOURCES}/{name}"
@@ -240,19 +233,19 @@ class FlowEnvironment:
         return {"id": path, "name": name, "type": _TYPE, "location": "", "tags": {}, "run": run}
 
     def callback_url(self) -> str:
-        """Where the answer shall go: the host knows its own address, and puts it in the place of this."""
+        """Return a placeholder for the address of answers. Only the host knows it, and puts it in place of this."""
         return CALLBACK
 
     def agent_parameter(self, name: str) -> Any:
-        """There are no agents here."""
+        """Refuse: there are no agents here."""
         raise FunctionError(f"agentParameters('{name}') has a meaning in the tools of an agent only.")
 
     def utc_now(self) -> str:
-        """The time of the tick."""
+        """Return the time of the tick."""
         return timestamp_text(self._walk.at)
 
     def random_below(self, limit: int) -> int:
-        """The next random number of the run."""
+        """Draw the next random number of the run."""
         return self._walk.random_below(limit)
 
 
@@ -261,7 +254,7 @@ _BEHIND = Node(-1, "outputs", "outputs", "outputs", 0, Operation())
 
 
 def _common(ours: tuple[int, ...], theirs: tuple[int, ...]) -> int:
-    """How many loops are around both."""
+    """Count the loops around both."""
     if ours == theirs:
         return len(ours)
     count = 0

@@ -1,4 +1,4 @@
-"""Values from outside as a flow keeps them: plain data that every store can hold and every replay finds again. Pure."""
+"""Plain data: the values that a flow keeps, which every store can hold and every replay finds again."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from loom.expressions.errors import ExpressionError, FunctionError
-from loom.expressions.limits import ELEMENT, NODE, SLOT
-from loom.expressions.metering import spend
+from loom.expressions.metering import ELEMENT, NODE, SLOT, spend
 from loom.expressions.values import INT_MAX, INT_MIN
 
 if TYPE_CHECKING:
@@ -19,26 +18,26 @@ _DEPTH = 100
 _DEEPEST = 200
 _HEAVIEST = 1 << 28
 _SHOWN = 200
-"""How much of a path a message shows, about."""
+"""Characters of a path that a message shows, about."""
 _PART = 100
-"""What each part of a value weighs; a text weighs its characters besides."""
+"""Weight of each part of a value; a text weighs its characters besides."""
 
 NESTS = frozenset({
     "action", "actions", "addproperty", "array", "createarray", "mergeobjects", "result", "setproperty", "union",
 })  # fmt: skip
-"""Functions that put values into others. A value that holds another twice costs nothing here, and its text double:
-done forty times over, it would fill every store."""
+"""Functions that put values into others. A value that holds another twice costs no memory, but its text doubles. Done
+forty times over, it would fill every store."""
 
 MAKES_ODD_VALUES = frozenset({
     "add", "base64tostring", "chunk", "datauritostring", "decimal", "decodebase64", "decodeuricomponent", "div",
     "first", "float", "json", "last", "max", "min", "mod", "mul", "reverse", "skip", "slice", "split", "sub",
     "substring", "take", "uricomponenttostring", "xml", "xpath",
 })  # fmt: skip
-"""Functions whose results no store can hold as they are: decimals, what is no number, halves of characters."""
+"""Functions whose results no store can hold as they are: decimals, NaN, infinity, lone surrogates."""
 
 
 def sized(value: Value) -> Value:
-    """A compiled template whose results can be written, however they are put together."""
+    """Wrap a compiled template so that it fails if its result is too large to be written."""
 
     def size(env: Environment) -> Any:
         made = value(env)
@@ -52,7 +51,7 @@ def sized(value: Value) -> Value:
 
 
 def check_weight(value: Any) -> None:
-    """Raise a FunctionError if a value is nested too deep, or too large, to be written."""
+    """Raise `FunctionError` if a value is nested too deep, or too large, to be written."""
     kind = type(value)
     if kind is not dict and kind is not list:
         return
@@ -77,7 +76,7 @@ def check_weight(value: Any) -> None:
 
 
 def cleaned(value: Value) -> Value:
-    """A compiled template whose results are plain data, whatever its functions make."""
+    """Wrap a compiled template so that its results are plain data."""
 
     def clean(env: Environment) -> Any:
         try:
@@ -89,7 +88,7 @@ def cleaned(value: Value) -> Value:
 
 
 def copy_of(value: Any) -> Any:
-    """Plain data of its own, for somebody who may change it: a run's state and a program never do."""
+    """Copy plain data for a caller that may change it: a run's state and a program never change."""
     if isinstance(value, dict):
         return {key: copy_of(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -98,7 +97,7 @@ def copy_of(value: Any) -> Any:
 
 
 def plain_result(value: Any) -> Any:
-    """What a function has made, as plain data; a FunctionError if that is nested too deep."""
+    """Convert the result of a function to plain data. Raises `FunctionError` if it is nested too deep."""
     try:
         return plain_value(value)
     except ValueError:
@@ -106,9 +105,9 @@ def plain_result(value: Any) -> Any:
 
 
 def plain_value(value: Any, path: str = "", depth: int = 0) -> Any:
-    """The value as plain data; a ValueError with the path of what is none.
+    """Convert a value to plain data. Raises `ValueError` with the path of a part that JSON has no form for.
 
-    Numbers beyond 64 bits become floats, what is no number becomes its name, lone surrogates become U+FFFD.
+    Numbers beyond 64 bits become floats, NaN and infinity become texts, lone surrogates become U+FFFD.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -130,7 +129,7 @@ def plain_value(value: Any, path: str = "", depth: int = 0) -> Any:
 
 
 def below(path: str, part: str) -> str:
-    """The path of a part of a value, for a message. A long one is cut: a path per element must not copy long keys."""
+    """Extend a path, for a message. A long one is cut: a path per element must not copy long keys."""
     return f"{path}{part[:_SHOWN]}" if len(path) < _SHOWN else path
 
 

@@ -1,7 +1,4 @@
-"""The planner of flows: walks a compiled program. It has no state of its own. Pure.
-
-May import loom.core and the rest of loom.flows.
-"""
+"""The planner of flows: answers the reducer's facts by a walk over the compiled program. It has no state of its own."""
 
 from __future__ import annotations
 
@@ -9,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from loom.core.config import BrokerConfig, StepSpec
+from loom.core.records import BrokerConfig, StepSpec
 from loom.flows.calls import ACTOR_STEP, START_KIND, ActionOutcome, FlowStart
-from loom.flows.nodes.calling import called
-from loom.flows.nodes.variables import type_of
-from loom.flows.retried import begin_again, go_on
+from loom.flows.nodes.data import type_of
+from loom.flows.nodes.external import called
+from loom.flows.retries import begin_again, go_on
 from loom.flows.rules import NEWEST, RETRIES_GO_ON
-from loom.flows.state import NOT_STARTED, FlowPlan, FlowRef, Variable
-from loom.flows.walk import FUEL, NEXT, YIELD, Walk
+from loom.flows.state import NEXT, NOT_STARTED, YIELD, FlowPlan, FlowRef, Variable
+from loom.flows.walk import FUEL, Walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,11 +22,11 @@ if TYPE_CHECKING:
     from loom.core.records import EventRecord
     from loom.core.state import WorkItem
     from loom.flows.program import Program
-    from loom.flows.state import Waiting
+    from loom.flows.state import PendingWait
 
 
 def flow_config(program: Program) -> BrokerConfig:
-    """A flow as the reducer sees it."""
+    """Make the reducer's view of a flow."""
     ref = FlowRef(program.digest, FUEL, NEWEST)
     return BrokerConfig(program.name, (StepSpec(ACTOR_STEP, num_workers=1),), program=ref)
 
@@ -44,12 +41,12 @@ class FlowPlanner:
         return Walk(self.program, plan, at, config.program.rules)
 
     def start(self, config: BrokerConfig, run_id: str, seed: int) -> FlowPlan:
-        """The plan of a run that has not begun."""
+        """Make the plan of a run that has not begun."""
         del config
         return replace(NOT_STARTED, run_id=run_id, seed=seed)
 
     def origin_of(self, item: WorkItem) -> Any:
-        """What an action sends into its own run comes from inside."""
+        """Return the work item: an event that an action sends into its own run comes from inside."""
         return item.id
 
     def on_event(
@@ -62,7 +59,7 @@ class FlowPlanner:
         woken: frozenset[str],
         at: float,
     ) -> tuple[FlowPlan, Sequence[Intent], bool]:
-        """The first event sets the flow going. All others are for actions that wait, whom the kernel has served."""
+        """Begin the flow with its first event. The kernel has given all others to actions that wait."""
         del step, origin, woken
         if event.kind.name != START_KIND.name or plan.ids:
             return plan, (), False
@@ -81,7 +78,7 @@ class FlowPlanner:
         fanned_out: bool,
         at: float,
     ) -> Planned:
-        """An action that something outside did is over."""
+        """Take in the outcome of an action that the effects did."""
         del fanned_out
         outcome = events[0].body if events else None
         if not isinstance(outcome, ActionOutcome):
@@ -89,7 +86,7 @@ class FlowPlanner:
         return self._outcome(config, plan, item.extra, outcome, at)
 
     def on_failed(self, config: BrokerConfig, plan: FlowPlan, fact: StepFailed) -> Planned:
-        """The body of an action broke, instead of telling how the action ended."""
+        """Take in an exception of an action's body, which gave no outcome."""
         name = fact.failure.type.rpartition(".")[2]
         text = fact.failure.traceback
         outcome = ActionOutcome(
@@ -109,12 +106,12 @@ class FlowPlanner:
         return walk.freeze(), walk.intents
 
     def on_refused(self, config: BrokerConfig, plan: FlowPlan, item: WorkItem, parameters: tuple[str, ...]) -> Planned:
-        """No event from outside is the work of an action: what comes answers waits."""
+        """Do nothing: no event from outside is the work of an action, it answers waits."""
         del config, item, parameters
         return plan, ()
 
     def on_timer(self, config: BrokerConfig, plan: FlowPlan, ref: int, at: float) -> Planned:
-        """A wait, a delay between iterations or before another try is over, or the walk may go on."""
+        """Take in the end of a wait, of a delay, or of the pause in which the walk yielded."""
         waiting = plan.waits.get(ref) if ref != YIELD else None
         if waiting is None and ref != YIELD:
             return plan, ()
@@ -128,7 +125,7 @@ class FlowPlanner:
             walk.go(config.program.fuel)
         return walk.freeze(), walk.intents
 
-    def _wait_over(self, walk: Walk, waiting: Waiting) -> None:
+    def _wait_over(self, walk: Walk, waiting: PendingWait) -> None:
         node = self.program.nodes[waiting.node]
         if waiting.purpose == "delay":
             walk.agenda.append((NEXT, waiting.frame, 0))
@@ -138,7 +135,7 @@ class FlowPlanner:
             walk.finish(walk.frames[waiting.frame], node, walk.record("Succeeded"))
 
     def on_retry(self, config: BrokerConfig, plan: FlowPlan, at: float) -> Planned:
-        """A failed flow goes on with what failed."""
+        """Go on with a failed flow, at what failed."""
         walk = self._walk(config, plan, at)
         with walk:
             if walk.rules >= RETRIES_GO_ON:
@@ -149,7 +146,7 @@ class FlowPlanner:
         return walk.freeze(), walk.intents
 
     def on_idle(self, config: BrokerConfig, plan: FlowPlan, waiting: Sequence[WorkItem]) -> Planned:
-        """A flow may wait for input from outside."""
+        """Do nothing: a flow may wait for input from outside."""
         del config, waiting
         return plan, ()
 

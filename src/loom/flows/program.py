@@ -1,8 +1,8 @@
-"""A compiled flow: nodes in blocks, with everything worked out that does not depend on a run. Pure.
+"""A compiled flow: nodes in blocks, with everything worked out that does not depend on a run.
 
 A node is one action. A block is what stands in one pair of braces: the top level, the actions of a scope, a branch, the
-body of a loop. Nodes and blocks know each other by their numbers, which are also what a run's state is made of, so a
-program is made anew from its document in the same way everywhere and always. May import loom.expressions.
+body of a loop. Nodes and blocks refer to each other by number. A run's state is made of these numbers too, so the same
+document must give the same program everywhere and always.
 """
 
 from __future__ import annotations
@@ -11,23 +11,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from loom.flows.operation import Operation
-
 if TYPE_CHECKING:
     from loom.expressions import Environment
+    from loom.flows.retries import Resumption
+    from loom.flows.state import Frame, LoopState, Record, Unfinished
+    from loom.flows.walk import Walk
+
 
 Value = Callable[["Environment"], Any]
 """A compiled template: the value that it has in an environment."""
 
 SUCCEEDED, FAILED, SKIPPED, TIMED_OUT = 1, 2, 4, 8
-"""The statuses that `runAfter` can ask for, as bits."""
+"""Statuses that `runAfter` can ask for, as bits."""
 
 STATUS_BITS = {"Succeeded": SUCCEEDED, "Failed": FAILED, "Skipped": SKIPPED, "TimedOut": TIMED_OUT}
 
 
 @dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How often a failed action is tried again, after what delays, and after which failures."""
+class ActionRetryPolicy:
+    """The retry policy of an action: number of tries, delays, and failures that it is for."""
 
     type: Literal["none", "fixed", "exponential"]
     count: int
@@ -35,24 +37,24 @@ class RetryPolicy:
     min_interval_s: float
     max_interval_s: float
     azure: bool
-    """Logic Apps' random intervals and its list of transient failures; else Loom's doubling with 10 % of jitter."""
+    """True: Logic Apps' random intervals and transient failures. False: Loom's doubling with 10 % of jitter."""
     on: tuple[str, ...] | None = None
     """Status codes, error types and "timeout", in lower case; None: every failure, or Azure's transient ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryLimits:
-    """What the system allows the tries of an action, whatever its policy says."""
+    """The system's limits for the tries of an action. They hold whatever its policy says."""
 
     max_count: int
     """Tries after the first one."""
     max_duration_s: float
-    """Between the beginning of the first try and that of the last one."""
+    """Seconds from the start of the first try to the start of the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class StaticResult:
-    """The result that an action gets instead of doing anything: a mock in the document."""
+    """A mock in the document: the result that an action gets without doing anything."""
 
     status: str
     outputs: Value
@@ -67,51 +69,51 @@ class Node:
     index: int
     name: str
     type: str
-    """In lower case: `compose`, `until`, `apiconnection`."""
+    """Type in lower case: `compose`, `until`, `apiconnection`."""
     path: str
-    """Where it stands in the document, such as `actions.Loop.actions.Check`."""
+    """JSON path in the document, such as `actions.Loop.actions.Check`."""
     block: int
-    """The block that it is in."""
+    """Index of the block that it is in."""
     operation: Operation
     after: tuple[tuple[int, int], ...] = ()
-    """The siblings that it runs after, each with the statuses that it asks for, as bits."""
+    """Siblings that it runs after, each with the statuses that it asks for, as bits."""
     followers: tuple[int, ...] = ()
-    """The siblings that run after it."""
+    """Siblings that run after it."""
     loops: tuple[int, ...] = ()
-    """The loops around it, outermost first."""
+    """Loops around it, outermost first."""
     descendants: tuple[int, ...] = ()
     """All actions inside it, in the order of the document."""
     blocks: tuple[int, ...] = ()
-    """The blocks that it owns, in the order of its operation: branches, cases, the body of a loop."""
-    retry: RetryPolicy | None = None
+    """Blocks that it owns, in the order of its operation: branches, cases, the body of a loop."""
+    retry: ActionRetryPolicy | None = None
     retry_limits: RetryLimits = RetryLimits(0, 0.0)
-    """What holds for `retry`, whatever it says."""
+    """Limits that hold whatever `retry` says."""
     secure_inputs: bool = False
     secure_outputs: bool = False
-    """Whether people may not see them: asked for in the document, or because they pass on what is secure."""
+    """True if people may not see them: the document asks for it, or they pass on something secure."""
     static_result: StaticResult | None = None
     tracked: Value | None = None
     """The tracked properties."""
     timeout_s: Value | None = None
-    """`limit.timeout` of an action that is no loop: seconds, or None."""
+    """`limit.timeout` of an action that is no loop, in seconds; None: no limit."""
     calls: int = 0
-    """How many functions its templates call."""
+    """Number of function calls in its templates."""
     keeps_iterations: bool = False
-    """For a loop: some expression asks for its `result()`, so the records of all iterations are kept."""
+    """True for a loop whose `result()` some expression asks for: the records of all iterations are kept."""
 
 
 @dataclass(slots=True)
 class Block:
-    """Actions side by side."""
+    """Actions in one pair of braces, with the order that they run in."""
 
     index: int
     owner: int
     """The node that it belongs to; -1 for the top level."""
     nodes: tuple[int, ...] = ()
     roots: tuple[int, ...] = ()
-    """Those that start with the block, in the order of the document."""
+    """Actions that start with the block, in the order of the document."""
     leaves: tuple[int, ...] = ()
-    """Those that nobody runs after."""
+    """Actions that no action runs after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,31 +122,31 @@ class Parameter:
 
     name: str
     type: str
-    """In lower case: string, securestring, int, float, bool, array, object, secureobject; empty: any."""
+    """Type in lower case: string, securestring, int, float, bool, array, object, secureobject; empty: any."""
     default: Any = None
     has_default: bool = False
     allowed: tuple[Any, ...] | None = None
     declared: bool = True
-    """Otherwise the document only reads it: it may be given, as files of Standard expect, and be of any kind."""
+    """False if the document only reads it. It may still be given, as files of Standard expect, with any type."""
 
     @property
     def is_secure(self) -> bool:
-        """Whether its value is hidden from people."""
+        """True if its value is hidden from people."""
         return self.type.startswith("secure")
 
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """What starts the flow."""
+    """A trigger: what starts runs of the flow."""
 
     name: str
     type: str
-    """In lower case."""
+    """Type in lower case."""
     definition: dict[str, Any]
     schema: Any = None
-    """The JSON Schema of a request's body, if it has one."""
+    """JSON Schema of a request's body; None: there is none."""
     validates: bool = False
-    """Whether a body that the schema refuses is refused."""
+    """True if a body that does not fit the schema is refused."""
     recurrence: dict[str, Any] | None = None
     conditions: tuple[Value, ...] = ()
     split_on: Value | None = None
@@ -156,7 +158,7 @@ class Program:
 
     name: str
     digest: str
-    """Of the document and the limits that it was compiled with: sha256, as hex digits."""
+    """SHA-256, in hex digits, of the document and the limits that it was compiled with."""
     nodes: list[Node] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     """The first one is the top level."""
@@ -167,13 +169,37 @@ class Program:
     triggers: list[Trigger] = field(default_factory=list)
     outputs: dict[str, Value] = field(default_factory=dict)
     secure_outputs: bool = False
-    """Whether the outputs read something secure: their errors must not tell it."""
+    """True if the outputs read something secure: their errors must not repeat it."""
     secure_variables: frozenset[str] = frozenset()
     """Names, in lower case, of variables that hold something secure."""
 
     def find(self, name: str) -> Node | None:
-        """An action by its name: exactly, else without case."""
+        """Find an action by its exact name, else without regard to case; None if there is none."""
         index = self.by_name.get(name)
         if index is None:
             index = self.by_name.get(name.lower())
         return self.nodes[index] if index is not None else None
+
+
+class Operation:
+    """What an action does when the walk comes to it. It is part of the program: it knows no run and keeps nothing."""
+
+    __slots__ = ()
+
+    def enter(self, walk: Walk, frame: Frame, node: Node) -> None:
+        """Begin the action. It ends, now or later, by one `walk.finish`."""
+        raise NotImplementedError
+
+    def block_ended(self, walk: Walk, inner: Frame, node: Node, status: str, cause: Record | None) -> None:
+        """Take in the end of a block that the action had opened. `cause` is the record that made it fail, or None."""
+        raise NotImplementedError
+
+    def resume(self, resumption: Resumption, node: Node, unfinished: Unfinished, record: Record | None) -> None:
+        """Go on inside the action in a retry of the run. `record` is its end before; None: it was under way."""
+        del node, record
+        for inner in unfinished.frames:
+            resumption.reopen(inner)
+
+    def next_iteration(self, walk: Walk, state: LoopState, frame: Frame, node: Node) -> None:
+        """Begin the next test or iteration of a loop."""
+        raise NotImplementedError

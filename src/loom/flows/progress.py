@@ -1,7 +1,7 @@
-"""How far a flow is, for people: its loops, what it does and waits for, and what became of its actions. Pure.
+"""The progress of a flow, for people: loops, actions under way, and the state of each action.
 
-Made of a run's state alone, so it can be asked of any run at any time. What is secure is masked, and large values are
-cut to a preview. May import loom.expressions and the rest of loom.flows.
+It is made of a run's state alone, so it can be asked of any run at any time. Secure data is masked, and large values
+are cut to a preview.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 
 from loom.expressions.dotnet.timestamps import epoch_seconds
-from loom.flows.records import MASK, record_dict
-from loom.flows.state import EachState, Record
+from loom.flows.calls import MASK
+from loom.flows.outcomes import record_dict
+from loom.flows.state import EachState, Record, iterations_around
 
 if TYPE_CHECKING:
     from loom.flows.calls import FlowEnd
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from loom.flows.state import FlowPlan, Frame, LoopState
 
 PREVIEW = 2_000
-"""How many characters of a value's JSON are shown; a larger one is cut to so many and becomes a text."""
+"""Characters of a value's JSON that are shown. A larger value is cut and becomes a text."""
 
 
 class LoopProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,9 +38,9 @@ class LoopProgress(msgspec.Struct, frozen=True, kw_only=True):
     condition: str | None
     """As its author wrote it; None for a foreach."""
     condition_result: bool | None
-    """What the last test gave."""
+    """Result of the last test; None before the first."""
     iteration: int
-    """How many iterations have begun, which is the number of the one that runs; of a foreach, how many are over."""
+    """Number of iterations that have begun; of a foreach, of iterations that are over."""
     max_iterations: int
     """The limit; of a foreach, the number of its elements."""
     timeout: float | None
@@ -61,20 +62,20 @@ class ActionProgress(msgspec.Struct, frozen=True, kw_only=True):
     status: Literal["running", "waiting", "retrying"]
     since: float
     due: float | None
-    """When it goes on, if that is known."""
+    """Time at which it goes on; None if that is not known."""
     attempt: int
     """The number of the attempt that runs or comes next, from 1."""
     error: str | None
-    """What the attempt before failed with."""
+    """Error of the attempt before; None if there was none."""
     parent: str | None
     max_attempts: int = 1
-    """How many attempts its policy allows."""
+    """Number of attempts that its policy allows."""
     code: str | None = None
     """The code of the error that the attempt before failed with."""
     failed_at: float | None = None
-    """When the attempt before failed."""
+    """End of the attempt before; None if there was none."""
     attempt_since: float | None = None
-    """When the attempt under way began; None between two attempts."""
+    """Start of the attempt under way; None between two attempts."""
 
 
 class ActionState(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +104,7 @@ class _Position(NamedTuple):
 
 
 def loop_progress(program: Program, plan: FlowPlan, at: float) -> list[LoopProgress]:
-    """All loops under way, each before those in it."""
+    """List all loops under way, outer ones first."""
     delays = {wait.frame: wait.due for wait in plan.waits.values() if wait.purpose == "delay"}
     running = {frame.loop for frame in plan.frames.values() if frame.loop >= 0}
     found = []
@@ -171,7 +172,7 @@ def _outputs(program: Program, node: Node, state: EachState, index: int) -> dict
 
 
 def action_progress(program: Program, plan: FlowPlan) -> list[ActionProgress]:
-    """All actions under way that are no containers, in the order in which they began."""
+    """List all actions under way that are no containers, in the order in which they began."""
     found = []
     for mark, wait in sorted(plan.waits.items()):
         if wait.purpose == "delay":
@@ -200,7 +201,7 @@ def action_progress(program: Program, plan: FlowPlan) -> list[ActionProgress]:
 
 
 def max_attempts(node: Node) -> int:
-    """Tell how many attempts at an action its policy allows; one without a policy."""
+    """Return the number of attempts that an action's policy allows; 1 without a policy."""
     return node.retry.count + 1 if node.retry is not None and node.retry.type != "none" else 1
 
 
@@ -219,7 +220,7 @@ def _last_error(node: Node, history: tuple[Any, ...]) -> str | None:
 
 
 def action_list(program: Program, plan: FlowPlan) -> list[ActionState]:
-    """All actions of a flow as they stand, in the order of the document."""
+    """List the states of all actions of a flow, in the order of the document."""
     waits = {(wait.frame, wait.node) for wait in plan.waits.values() if wait.purpose in ("wait", "retry")}
     newest: dict[int, tuple[Frame, Record]] = {}
     for number, frame in sorted(plan.frames.items()):
@@ -256,7 +257,7 @@ def _action(program: Program, plan: FlowPlan, node: Node, found: tuple[Frame, Re
 
 
 def ended_actions(program: Program, end: FlowEnd) -> list[ActionState]:
-    """All actions of a flow that is over, from what it ended with."""
+    """List the states of all actions of a flow that has ended."""
     return [_ended(program, node, end.actions[node.name]) for node in program.nodes if node.name in end.actions]
 
 
@@ -277,29 +278,17 @@ def _ended(program: Program, node: Node, record: dict[str, Any]) -> ActionState:
 
 
 def _around(program: Program, plan: FlowPlan, frame: Frame, node: Node) -> str | None:
-    """The iterations around an action. Of loops that are over, only their names are known."""
-    indexes = _repetition(plan, frame)
+    """Name the iterations around an action. Of loops that are over, only the names are known."""
+    indexes = [scope.index for scope in reversed(iterations_around(plan.frames, frame))]
     names = [program.nodes[loop].name for loop in node.loops]
     known = [f"{name}[{index}]" for name, index in zip(names, indexes, strict=False)]
     return "/".join([*known, *names[len(known) :]]) or None
 
 
-def _repetition(plan: FlowPlan, frame: Frame) -> list[int]:
-    """The iterations that a frame lies in, outermost first."""
-    indexes: list[int] = []
-    while frame.depth:
-        scope = plan.frames[frame.scope]
-        indexes.append(scope.index)
-        frame = plan.frames[scope.parent]
-    return indexes[::-1]
-
-
 def _position(program: Program, plan: FlowPlan, frame: Frame, number: int) -> _Position:
     order, names = [number], []
-    while frame.depth:
-        scope = plan.frames[frame.scope]
+    for scope in iterations_around(plan.frames, frame):
         order += [scope.index, scope.loop]
-        frame = plan.frames[scope.parent]
         names.append(f"{program.nodes[program.blocks[scope.block].owner].name}[{scope.index}]")
     return _Position(tuple(reversed(order)), "/".join(reversed(names)) or None)
 
@@ -313,7 +302,7 @@ def _masked(value: Any, secure: bool) -> Any:
 
 
 def preview(value: Any, size: int = PREVIEW) -> Any:
-    """A value, or the beginning of its JSON if that is long."""
+    """Return a value, or the beginning of its JSON if that is long."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):

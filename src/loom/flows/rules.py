@@ -1,7 +1,7 @@
-"""The rules of the walk that have changed since runs were first stored. Pure; imports nothing of Loom.
+"""Rules of the walk that have changed since runs were first stored.
 
-A run records the number of its rules when it starts and keeps it, so a stored run replays and goes on as it began. Each
-change of what the walk decides has a name here, with the first number that it holds for, and is asked for with
+A run records the number of its rules when it starts and keeps it. So a stored run replays and goes on as it began. Each
+change of what the walk decides has a name here, with the first number that it holds for. The walk asks for it with
 `walk.rules >= NAME`. A change that comes after a release gets the next number.
 """
 
@@ -24,4 +24,4 @@ ACTIONS_HAVE_BUDGETS = 2
 own, checks by a schema are bounded, and JSON with a number beyond every float, such as `1e999`, is refused."""
 
 NEWEST = 2
-"""What new runs record."""
+"""Number that new runs record."""

@@ -1,16 +1,15 @@
-"""The JSON Schema of definitions, for editors: generated from the table of action types. Pure.
+"""The JSON Schema of definitions, for editors, generated from the table of action types.
 
-It is generous where the language is: types that nobody knows, expressions in place of anything, unknown keys. What it
-does refuse, such as a `runAfter` that is no object, loading refuses too.
+It accepts what loading accepts: unknown types and keys, and expressions in place of anything. What it refuses, such as
+a `runAfter` that is no object, loading refuses too.
 """
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from loom.flows.dialect import LOOM_TRIGGERS
+from loom.flows.action_types import ACTION_TYPES, LOOM_TRIGGERS, ActionType, Field
 from loom.flows.program import STATUS_BITS
-from loom.flows.schemas_table import ACTION_TYPES, ActionType, Field
 
 Dialect = Literal["loom", "logicapps"]
 Schema = dict[str, Any]
@@ -18,7 +17,7 @@ Schema = dict[str, Any]
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _EXPRESSION = {"type": "string", "description": "An expression such as @variables('x')."}
 _COMPUTED = {**_EXPRESSION, "pattern": r"@|^\["}
-"""The same, in place of a number that loading looks at."""
+"""An expression in place of a number that loading checks."""
 _ACTIONS = {"$ref": "#/$defs/actions"}
 _TRIGGERS = ("Request", "Recurrence", "Http", "HttpWebhook", "ApiConnection", "ApiConnectionWebhook")
 _PARAMETERS = ("string", "securestring", "int", "float", "bool", "array", "object", "secureobject")
@@ -66,7 +65,7 @@ _KINDS: dict[str, Schema] = {
 
 
 def flow_schema(dialect: Dialect | None = None) -> Schema:
-    """The schema of a document in one dialect, or in both."""
+    """Make the schema of a document in one dialect; None: in both."""
     types = [known for known in ACTION_TYPES.values() if dialect != "logicapps" or not known.loom_only]
     return {
         "$schema": _DRAFT,
@@ -84,9 +83,9 @@ def flow_schema(dialect: Dialect | None = None) -> Schema:
 
 
 def _shapes() -> Schema:
-    """A definition bare, in one of its wrappers, or only its actions: told apart as loading does.
+    """Make the schema of a bare definition, a wrapped one, or only its actions, told apart as loading does.
 
-    A chain of questions rather than a choice, so that an editor names the mistake and not all that it could have been.
+    It is a chain of conditions and no choice, so that an editor names the mistake and not every alternative.
     """
     definition = {"$ref": "#/$defs/definition"}
     wrapped = {"required": ["definition"], "properties": {"definition": definition, "kind": {"type": "string"}}}
@@ -177,7 +176,7 @@ def _spellings(types: list[ActionType], dialect: Dialect | None) -> list[str]:
 
 
 def _when(known: ActionType) -> Schema:
-    """The fields of a type, where the type is that one in any case."""
+    """Make the schema of a type's fields. It holds for the type in any case of letters."""
     pattern = "".join(f"[{letter.lower()}{letter.upper()}]" for letter in known.name)
     asked = {"required": ["type"], "properties": {"type": {"type": "string", "pattern": f"^{pattern}$"}}}
     return {"if": asked, "then": {"$ref": f"#/$defs/{_name(known)}"}}

@@ -1,9 +1,8 @@
-"""Which inputs, outputs and variables people may not see. Pure.
+"""Secrecy: the inputs, outputs and variables that people may not see.
 
-The document hides some; whatever merely passes those on is hidden too. That is worked out until nothing more follows:
-an action whose expressions read something hidden has hidden inputs; if its outputs are made of its inputs, those are
-hidden as well; a variable that was given something hidden is hidden; a container whose actions have hidden outputs has
-hidden outputs.
+The document hides some, and secrecy spreads until nothing more follows. An action whose expressions read something
+hidden has hidden inputs. If its outputs are made of its inputs, they are hidden as well. A variable that was given
+something hidden is hidden. A container whose actions have hidden outputs has hidden outputs.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from loom.flows.references import ACTION_FUNCTIONS
+from loom.flows.lowering.context import ACTION_FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,7 +40,7 @@ _PASSES_ON = frozenset(
 """Types whose outputs are made of their inputs."""
 
 _GATHERS = frozenset({"foreach", "until", "while", "dountil", "parallel", "retry", "switch"})
-"""Types whose outputs are made of those of the actions in them."""
+"""Types whose outputs are made of the outputs of the actions in them."""
 
 _TRIGGER_FUNCTIONS = frozenset(
     {"trigger", "triggers", "triggerbody", "triggeroutputs", "triggerformdatavalue", "triggerformdatamultivalues"}
@@ -53,7 +52,7 @@ _WHOLE_RECORDS = frozenset({"actions", "action", "result"})
 
 
 def mark_secure(low: Lowering, program: Program) -> None:
-    """Mark nodes and variables; what is hidden has no tracked properties."""
+    """Mark secure nodes and variables. A secure action has no tracked properties."""
     secrets = _Secrets(low, program)
     secrets.spread()
     program.secure_variables = frozenset(secrets.variables)
@@ -64,7 +63,7 @@ def mark_secure(low: Lowering, program: Program) -> None:
 
 
 class _Secrets:
-    """What is known to be hidden so far."""
+    """Nodes and variables that are known to be hidden so far."""
 
     def __init__(self, low: Lowering, program: Program) -> None:
         self.program = program
@@ -79,17 +78,17 @@ class _Secrets:
                 self._readers.setdefault((reference.name or "").lower(), set()).add(reference.owner)
         self._hidden_inputs = any(node.secure_inputs for node in program.nodes)
         self._hidden_outputs = any(node.secure_outputs for node in program.nodes)
-        """Whether any action is known to hide these."""
+        """True if any action is known to hide these."""
         self._assigned = _assigned(low)
         self._parameters = {name for name, parameter in program.parameters.items() if parameter.is_secure}
         self._trigger = any(_hides_outputs(trigger.definition) for trigger in program.triggers)
 
     def in_outputs(self) -> bool:
-        """Whether what belongs to no action, as the flow's outputs do, reads something hidden."""
+        """Tell whether expressions outside all actions, such as the flow's outputs, read something hidden."""
         return any(self._is_secret(None, reference) for reference in self._references.get(-1, ()))
 
     def spread(self) -> None:
-        """Look at every action, and again at those that read one of which more is known now.
+        """Check every action, and check its readers again when more is known about it.
 
         An action changes twice at most, so the work is in proportion to the references and to the nesting.
         """
@@ -115,7 +114,7 @@ class _Secrets:
                 waiting.add(other)
 
     def _touched_by(self, node: Node) -> set[int]:
-        """The actions to look at again: what is in it, what is around it, and what reads one of these by name."""
+        """Find the actions to check again: actions inside and around it, and readers of these by name."""
         touched = set(node.descendants)
         if (node.secure_inputs and not self._hidden_inputs) or (node.secure_outputs and not self._hidden_outputs):
             self._hidden_inputs = self._hidden_inputs or node.secure_inputs
@@ -190,14 +189,14 @@ class _Secrets:
 
 
 def _named(name: str | None, secrets: set[str]) -> bool:
-    """Whether that is one of them; a name that is only known in the run may be any of them."""
+    """Tell whether a name is secret. A name that is known only in the run (None) may be any of them."""
     return bool(secrets) if name is None else name.lower() in secrets
 
 
 def _assigned(low: Lowering) -> dict[int, list[str]]:
     assigned: dict[int, list[str]] = {}
     for index, part in low.assigned:
-        # Which variable an expression names is only known in the run, so it may be any.
+        # The variable that an expression names is known only in the run, so it may be any.
         names = [part.value.lower()] if "@" not in part.value else low.variables
         assigned.setdefault(index, []).extend(names)
     return assigned

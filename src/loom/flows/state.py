@@ -1,7 +1,8 @@
-"""The state of a flow: frames, loops and waits, a few numbers each. The planner's part of a run's state. Pure.
+"""The state of a flow: the planner's part of a run's state, as stores keep it.
 
-Nothing here is ever changed in place, and values are plain data. A frame is a block under way; an iteration's frame,
-and the one of the top level, also hold the records of the actions that ran in it. May import loom.core.
+Nothing here is ever changed in place, and values are plain data. A frame is a block under way. Frames of iterations and
+of the top level also hold the records of the actions that ran in them. Most fields are stored by position: a new one
+goes to the end and has a default.
 """
 
 from __future__ import annotations
@@ -10,13 +11,20 @@ from typing import Any, Literal
 
 import msgspec
 from immutables import Map
+from msgspec.structs import replace
 
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
 from loom.core.records import Traceback
 
+ENTER, ENDED, NEXT = 0, 1, 2
+"""Kinds of agenda entries: an action's turn (frame, node), the end of a block (frame), a loop's next test (loop)."""
+
+YIELD = 0
+"""The mark of the timer that lets the walk go on after its fuel ran out."""
+
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
-    """What became of an action."""
+    """The end of an action."""
 
     status: str
     outputs: Any = None
@@ -27,24 +35,24 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     started: float = 0.0
     ended: float = 0.0
     iterations: int | None = None
-    """Of a loop: how often its body ran."""
+    """Number of iterations of a loop; None for other actions."""
     tracked: Any = None
     retries: tuple[Any, ...] = ()
-    """What the earlier attempts ended with."""
+    """Ends of the earlier attempts."""
     error_type: str = ""
-    """What a retry policy's `on` may name."""
+    """Name of the failure for a retry policy's `on`."""
     retry_after: float | None = None
-    """The patience that a server has asked for, in seconds."""
+    """Seconds that a server asked to wait; None: it did not ask."""
     repetitions: tuple[Map[int, Record], ...] = ()
-    """Of a loop whose `result()` is asked for: the records of all its iterations."""
+    """Records of all iterations of a loop whose `result()` is asked for; else empty."""
     unfinished: Unfinished | None = None
-    """Of a failed container: where a retry of the run goes on inside it."""
+    """State of a failed container in which a retry of the run goes on; else None."""
 
 
 class Unfinished(msgspec.Struct, frozen=True, array_like=True):
-    """What a failed container leaves for a retry of its run.
+    """The rest of a failed container, for a retry of its run: what failed, and what never ran.
 
-    It holds what failed and what never ran. The outputs of finished iterations are in the container's record.
+    Outputs of finished iterations are in the container's record.
     """
 
     frames: tuple[Frame, ...] = ()
@@ -52,9 +60,9 @@ class Unfinished(msgspec.Struct, frozen=True, array_like=True):
     loop: LoopState | None = None
     """As it was before the failed iteration, or before the test that the loop ended at. Without `iterations`."""
     each: EachState | None = None
-    """Of its `iterations` only the last one is kept, unless that failed."""
+    """State of a foreach. Of its `iterations` only the last one is kept, unless that failed."""
     at_limit: bool = False
-    """The loop ended by its limit, which a retry grants anew."""
+    """True if the loop ended by its limit, which a retry grants anew."""
 
 
 class Tries(msgspec.Struct, frozen=True, array_like=True):
@@ -85,11 +93,21 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     item: Any = None
     records: Map[int, Record] = EMPTY_MAP
     tries: Map[int, Tries] = EMPTY_MAP
-    """Of actions that have failed and are to be tried again, by node."""
+    """Attempts at actions that failed and are to be tried again, by node."""
     entered: Map[int, float] = EMPTY_MAP
-    """When actions that take time began, by node."""
+    """Start times of actions under way, by node."""
     inputs: Map[int, Any] = EMPTY_MAP
-    """What they began with."""
+    """Inputs of actions under way, by node."""
+
+
+def iterations_around(frames: Map[int, Frame], frame: Frame) -> list[Frame]:
+    """List the frames of the iterations that a frame lies in, innermost first."""
+    found = []
+    while frame.depth:
+        scope = frames[frame.scope]
+        found.append(scope)
+        frame = frames[scope.parent]
+    return found
 
 
 class LoopState(msgspec.Struct, frozen=True, array_like=True):
@@ -112,11 +130,11 @@ class LoopState(msgspec.Struct, frozen=True, array_like=True):
     last_status: str = "Succeeded"
     last_error: Any = None
     condition_result: bool | None = None
-    """What the last test gave."""
+    """Result of the last test; None before the first."""
     iteration_started: float = 0.0
-    """When the iteration began that ended last."""
+    """Start of the iteration that ended last."""
     delayed: int = 0
-    """The iteration that the delay before has passed for."""
+    """The iteration before which the delay has passed."""
     iterations: Map[int, Map[int, Record]] = EMPTY_MAP
     """The records of all iterations, if some expression asks for them."""
     status: Literal["running", "complete", "failed", "timeout"] = "running"
@@ -128,12 +146,17 @@ class LoopState(msgspec.Struct, frozen=True, array_like=True):
     limit_from: int = 0
     """The iteration that the limit counts from: not 0 after a retry of the run granted it anew."""
     timeout_from: float | None = None
-    """When the timeout began anew; None: with the loop."""
+    """Time from which the timeout counts; None: from the start of the loop."""
 
     @property
     def last_allowed(self) -> int:
         """The number of iterations at which the limit ends the loop."""
         return self.limit_from + self.max_iterations
+
+
+def bare_loop(state: LoopState) -> LoopState:
+    """Strip a loop's state to what a failed loop keeps; its record holds the rest."""
+    return replace(state, iterations=EMPTY_MAP, failed=None)
 
 
 class EachState(msgspec.Struct, frozen=True, array_like=True):
@@ -144,7 +167,7 @@ class EachState(msgspec.Struct, frozen=True, array_like=True):
     node: int
     items: list[Any]
     width: int
-    """How many iterations may run at a time."""
+    """Number of iterations that may run at a time."""
     start_time: float
     next: int = 0
     """The element whose iteration begins next."""
@@ -158,11 +181,11 @@ class EachState(msgspec.Struct, frozen=True, array_like=True):
     again: tuple[Frame, ...] = ()
     """Iterations that failed before a retry of the run."""
     turns: int = 0
-    """How many of them have had their turn."""
+    """Number of iterations in `again` that have had their turn."""
 
 
-class Waiting(msgspec.Struct, frozen=True, array_like=True):
-    """Something outside will let an action go on: a timer, or the result of a call."""
+class PendingWait(msgspec.Struct, frozen=True, array_like=True):
+    """A wait of an action for a timer, or for the result of a call."""
 
     purpose: Literal["call", "wait", "retry", "delay"]
     frame: int
@@ -176,17 +199,17 @@ class Variable(msgspec.Struct, frozen=True, array_like=True):
 
     name: str
     type: str
-    """In lower case; empty if any kind will do."""
+    """Type in lower case; empty: any."""
     value: Any = None
     preset: bool = False
-    """Its value came with the start, and stands until an action sets another."""
+    """True if its value came with the start, and holds until an action sets another."""
     by: int = -1
-    """The action that has initialised it, which may do so again if it runs again."""
+    """Index of the action that initialised it, which may do so again if it runs again."""
     appended: Fifo[Any] = EMPTY_FIFO
-    """Elements behind those of an array: they join it when somebody reads it, so that appending copies nothing."""
+    """Elements appended to an array. They join it when an expression reads it, so that appending copies nothing."""
 
     def whole(self) -> Any:
-        """Its value, with all that was appended."""
+        """Return its value with all appended elements."""
         return [*(self.value or ()), *self.appended] if self.appended else self.value
 
 
@@ -205,29 +228,29 @@ class FlowPlan(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     frames: Map[int, Frame] = EMPTY_MAP
     loops: Map[int, LoopState] = EMPTY_MAP
     eaches: Map[int, EachState] = EMPTY_MAP
-    waits: Map[int, Waiting] = EMPTY_MAP
+    waits: Map[int, PendingWait] = EMPTY_MAP
     """By the mark that the timer or the work item carries."""
     agenda: tuple[tuple[int, int, int], ...] = ()
-    """What the walk had still to do when its fuel ran out."""
+    """Entries that the walk left when its fuel ran out."""
     yielding: bool = False
-    """A timer is under way that lets the walk go on."""
+    """True while a timer runs that lets the walk go on."""
     ids: int = 0
     """The number of the last frame, loop or wait."""
     draws: int = 0
-    """How many random numbers have been drawn."""
+    """Number of random numbers drawn so far."""
     response: dict[str, Any] | None = None
     last_traceback: Traceback | None = None
-    """Where the newest failed attempt at an action failed, until that action succeeds."""
+    """Traceback of the newest failed attempt at an action, until that action succeeds."""
 
 
 class FlowRef(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Which version of which flow a run follows: what its config holds of the document."""
+    """The version of a flow that a run follows, as its config holds it."""
 
     digest: str
     fuel: int
-    """How much one burst of the walk may do. It decides where the journal has its ticks, so a run keeps it."""
+    """Agenda entries that one burst may work off. It decides where the journal has its ticks, so a run keeps it."""
     rules: int = 0
-    """Which rules the walk follows where they have changed: see `loom.flows.rules`. A run keeps those it began with."""
+    """Number of the walk's rules, see `loom.flows.rules`. A run keeps the number that it began with."""
 
 
 NOT_STARTED = FlowPlan()

@@ -1,8 +1,8 @@
-"""One burst of work on a flow: from something that happened until everything waits, or the fuel is out. Pure.
+"""One burst of work on a flow: from a fact until everything waits, or the fuel is out.
 
 There is no recursion and no coroutine. What is to be done stands on an agenda, first in, first out: an action's turn,
-the end of a block, a loop's next iteration. Each entry costs one unit of fuel; what is left on the agenda when the fuel
-is out becomes part of the state. May import loom.core, loom.expressions and the rest of loom.flows.
+the end of a block, a loop's next iteration. Each entry costs one unit of fuel. Entries that are left when the fuel is
+out become part of the state.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from loom.core.persistent import EMPTY_MAP
 from loom.core.planner import Publish, StartTimer
 from loom.core.records import EventRecord
 from loom.expressions import ExpressionError
@@ -20,23 +19,33 @@ from loom.expressions.errors import FunctionError
 from loom.expressions.metering import metered_by
 from loom.flows.budget import OVER_BUDGET, BurstMeter
 from loom.flows.calls import ACTION_KIND, ActionReport
-from loom.flows.chance import draw
-from loom.flows.ending import end_flow
 from loom.flows.environment import FlowEnvironment
 from loom.flows.outcomes import (
     BRANCH_NOT_TAKEN,
     block_outcome,
+    end_flow,
     forgotten,
     invalid_template,
     skipped,
     told_cause,
+    tracked_properties,
     without_unfinished,
 )
 from loom.flows.program import STATUS_BITS
-from loom.flows.records import tracked_properties
-from loom.flows.retrying import limited_delay, next_delay
+from loom.flows.retries import limited_delay, next_delay
 from loom.flows.rules import AS_FIRST, RETRIES_GO_ON, RETRIES_HAVE_LIMITS
-from loom.flows.state import Frame, Record, Tries, Unfinished, Waiting
+from loom.flows.state import (
+    ENDED,
+    ENTER,
+    YIELD,
+    Frame,
+    PendingWait,
+    Record,
+    Tries,
+    Unfinished,
+    bare_loop,
+    iterations_around,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,20 +54,27 @@ if TYPE_CHECKING:
 
     from loom.core.planner import Intent
     from loom.flows.program import Node, Program
-    from loom.flows.state import FlowPlan, LoopState
+    from loom.flows.state import FlowPlan
+
 
 FUEL = 2_000
-"""How many entries of the agenda one burst of a new run works off."""
+"""Agenda entries that one burst of a new run works off."""
 
-ENTER, ENDED, NEXT = 0, 1, 2
-"""The kinds of entries: an action's turn (frame, node), the end of a block (frame), a loop's next iteration (loop)."""
-
-YIELD = 0
-"""The mark of the timer with which the walk goes on after its fuel was out."""
+_BAD = frozenset({"Failed", "TimedOut"})
+_TRIES_KEPT = 20
+"""Newest attempts at an action that its record keeps."""
+_LATEST = 253_402_300_799.0
+"""The end of the year 9999. No later moment can be written, so longer waits end then."""
+_LOW_64_BITS = (1 << 64) - 1
+_GAMMA = 0x9E3779B97F4A7C15
 
 
 class Walk:
-    """A flow's state, open for change. It becomes the next state with `freeze`."""
+    """A flow's state, open for change. `freeze` makes the next state of it.
+
+    Operations call it: `succeed`, `fail`, `begin`, `wait` and `finish` for their action, `open_block` and
+    `open_iteration` for the actions inside.
+    """
 
     __slots__ = (
         "_metering", "agenda", "at", "draws", "eaches", "ended", "env", "frames", "ids", "intents", "last_traceback",
@@ -71,7 +87,7 @@ class Walk:
         self.plan = plan
         self.at = at
         self.rules = rules
-        """Which of the rules in `loom.flows.rules` hold for the run."""
+        """Number of the run's rules, see `loom.flows.rules`."""
         self.run_id = plan.run_id
         self.trigger = plan.trigger
         self.parameters = plan.parameters
@@ -88,23 +104,25 @@ class Walk:
         self.last_traceback = plan.last_traceback
         self.intents: list[Intent] = []
         self.ended = False
-        """The run is over: nothing on the agenda matters any more."""
+        """True once the run has ended: the rest of the agenda is dropped."""
         self.meter = BurstMeter(rules)
         self.env = FlowEnvironment(self)
         self._metering = metered_by(self.meter)
 
     def __enter__(self) -> None:
-        """Work within a `with`: the meter counts there."""
+        """Begin the work: the meter counts within the `with`."""
         self._metering.__enter__()
 
     def __exit__(self, *error: object) -> None:
-        """End the work. The walk and its environment would keep each other, and all that the actions have made, until
-        the next full collection of garbage."""
+        """End the work, and break the cycle of walk and environment.
+
+        The cycle would keep all results of the actions until the next full collection of garbage.
+        """
         del self.env
         self._metering.__exit__(*error)
 
     def freeze(self) -> FlowPlan:
-        """The state as it is now."""
+        """Make the state as it is now."""
         return replace(
             self.plan,
             trigger=self.trigger,
@@ -125,7 +143,7 @@ class Walk:
     # -- the agenda ---------------------------------------------------------------------------------------------------
 
     def go(self, fuel: int) -> None:
-        """Work the agenda off, as far as the fuel goes. A burst that has cost enough yields before the next action."""
+        """Work off the agenda, as far as the fuel goes. A burst that has spent its budget yields."""
         agenda, nodes, meter = self.agenda, self.program.nodes, self.meter
         while agenda and not self.ended:
             if not fuel or meter.is_spent:
@@ -149,26 +167,21 @@ class Walk:
             self.intents.append(StartTimer(self.at, YIELD))
 
     def next_id(self) -> int:
-        """A number for a frame, a loop or a wait."""
+        """Give a number to a frame, a loop or a wait."""
         self.ids += 1
         return self.ids
 
     def random_below(self, limit: int) -> int:
-        """The next random number."""
+        """Draw the next random number."""
         self.draws += 1
-        return draw(self.plan.seed, self.draws, limit)
+        return _draw(self.plan.seed, self.draws, limit)
 
     def repetition(self, frame: Frame) -> tuple[int, ...]:
-        """The iterations that a frame lies in, outermost first."""
-        indexes: list[int] = []
-        while frame.depth:
-            scope = self.frames[frame.scope]
-            indexes.append(scope.index)
-            frame = self.frames[scope.parent]
-        return tuple(reversed(indexes))
+        """List the indexes of the iterations around a frame, outermost first."""
+        return tuple(scope.index for scope in reversed(iterations_around(self.frames, frame)))
 
     def path(self, frame: Frame, node: Node, iteration: int) -> str:
-        """An iteration of a loop within those around it, such as `outer[2]/inner[5]`."""
+        """Name an iteration of a loop with the iterations around it, such as `outer[2]/inner[5]`."""
         if not frame.depth:
             return f"{node.name}[{iteration}]"
         names = [self.program.nodes[loop].name for loop in node.loops]
@@ -178,7 +191,7 @@ class Walk:
     # -- actions ------------------------------------------------------------------------------------------------------
 
     def _enter(self, frame: Frame, node: Node) -> None:
-        """An action's turn has come."""
+        """Enter an action whose turn has come."""
         self.env.stand_at(frame, node)
         self.meter.begin(node)
         try:
@@ -192,7 +205,7 @@ class Walk:
             self.finish(frame, node, self._unreadable(node, error))
 
     def enter_again(self, frame_id: int, node: Node) -> None:
-        """An action is tried once more: its turn comes again."""
+        """Put an action on the agenda for another try."""
         self.agenda.append((ENTER, frame_id, node.index))
 
     def record(
@@ -205,15 +218,15 @@ class Walk:
         error: Any = None,
         started: float | None = None,
     ) -> Record:
-        """A record of something that ends now."""
+        """Make the record of an action that ends now."""
         return Record(status, outputs, inputs, code, error, self.at if started is None else started, self.at)
 
     def succeed(self, frame: Frame, node: Node, outputs: Any, inputs: Any = None) -> None:
-        """An action that takes no time has ended well."""
+        """End an action that took no time, with success."""
         self.finish(frame, node, Record("Succeeded", outputs, inputs, "", None, self.at, self.at))
 
     def fail(self, frame: Frame, node: Node, code: str, message: str, inputs: Any = None) -> None:
-        """An action that takes no time has failed."""
+        """End an action that took no time, with a failure."""
         if self.meter.is_over and node.path not in message:
             message = f"Action '{node.name}', {node.path}: {message}"
         code = OVER_BUDGET if self.meter.is_over else code
@@ -221,7 +234,7 @@ class Walk:
         self.finish(frame, node, self.record("Failed", None, inputs, code=code, error=error))
 
     def begin(self, frame: Frame, node: Node, inputs: Any = None, status: str = "Running") -> Frame:
-        """An action begins that takes time: note when, and with what."""
+        """Begin an action that takes time: note its start and its inputs."""
         frame = replace(
             frame, entered=frame.entered.set(node.index, self.at), inputs=frame.inputs.set(node.index, inputs)
         )
@@ -230,16 +243,16 @@ class Walk:
         return frame
 
     def wait(self, purpose: Any, frame: int, node: int, due: float | None = None) -> int:
-        """Something outside will let an action go on. Returns the mark by which it will be known."""
+        """Let an action wait for a timer or a call. Return the mark by which its end will be known."""
         mark = self.next_id()
         due = min(due, _LATEST) if due is not None else None
-        self.waits = self.waits.set(mark, Waiting(purpose, frame, node, due))
+        self.waits = self.waits.set(mark, PendingWait(purpose, frame, node, due))
         if due is not None:
             self.intents.append(StartTimer(due, mark))
         return mark
 
     def finish(self, frame: Frame, node: Node, record: Record) -> None:
-        """An action has ended, unless its policy gives it another try."""
+        """End an action, unless its policy gives it another try."""
         frame = self.frames[frame.id]
         index = node.index
         if index in frame.entered:
@@ -255,13 +268,13 @@ class Walk:
         self._settle(frame, node, record)
 
     def _tracked(self, frame: Frame, node: Node, record: Record) -> Record:
-        """The record with the properties that its author wants to find it by."""
+        """Add the tracked properties to a record."""
         assert node.tracked is not None
         self.env.stand_at(frame, node, current=record)
         return replace(record, tracked=tracked_properties(node.tracked, self.env))
 
     def _try_again(self, frame: Frame, node: Node, record: Record) -> bool:
-        """Ask the policy. If there is another try, a timer of the run brings it."""
+        """Start a timer for another try, if the policy allows one. Return whether it does."""
         assert node.retry is not None
         if node.static_result is not None or (record.status == "TimedOut" and node.timeout_s is not None):
             return False  # a mock is what it is, and a limit is one for all tries together
@@ -280,14 +293,14 @@ class Walk:
         return True
 
     def _forget(self, scope: Frame, indexes: tuple[int, ...]) -> None:
-        """Actions inside of one that is tried again have not run yet."""
+        """Forget the records of actions inside one that is tried again."""
         records, had_answered = forgotten(self.program, scope.records, indexes)
         self.response = None if had_answered else self.response
         if records is not scope.records:
             self.frames = self.frames.set(scope.id, replace(scope, records=records))
 
     def _report(self, frame: Frame, node: Node, status: str, record: Record | None = None, attempt: int = 0) -> None:
-        """Tell the stream about an action."""
+        """Publish the state of an action on the stream."""
         at, message = self.at, ""
         started = at if record is None else record.started
         if record is not None and record.error is not None:
@@ -306,10 +319,10 @@ class Walk:
         self.intents.append(Publish(EventRecord(ACTION_KIND, report)))
 
     def _settle(self, frame: Frame, node: Node, record: Record) -> None:
-        """An action has ended for good: note it, and see who follows."""
+        """Note the final record of an action, and let its followers run."""
         self._note(frame, node.index, record)
         if node.descendants:
-            self.skip_inside(self.frames[frame.id], node)  # those of a loop over nothing, or before a failed test
+            self.skip_inside(self.frames[frame.id], node)  # actions of a loop that had no iteration
         self._report(frame, node, record.status, record)
         if node.followers:
             self._follow(frame.id, node)
@@ -317,7 +330,7 @@ class Walk:
             self.agenda.append((ENDED, frame.id, 0))
 
     def _note(self, frame: Frame, index: int, record: Record) -> None:
-        """Put a record where expressions find it."""
+        """Store a record where expressions find it."""
         left = frame.left - 1
         if frame.scope == frame.id:
             self.frames = self.frames.set(frame.id, replace(frame, left=left, records=frame.records.set(index, record)))
@@ -327,7 +340,7 @@ class Walk:
         self.frames = frames.set(scope.id, replace(scope, records=scope.records.set(index, record)))
 
     def _follow(self, frame_id: int, node: Node) -> None:
-        """Whoever runs after an action that has ended: it is its turn, or it is skipped, and so on down."""
+        """Enter or skip the actions that run after one that has ended, and followers of skipped ones in turn."""
         nodes = self.program.nodes
         ended, entered = [node], set[int]()
         while ended:
@@ -338,7 +351,7 @@ class Walk:
                 if index in entered or index in records or not all(before in records for before, _ in follower.after):
                     continue
                 if all(STATUS_BITS.get(records[before].status, 0) & wanted for before, wanted in follower.after):
-                    # It may run after several of those that have ended just now, but its turn comes once.
+                    # It may run after several actions that have ended just now, but its turn comes once.
                     entered.add(index)
                     self.agenda.append((ENTER, frame_id, index))
                 else:
@@ -348,11 +361,11 @@ class Walk:
                     ended.append(follower)
 
     def skip_inside(self, frame: Frame, node: Node) -> None:
-        """All actions inside an action that have not run when it is over are skipped."""
+        """Skip all actions inside an action that have not run when it ends."""
         self._skip_all(frame, node.descendants)
 
     def skip_block(self, frame: Frame, block: int) -> None:
-        """The actions of a branch that is not taken are skipped."""
+        """Skip the actions of a branch that is not taken."""
         inside = [i for n in self.program.blocks[block].nodes for i in (n, *self.program.nodes[n].descendants)]
         self._skip_all(frame, inside)
 
@@ -366,7 +379,7 @@ class Walk:
     # -- blocks -------------------------------------------------------------------------------------------------------
 
     def open_block(self, frame: Frame, block: int) -> None:
-        """Begin a block that is no iteration: its records go where those of its owner go."""
+        """Begin a block that is no iteration. Its records go to the frame that has its owner's."""
         size = len(self.program.blocks[block].nodes)
         self._open(Frame(self.next_id(), block, frame.id, frame.scope, frame.depth, size, self.at))
 
@@ -389,7 +402,7 @@ class Walk:
             self.agenda.append((ENTER, frame.id, root))
 
     def _block_ended(self, frame: Frame) -> None:
-        """All actions of a block have ended: its owner decides what that means."""
+        """End a block whose actions have all ended: its owner decides what follows."""
         block = self.program.blocks[frame.block]
         records = self.frames[frame.scope].records
         status, cause = block_outcome(self.program, block, records)
@@ -410,7 +423,7 @@ class Walk:
             self.finish(outer, owner, self._broken(owner, error, frame.loop))
 
     def merge(self, outer: Frame, iteration: Map[int, Record]) -> None:
-        """From outside a loop its actions are those of the last iteration."""
+        """Show the records of an iteration outside its loop; the last iteration wins."""
         scope = self.frames[outer.scope]
         records = scope.records.update(iteration) if scope.records else iteration
         self.frames = self.frames.set(scope.id, replace(scope, records=records))
@@ -426,12 +439,12 @@ class Walk:
             self.finish(frame, node, self._broken(node, error, loop))
 
     def _unreadable(self, node: Node, error: ExpressionError | FunctionError) -> Record:
-        """The record of an action whose template cannot be evaluated, or costs too much."""
+        """Make the record of an action whose template cannot be evaluated, or costs too much."""
         code = OVER_BUDGET if self.meter.is_over else "InvalidTemplate"
         return self.record("Failed", error=invalid_template(node, error, code), code=code)
 
     def _broken(self, node: Node, error: ExpressionError | FunctionError, loop: int) -> Record:
-        """The record of a container whose own template cannot be evaluated. A loop among them is over."""
+        """Make the record of a container whose own template cannot be evaluated. A loop ends by that."""
         record = self._unreadable(node, error)
         state = self.loops.get(loop)
         if state is None:
@@ -445,18 +458,20 @@ class Walk:
         )
 
     def left_by(self, inner: Frame, status: str) -> Unfinished | None:
-        """Tell what a retry of the run finds of a block that has ended so; None if there is nothing to go on with."""
+        """Return what a retry of the run goes on with in a block that has ended; None if there is nothing."""
         if self.rules < RETRIES_GO_ON or status not in _BAD:
             return None
         return Unfinished((inner,))
 
 
-def bare_loop(state: LoopState) -> LoopState:
-    """A loop's state as a failed loop keeps it: what its record holds too is left out."""
-    return replace(state, iterations=EMPTY_MAP, failed=None)
+def _draw(seed: int, number: int, limit: int) -> int:
+    """Draw the random number of this order from a seed (splitmix64): at least 0 and below the limit.
 
-
-_BAD = frozenset({"Failed", "TimedOut"})
-_TRIES_KEPT = 20
-_LATEST = 253_402_300_799.0
-"""The end of the year 9999: no later moment can be written, so whoever waits longer waits until then."""
+    Chance is data: it follows from the run's seed and the number of draws before.
+    """
+    state = (seed + _GAMMA * (number + 1)) & _LOW_64_BITS
+    state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _LOW_64_BITS
+    state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _LOW_64_BITS
+    state ^= state >> 31
+    # The product's upper half: no remainder, and so hardly any bias.
+    return (state * limit) >> 64 if limit <= _LOW_64_BITS else (state * limit) // (_LOW_64_BITS + 1)

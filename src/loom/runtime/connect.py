@@ -1,4 +1,4 @@
-"""`loom.connect(url)`: a runtime by the address of its store. May import loom.store and the rest of loom.runtime.
+"""`loom.connect(url)`: a runtime by the address of its store.
 
 A cluster is a store that brings its runtime along: its room stands above this one, and is reached by its name.
 """
@@ -15,9 +15,9 @@ from loom.store.encrypted import ENCRYPTION_KEYS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loom.runtime.durable.working import WorkingRuntime
+    from loom.runtime.durable.worker import WorkerRuntime
     from loom.store.keyring import Keyring
-    from loom.store.ports import Store
+    from loom.store.ports import OwnedStore, Store
 
 _FORMS = "memory://, sqlite:///path.db, postgresql://user@host/database or temporal://host:7233/namespace"
 
@@ -26,7 +26,7 @@ _FORMS = "memory://, sqlite:///path.db, postgresql://user@host/database or tempo
 class BringsRuntime(Protocol):
     """A store whose runs are not moved by residents of a process: it knows who moves them."""
 
-    def runtime(self, *, clock: Callable[[], float] | None = None, **options: Any) -> WorkingRuntime:
+    def runtime(self, *, clock: Callable[[], float] | None = None, **options: Any) -> WorkerRuntime:
         """The runtime over this store, with options as `connect` takes them."""
         ...
 
@@ -37,11 +37,11 @@ def connect(
     clock: Callable[[], float] | None = None,
     encryption_keys: Keyring | str | None = None,
     **options: Any,
-) -> WorkingRuntime:
+) -> WorkerRuntime:
     """A runtime for `async with`, over the store that a URL names (or over a given store).
 
     `sqlite:///runs.db` is a path relative to the working directory, `sqlite:////var/runs.db` an absolute one. Options
-    are those of `Settings`, `idle_timeout` among them. `encryption_keys` is `id1:base64,id0:base64`, where the first
+    are fields of `Settings`, `idle_timeout` among them. `encryption_keys` is `id1:base64,id0:base64`, where the first
     key encrypts and all of them decrypt, and the word `plain` allows for what was stored without; for a URL, None
     means `LOOM_ENCRYPTION_KEYS`.
 
@@ -53,11 +53,11 @@ def connect(
         store = _encrypted(url, encryption_keys)
     if isinstance(store, BringsRuntime):
         return store.runtime(clock=clock, **options)
-    # Who only opens a store does without all this.
+    # A process that only opens a store does without these imports.
     from loom.runtime.durable.runtime import DurableRuntime
     from loom.runtime.durable.settings import Settings
 
-    return DurableRuntime(store, Settings(**options), clock=clock)
+    return DurableRuntime(_owned(store), Settings(**options), clock=clock)
 
 
 def open_store(url: str, *, upgrade: bool = True, encryption_keys: Keyring | str | None = None) -> Store:
@@ -76,9 +76,17 @@ def _encrypted(store: Store, keys: Keyring | str) -> Store:
     from loom.store.encrypted import PLAIN, EncryptedStore
     from loom.store.keyring import parse_keys
 
-    return EncryptedStore(
-        store, parse_keys(keys, what=ENCRYPTION_KEYS, lenient=PLAIN) if isinstance(keys, str) else keys
-    )
+    ring = parse_keys(keys, what=ENCRYPTION_KEYS, lenient=PLAIN) if isinstance(keys, str) else keys
+    return EncryptedStore(_owned(store), ring)
+
+
+def _owned(store: Store) -> OwnedStore:
+    """Return a store whose runs processes own; `TypeError` for a store that has no owners."""
+    from loom.store.ports import Ownership
+
+    if not isinstance(store, Ownership):
+        raise TypeError(f"{type(store).__name__} lets no process own runs, and has no runtime of its own.")
+    return store
 
 
 def plain_store(url: str, *, upgrade: bool = True) -> Store:

@@ -4,11 +4,22 @@
 
 Ticks of workers come before ticks from outside, and both are taken whenever the loop looks, so that neither starves the
 other. A transition that would hold the event loop up is done in a thread.
+
+Four parts work together for each run:
+
+- `ControlLoop` is the coroutine above, and `ArmedTimers` holds the timers that it waits for.
+- `Driver` advances that coroutine without a task, and `Turns` shares the turns of the event loop between all of them.
+- `LoopWatcher` tells the runs of an event loop when the loop ends before them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import asyncio
+import contextvars
+import heapq
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from loom.core.adapter import pull_of
 from loom.core.commands import (
@@ -26,17 +37,19 @@ from loom.core.commands import (
     CommandWarn,
     TerminalCommand,
 )
-from loom.core.reports import IdleReport
-from loom.effects.threads import aside
-from loom.runtime.timers import ArmedTimers
+from loom.core.records import IdleReport
+from loom.core.ticks import TickTimeout, TickTimerFired
+from loom.effects.off_loop import aside
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from loom.core.adapter import InternalRunAdapter
     from loom.core.commands import WorkflowCommand
     from loom.core.run import Batch, Run
     from loom.core.ticks import WorkflowTick
+    from loom.runtime.live_run import LiveRun
+    from loom.runtime.memory_adapter import MemoryAdapter
 
 
 class Workers(Protocol):
@@ -153,7 +166,7 @@ class ControlLoop:
                 self._workers.start(command)
             else:
                 ending = self._perform(command) or ending
-        if self._run.look.idle_since is not None and any(map(_tells_of_no_waiter, batch.commands)):
+        if self._run.fields.idle_since is not None and any(map(_tells_of_no_waiter, batch.commands)):
             self._workers.is_stuck()
         return ending
 
@@ -189,3 +202,300 @@ def _tells_of_no_waiter(command: WorkflowCommand) -> bool:
     """Whether a command tells the stream that the run is idle and waits for nothing."""
     event = command.event if isinstance(command, CommandPublishEvent) else None
     return isinstance(event, IdleReport) and not event.waiters
+
+
+_SPARE = 64
+"""Cancelled timers that may stay in the heap, beyond the number of armed ones."""
+
+
+class ArmedTimers:
+    """A heap of due times. Cancelled ones are skipped when they come up, and swept out when they are too many."""
+
+    __slots__ = ("_armed", "_heap", "next_due")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int]] = []
+        self._armed: dict[int, CommandStartTimer] = {}
+        self.next_due: float | None = None
+        """Due time of the next timer; None if none is armed."""
+
+    def start(self, command: CommandStartTimer) -> None:
+        """Arm a timer; one of the same number is replaced."""
+        self._armed[command.seq] = command
+        heapq.heappush(self._heap, (command.due, command.seq))
+        self._find_next()
+
+    def cancel(self, seq: int) -> None:
+        """Disarm a timer."""
+        self._armed.pop(seq, None)
+        if len(self._heap) > 2 * len(self._armed) + _SPARE:
+            # Most waits end long before their time: their entries must not pile up until then.
+            self._heap = [(command.due, command.seq) for command in self._armed.values()]
+            heapq.heapify(self._heap)
+        self._find_next()
+
+    def _find_next(self) -> None:
+        """Skip cancelled timers and note the next due time."""
+        heap, armed = self._heap, self._armed
+        while heap:
+            due, seq = heap[0]
+            command = armed.get(seq)
+            if command is not None and command.due == due:
+                self.next_due = due
+                return
+            heapq.heappop(heap)
+        self.next_due = None
+
+    def fire(self, now: float) -> list[WorkflowTick]:
+        """The ticks of all timers that are due by now, none of them early."""
+        fired: list[WorkflowTick] = []
+        while self.next_due is not None and self.next_due <= now:
+            _, seq = heapq.heappop(self._heap)
+            command = self._armed.pop(seq)
+            tick_type = TickTimeout if command.purpose == "timeout" else TickTimerFired
+            fired.append(tick_type(at=now, timer=seq))
+            self._find_next()
+        return fired
+
+
+T = TypeVar("T")
+
+
+TURN_S = 0.02
+"""Seconds that control loops may take of one turn of the event loop."""
+_PAUSE_S = 0.001
+"""Steps that begin within this many seconds of the step before belong to the same turn."""
+
+
+class Turns:
+    """Shares the turns of an event loop between its runs and everything else on it.
+
+    One commit may let hundreds of runs go on. The event loop calls all of them before it looks at its sockets again, so
+    one run with many children would keep every client waiting. Past `TURN_S` the others step in the next turn.
+    """
+
+    __slots__ = ("_began_at", "_ended_at", "_loop", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._began_at = self._ended_at = 0.0
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def take(self, step: Callable[[], None]) -> None:
+        """Take a step: now, or in a later turn if the steps of this one have taken long."""
+        now = self._loop.time()
+        if now - self._ended_at > _PAUSE_S:
+            self._began_at = now
+        if self._waiting or now - self._began_at > TURN_S:
+            self._waiting.append(step)
+            if len(self._waiting) == 1:
+                self._loop.call_soon(self._go_on)
+            return
+        step()
+        self._ended_at = self._loop.time()
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do a piece of work that takes a while, in a turn that has time for it."""
+        done: asyncio.Future[T] = self._loop.create_future()
+        context = contextvars.copy_context()
+
+        def step() -> None:
+            if done.cancelled():
+                return
+            try:
+                result = context.run(work)
+            except BaseException as error:  # noqa: BLE001 - it is the caller's
+                done.set_exception(error)
+            else:
+                done.set_result(result)
+
+        self.take(step)
+        return await done
+
+    def _go_on(self) -> None:
+        self._began_at = self._ended_at = self._loop.time()
+        while self._waiting and self._ended_at - self._began_at <= TURN_S:
+            self._waiting.popleft()()
+            self._ended_at = self._loop.time()
+        if self._waiting:
+            self._loop.call_soon(self._go_on)
+
+
+class Driver(Generic[T]):
+    """Advances one coroutine to its end without a task, and gives `on_end` its result or its exception.
+
+    A task would have to be woken through the event loop for every step, and takes room in every run that waits. So the
+    coroutine is advanced right here: when the adapter has news, or when what it awaits is done. It runs in one context,
+    the caller's at the start, as a task would.
+
+    A control loop awaits futures only: its adapter's or a commit's. What needs a task around it, such as
+    `asyncio.timeout`, belongs into a task of its own that sets such a future.
+    """
+
+    __slots__ = (
+        "_adapter", "_awaited", "_context", "_coroutine", "_is_due", "_is_parked", "_is_running", "_loop", "_on_end",
+        "_turns",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        coroutine: Coroutine[Any, Any, T],
+        adapter: MemoryAdapter,
+        loop: asyncio.AbstractEventLoop,
+        on_end: Callable[[T | None, BaseException | None], None],
+        turns: Turns,
+    ) -> None:
+        self._coroutine: Coroutine[Any, Any, T] | None = coroutine
+        self._adapter = adapter
+        self._loop = loop
+        self._on_end: Callable[[T | None, BaseException | None], None] | None = on_end
+        self._context = contextvars.copy_context()
+        self._awaited: asyncio.Future[Any] | None = None
+        self._turns = turns
+        self._is_due = False
+        self._is_parked = False
+        self._is_running = False
+        adapter.on_wake = self.wake
+
+    def begin(self) -> None:
+        """Take the first step when the event loop next turns."""
+        self._step_soon()
+
+    def _step_soon(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._take_turn)
+
+    def wake(self, at_once: bool) -> None:
+        """React to news of the adapter. A caller with nothing left to do lets the coroutine go on in its own call."""
+        if not self._is_parked:
+            return  # it is busy, and looks for news by itself before it parks
+        if at_once and not self._is_running:
+            self._step()
+        else:
+            self._step_soon()
+
+    def abort(self) -> None:
+        """Let the coroutine clean up: the event loop is about to end."""
+        if self._coroutine is not None and not self._is_running:
+            self._advance(self._coroutine.throw, asyncio.CancelledError())
+
+    def _take_turn(self, _done: asyncio.Future[Any] | None = None) -> None:
+        self._turns.take(self._step)
+
+    def _step(self) -> None:
+        """Go on, unless the call is late: the coroutine may have ended since, or wait for something else."""
+        self._is_due = False
+        awaited = self._awaited
+        if self._coroutine is not None and not self._is_running and (awaited is None or awaited.done()):
+            self._advance(self._coroutine.send, None)
+
+    def _advance(self, resume: Callable[[Any], Any], value: Any) -> None:
+        """Run the coroutine to its next wait, or to its end."""
+        self._is_running, self._is_parked = True, False
+        try:
+            awaited = self._context.run(resume, value)
+        except StopIteration as end:
+            self._end(end.value, None)
+        except BaseException as error:
+            self._end(None, error)
+            if not isinstance(error, Exception | asyncio.CancelledError):
+                raise
+        else:
+            self._park(awaited)
+        finally:
+            self._is_running = False
+
+    def _park(self, awaited: Any) -> None:
+        """Wait for what the coroutine awaits. For the adapter's own wait, `wake` is enough."""
+        self._awaited = awaited
+        if awaited is None:
+            self._step_soon()
+            return
+        awaited._asyncio_future_blocking = False
+        if awaited is self._adapter.waiter:
+            self._is_parked = True
+        else:
+            awaited.add_done_callback(self._take_turn)
+
+    def _end(self, result: T | None, error: BaseException | None) -> None:
+        self._coroutine = self._awaited = None
+        on_end, self._on_end = (
+            self._on_end,
+            None,
+        )  # an error holds this driver, and the run that is told holds the error
+        if on_end is not None:
+            on_end(result, error)
+
+
+AtWork = list[tuple[float, str]]
+"""Steps whose bodies are at work, each with when it began."""
+
+_watchers: weakref.WeakSet[LoopWatcher] = weakref.WeakSet()
+_interrupted: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AtWork] = weakref.WeakKeyDictionary()
+"""What was at work when everything on an event loop was cancelled."""
+
+
+def at_work(loop: asyncio.AbstractEventLoop) -> list[str]:
+    """Name the steps whose bodies are at work on an event loop, or were when everything on it was cancelled.
+
+    The ones that began last come first: they most likely caused what has just happened.
+    """
+    found = {*_interrupted.get(loop, ())}
+    for watcher in _watchers:
+        if watcher.loop is loop:
+            found.update(watcher.at_work())
+    return [name for _, name in sorted(found, reverse=True)]
+
+
+class LoopWatcher:
+    """A task that lives as long as there are runs on its event loop, and tells them when the loop ends before them.
+
+    Control loops have no task of their own, so `asyncio.run` would not cancel them at its end. The watcher also knows
+    what was at work when an event loop ended unasked.
+    """
+
+    __slots__ = ("__weakref__", "_nothing_left", "_task", "loop", "runs", "turns")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, turns: Turns | None = None) -> None:
+        self.loop = loop
+        self.runs: set[LiveRun] = set()
+        self.turns = turns or Turns(loop)
+        self._nothing_left: asyncio.Future[None] = loop.create_future()
+        self._task = loop.create_task(self._watch(), name="loom runs")
+        _watchers.add(self)
+
+    @property
+    def loop_ends(self) -> bool:
+        """Whether everything on the event loop is being cancelled: nothing new should begin there."""
+        return self._task.cancelling() > 0
+
+    def add(self, run: LiveRun) -> None:
+        """Watch over a run."""
+        self.runs.add(run)
+
+    def remove(self, run: LiveRun) -> bool:
+        """Forget a run that has ended. Returns whether none is left."""
+        self.runs.discard(run)
+        if self.runs:
+            return False
+        if not self._nothing_left.done() and not self.loop.is_closed():
+            self._nothing_left.set_result(None)
+        return True
+
+    def at_work(self) -> AtWork:
+        """Name the steps whose bodies are at work, each with when it began."""
+        return [entry for run in self.runs for entry in run.at_work()]
+
+    async def _watch(self) -> None:
+        try:
+            await self._nothing_left
+        except asyncio.CancelledError:
+            _interrupted[self.loop] = self.at_work()
+            runs = list(self.runs)
+            for run in runs:
+                run.abort()
+            # The event loop waits for this task, and so for the runs to clean up.
+            for run in runs:
+                await run.wait_done()
+            raise

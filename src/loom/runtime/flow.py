@@ -1,39 +1,51 @@
-"""A flow as its users and the runtimes see it: a workflow whose code is a document.
+"""Flows: declarative workflows as their users and the runtimes see them. Their code is a document.
 
-May import loom.core, loom.effects, loom.flows and loom.steps.
+`load` makes a `Flow`, the object that users run and register. `FlowDefinition` is what runtimes ask of it.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import fields, replace
+from functools import cached_property, partial
 from hashlib import sha256
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from loom.effects.actions.plain import NotPlainData, plain
-from loom.effects.flow_convert import FlowStartEvent
-from loom.flows.checks import body_problems, parameter_problems
-from loom.flows.document import document_text
+from loom.effects.actions.binding import ActionBinding
+from loom.effects.actions.outcomes import NotPlainData, plain
+from loom.effects.flow_codec import FlowStartEvent
+from loom.flows.compiler import compile_flow
+from loom.flows.diagnostics import DefinitionError, Problem, did_you_mean
+from loom.flows.document import MAX_BYTES, document_text, read_document, stored_document
+from loom.flows.limits import Limits
 from loom.flows.plain import plain_value
 from loom.flows.planner import flow_config
-from loom.steps.decorators import step
+from loom.flows.triggers import body_problems, parameter_problems
+from loom.steps.definition import RunLimits, definition_of, keep_runtime
 from loom.steps.errors import WorkflowRuntimeError
-from loom.steps.events import StartEvent, StopEvent  # noqa: TC001 - read from the annotations at run time
+from loom.steps.events import StartEvent, StopEvent
 from loom.steps.loop_thread import run_to_end
+from loom.steps.serializers import JsonSerializer
+from loom.steps.state_store import DictState
 from loom.steps.workflow import Workflow
 
 if TYPE_CHECKING:
-    from loom.core.config import BrokerConfig
+    from collections.abc import Mapping
+
+    from loom.core.records import BrokerConfig
+    from loom.effects.actions.outcomes import Services
     from loom.effects.flow_result import FlowResult
-    from loom.flows.diagnostics import Problem
     from loom.flows.document import Document
-    from loom.flows.limits import Limits
     from loom.flows.program import Program
     from loom.steps.context import Context
     from loom.steps.events import Event
     from loom.steps.handler import WorkflowHandler
     from loom.steps.ports import RuntimePort
+    from loom.steps.serializers import BaseSerializer
+    from loom.steps.step_config import StepConfig
 
 
 class Flow(Workflow):
@@ -54,11 +66,6 @@ class Flow(Workflow):
         """What `loom.load` had to say about the document, short of refusing it."""
         self._text = document_text(document, limits)
 
-    @step
-    async def _interpreted(self, _event: StartEvent) -> StopEvent:
-        """A workflow has steps; those of a flow are in its document."""
-        raise WorkflowRuntimeError(f"The flow {self.name!r} has no steps in Python.")
-
     @property
     def name(self) -> str:
         """The name that its runs are known by, unless it is registered under another one."""
@@ -73,6 +80,17 @@ class Flow(Workflow):
     def document(self) -> str:
         """The text that is stored with its runs."""
         return self._text
+
+    @property
+    @override
+    def events(self) -> list[type[Event]]:
+        """The events that begin and end its runs; between them it has none in Python."""
+        return [self.start_event_class, self.stop_event_class]
+
+    @override
+    def validate(self, *, validate_resource_configs: bool = True, validate_resources: bool = False) -> bool:
+        """`loom.load` has checked the document; a flow has no graph of steps. Returns False."""
+        return False
 
     @override
     def run(  # type: ignore[override]  # a flow begins with other things than a workflow in Python
@@ -91,7 +109,7 @@ class Flow(Workflow):
         The handler gives a `FlowResult`. Needs a running event loop.
         """
         given = {"body": body, "parameters": parameters, "variables": variables, "headers": headers}
-        event = start_event or self._start_event(
+        event = start_event or definition_of(self).start_event(
             None, {key: value for key, value in given.items() if value is not None}
         )
         return super().run(ctx, event, run_id=run_id)
@@ -114,20 +132,75 @@ class Flow(Workflow):
         return result
 
     @override
-    def _start_event(self, start_event: StartEvent | None, kwargs: dict[str, Any]) -> FlowStartEvent:
-        """What a run begins with. Parameters are checked here: a run that cannot begin is not begun."""
-        if isinstance(start_event, FlowStartEvent):
-            kwargs = {name: getattr(start_event, name) for name in FlowStartEvent.model_fields}
-        elif start_event is not None:
-            kwargs = {"body": start_event.model_dump(mode="json")}
+    def _find_bounds(self) -> tuple[type[StartEvent], type[StopEvent]]:
+        return StartEvent, StopEvent
+
+    @override
+    def _make_definition(self) -> FlowDefinition:
+        return FlowDefinition(self)
+
+    @override
+    def __repr__(self) -> str:
+        return f"<Flow {self.name!r}, {len(self.program.nodes)} actions, version {self.digest[:12]}>"
+
+
+class FlowDefinition:
+    """The definition of a flow: everything that is to be known of it is in its document.
+
+    An unfinished run keeps the version that it began with, so a definition never changes.
+    """
+
+    limits = RunLimits()
+    is_verbose = False
+    version = 0
+    state_type = DictState
+
+    def __init__(self, flow: Flow) -> None:
+        self.instance = flow
+        self.program = flow.program
+        self.live_code: Any = None
+
+    @property
+    def name(self) -> str:
+        """The name that its runs go by, unless it is registered under another one."""
+        return self.instance.workflow_name
+
+    @property
+    def steps(self) -> Mapping[str, StepConfig]:
+        """None: the actions of a flow are no steps in Python."""
+        return {}
+
+    @cached_property
+    def document(self) -> tuple[str, bytes]:
+        """The digest and text that its runs are stored with."""
+        return self.program.digest, self.instance.document.encode()
+
+    @property
+    def serializer(self) -> BaseSerializer:
+        """The serializer of context dicts; only what was prepared for a run of a flow can be in one."""
+        return JsonSerializer().with_types(*self.instance.events, self.state_type)
+
+    def config(self, *, stored: bool = False) -> BrokerConfig:
+        """The code as the reducer sees it. A flow has no timeout anywhere."""
+        del stored
+        return flow_config(self.program)
+
+    def start_event(self, given: StartEvent | None, inputs: dict[str, Any]) -> FlowStartEvent:
+        """Make the event that a run begins with. Its parameters and body are checked: a run that cannot begin is not
+        stored.
+        """
+        if isinstance(given, FlowStartEvent):
+            inputs = {name: getattr(given, name) for name in FlowStartEvent.model_fields}
+        elif given is not None:
+            inputs = {"body": given.model_dump(mode="json")}
         known = set(FlowStartEvent.model_fields)
-        unknown = sorted(set(kwargs) - known)
+        unknown = sorted(set(inputs) - known)
         if unknown:
             raise WorkflowRuntimeError(f"A flow begins with {', '.join(sorted(known))}, not with {unknown[0]!r}.")
         for key in ("parameters", "variables", "headers"):
-            if not isinstance(kwargs.get(key, {}), dict):
+            if not isinstance(inputs.get(key, {}), dict):
                 raise WorkflowRuntimeError(f"{key} must be a dict of values by name.")
-        values = {key: _as_data(value, key) for key, value in kwargs.items()}
+        values = {key: _as_data(value, key) for key, value in inputs.items()}
         problems = parameter_problems(self.program, values.get("parameters", {}))
         problems += body_problems(self.program, values.get("trigger", ""), values.get("body"))
         if problems:
@@ -137,21 +210,31 @@ class Flow(Workflow):
         }
         return FlowStartEvent(**values)
 
-    @override
-    def _config(self, *, stored: bool = False) -> BrokerConfig:
-        del stored  # a flow has no timeout anywhere
-        return flow_config(self.program)
-
-    @override
-    def _check_target(self, event: Event, step: str | None) -> None:
-        """Events are for whoever waits for them."""
+    def check_target(self, event: Event, step: str | None) -> None:
+        """Raise `WorkflowRuntimeError` for an action that does not exist. Any event may come: actions wait by name."""
         del event
         if step is not None and self.program.find(step) is None:
             raise WorkflowRuntimeError(f"The flow {self.name!r} has no action {step!r}.")
 
-    @override
-    def __repr__(self) -> str:
-        return f"<Flow {self.name!r}, {len(self.program.nodes)} actions, version {self.digest[:12]}>"
+    def seed(self, run_id: str) -> int:
+        """What chance in a run follows from: its id, so it is the same on every runtime."""
+        return seed_of(run_id)
+
+    def prepare(self) -> None:
+        """Fix the flow's name and runtime. `loom.load` has validated it."""
+        keep_runtime(self.instance)
+
+
+class ActionBodies(dict[str, Any]):
+    """The bodies of a flow's actions by step, made when a step is first asked for."""
+
+    def __init__(self, services: Services | None = None) -> None:
+        super().__init__()
+        self._services = services
+
+    def __missing__(self, step: str) -> ActionBinding:
+        body = self[step] = ActionBinding(step, self._services)
+        return body
 
 
 def _as_data(value: Any, key: str) -> Any:
@@ -168,3 +251,81 @@ def _as_data(value: Any, key: str) -> Any:
 def seed_of(run_id: str) -> int:
     """The seed of a flow's run: what is random in it follows from its id, wherever it runs."""
     return int.from_bytes(sha256(run_id.encode()).digest()[:8])
+
+
+# -- loading ----------------------------------------------------------------------------------------------------------
+
+
+FLOW_SUFFIXES = frozenset({".json", ".yaml", ".yml"})
+"""The endings of files that are taken for flows."""
+
+_NAMELESS = "flow"
+
+
+def load(
+    source: str | PathLike[str] | dict[str, Any],
+    *,
+    name: str | None = None,
+    limits: Limits | Mapping[str, Any] | None = None,
+    runtime: RuntimePort | None = None,
+) -> Flow:
+    """A flow from a path, from JSON or YAML text, or from a dict, in Logic Apps' dialect or in Loom's.
+
+    Raises `DefinitionError`, which lists every problem with its JSON path. `limits` raises what the document may ask
+    for: `{"max_iterations": 100_000, "max_duration_s": 7 * 86_400}`. A flow is named after its
+    file, or as its document says.
+    """
+    allowed = limits if isinstance(limits, Limits) else _limits(limits or {})
+    data, stem = _read(source)
+    document = read_document(data, name=name or stem)
+    if not document.name:
+        document = replace(document, name=_NAMELESS)
+    program, problems = compile_flow(document, limits=allowed)
+    if program is None:
+        raise DefinitionError(problem for problem in problems if problem.severity == "error")
+    warnings = [problem for problem in problems if problem.severity != "error"]
+    return Flow(program, document, allowed, warnings, runtime=runtime)
+
+
+def _limits(given: Mapping[str, Any]) -> Limits:
+    known = [field.name for field in fields(Limits)]
+    for name, value in given.items():
+        if name not in known:
+            raise ValueError(f"There is no limit {name!r}: {', '.join(known)}.{did_you_mean(name, known)}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise ValueError(f"The limit {name} must be a number above 0, not {value!r}.")
+    return Limits(**given)
+
+
+def flow_of(text: str) -> Flow:
+    """A flow from the text that it was stored as."""
+    document, limits = stored_document(text)
+    program, problems = compile_flow(document, limits=limits, stored=True)
+    if program is None:
+        raise DefinitionError(problem for problem in problems if problem.severity == "error")
+    return Flow(program, document, limits, [])
+
+
+def _read(source: str | PathLike[str] | dict[str, Any]) -> tuple[dict[str, Any] | str, str]:
+    """The document's data or text, and the name of its file."""
+    if isinstance(source, dict):
+        return source, ""
+    if isinstance(source, str) and (not source.strip() or "\n" in source or source.lstrip("\ufeff \t\r")[:1] in "{["):
+        return source, ""
+    if not isinstance(source, str | PathLike):
+        raise TypeError(f"loom.load() takes a path, a text in JSON or YAML, or a dict, not {type(source).__name__}.")
+    path = Path(source)
+    stem = path.parent.name if path.name.lower() == "workflow.json" and path.parent.name else path.stem
+    return read_text(path), stem
+
+
+def read_text(path: Path) -> str:
+    """The text of a file; a `DefinitionError` that names the file if there is none to read."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise DefinitionError([Problem("", f"{path} is larger than {MAX_BYTES >> 20} MiB.")])
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DefinitionError([Problem("", f"{path} is no text in UTF-8: {error}")]) from error
+    except OSError as error:
+        raise DefinitionError([Problem("", f"{path} cannot be read: {error.strerror or error}")]) from error

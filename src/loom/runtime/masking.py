@@ -1,8 +1,7 @@
 """What people may not see of a flow's history: the data of secure actions, parameters, variables and triggers.
 
-A history holds what was there, for the run needs it. Whoever prints it takes it through here first. An action's data is
-hidden if it or the action that it comes from is secure, and rather too much is hidden than too little. May import
-loom.core and loom.flows.
+A history holds what was there, for the run needs it. Code that prints a history takes it through here first. An
+action's data is hidden if it or the action that it comes from is secure; in doubt it is hidden.
 """
 
 from __future__ import annotations
@@ -11,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from loom.core.records import EventRecord, Failure
-from loom.core.reports import IdleReport
+from loom.core.records import EventRecord, Failure, IdleReport
 from loom.core.ticks import TickAddEvent, TickEditStore, TickStartRun
 from loom.flows.calls import ACTOR_STEP, MASK, ActionCall, ActionOutcome, FlowStart
 
 if TYPE_CHECKING:
-    from loom.core.reports import Published, WaiterReport
+    from loom.core.records import Published, WaiterReport
     from loom.core.ticks import WorkflowTick
     from loom.flows.program import Program
 
@@ -102,7 +100,7 @@ def shown_published(program: Program | None, published: Published) -> Published:
 
 
 class ScheduleMasking:
-    """Hides what the runs of a schedule begin with. What of it is secure the flow says, which may not be at hand."""
+    """Hides what the runs of a schedule begin with: only the flow says what is secure, and it may be elsewhere."""
 
     def tick(self, tick: WorkflowTick) -> WorkflowTick:
         """A tick as people may see it."""

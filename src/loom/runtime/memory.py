@@ -1,6 +1,7 @@
 """The runtime in memory, `memory://`: runs live in this process and end with it.
 
-May import loom.core, loom.effects, loom.steps and the rest of loom.runtime.
+`MemoryRuntime` runs workflows and flows. `BasicRuntime` is the default one, under the names that programs know from
+llama-index-workflows; it also gives out the journals of its runs and restores runs from them.
 """
 
 from __future__ import annotations
@@ -11,36 +12,46 @@ import uuid
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from msgspec.structs import replace
+from typing_extensions import override
 
 from loom.core.run import Run
-from loom.core.ticks import TickChildEnded, TickResume, TickStartRun
+from loom.core.state import BrokerState
+from loom.core.ticks import TickChildEnded, TickEditStore, TickResume, TickStartRun
+from loom.effects.binding import step_bindings
+from loom.effects.event_codec import LIVE_CODEC
 from loom.effects.verbose import verbose_adapter
-from loom.runtime.code import code_of
-from loom.runtime.flow import Flow, seed_of
-from loom.runtime.guard import Guard
-from loom.runtime.live import LiveRun
+from loom.runtime.control_loop import LoopWatcher
+from loom.runtime.live_run import LiveRun
 from loom.runtime.memory_adapter import MemoryAdapter
+from loom.runtime.planners import STEPS
 from loom.steps import ports
+from loom.steps.definition import StepsDefinition, definition_of, keep_runtime
 from loom.store.loop_time import wall_clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
     from loom.core.adapter import InternalRunAdapter
     from loom.core.commands import CommandStartChild
-    from loom.core.state import BrokerState
+    from loom.core.planner import Planner
     from loom.core.ticks import WorkflowTick
+    from loom.effects.event_codec import EventCodec
+    from loom.effects.ports import Binding
+    from loom.runtime.journal import JournalCodec
+    from loom.steps.context import Context
+    from loom.steps.definition import Definition
     from loom.steps.events import StartEvent
-    from loom.steps.state_store import InMemoryStateStore
+    from loom.steps.serializers import BaseSerializer
+    from loom.steps.state_store import InMemoryStateStore, StateCheckpoint
     from loom.steps.workflow import Workflow
 
 
-class _Turns:
-    """How many runs of one workflow instance are under way, and those that wait for their turn."""
+class _RunSlots:
+    """Counts the runs of one workflow instance, and holds the runs that wait for their turn."""
 
     __slots__ = ("lent", "running", "waiting")
 
@@ -52,7 +63,7 @@ class _Turns:
         """What begins each of them, in the order in which they came."""
 
     def end(self, live: LiveRun) -> None:
-        """A run is over: who used its turn has that now, be it the run's own or lent to it."""
+        """End a run: the child that borrowed its turn has that now, be it the run's own or lent to it."""
         lender = self.lent.pop(live, None)
         borrower = next((borrower for borrower, other in self.lent.items() if other is live), None)
         if self.waiting.pop(live, None) is not None:
@@ -83,10 +94,10 @@ class MemoryRuntime:
         self._decorate = decorate
         self._runs: dict[str, LiveRun] = {}
         # Workflows are keyed by identity: they may be models with an equality and no hash.
-        self._turns: dict[int, _Turns] = {}
+        self._turns: dict[int, _RunSlots] = {}
         # One workflow may be run on several event loops, each in its thread.
         self._turns_lock = threading.Lock()
-        self._guards: dict[asyncio.AbstractEventLoop, Guard] = {}
+        self._watchers: dict[asyncio.AbstractEventLoop, LoopWatcher] = {}
         self._tracked: WeakValueDictionary[int, Workflow] = WeakValueDictionary()
         self._parents: dict[LiveRun, tuple[LiveRun, int]] = {}
         """Whose child a run is, and the number that the parent knows it by."""
@@ -105,8 +116,7 @@ class MemoryRuntime:
         """Make ready for runs, outside of an event loop. Workflows that use this runtime keep it from now on."""
         self._launched = True
         for workflow in list(self._tracked.values()):
-            if workflow._runtime is self:
-                workflow._lock()
+            keep_runtime(workflow, self)
         self._tracked.clear()
 
     async def destroy(self) -> None:
@@ -128,12 +138,12 @@ class MemoryRuntime:
         return self._clock if self._clock is not None else wall_clock(loop)
 
     def track_workflow(self, workflow: Workflow) -> None:
-        """A workflow was made that will use this runtime."""
+        """Note a workflow that will use this runtime."""
         self._tracked[id(workflow)] = workflow
 
     @contextmanager
     def registering(self) -> Iterator[Self]:
-        """Workflows that are made within use this runtime."""
+        """Let workflows that are made within use this runtime."""
         token = ports.registering_runtime.set(self)
         try:
             yield self
@@ -167,29 +177,30 @@ class MemoryRuntime:
         parent: tuple[LiveRun, int] | None = None,
     ) -> LiveRun:
         loop = asyncio.get_running_loop()
-        if loop not in self._guards:
+        if loop not in self._watchers:
             self._forget_closed_loops()
         run_id = run_id if run_id is not None else uuid.uuid4().hex
         if run_id in self._runs:
             raise RuntimeError(f"Workflow run with run_id '{run_id}' already exists.")
         adapter = MemoryAdapter(loop, self._clock_on(loop))
         outer = self._decorate(adapter) if self._decorate is not None else adapter
-        if workflow._verbose:
-            outer = verbose_adapter(outer, workflow._timeout)
-        code = code_of(workflow)
+        definition = definition_of(workflow)
+        if definition.is_verbose:
+            outer = verbose_adapter(outer, definition.limits.timeout_s)
+        code = live_code(definition)
         state = replace(resumed, run_id=run_id, outcome=None, is_running=True) if resumed is not None else None
-        core = Run(code.planner, state, code.convert.field)
-        guard = self._guard_on(loop)
-        live = LiveRun(workflow, run_id, core, adapter, outer, code.bindings, guard, self._ended)
-        live.convert = code.convert
+        core = Run(code.planner, state, code.codec.field)
+        watcher = self._watcher_on(loop)
+        live = LiveRun(definition, run_id, core, adapter, outer, code.bindings, watcher, self._ended)
+        live.codec = code.codec
         live.children = self
         if staged is not None:
             live.adopt_store(staged)
         self._runs[run_id] = live
         if parent is not None:
             self._parents[live] = parent
-        guard.add(live)
-        live.first_tick = lambda: _first_tick(workflow, run_id, outer.get_now(), start_event, staged, state)
+        watcher.add(live)
+        live.first_tick = lambda: _first_tick(definition, run_id, outer.get_now(), start_event, staged, state)
         try:
             self._admit(live)
         except BaseException:
@@ -209,49 +220,50 @@ class MemoryRuntime:
         if child is not None:
             child.request_cancel()
 
-    def _guard_on(self, loop: asyncio.AbstractEventLoop) -> Guard:
-        """Who watches over new runs of an event loop. What begins while a loop ends is not among what is cancelled."""
-        guard = self._guards.get(loop)
-        if guard is None or guard.loop_ends:
-            guard = self._guards[loop] = Guard(loop)
-        return guard
+    def _watcher_on(self, loop: asyncio.AbstractEventLoop) -> LoopWatcher:
+        """The watcher of new runs on an event loop. While the loop ends it is a new one: the old one cancels all."""
+        watcher = self._watchers.get(loop)
+        if watcher is None or watcher.loop_ends:
+            watcher = self._watchers[loop] = LoopWatcher(loop)
+        return watcher
 
     def _forget_closed_loops(self) -> None:
-        """Runs whose event loop was closed without a word are lost, but hold no name and no turn."""
-        for loop, guard in list(self._guards.items()):
+        """Drop runs whose event loop was closed: they are lost, but must hold no name and no turn."""
+        for loop, watcher in list(self._watchers.items()):
             if loop.is_closed():
-                del self._guards[loop]
-                for live in list(guard.runs):
+                del self._watchers[loop]
+                for live in list(watcher.runs):
                     self._ended(live)
 
     def _admit(self, live: LiveRun) -> None:
         """Begin at once, or when the workflow's limit allows it. A run's clock starts when it does."""
-        limit = live.workflow._num_concurrent_runs
+        limit = live.definition.limits.concurrent_runs
         if limit is not None:
             with self._turns_lock:
-                turns = self._turns.setdefault(id(live.workflow), _Turns())
+                turns = self._turns.setdefault(id(live.definition.instance), _RunSlots())
                 if turns.running >= limit and not self._has_borrowed(turns, live):
                     live.held_back = partial(self._take_turn, turns, live)
-                    # It begins at the end of another run, but belongs to whoever asked for it now.
+                    # It begins at the end of another run, but in the context of the caller that asked for it now.
                     turns.waiting[live] = partial(copy_context().run, live.begin_in_turn)
                     return
                 turns.running += live not in turns.lent
         live.begin()
 
-    def _has_borrowed(self, turns: _Turns, live: LiveRun) -> bool:
+    def _has_borrowed(self, turns: _RunSlots, live: LiveRun) -> bool:
         """Let a child use the turn of the run of the same workflow that it descends from, one child at a time.
 
         The other one waits for it: else both would wait for each other.
         """
         above, _ = self._parents.get(live, (None, 0))
         while above is not None:
-            if above.workflow is live.workflow and above not in turns.lent.values() and above not in turns.waiting:
+            is_same = above.definition.instance is live.definition.instance
+            if is_same and above not in turns.lent.values() and above not in turns.waiting:
                 turns.lent[live] = above
                 return True
             above, _ = self._parents.get(above, (None, 0))
         return False
 
-    def _take_turn(self, turns: _Turns, live: LiveRun) -> bool:
+    def _take_turn(self, turns: _RunSlots, live: LiveRun) -> bool:
         """Let a run that is held back count as running, though its turn has not come. False if it has."""
         with self._turns_lock:
             if turns.waiting.pop(live, None) is None:
@@ -260,16 +272,16 @@ class MemoryRuntime:
             return True
 
     def _ended(self, live: LiveRun) -> None:
-        """A run is over, or was never begun: nothing of it is left here, and others have their turn."""
+        """Forget a run that is over or could not begin, and give its turn to others."""
         if self._runs.get(live.run_id) is live:
             del self._runs[live.run_id]
         parent, number = self._parents.pop(live, (None, 0))
         if parent is not None:
             live.ending()  # whatever it is, the parent is told
-            tell_parent(parent, number, live.state, parent.now())
-        if live.guard.remove(live) and self._guards.get(live.loop) is live.guard:
-            del self._guards[live.loop]
-        limit = live.workflow._num_concurrent_runs
+            notify_parent(parent, number, live.state, parent.now())
+        if live.watcher.remove(live) and self._watchers.get(live.loop) is live.watcher:
+            del self._watchers[live.loop]
+        limit = live.definition.limits.concurrent_runs
         if limit is not None:
             for other, begin in self._give_turn_away(live, limit):
                 other.on_loop(begin)
@@ -277,7 +289,7 @@ class MemoryRuntime:
     def _give_turn_away(self, live: LiveRun, limit: int) -> list[tuple[LiveRun, Callable[[], None]]]:
         """The runs that may begin now that another is over. They count as running from here on."""
         with self._turns_lock:
-            turns = self._turns.get(id(live.workflow))
+            turns = self._turns.get(id(live.definition.instance))
             if turns is None:
                 return []
             turns.end(live)
@@ -290,35 +302,209 @@ class MemoryRuntime:
                     continue
                 next_ones.append((other, turns.waiting.pop(other)))
             if not turns.running:
-                del self._turns[id(live.workflow)]
+                del self._turns[id(live.definition.instance)]
             return next_ones
 
 
-def tell_parent(parent: LiveRun, number: int, child: BrokerState, now: float) -> None:
-    """A child has ended: its parent learns how, unless it has ended itself."""
+def notify_parent(parent: LiveRun, number: int, child: BrokerState, now: float) -> None:
+    """Tell a parent how its child has ended, unless the parent has ended itself."""
     outcome = child.outcome
     if outcome is None or outcome.status == "parked" or parent.is_done:
         return
     tick = TickChildEnded(at=now, child=number, status=outcome.status, event=outcome.event, failure=outcome.failure)
-    parent.on_loop(parent.tell, tick)
+    parent.on_loop(parent.notify, tick)
 
 
 def _first_tick(
-    workflow: Workflow,
+    definition: Definition,
     run_id: str,
     now: float,
     start_event: StartEvent | None,
     staged: InMemoryStateStore[Any] | None,
     resumed: BrokerState | None,
 ) -> WorkflowTick:
-    config = workflow._config()
+    config = definition.config()
     if resumed is not None:
         return TickResume(at=now, away_s=max(0.0, now - resumed.at), config=config)
     return TickStartRun(
         at=now,
         run_id=run_id,
         config=config,
-        event=code_of(workflow).convert.record(start_event) if start_event is not None else None,
-        seed=seed_of(run_id) if isinstance(workflow, Flow) else 0,
+        event=live_code(definition).codec.record(start_event) if start_event is not None else None,
+        seed=definition.seed(run_id),
         store=staged.values() if staged is not None else {},
     )
+
+
+class LiveCode(NamedTuple):
+    """The code of runs in memory."""
+
+    version: int
+    bindings: dict[str, Binding]
+    """Bodies by step."""
+    planner: Planner
+    codec: EventCodec
+
+
+def live_code(definition: Definition) -> LiveCode:
+    """What runs in memory need of a definition, made once for each version of it."""
+    code: LiveCode | None = definition.live_code
+    if code is None or code.version != definition.version:
+        code = definition.live_code = _made(definition)
+    return code
+
+
+def _made(definition: Definition) -> LiveCode:
+    if isinstance(definition, StepsDefinition):
+        return LiveCode(definition.version, step_bindings(definition, LIVE_CODEC), STEPS, LIVE_CODEC)
+    from loom.effects.flow_codec import FLOW_CODEC
+    from loom.flows.planner import FlowPlanner
+    from loom.runtime.flow import ActionBodies, FlowDefinition
+
+    assert isinstance(definition, FlowDefinition)
+    return LiveCode(definition.version, ActionBodies(), FlowPlanner(definition.program), FLOW_CODEC)
+
+
+class JournalRecord(NamedTuple):
+    """One tick of a run: its place in the journal, which goes on across resumes, and its text, to be kept as it is."""
+
+    seq: int
+    data: str
+
+
+class BasicRuntime(MemoryRuntime):
+    """The runtime in memory. A run's journal can be read while the run or its handler lives, and restored later."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._known: WeakValueDictionary[str, LiveRun] = WeakValueDictionary()
+        self._began_at: WeakKeyDictionary[LiveRun, int] = WeakKeyDictionary()
+
+    @property
+    @override
+    def is_launched(self) -> bool:
+        """Always: runs need no launch here."""
+        return True
+
+    @override
+    def start_run(
+        self,
+        workflow: Workflow,
+        run_id: str | None,
+        start_event: StartEvent | None,
+        staged: InMemoryStateStore[Any] | None,
+        resumed: BrokerState | None,
+    ) -> LiveRun:
+        """Begin a run, or go on with a restored one."""
+        live = super().start_run(workflow, run_id, start_event, staged, resumed)
+        self._known[live.run_id] = live
+        if resumed is not None:
+            self._began_at[live] = resumed.ticks
+        return live
+
+    def _find(self, run_id: str) -> LiveRun:
+        live = self._known.get(run_id)
+        if live is None:
+            raise RuntimeError(f"No active workflow with run_id '{run_id}'.")
+        return live
+
+    async def journal(self, run_id: str) -> AsyncIterator[JournalRecord]:
+        """The run's ticks from its start or resume, then the new ones as they come, until it ends."""
+        live = self._find(run_id)
+        codec = _codec(live.definition, live.definition.serializer)
+        first = self._began_at.get(live, 0)
+        position = 0
+        while True:
+            is_done = live.is_done
+            while position < len(live.journal):
+                yield JournalRecord(first + position, codec.encode(live.journal[position]))
+                position += 1
+            if is_done:
+                return
+            if position == len(live.journal) and not live.is_done:
+                await live.wait_news()
+
+    def restore(
+        self,
+        workflow: Workflow,
+        snapshot: dict[str, Any] | None,
+        records: Iterable[JournalRecord],
+        serializer: BaseSerializer | None = None,
+    ) -> Context[Any]:
+        """A context that goes on where the records end.
+
+        `snapshot` is a `Context.to_dict()`, None for the beginning; records that it covers are skipped. A record that
+        is missing is a `ValueError`. Edits of the store that the records tell of are made to the snapshot's store.
+        """
+        from loom.runtime.journal import catch_up
+        from loom.steps.context import Context
+        from loom.steps.planner import StepsPlanner
+        from loom.steps.state_store import InMemoryStateStore
+
+        definition = definition_of(workflow)
+        used = serializer if serializer is not None else definition.serializer
+        context: Context[Any] = Context(workflow, serializer=serializer)
+        state, store = BrokerState(), None
+        if snapshot is not None:
+            state, store = _load(workflow, snapshot, used)
+        ticks = list(_tail(records, state.ticks, _codec(definition, used)))
+        if ticks:
+            state = catch_up(state, ticks, StepsPlanner(), _saved_sequence(snapshot))
+            if store is None:
+                store = InMemoryStateStore(state_type=definition.state_type)
+            _repeat_edits(store, ticks)
+        context._restored, context._staged = state, store
+        return context
+
+    def state_checkpoint(self, run_id: str) -> StateCheckpoint:
+        """The run's committed state by reference; its `diff` with an earlier one is a JSON Patch."""
+        return self._find(run_id).store.checkpoint()
+
+
+def _codec(definition: Definition, serializer: BaseSerializer) -> JournalCodec:
+    from loom.runtime.journal import JournalCodec
+
+    return JournalCodec(serializer, definition.state_type)
+
+
+def _load(
+    workflow: Workflow, snapshot: dict[str, Any], serializer: BaseSerializer
+) -> tuple[BrokerState, InMemoryStateStore[Any] | None]:
+    from loom.steps.context_dict import restore
+
+    stamp = snapshot.get("last_alive_stamp")
+    return restore(workflow, snapshot, serializer, now=stamp if isinstance(stamp, int | float) else None)
+
+
+def _saved_sequence(snapshot: dict[str, Any] | None) -> int:
+    extra = snapshot.get("loom") if snapshot is not None else None
+    return int(extra.get("sequence", 0)) if isinstance(extra, dict) else 0
+
+
+def _tail(records: Iterable[JournalRecord], expected: int, codec: JournalCodec) -> Iterator[WorkflowTick]:
+    """The ticks from the expected number on, without a gap."""
+    for record in records:
+        if record.seq < expected:
+            continue
+        if record.seq > expected:
+            raise ValueError(f"Journal gap: expected seq {expected}, got {record.seq}")
+        yield codec.decode(record.data)
+        expected += 1
+
+
+def _repeat_edits(store: InMemoryStateStore[Any], ticks: list[WorkflowTick]) -> None:
+    from loom.steps.state_store import StoreEdit
+
+    for tick in ticks:
+        if isinstance(tick, TickStartRun) and tick.store:
+            store.apply_edit(StoreEdit(store.version, tick.store))
+        elif isinstance(tick, TickEditStore):
+            store.apply_edit(StoreEdit(store.version, tick.changed, tick.removed))
+
+
+basic_runtime = BasicRuntime()
+
+
+def get_current_runtime() -> ports.RuntimePort:
+    """The runtime of an enclosing `with runtime.registering():`, else the default one."""
+    return ports.registering_runtime.get() or basic_runtime

@@ -1,7 +1,4 @@
-"""The adapter of runs that live in memory: a mailbox, an alarm, and nothing to commit.
-
-May import loom.core.
-"""
+"""The adapter of runs that live in memory: an inbox, an alarm, and nothing to commit."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ if TYPE_CHECKING:
 
     from loom.core.adapter import TaskSet
     from loom.core.commands import CommandRunWorker
-    from loom.core.reports import Published
+    from loom.core.records import Published
     from loom.core.run import Batch
     from loom.core.ticks import WorkflowTick
 
@@ -21,25 +18,37 @@ if TYPE_CHECKING:
 class MemoryAdapter:
     """The way of one run to the outside, within one process.
 
-    All that wakes the control loop, a worker or an event from outside or the alarm, does so through one future, so that
-    waiting needs no task of its own.
+    Workers, events from outside and the alarm wake the control loop through one future. So waiting needs no task.
     """
 
     __slots__ = (
-        "_alarm", "_alarm_at", "_end_waiters", "_has_own_pull", "_has_tasks", "_journal", "_loop", "_mail", "_pull",
-        "_readers", "_receiver", "get_now", "on_wake", "stream", "waiter",
+        "_alarm",
+        "_alarm_at",
+        "_end_waiters",
+        "_has_own_pull",
+        "_has_tasks",
+        "_inbox",
+        "_journal",
+        "_loop",
+        "_pull",
+        "_readers",
+        "_receiver",
+        "get_now",
+        "on_wake",
+        "stream",
+        "waiter",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
         self._loop = loop
         self.get_now = clock
-        self._mail: list[WorkflowTick] = []
+        self._inbox: list[WorkflowTick] = []
         self._has_tasks = False
         self._has_own_pull = True
         self.waiter: asyncio.Future[None] | None = None
         """What a blocked control loop waits for."""
         self.on_wake: Callable[[bool], None] | None = None
-        """Who drives the control loop, if that is no task: it is told that `waiter` is done, and may go on at once."""
+        """Called when `waiter` is done, with whether the control loop may go on at once; None if a task drives it."""
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: float | None = None
         self._pull: asyncio.Future[WorkflowTick] | None = None
@@ -56,11 +65,11 @@ class MemoryAdapter:
 
     async def wait_receive(self) -> WorkflowTick:
         """See `InternalRunAdapter`."""
-        while not self._mail:
-            # Not `_arrival`: whoever receives in its own way does so in a task beside the control loop's own wait.
+        while not self._inbox:
+            # Not `_arrival`: a decorator that receives in its own way does so beside the control loop's own wait.
             self._receiver = self._loop.create_future()
             await self._receiver
-        return self._mail.pop(0)
+        return self._inbox.pop(0)
 
     async def wait_for_next_task(self, tasks: TaskSet, until: float | None) -> list[WorkflowTick]:
         """See `InternalRunAdapter`."""
@@ -70,7 +79,7 @@ class MemoryAdapter:
             tasks.on_completion(self.wake)
         while True:
             ticks = tasks.completed()
-            if self._mail or not self._has_own_pull:
+            if self._inbox or not self._has_own_pull:
                 ticks += self._received(tasks)
             if ticks:
                 return ticks
@@ -80,20 +89,20 @@ class MemoryAdapter:
 
     @property
     def undelivered(self) -> int:
-        """How many ticks have come from outside that the control loop has not looked at."""
-        return len(self._mail)
+        """Number of ticks from outside that the control loop has not taken."""
+        return len(self._inbox)
 
-    def take_mail(self) -> list[WorkflowTick]:
-        """What has come from outside and was not looked at yet; nothing if a decorator receives in its own way."""
+    def take_inbox(self) -> list[WorkflowTick]:
+        """Take the ticks from outside; none if a decorator receives in its own way."""
         if not self._has_own_pull:
             return []
-        mail, self._mail = self._mail, []
-        return mail
+        inbox, self._inbox = self._inbox, []
+        return inbox
 
     def _received(self, tasks: TaskSet) -> list[WorkflowTick]:
-        """What has come from outside. If a decorator receives in its own way, that is asked instead of the mailbox."""
+        """What has come from outside. If a decorator receives in its own way, that is asked instead of the inbox."""
         if self._has_own_pull:
-            return self.take_mail()
+            return self.take_inbox()
         if self._pull is None:
             self._pull = asyncio.ensure_future(tasks.pull())
             self._pull.add_done_callback(lambda _done: self.wake())
@@ -103,7 +112,7 @@ class MemoryAdapter:
         return [pulled]
 
     def _arrival(self, until: float | None) -> asyncio.Future[None]:
-        """A future that is done when somebody calls `wake` or the alarm rings."""
+        """A future that `wake` and the alarm set."""
         if until != self._alarm_at:
             self._set_alarm(until)
         self.waiter = waiter = self._loop.create_future()
@@ -119,7 +128,7 @@ class MemoryAdapter:
             self._alarm = self._loop.call_later(max(0.0, until - self.get_now()), self._ring)
 
     def clock_changed(self) -> None:
-        """The clock was set, or the machine slept: the alarm was set by another time."""
+        """Set the alarm anew: the clock was set, or the machine slept."""
         until = self._alarm_at
         if until is not None:
             self._set_alarm(until)
@@ -155,7 +164,7 @@ class MemoryAdapter:
             self.wake_readers()
 
     def wake_readers(self) -> None:
-        """Let everyone who waits for the stream look again."""
+        """Wake all readers of the stream."""
         readers, self._readers = self._readers, None
         _wake_all(readers)
 
@@ -183,7 +192,7 @@ class MemoryAdapter:
             raise
 
     def mark_closed(self) -> None:
-        """The run has ended: let everyone look again who waits for anything of it."""
+        """Wake all readers and all callers that wait for the end: the run has ended."""
         waiters, self._end_waiters = self._end_waiters, None
         self.on_wake = None
         self.wake_readers()
@@ -191,7 +200,7 @@ class MemoryAdapter:
 
     def send_event(self, tick: WorkflowTick) -> None:
         """See `InternalRunAdapter`."""
-        self._mail.append(tick)
+        self._inbox.append(tick)
         if self._receiver is not None and not self._receiver.done():
             self._receiver.set_result(None)
         self.wake()
@@ -210,7 +219,7 @@ class MemoryAdapter:
 
 
 def _wake_all(waiters: list[asyncio.Future[None]] | None) -> None:
-    """Let them all go on."""
+    """Set all of these futures."""
     for waiter in waiters or ():
         if not waiter.done():
             waiter.set_result(None)

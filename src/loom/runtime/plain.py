@@ -1,7 +1,4 @@
-"""Values of the engine as plain data for programs. No class of the author's is needed: what is stored is read as it is.
-
-May import loom.core.
-"""
+"""Values of the engine as plain data for programs. What is stored is read without the author's classes."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any, overload
 import msgspec
 from immutables import Map
 
-from loom.api.moments import moment
+from loom.api.times import moment
 from loom.core.persistent import Fifo
 from loom.core.records import STOP_EVENT, EventKind, EventRecord
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loom.api.problems import NOBODYS_TURN
-from loom.core.records import INPUT_REQUIRED_EVENT
-from loom.core.reports import RefusedReport, UnhandledReport
+from loom.core.records import INPUT_REQUIRED_EVENT, RefusedReport, UnhandledReport
 from loom.core.ticks import TickAddEvent, TickStartRun, TickStepResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loom.core.records import EventKind
-    from loom.core.reports import Published
+    from loom.core.records import EventKind, Published
     from loom.core.ticks import WorkflowTick
 
 _MAX_REASON = 500

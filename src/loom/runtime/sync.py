@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
 from typing_extensions import override
 
 from loom.runtime.connect import connect
-from loom.runtime.durable.working import WorkingRuntime
+from loom.runtime.durable.worker import WorkerRuntime
 from loom.steps.handler import WorkflowHandler
 from loom.steps.loop_thread import LoopThread, SyncFace, calls, iterates
 
@@ -110,37 +110,37 @@ class SyncRuntime(SyncFace):
     program that has a running event loop; a call blocks that loop until it returns.
     """
 
-    def __init__(self, runtime: WorkingRuntime) -> None:
-        self._inner: WorkingRuntime = runtime
+    def __init__(self, runtime: WorkerRuntime) -> None:
+        self._inner: WorkerRuntime = runtime
         runtime.opened_by = "with loom.connect_sync(...)"
         self._opened: LoopThread | None = None
 
-    start = _starts(WorkingRuntime.start)
-    start_with_event = _starts(WorkingRuntime.start_with_event)
-    handler = _starts(WorkingRuntime.handler)
-    fork = _starts(WorkingRuntime.fork)
+    start = _starts(WorkerRuntime.start)
+    start_with_event = _starts(WorkerRuntime.start_with_event)
+    handler = _starts(WorkerRuntime.handler)
+    fork = _starts(WorkerRuntime.fork)
 
-    get = calls(WorkingRuntime.get)
-    list = iterates(WorkingRuntime.list)
-    history = iterates(WorkingRuntime.history)
-    state_at = calls(WorkingRuntime.state_at)
-    attempts = calls(WorkingRuntime.attempts)
-    why = calls(WorkingRuntime.why)
-    read_store = calls(WorkingRuntime.read_store)
-    waiters = calls(WorkingRuntime.waiters)
-    send_event = calls(WorkingRuntime.send_event)
-    cancel = calls(WorkingRuntime.cancel)
-    pause = calls(WorkingRuntime.pause)
-    resume = calls(WorkingRuntime.resume)
-    retry = calls(WorkingRuntime.retry)
-    purge = calls(WorkingRuntime.purge)
-    export_run = calls(WorkingRuntime.export_run)
-    import_run = calls(WorkingRuntime.import_run)
-    schedule = calls(WorkingRuntime.schedule)
-    schedules = calls(WorkingRuntime.schedules)
-    get_schedule = calls(WorkingRuntime.get_schedule)
-    unschedule = calls(WorkingRuntime.unschedule)
-    ready = calls(WorkingRuntime.ready)
+    get = calls(WorkerRuntime.get)
+    list = iterates(WorkerRuntime.list)
+    history = iterates(WorkerRuntime.history)
+    state_at = calls(WorkerRuntime.state_at)
+    attempts = calls(WorkerRuntime.attempts)
+    why = calls(WorkerRuntime.why)
+    read_store = calls(WorkerRuntime.read_store)
+    waiters = calls(WorkerRuntime.waiters)
+    send_event = calls(WorkerRuntime.send_event)
+    cancel = calls(WorkerRuntime.cancel)
+    pause = calls(WorkerRuntime.pause)
+    resume = calls(WorkerRuntime.resume)
+    retry = calls(WorkerRuntime.retry)
+    purge = calls(WorkerRuntime.purge)
+    export_run = calls(WorkerRuntime.export_run)
+    import_run = calls(WorkerRuntime.import_run)
+    schedule = calls(WorkerRuntime.schedule)
+    schedules = calls(WorkerRuntime.schedules)
+    get_schedule = calls(WorkerRuntime.get_schedule)
+    unschedule = calls(WorkerRuntime.unschedule)
+    ready = calls(WorkerRuntime.ready)
 
     def register(self, workflow: Workflow, name: str | None = None, *, schedules: bool = True) -> None:
         """Work for a workflow from now on. See the runtime of `loom.connect`."""

@@ -1,12 +1,11 @@
 """OpenTelemetry: one trace per run, with a span for the run and one for each execution of a step or an action.
 
 The ids of a run's trace and of its span follow from the run's id. So every process that works on the run adds to the
-same trace, before and after a crash or a release, and nothing has to be stored. The span of the run is written when the
-run ends, by whoever ends it.
+same trace, also after a crash or a release, and nothing has to be stored. The process that ends the run writes its
+span.
 
 The package is never imported here: a program that has set a provider has imported it, so it is looked for among the
-loaded modules. Without a provider nothing of this is in the way of a run. May import loom.core, loom.effects,
-loom.flows and loom.steps.
+loaded modules. Without a provider a run pays nothing for this.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from loom.effects.execution import StepExecution
 from loom.flows.calls import ActionCall, ActionOutcome
+from loom.steps.errors import message_of
 from loom.steps.ports import current_execution
-from loom.steps.texts import message_of
 
 if TYPE_CHECKING:
     from loom.core.state import RunFields
-    from loom.effects.body import Body
+    from loom.effects.ports import Binding
 
 _API = "opentelemetry.trace"
 _SCOPE = "loom"
@@ -33,7 +32,7 @@ _wanted: ContextVar[tuple[int, int] | None] = ContextVar("loom_wanted_ids", defa
 
 
 def ids_of(run_id: str) -> tuple[int, int]:
-    """The id of a run's trace, and that of the span which stands for the whole run."""
+    """The ids of a run's trace and of the span of the whole run."""
     digest = sha256(f"loom run {run_id}".encode()).digest()
     return int.from_bytes(digest[:16]) or 1, int.from_bytes(digest[16:24]) or 1
 
@@ -50,7 +49,7 @@ def find_tracing() -> Tracing | None:
 
 
 class _RunIds:
-    """The ids of spans: those that are asked for, else what the provider's own generator makes up.
+    """Generates the ids of spans: the ones asked for, else the ones of the provider's own generator.
 
     A tracer of the SDK asks its generator for the ids of a span, and nobody else can say them.
     """
@@ -96,13 +95,13 @@ class Tracing:
         return self.api.NonRecordingSpan(self.api.SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags))
 
     def _is_sampled(self, trace_id: int, name: str) -> bool:
-        """What the sampler says of the run's span: those of its steps shall be kept or dropped with it."""
+        """The sampler's decision for the run's span: the spans of its steps are kept or dropped with it."""
         sampler = getattr(self.tracer, "sampler", None)
         return sampler is None or bool(sampler.should_sample(self.nothing, trace_id, name).decision.is_sampled())
 
     @property
     def nothing(self) -> Any:
-        """A context in which no span is open, whoever has started the run."""
+        """A context without an open span: the caller that started the run may have had one."""
         return self.api.set_span_in_context(self.api.INVALID_SPAN)
 
 
@@ -123,7 +122,7 @@ class RunTrace:
     def _about(self) -> dict[str, Any]:
         return {"loom.run_id": self._run_id, "loom.workflow": self._workflow}
 
-    async def around(self, body: Body, arguments: dict[str, Any]) -> Any:
+    async def around(self, body: Binding, arguments: dict[str, Any]) -> Any:
         """Call a body within a span."""
         execution = current_execution.get()
         assert isinstance(execution, StepExecution)
@@ -195,7 +194,7 @@ class RunTrace:
 class TracedBodies(dict[str, Any]):
     """The bodies of one run's steps, each within a span."""
 
-    def __init__(self, bodies: dict[str, Body], trace: RunTrace) -> None:
+    def __init__(self, bodies: dict[str, Binding], trace: RunTrace) -> None:
         super().__init__()
         self._bodies = bodies
         self._trace = trace
@@ -210,7 +209,7 @@ class _TracedBody:
 
     __slots__ = ("_body", "_trace", "arguments", "classify", "context_name", "event_name", "function", "retry_policy")
 
-    def __init__(self, body: Body, trace: RunTrace) -> None:
+    def __init__(self, body: Binding, trace: RunTrace) -> None:
         self._body = body
         self._trace = trace
         self.event_name = body.event_name

@@ -1,34 +1,39 @@
-"""Watches event loops from a thread: one that does not turn is told of in the log, with what holds it.
+"""Watches event loops from a thread, and answers on the health port while they stand still.
 
 One thread serves the whole process. While runs are in memory it asks each loop, up to four times a second, to call it
-back; a loop that takes longer than `stall_s` stands still. Then the thread looks at the stack of the loop's own thread
-and finds run and step in the frames of the engine, so that bodies, reducer and commits pay nothing for it. A question
-takes 0.1 ms of both threads together, so that the watchdog costs less than 0.05 % of a core. The thread sleeps without
-end while no run is in memory.
+back. A loop that takes longer than `stall_s` stands still. Then the thread reads the stack of the loop's own thread and
+finds run and step in the frames of the engine. Bodies, reducer and commits pay nothing for that. A question takes
+0.1 ms of both threads together: the watchdog costs less than 0.05 % of a core. It sleeps while no run is in memory.
 
 Native code that keeps the interpreter's lock, as a pattern of `re` does, stops this thread as well. Such a stall is
-told of when it is over, with the stack as the thread finds it then, which is that of the culprit.
+logged when it is over, with the stack that the thread finds then, which is that of the culprit.
 
-The same thread answers on the health port, so that somebody answers while the loop stands.
+The health port is beside the server's own. It knows `GET /live`, `GET /ready` and `GET /metrics`, takes no body and
+keeps no connection. None of its answers names a run. Nothing waits for a client: sockets are non-blocking, connections
+are few, and each has a deadline.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
+import re
+import selectors
+import socket
 import sys
 import threading
+from contextlib import suppress
 from itertools import islice
 from time import monotonic
 from traceback import walk_stack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loom.effects.exceptions import is_at_rest, stack_text
 from loom.effects.execution import StepExecution
-from loom.effects.tracebacks import is_at_rest, stack_text
-from loom.runtime.bodies import RunBodies
 from loom.runtime.control_loop import ControlLoop
-from loom.runtime.health_port import Doors
+from loom.runtime.live_run import LiveRun
 from loom.runtime.logs import about, about_execution
 from loom.steps.ports import current_execution
 from loom.store.loop_time import can_skip
@@ -38,7 +43,6 @@ if TYPE_CHECKING:
     from contextvars import Context
     from types import FrameType
 
-    from loom.runtime.health_port import HealthPort
 
 _log = logging.getLogger("loom.watchdog")
 
@@ -167,17 +171,17 @@ def at_work_on(innermost: FrameType, loop: asyncio.AbstractEventLoop) -> dict[st
         owner = names.get("self")
         if isinstance(owner, StepExecution):
             return about_execution(owner)
-        if isinstance(owner, ControlLoop):  # it reduces, whoever has called it
+        if isinstance(owner, ControlLoop):  # it reduces, whatever has called it
             owner = owner._workers
-            return _about_run(owner) if isinstance(owner, RunBodies) else run
-        if isinstance(owner, RunBodies):
+            return _about_run(owner) if isinstance(owner, LiveRun) else run
+        if isinstance(owner, LiveRun):
             run = run or _about_run(owner)
         elif isinstance(names.get("run_id"), str):
             run = run or about(names["run_id"])
     return run or _of_task(loop)
 
 
-def _about_run(run: RunBodies) -> dict[str, str]:
+def _about_run(run: LiveRun) -> dict[str, str]:
     return {"run_id": run.run_id, "workflow": run.workflow_name}
 
 
@@ -316,3 +320,190 @@ def _forget() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
+
+
+_MAX_VISITORS = 32
+_VISIT_S = 5.0
+_MAX_HEAD = 8192
+_READ = 4096
+_REQUEST = re.compile(rb"([A-Z]{1,10}) (/[!-~]{0,1000}) HTTP/1\.[01]\r\n")
+_PHRASES = {
+    200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 500: "Internal Server Error",
+    503: "Service Unavailable",
+}  # fmt: skip
+
+
+class Answer(NamedTuple):
+    """What a visitor gets."""
+
+    status: int
+    body: bytes
+    kind: str = "application/json"
+
+    @classmethod
+    def json(cls, status: int, content: Any) -> Answer:
+        """An answer for programs."""
+        return cls(status, json.dumps(content).encode())
+
+
+class HealthPort:
+    """A listening socket, and what is answered on it. `answer` gets path and query, and is called in a thread."""
+
+    def __init__(self, host: str, port: int, answer: Callable[[str, str], Answer | None]) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.socket = socket.create_server((host, port), family=family, backlog=_MAX_VISITORS)
+        self.socket.setblocking(False)
+        self.answer = answer
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        host, port = self.socket.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Visitor:
+    """One connection to the health port."""
+
+    def __init__(self, connection: socket.socket, port: HealthPort) -> None:
+        self.connection = connection
+        self.until = monotonic() + _VISIT_S
+        self._port = port
+        self._head = b""
+
+    def read(self) -> bool:
+        """Take what has come, and answer once it is a request. Returns whether the visit is over."""
+        try:
+            data = self.connection.recv(_READ)
+        except BlockingIOError:
+            return False
+        self._head += data
+        if data and b"\r\n\r\n" not in self._head and len(self._head) < _MAX_HEAD:
+            return False
+        if self._head:
+            self.connection.send(self._answer())
+            self.connection.shutdown(socket.SHUT_WR)
+        return True
+
+    def _answer(self) -> bytes:
+        found = _REQUEST.match(self._head)
+        if found is None or b"\r\n\r\n" not in self._head:
+            return _encoded(Answer.json(400, {"detail": "This is no request that is known here."}))
+        if found[1] not in (b"GET", b"HEAD"):
+            return _encoded(Answer.json(405, {"detail": "Only GET and HEAD are known here."}))
+        path, _, query = found[2].decode().partition("?")
+        answer = self._port.answer(path, query) or Answer.json(404, {"detail": "Use /live, /ready or /metrics."})
+        return _encoded(answer, with_body=found[1] == b"GET")
+
+
+def _encoded(answer: Answer, *, with_body: bool = True) -> bytes:
+    head = (
+        f"HTTP/1.1 {answer.status} {_PHRASES[answer.status]}\r\nContent-Type: {answer.kind}\r\n"
+        f"Content-Length: {len(answer.body)}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode() + (answer.body if with_body else b"")
+
+
+class Doors:
+    """All that the thread waits for: health ports, their visitors, and a bell by which others wake it."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._bell, self._rope = socket.socketpair()
+        for each in (self._bell, self._rope):
+            each.setblocking(False)
+        self._selector.register(self._bell, selectors.EVENT_READ)
+        self._lock = threading.Lock()
+        self._wanted: list[HealthPort] = []
+        self._open: list[HealthPort] = []
+        self._visitors: list[_Visitor] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._wanted)
+
+    def add(self, port: HealthPort) -> None:
+        """Answer on a port, from any thread."""
+        with self._lock:
+            self._wanted = [*self._wanted, port]
+        self.ring()
+
+    def remove(self, port: HealthPort) -> None:
+        """Close a port, from any thread."""
+        with self._lock:
+            self._wanted = [each for each in self._wanted if each is not port]
+        self.ring()
+
+    def ring(self) -> None:
+        """Wake the thread."""
+        with suppress(BlockingIOError):  # it has rung so often that it is heard anyway
+            self._rope.send(b"\0")
+
+    def attend(self, until: float | None) -> None:
+        """Answer visitors until a moment; None: until a caller rings."""
+        while True:
+            self._arrange()
+            left = None if until is None else max(0.0, until - monotonic())
+            if self._visitors:
+                soonest = max(0.0, self._visitors[0].until - monotonic())
+                left = soonest if left is None else min(left, soonest)
+            rang = False
+            for key, _ in self._selector.select(left):
+                rang = self._attend_to(key.data) or rang
+            self._send_away()
+            if rang if until is None else monotonic() >= until:
+                return
+
+    def _arrange(self) -> None:
+        """Open and close what was asked for: only the thread itself touches the selector."""
+        wanted = self._wanted
+        for port in [each for each in self._open if each not in wanted]:
+            self._open.remove(port)
+            self._selector.unregister(port.socket)
+            port.socket.close()
+        for port in [each for each in wanted if each not in self._open]:
+            self._open.append(port)
+            self._selector.register(port.socket, selectors.EVENT_READ, port)
+
+    def _attend_to(self, door: HealthPort | _Visitor | None) -> bool:
+        if isinstance(door, HealthPort):
+            self._let_in(door)
+        elif door is not None:
+            self._hear(door)
+        else:
+            with suppress(BlockingIOError):
+                self._bell.recv(_READ)
+            return True
+        return False
+
+    def _let_in(self, port: HealthPort) -> None:
+        with suppress(OSError):  # it has left before it was let in
+            connection, _ = port.socket.accept()
+            connection.setblocking(False)
+            visitor = _Visitor(connection, port)
+            self._visitors.append(visitor)
+            self._selector.register(connection, selectors.EVENT_READ, visitor)
+        if len(self._visitors) > _MAX_VISITORS:
+            self._leave(self._visitors[0])
+
+    def _hear(self, visitor: _Visitor) -> None:
+        try:
+            is_over = visitor.read()
+        except OSError:  # it has left
+            is_over = True
+        except Exception:  # noqa: BLE001 - whatever it is, the log tells it, and others are answered
+            _log.exception("A request to the health port has failed.")
+            is_over = True
+        if is_over:
+            self._leave(visitor)
+
+    def _send_away(self) -> None:
+        now = monotonic()
+        for visitor in [each for each in self._visitors if each.until <= now]:
+            self._leave(visitor)
+
+    def _leave(self, visitor: _Visitor) -> None:
+        if visitor in self._visitors:
+            self._visitors.remove(visitor)
+            self._selector.unregister(visitor.connection)
+            visitor.connection.close()

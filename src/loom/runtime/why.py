@@ -1,7 +1,7 @@
 """Why a run is where it is: from its row, its state and the time to one sentence and its causes.
 
-`explained` is pure. `why` reads what it needs from a store, so that it also answers for runs that are not in memory,
-in any process.
+`explained` is pure. `why` reads what it needs from a store, so it also answers for runs that are not in memory, in any
+process. `attempts_of` reads from a state which attempts are under way, and which have failed and will be repeated.
 """
 
 from __future__ import annotations
@@ -11,27 +11,26 @@ from typing import TYPE_CHECKING, get_args
 
 from msgspec import structs
 
-from loom.api.attempts import numbered
-from loom.api.lengths import span
-from loom.api.moments import moment
+from loom.api.attempts import Attempts, ExecutingAttempt, FailedAttempt, numbered
+from loom.api.times import moment, span
 from loom.api.why import Cause, CauseKind, Why
 from loom.core.state import CHILD_RUN
-from loom.effects.kept import waiter_dict
 from loom.effects.redaction import without_secrets
+from loom.effects.stored_text import waiter_dict
 from loom.flows.calls import ActionCall
-from loom.runtime.details import end_of_run, open_waiters, program_of_row
 from loom.runtime.masking import shown_waiter
+from loom.runtime.stored_run import end_of_run, open_waiters, program_of_row
 from loom.store.deaths import POISON
 from loom.store.errors import CorruptRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from loom.core.records import Failure
-    from loom.core.reports import WaiterReport
+    from loom.core.records import Failure, WaiterReport
     from loom.core.state import BrokerState, Execution, WorkItem
-    from loom.runtime.durable.calls import StoredRuns
-    from loom.runtime.flow_details import FlowStatus
+    from loom.flows.program import Program
+    from loom.runtime.durable.run_client import RunClient
+    from loom.runtime.render_flow import FlowStatus
     from loom.store.deaths import Deaths
     from loom.store.records import Holder, RunRow
 
@@ -41,7 +40,7 @@ _ORDER: dict[str, int] = {kind: place for place, kind in enumerate(get_args(Caus
 _UNTAKEN = ("not_started", "no_worker")
 
 
-async def why(runtime: StoredRuns, row: RunRow) -> Why:
+async def why(runtime: RunClient, row: RunRow) -> Why:
     """Tell what holds a stored run now."""
     now, store = runtime.now(), runtime.store
     if row.head.status != "running" or row.head.failed_with is not None:
@@ -54,16 +53,18 @@ async def why(runtime: StoredRuns, row: RunRow) -> Why:
         return _with_memory(explained(row, None, now, holder, deaths=deaths), short)
     try:
         state = await runtime.state_at(row.run_id)
-        mail = len(await store.mail(row.run_id, 0))
+        messages = len(await store.inbox(row.run_id, 0))
     except CorruptRecord as error:
         return explained(row, None, now, holder, damage=str(error))
     program, flow = await program_of_row(runtime, row), None
     if program is not None:
-        from loom.runtime.flow_details import flow_status  # brings with it what only flows need
+        from loom.runtime.render_flow import flow_status  # brings with it what only flows need
 
         flow = flow_status(program, state, now, await end_of_run(runtime, row.run_id))
     waiters = [shown_waiter(program, report) for report in open_waiters(state)]
-    return _with_memory(explained(row, state, now, holder, waiters=waiters, flow=flow, mail=mail, deaths=deaths), short)
+    return _with_memory(
+        explained(row, state, now, holder, waiters=waiters, flow=flow, messages=messages, deaths=deaths), short
+    )
 
 
 def _with_memory(told: Why, short: str | None) -> Why:
@@ -85,14 +86,14 @@ def explained(  # noqa: PLR0913 - one per thing that is known, most by name
     *,
     waiters: Sequence[WaiterReport] = (),
     flow: FlowStatus | None = None,
-    mail: int = 0,
+    messages: int = 0,
     damage: str | None = None,
     deaths: Deaths | None = None,
 ) -> Why:
     """Say what holds a run. `state` is None where it is not needed or cannot be read; `holder` moves the run.
 
-    `waiters` and `flow` come from the state, without what is secure. `mail` counts messages that the run has not taken,
-    `deaths` processes that died with it.
+    `waiters` and `flow` come from the state, without what is secure. `messages` counts inbox messages that no
+    commit has taken yet, `deaths` processes that died with it.
     """
     is_suspect = deaths is not None and deaths.suspect
     causes = [*_of_row(row, now), *_of_deaths(deaths), *(() if is_suspect else _of_holder(row, holder, now))]
@@ -103,7 +104,7 @@ def explained(  # noqa: PLR0913 - one per thing that is known, most by name
         work = [*_of_work(state, at_work, now), *_of_timers(state, now), *(_of_flow(flow, now) if flow else ())]
         causes += [*work, *_of_waiters(row, waiters, now)]
         if holder is None and not is_suspect:
-            causes += _of_nobody(row, causes, mail, now)
+            causes += _of_nobody(row, causes, messages, now)
     if row.head.stuck is not None:
         since = row.head.idle_since
         sentence = f"It is stuck{_since(since, now)}: {row.head.stuck}"
@@ -111,7 +112,7 @@ def explained(  # noqa: PLR0913 - one per thing that is known, most by name
     if not causes:
         causes.append(Cause(kind="busy", sentence="It goes on: nothing holds it."))
     # A run that only waits for input needs no worker: its silent owner is not what holds it.
-    last = {"lease"} if row.head.idle_since is not None and not mail else set()
+    last = {"lease"} if row.head.idle_since is not None and not messages else set()
     causes = sorted(
         _at_most(causes),
         key=lambda cause: (cause.kind in last, _ORDER[cause.kind], cause.since or cause.until or _NEVER),
@@ -161,7 +162,7 @@ def _of_deaths(deaths: Deaths | None) -> Iterator[Cause]:
 
 
 def _of_holder(row: RunRow, holder: Holder | None, now: float) -> Iterator[Cause]:
-    """Tell what can be said of the process that has the run, and of one that nobody has begun."""
+    """Tell what is known of the run's owner, and of a run that no worker has begun."""
     head = row.head
     if head.status != "running" or head.failed_with is not None:
         return
@@ -293,15 +294,15 @@ def _of_waiters(row: RunRow, waiters: Sequence[WaiterReport], now: float) -> Ite
         )
 
 
-def _of_nobody(row: RunRow, causes: Sequence[Cause], mail: int, now: float) -> Iterator[Cause]:
+def _of_nobody(row: RunRow, causes: Sequence[Cause], messages: int, now: float) -> Iterator[Cause]:
     """Nobody has the run in memory, though it could go on: work, something that came, or a timer whose time is over."""
     late = [cause for cause in causes if cause.kind in ("timer", "backoff") and cause.until is not None]
     due = min((cause.until.timestamp() for cause in late if cause.until is not None), default=None)
     is_held = row.head.paused or row.head.parked is not None  # only what comes for it, such as a cancel, moves it
     if row.head.needs_worker and not is_held:
         reason = "it has work to do"
-    elif mail:
-        reason = f"{mail} {'message waits' if mail == 1 else 'messages wait'} for it"
+    elif messages:
+        reason = f"{messages} {'message waits' if messages == 1 else 'messages wait'} for it"
     elif due is not None and due <= now and not is_held:
         reason = f"its timer was due{_at(due, now)}"
     else:
@@ -365,3 +366,87 @@ def _since(since: float | None, now: float) -> str:
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
+
+
+# -- attempts ---------------------------------------------------------------------------------------------------------
+
+
+def attempts_of(state: BrokerState, program: Program | None = None) -> Attempts:
+    """Tell what a run is at work on. One that has ended is at work on nothing, whatever its state still holds."""
+    if state.outcome is not None and state.outcome.status != "parked":
+        return Attempts()
+    if program is not None:
+        return _attempts_of_flow(state, program)
+    executing = [
+        ExecutingAttempt(
+            step=execution.item.step,
+            attempt=execution.item.attempts + 1,
+            max_attempts=execution.item.max_attempts or None,
+            since=_moment(execution.item.attempt_since),
+        )
+        for _, worker in sorted(state.workers.items())
+        for _, execution in sorted(worker.in_progress.items())
+        if state.outcome is None  # what a parked run had begun does not execute
+    ]
+    return Attempts(executing=executing, failed=[_failed_attempt(state, item, due) for item, due in _tried(state)])
+
+
+def _tried(state: BrokerState) -> Iterator[tuple[WorkItem, float | None]]:
+    """The work that has failed before and is not done, with the time of its next attempt if it has to wait for it."""
+    for _, worker in sorted(state.workers.items()):
+        for timer, item in sorted(worker.delayed.items()):
+            yield item, state.timers[timer].due if timer in state.timers else None
+        under_way = [*worker.in_progress.items(), *worker.suspended.items()]
+        for item in (*worker.queue, *(execution.item for _, execution in sorted(under_way, key=lambda pair: pair[0]))):
+            if item.attempts and item.last_failure is not None:
+                yield item, None
+
+
+def _failed_attempt(state: BrokerState, item: WorkItem, due: float | None) -> FailedAttempt:
+    failure, newest = item.last_failure, state.last_traceback
+    return FailedAttempt(
+        step=item.step,
+        attempt=item.attempts,
+        max_attempts=item.max_attempts or None,
+        failed_at=_moment(item.last_failed_at),
+        type=failure.type if failure is not None else "",
+        message=without_secrets(failure.message) if failure is not None else "",
+        next_at=_moment(due),
+        traceback=newest.text if newest is not None and newest.item == item.id else None,
+    )
+
+
+def _attempts_of_flow(state: BrokerState, program: Program) -> Attempts:
+    """Read the attempts of a flow from its plan: its planner counts them itself."""
+    from loom.flows.progress import action_progress  # only flows need it, and it is much
+    from loom.flows.state import FlowPlan
+
+    plan = state.plan
+    if not isinstance(plan, FlowPlan):
+        return Attempts()
+    newest = plan.last_traceback
+    executing, failed = [], []
+    for action in action_progress(program, plan):
+        if action.status == "running" and state.outcome is None:
+            executing.append(
+                ExecutingAttempt(
+                    step=action.name,
+                    attempt=action.attempt,
+                    max_attempts=action.max_attempts,
+                    since=_moment(action.attempt_since),
+                )
+            )
+        if action.attempt > 1:
+            failed.append(
+                FailedAttempt(
+                    step=action.name,
+                    attempt=action.attempt - 1,
+                    max_attempts=action.max_attempts,
+                    failed_at=_moment(action.failed_at),
+                    type=action.code or "",
+                    message=without_secrets(action.error or ""),
+                    next_at=_moment(action.due) if action.status == "retrying" else None,
+                    traceback=newest.text if newest is not None and newest.step == action.name else None,
+                )
+            )
+    return Attempts(executing=executing, failed=failed)

@@ -1,7 +1,6 @@
 """The HTTP server: runs, events and streams for programs. Needs the extra `server`.
 
-`create_app(runtime, ServerSettings(...))` is an ASGI application over a runtime. May import loom.runtime and what lies
-below it.
+`create_app(runtime, ServerSettings(...))` is an ASGI application over a runtime.
 """
 
 from __future__ import annotations

@@ -1,20 +1,25 @@
-"""Answers in JSON, whatever a run has in its data. May import msgspec and starlette."""
+"""Answers in strict JSON, whatever a run has in its data, and the marks by which a caller knows an answer again."""
 
 from __future__ import annotations
 
 import json
 import math
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.responses import JSONResponse, Response
 from typing_extensions import override
 
-from loom.effects.threads import aside_if_large
-from loom.steps.tags import MAX_INT_BITS
+from loom.effects.off_loop import aside_if_large
+from loom.steps.tagged import MAX_INT_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from starlette.datastructures import Headers
+
+    from loom.store.records import RunRow
 
 
 class JsonAnswer(JSONResponse):
@@ -22,7 +27,7 @@ class JsonAnswer(JSONResponse):
 
     @override
     def render(self, content: Any) -> bytes:
-        """The content as text."""
+        """Write the content as text."""
         return json_bytes(content)
 
 
@@ -41,6 +46,8 @@ def json_bytes(content: Any) -> bytes:
 
 def _finite(value: Any) -> Any:
     match value:
+        case msgspec.Struct() | datetime():
+            return _finite(msgspec.to_builtins(value, enc_hook=str))
         case int() if value.bit_length() > MAX_INT_BITS:
             return hex(value)  # an earlier version had stored it
         case float() if not math.isfinite(value):
@@ -51,3 +58,18 @@ def _finite(value: Any) -> Any:
             return [_finite(item) for item in value]
         case _:
             return value
+
+
+def etag(row: RunRow) -> str:
+    """Mark a run: the mark changes with its last tick, its status and whether a process holds it in memory.
+
+    The status is part of it because a retry changes that first.
+    """
+    place = "memory" if row.owner is not None else "store"
+    return f'"{row.head.ticks - 1}-{row.head.status}-{place}"'
+
+
+def is_known(headers: Headers, mark: str) -> bool:
+    """Tell whether a caller has the marked answer already, by `If-None-Match`."""
+    given = [each.strip().removeprefix("W/") for each in headers.get("if-none-match", "").split(",")]
+    return mark in given or given == ["*"]

@@ -1,7 +1,4 @@
-"""`create_app`: both faces of the API over one runtime, as an ASGI application that can be served or mounted.
-
-May import starlette, the errors of loom.store and the rest of loom.server.
-"""
+"""`create_app`: both faces of the API over one runtime, as an ASGI application that can be served or mounted."""
 
 from __future__ import annotations
 
@@ -15,12 +12,12 @@ from starlette.routing import Route as PathRoute
 
 from loom.server import audit, compatible, metrics, openapi, streams
 from loom.server.auth import NOBODY, Keys
+from loom.server.call import Call, Server
 from loom.server.idempotency import Idempotency
 from loom.server.middleware import Gate, Guarded, Limited
 from loom.server.problems import ApiProblem, problem_response
-from loom.server.routing import Call, Server
 from loom.server.settings import ServerSettings
-from loom.server.v1 import callbacks, definitions, events, health, history, invoke, listing, replay, runs, schedules
+from loom.server.v1 import definitions, events, health, history, invoke, runs, schedules
 from loom.store.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -29,37 +26,34 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from loom.runtime.durable.working import WorkingRuntime
+    from loom.runtime.durable.worker import WorkerRuntime
     from loom.server.auth import Principal
-    from loom.server.routing import Route
+    from loom.server.routes import Route
 
 _log = logging.getLogger("loom.server")
 
 ROUTES: tuple[Route, ...] = (
-    *compatible.ROUTES,
-    *health.ROUTES,
-    *metrics.ROUTES,
-    *runs.ROUTES,
-    *definitions.ROUTES,
-    *listing.ROUTES,
-    *events.ROUTES,
-    *history.ROUTES,
-    *replay.ROUTES,
-    *schedules.ROUTES,
-    *invoke.ROUTES,
-    *callbacks.ROUTES,
-    *streams.ROUTES,
-    *audit.ROUTES,
-    *openapi.ROUTES,
+    *compatible.route,
+    *health.route,
+    *metrics.route,
+    *runs.route,
+    *definitions.route,
+    *events.route,
+    *history.route,
+    *schedules.route,
+    *invoke.route,
+    *streams.route,
+    *audit.route,
+    *openapi.route,
 )
 """Every route of the API. A module adds its own here."""
 
 HEALTH = frozenset({"/health", "/v1/health/live", "/v1/health/ready"})
-"""Whoever asks these may do so as often as they like."""
+"""Routes that no rate limits."""
 
 
-def create_app(runtime: WorkingRuntime, settings: ServerSettings | None = None) -> Starlette:
-    """The API over a runtime, which whoever calls this opens and closes. `app.state.server` is what requests share."""
+def create_app(runtime: WorkerRuntime, settings: ServerSettings | None = None) -> Starlette:
+    """Make the API over a runtime, which the caller opens and closes. `app.state.server` is what requests share."""
     settings = settings or ServerSettings()
     keys = Keys(runtime.store, required=settings.require_key, now=runtime.now)
     idempotency = Idempotency(runtime, settings.idempotency_ttl)
@@ -80,7 +74,7 @@ def create_app(runtime: WorkingRuntime, settings: ServerSettings | None = None) 
 
 
 def _path_routes(routes: Iterable[Route], server: Server) -> Iterable[PathRoute]:
-    """One route per path, so that a method that is not known there is a 405."""
+    """Make one route per path, so that a method that is not known there is a 405."""
     by_path: dict[str, dict[str, Route]] = {}
     for route in routes:
         methods = by_path.setdefault(route.path, {})
@@ -95,7 +89,7 @@ def _endpoint(path: str, methods: dict[str, Route], server: Server) -> Callable[
     async def answer(request: Request) -> Response:
         route = methods["GET" if request.method == "HEAD" else request.method]
         request.scope["state"]["route"] = path  # by which it is counted
-        call = Call(request, server, await _principal(route, request, server))
+        call = Call(request, server, await _principal(route, request, server), route)
         try:
             _check_scope(route, call)
             return await server.idempotency.answer(call, lambda: route.answer(call))
@@ -115,7 +109,10 @@ def _endpoint(path: str, methods: dict[str, Route], server: Server) -> Callable[
 
 
 def _may_have_happened(call: Call, error: StoreUnavailable) -> bool:
-    """Whether a 503 would be wrong, which says that nothing has happened. With a key a repetition finds it out."""
+    """Tell whether a 503 would be wrong, which says that nothing has happened.
+
+    A request with an idempotency key finds it out by repetition.
+    """
     request = call.request
     if request.method in ("GET", "HEAD") or (request.method == "POST" and "idempotency-key" in request.headers):
         return False
@@ -145,7 +142,7 @@ def _check_scope(route: Route, call: Call) -> None:
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:
-    """What the router refuses by itself."""
+    """Answer for what the router refuses by itself."""
     assert isinstance(error, HTTPException)
     code = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "invalid-request")
     detail = {"not-found": "There is no such route.", "method-not-allowed": "This method is not known here."}

@@ -9,23 +9,27 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from loom.runtime.plain import iso
+from loom.api.answers import Page
+from loom.api.service import Acted
+from loom.api.times import moment
 from loom.server.answers import JsonAnswer
 from loom.server.problems import ApiProblem, invalid
-from loom.server.routing import Route
-from loom.store.entries import ABSENT
+from loom.server.routes import CURSOR, LIMIT, Reply, Route, Routes
 from loom.store.errors import StoreError
+from loom.store.records import ABSENT
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from loom.server.routing import Call
-    from loom.server.shapes import Acted, Page
-    from loom.store.ports import Store
+    from loom.server.call import Call
+    from loom.store.ports import EntryStore
+
+route = Routes("server")
 
 _log = logging.getLogger("loom.audit")
 
@@ -62,11 +66,11 @@ FORBIDDEN = 403
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that somebody did."""
+    """One thing that an operator did."""
 
     at: float
     actor: str
-    """The id of a key; `local` for somebody on the server's machine while there was none, or for the command line."""
+    """The id of a key; `local` for a caller on the server's machine while no key existed, or for the command line."""
     actor_name: str = ""
     """What the key was called then."""
     action: str
@@ -78,7 +82,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     """The status of the answer."""
 
 
-async def record(store: Store, act: Act, retention: float | None) -> None:
+async def record(store: EntryStore, act: Act, retention: float | None) -> None:
     """Add an act to the record."""
     key = f"{_LAST - int(act.at * 1_000_000):018d}-{secrets.token_hex(8)}"
     expires_at = act.at + retention if retention is not None else None
@@ -86,7 +90,7 @@ async def record(store: Store, act: Act, retention: float | None) -> None:
 
 
 def audited(route: Route) -> Route:
-    """The same route, which leaves a record if it is one of those that do."""
+    """Wrap a route that is in `ACTIONS`, so that it leaves a record."""
     action = ACTIONS.get((route.method, route.path))
     if action is None:
         return route
@@ -99,7 +103,7 @@ def audited(route: Route) -> Route:
             await _note(call, action, await _target(call), made, response.status_code)
         return response
 
-    return route._replace(answer=answer)
+    return replace(route, answer=answer)
 
 
 async def note_refusal(route: Route, call: Call, problem: ApiProblem) -> None:
@@ -134,7 +138,7 @@ async def _note(call: Call, action: str, target: str, made: str | None, outcome:
 
 
 async def _target(call: Call) -> str:
-    """What the act was done to: the path names it, or the body of what was made."""
+    """Return what the act was done to: the path names it, or the body of what was made."""
     named = _named(call)
     body = await call.json() if not named else None
     return named or str(body.get("name", "") if isinstance(body, dict) else "")
@@ -144,9 +148,18 @@ def _named(call: Call) -> str:
     return "/".join(str(value) for value in call.request.path_params.values())
 
 
+@route(
+    "GET",
+    "/v1/audit",
+    "listActs",
+    scope="admin",
+    summary="See what operators did, and what keys were refused",
+    params=(LIMIT, CURSOR),
+    replies={200: Reply("A page of acts, newest first.", Page[Acted])},
+)
 async def page(call: Call) -> Response:
     """`GET /v1/audit`."""
-    call.check_query("limit", "cursor")
+    call.check_query()
     if call.principal.workflows is not None:
         raise ApiProblem("forbidden", "A key that is limited to workflows may not read the record.")
     cursor, limit = call.query("cursor"), call.page_size()
@@ -154,22 +167,18 @@ async def page(call: Call) -> Response:
         raise invalid("The cursor is not one that this server has given.")
     found = await call.runtime.store.entries(AUDIT, cursor or "", limit + 1)
     items = [_shown(entry.data) for entry in found[:limit]]
-    answer: Page[Acted] = {"items": items, "next_cursor": found[limit - 1].key if len(found) > limit else None}
-    return JsonAnswer(answer)
+    return JsonAnswer(Page[Acted](items=items, next_cursor=found[limit - 1].key if len(found) > limit else None))
 
 
 def _shown(data: bytes) -> Acted:
     act = msgspec.json.decode(data, type=Act)
-    return {
-        "at": iso(act.at),
-        "actor": act.actor,
-        "actor_name": act.actor_name,
-        "action": act.action,
-        "target": act.target,
-        "made": act.made,
-        "request_id": act.request_id,
-        "outcome": act.outcome,
-    }
-
-
-ROUTES = (Route("GET", "/v1/audit", page, "admin"),)
+    return Acted(
+        at=moment(act.at),
+        actor=act.actor,
+        actor_name=act.actor_name,
+        action=act.action,
+        target=act.target,
+        made=act.made,
+        request_id=act.request_id,
+        outcome=act.outcome,
+    )

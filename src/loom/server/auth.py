@@ -1,8 +1,7 @@
 """Who may do what: API keys, their scopes and the workflows they are limited to.
 
 A key is `loom_<id>_<secret>`. The store has the SHA-256 of the whole under its id, never the key. A key that was
-revoked or has expired stays as a mark, so that a server whose last key is gone does not open itself. May import
-loom.store.
+revoked or has expired stays as a mark, so that a server whose last key is gone does not open itself.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from starlette.datastructures import Headers
     from starlette.types import Scope as AsgiScope
 
-    from loom.store.ports import Store
+    from loom.store.ports import EntryStore
     from loom.store.records import Entry
 
 Scope = Literal["read", "start", "event", "admin"]
@@ -81,7 +80,7 @@ class KeyNotGood(StoreError):
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Whoever makes a request, as far as it was proved."""
+    """The caller of a request, as far as it was proved."""
 
     id: str
     """The id of the key; `local` without one."""
@@ -102,10 +101,10 @@ class Principal(msgspec.Struct, frozen=True):
 
 
 LOCAL = Principal("local", frozenset(SCOPES), lineage="local")
-"""Somebody on this machine, while no key was made."""
+"""A caller on this machine, while no key was made."""
 
 NOBODY = Principal("nobody", frozenset(), frozenset())
-"""Whoever asks an open route."""
+"""The caller of an open route."""
 
 
 def new_key(
@@ -117,7 +116,7 @@ def new_key(
     expires_at: float | None = None,
     lineage: str | None = None,
 ) -> tuple[str, StoredKey]:
-    """A key that nobody can guess, and what is to be stored of it."""
+    """Make a key that cannot be guessed, and what is stored of it."""
     if not scopes or not set(scopes) <= set(SCOPES):
         raise ValueError(f"A key has some of the scopes {', '.join(SCOPES)}, not {', '.join(scopes) or 'none'}.")
     key_id = secrets.token_hex(6)
@@ -136,14 +135,14 @@ def new_key(
 
 
 def hash_of(key: str) -> str:
-    """What is stored of a key."""
+    """Hash a key, as it is stored."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 class Keys:
     """The keys in a store."""
 
-    def __init__(self, store: Store, *, required: bool = False, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: EntryStore, *, required: bool = False, now: Callable[[], float] = time.time) -> None:
         self._store = store
         self._required = required
         self._now = now
@@ -163,7 +162,7 @@ class Keys:
         return self._required
 
     async def find(self, key: str) -> Principal | None:
-        """Whom a key stands for, if it is good."""
+        """Return the principal of a key; None if the key is not good."""
         matched = _KEY.fullmatch(key)
         entry = await self._store.entry(KEYS, matched[1]) if matched is not None else None
         stored = _stored(entry) if entry is not None else None
@@ -175,14 +174,14 @@ class Keys:
         return Principal(stored.id, frozenset(stored.scopes), workflows, stored.name, stored.lineage or stored.id)
 
     async def is_good(self, principal_id: str) -> bool:
-        """Whether somebody who was let in once would be let in again."""
+        """Tell whether a caller who was let in once would be let in again."""
         if principal_id == LOCAL.id:
             return not await self.required()
         entry = await self._store.entry(KEYS, principal_id)
         return entry is not None and _stored(entry).is_good(self._now())
 
     async def all(self) -> AsyncIterator[StoredKey]:
-        """Every key that was ever made, by its id."""
+        """Iterate over every key that was ever made, by its id."""
         last = ""
         while page := await self._store.entries(KEYS, last, _PAGE):
             for entry in page:
@@ -248,7 +247,7 @@ def shown_key_id(headers: Headers) -> str:
 
 
 async def authenticate(keys: Keys, headers: Headers, scope: AsgiScope) -> Principal:
-    """Who makes this request, or why nobody may: 401, or 403 for a stranger at a server without keys."""
+    """Return the caller, or refuse the request: 401, or 403 for a stranger at a server without keys."""
     key = shown_key(headers)
     if key is not None:
         principal = await keys.find(key)

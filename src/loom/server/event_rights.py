@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from loom.core.records import START_EVENT
 from loom.runtime.durable.external import takes, way_in
 from loom.server.problems import ApiProblem
-from loom.steps.external import is_bound, is_own
+from loom.steps.graph import is_bound, is_own
 from loom.store.errors import RunFinished
 
 if TYPE_CHECKING:
     from loom.core.records import EventKind
     from loom.core.state import BrokerState
-    from loom.server.routing import Call
+    from loom.server.call import Call
     from loom.steps.events import Event
     from loom.store.records import RunRow
 
@@ -35,9 +35,9 @@ async def check_sent(
 ) -> str | None:
     """Refuse an event that the caller may not send into this run now. One that the run has had is let through.
 
-    Returns the waiter that it is to be sent to; None: whoever takes it.
+    Returns the waiter that it is to be sent to; None: any step or waiter that takes it.
     """
-    record = call.runtime.convert_of(row).record(event)
+    record = call.runtime.codec_of(row).record(event)
     kind = record.kind
     _refuse_own(call, kind)
     way = await way_in(call.runtime, row, record, step, waiter_id)
@@ -56,7 +56,7 @@ async def check_sent(
 
 def check_better(call: Call, row: RunRow, event: Event, state: BrokerState) -> None:
     """Refuse an event in place of the one that failed a run, unless it is an answer or what the run began with."""
-    kind = call.runtime.convert_of(row).record(event).kind
+    kind = call.runtime.codec_of(row).record(event).kind
     _refuse_own(call, kind)
     code, item, outcome = call.runtime.codes.get(row.workflow), state.failed_item(), state.outcome
     abandoned = outcome.abandoned if outcome is not None else None

@@ -1,4 +1,4 @@
-"""Figures as text that Prometheus reads, format 0.0.4.
+"""Metrics as text that Prometheus reads, format 0.0.4.
 
 Names and labels are the server's own. Of what people choose, only the names of workflows and steps become values of
 labels, and the runtime bounds how many: nothing else that a caller chose may become one.
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from loom.runtime.durable.figures import Histogram
-    from loom.runtime.durable.working import WorkingRuntime
+    from loom.runtime.durable.metrics import Histogram
+    from loom.runtime.durable.worker import WorkerRuntime
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -20,13 +20,13 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Exposition:
-    """A page of figures, family by family."""
+    """A page of metrics, family by family."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
 
     def gauge(self, name: str, about: str, value: float, labels: Labels = ()) -> None:
-        """A figure that goes up and down."""
+        """Add a metric that goes up and down."""
         self.gauges(name, about, {labels: value})
 
     def gauges(self, name: str, about: str, values: Mapping[Labels, float]) -> None:
@@ -34,7 +34,7 @@ class Exposition:
         self._family(name, "gauge", about, values.items())
 
     def counter(self, name: str, about: str, value: float) -> None:
-        """A figure that only goes up, until the process starts again."""
+        """Add a metric that only goes up, until the process starts again."""
         self.counters(name, about, {(): value})
 
     def counters(self, name: str, about: str, values: Mapping[Labels, float]) -> None:
@@ -72,7 +72,7 @@ class Exposition:
         return "\n".join([*self._lines, ""])
 
 
-def process_figures(page: Exposition, runtime: WorkingRuntime) -> None:
+def process_metrics(page: Exposition, runtime: WorkerRuntime) -> None:
     """Show whether the process is well: its event loop, its memory and its commits. Safe in any thread."""
     watch, memory = runtime.watch, runtime.memory
     page.gauge("loom_loop_watched", "Whether a watchdog looks after the event loop.", int(watch is not None))

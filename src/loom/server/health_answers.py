@@ -1,7 +1,7 @@
-"""What the health port answers: whether the process lives, whether it takes work, and the figures of the watchdog.
+"""What the health port answers: whether the process lives, whether it takes work, and the watchdog's metrics.
 
-It is open to everybody who reaches it, so it tells no names. All of it is known without the event loop, which may stand
-still. Nothing here needs the extra `server`.
+It is open to every caller that reaches it, so it tells no names. All of it is known without the event loop, which may
+stand still. Nothing here needs the extra `server`.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from loom.runtime.health_port import Answer, HealthPort
-from loom.server.exposition import CONTENT_TYPE, Exposition, process_figures
+from loom.runtime.watchdog import Answer, HealthPort
+from loom.server.exposition import CONTENT_TYPE, Exposition, process_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loom.runtime.durable.working import WorkingRuntime
+    from loom.runtime.durable.worker import WorkerRuntime
 
 _STALLED = re.compile(r"stalled=([0-9]{1,9})")
 
 
-def opened_port(runtime: WorkingRuntime, host: str, port: int, is_draining: Callable[[], bool]) -> HealthPort:
+def opened_port(runtime: WorkerRuntime, host: str, port: int, is_draining: Callable[[], bool]) -> HealthPort:
     """A port that answers for a process; `OSError` if it cannot be had."""
 
     def answer(path: str, query: str) -> Answer | None:
@@ -30,14 +30,14 @@ def opened_port(runtime: WorkingRuntime, host: str, port: int, is_draining: Call
             return _ready(["draining"] if is_draining() else [], runtime)
         if path == "/metrics":
             page = Exposition()
-            process_figures(page, runtime)
+            process_metrics(page, runtime)
             return Answer(200, page.text().encode(), CONTENT_TYPE)
         return None
 
     return HealthPort(host, port, answer)
 
 
-def _live(runtime: WorkingRuntime, query: str) -> Answer:
+def _live(runtime: WorkerRuntime, query: str) -> Answer:
     """The process lives; with `?stalled=60` it is taken for dead once its event loop has stood for 60 s."""
     found = _STALLED.fullmatch(query)
     if query and found is None:
@@ -56,6 +56,6 @@ def _live(runtime: WorkingRuntime, query: str) -> Answer:
     return Answer.json(503 if is_dead else 200, content)
 
 
-def _ready(reasons: list[str], runtime: WorkingRuntime) -> Answer:
+def _ready(reasons: list[str], runtime: WorkerRuntime) -> Answer:
     reasons = [*reasons, *runtime.hindrances()]
     return Answer.json(503 if reasons else 200, {"status": "unready" if reasons else "ready", "reasons": reasons})

@@ -2,8 +2,7 @@
 
 A request is claimed in the store before it is carried out, with a nonce that names what it makes (a run, an event). If
 the process dies before the answer is kept, a repetition takes the claim over and makes the same thing, not another one:
-at once where nobody else can be at work on the store, else when the claim was not renewed for a while. May import
-starlette, loom.runtime and loom.store.
+at once where no other process can work on the store, else when the claim was not renewed for a while.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from starlette.responses import Response
 
 from loom.server.auth import NOBODY
 from loom.server.problems import ApiProblem, invalid
-from loom.store.entries import ABSENT
 from loom.store.errors import StoreUnavailable
+from loom.store.records import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from loom.runtime.durable.working import WorkingRuntime
-    from loom.server.routing import Call
+    from loom.runtime.durable.worker import WorkerRuntime
+    from loom.server.call import Call
 
 ANSWERS = "idempotency"
 """The kind of the store's entries that hold answers."""
@@ -36,11 +35,11 @@ _MAX_KEY = 200
 _OWN_HEADERS = frozenset({"content-length"})
 """What each answer has of itself."""
 _RENEW_S, _TAKE_OVER_S = 3.0, 10.0
-"""Who is at work on a claim renews it so often; one that was not renewed for so long belongs to nobody."""
+"""How often the owner of a claim renews it, and after how long without renewal it has none, in seconds."""
 _SERVER_ERRORS, _TOO_MANY = 500, 429
 
 _PROCESS = secrets.token_hex(8)
-"""What this process is called among those that claim requests."""
+"""The name of this process among the claimants of requests."""
 _UNDER_WAY: set[str] = set()
 """The nonces of the requests that this process is at work on. What it claimed beside them, it has given up."""
 
@@ -70,14 +69,14 @@ class _Claim:
         self.kept = kept
         self.version = version
         self.is_repeated = is_repeated
-        """Somebody was at work on it before, and may have got far."""
+        """Another process worked on it before, and may have got far."""
         self.done = asyncio.Event()
 
 
 class Idempotency:
     """Answers in a store."""
 
-    def __init__(self, runtime: WorkingRuntime, ttl: float) -> None:
+    def __init__(self, runtime: WorkerRuntime, ttl: float) -> None:
         self._runtime = runtime
         self._store = runtime.store
         self._ttl = ttl
@@ -102,7 +101,7 @@ class Idempotency:
             _UNDER_WAY.discard(found.kept.nonce)
 
     async def _carried_out(self, claim: _Claim, call: Call, carry_out: Callable[[], Awaitable[Response]]) -> Response:
-        """The answer to a request that is ours, which is kept. Whoever asked gets it also if it cannot be kept."""
+        """Answer a request that is ours, and keep the answer. The caller gets it also if it cannot be kept."""
         renewing = asyncio.create_task(self._renew(claim))
         try:
             response = await carry_out()
@@ -153,7 +152,7 @@ class Idempotency:
         return version
 
     def _is_left(self, kept: Kept, now: float) -> bool:
-        """Whether nobody is at work on a claim any more."""
+        """Tell whether a claim has no owner any more."""
         if kept.claimed_by == _PROCESS:
             return kept.nonce not in _UNDER_WAY
         return self._runtime.is_alone or now - kept.claimed_at >= _TAKE_OVER_S

@@ -1,6 +1,6 @@
 """What every request goes through before a route sees it: ids, Host and Origin, sizes and times.
 
-Pure ASGI, so that streams pass unbuffered. May import starlette and the rest of the server's frame.
+Pure ASGI, so that streams pass unbuffered.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from loom.server.auth import Keys
-    from loom.server.counting import CountedRequests
-    from loom.server.refusals import Refusals
+    from loom.server.metrics import CountedRequests
+    from loom.server.rate import Refusals
     from loom.server.settings import ServerSettings
 
 _log = logging.getLogger("loom.server")
@@ -60,7 +60,7 @@ def _new_request_id() -> str:
 
 
 class Guarded:
-    """Names and counts each request, and turns whatever goes wrong behind it into an answer that tells no secrets."""
+    """Names and counts each request, and turns whatever goes wrong in it into an answer that tells no secrets."""
 
     def __init__(self, app: ASGIApp, retry_after: int, requests: CountedRequests, refusals: Refusals) -> None:
         self._app = app
@@ -108,7 +108,7 @@ class Guarded:
 
 
 def _safe(headers: Iterable[tuple[bytes, bytes]], request_id: str) -> list[tuple[bytes, bytes]]:
-    """The headers of an answer with those that all answers have."""
+    """Add the headers that all answers have."""
     found = [header for header in headers if header[0] != b"x-request-id"]
     names = {name for name, _ in found}
     found += [header for header in _SAFE.items() if header[0] not in names]

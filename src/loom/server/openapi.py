@@ -1,37 +1,47 @@
-"""`GET /openapi.json`: what the API is, as an OpenAPI 3.1 document made of the types that its answers have.
-
-Operations are described in tables, by method and path. Scopes come from the routes themselves, and what holds for all
-operations is added here. May import msgspec, starlette and the rest of the server's frame.
-"""
+"""`GET /openapi.json`: what the API is, as an OpenAPI 3.1 document generated from the routes and their types."""
 
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import msgspec
+from msgspec import UNSET, Meta
 
 import loom
-from loom.runtime.shapes import Id
+from loom.api.answers import Answer, Id, is_optional, promised
+from loom.api.compatible import Detail
+from loom.api.refusals import Problem
+from loom.api.runs import StreamEvent
 from loom.server.answers import JsonAnswer
-from loom.server.openapi_model import HEADERS, IDEMPOTENCY_KEY, JSON, NDJSON, REQUEST_ID, SSE, TAGS, TEXT
-from loom.server.openapi_operations_compat import COMPATIBLE
-from loom.server.openapi_operations_definitions import DEFINITIONS, SCHEDULES
-from loom.server.openapi_operations_runs import RUNS, SERVER
 from loom.server.problems import PROBLEMS, speaks_problems
-from loom.server.routing import Route
-from loom.server.shapes import Problem
-from loom.server.shapes_compat import Detail
+from loom.server.routes import (
+    HEADERS,
+    IDEMPOTENCY_KEY,
+    JSON,
+    NDJSON,
+    REQUEST_ID,
+    SSE,
+    TAGS,
+    TEXT,
+    Body,
+    Param,
+    Reply,
+    Route,
+    Routes,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from starlette.responses import Response
 
-    from loom.server.openapi_model import Answer, Body, Operation, Operations, Param
-    from loom.server.routing import Call
+    from loom.server.call import Call
+    from loom.server.routes import Body, Param
 
-OPERATIONS: Operations = {**RUNS, **DEFINITIONS, **SCHEDULES, **SERVER, **COMPATIBLE}
-"""Every operation of the API."""
+route = Routes("server")
 
 _ALWAYS = ("invalid-request", "forbidden", "too-slow", "too-large", "limited", "internal", "store-unavailable")
 _PLACES: dict[str, tuple[Any, str, str | None]] = {
@@ -42,7 +52,7 @@ _PLACES: dict[str, tuple[Any, str, str | None]] = {
     "token": (str, "Stands for one action of one run.", None),
     "path": (str, "The rest of the address, which the trigger's relative path matches.", None),
 }
-"""What stands in paths, and the problem of those that lead nowhere."""
+"""What paths have in them, and the problem of a path that leads nowhere."""
 _PLACE = re.compile(r"\{(\w+)(?::\w+)?\}")
 _PROBLEM_HEADERS = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
 _SCOPES = (
@@ -59,6 +69,14 @@ _ABOUT = (
 )
 
 
+@route(
+    "GET",
+    "/openapi.json",
+    "getOpenApi",
+    scope=None,
+    summary="This document",
+    replies={200: Reply("OpenAPI 3.1.", dict[str, Any], (JSON,))},
+)
 async def openapi(call: Call) -> Response:
     """`GET /openapi.json`."""
     # Relative, so that it holds wherever the server is reached, or the application mounted.
@@ -68,11 +86,11 @@ async def openapi(call: Call) -> Response:
 
 @lru_cache(maxsize=4)
 def document(routes: tuple[Route, ...]) -> dict[str, Any]:
-    """The description of these routes, without the address of a server. Whoever gets it leaves it as it is."""
+    """Describe these routes, without the address of a server. The result is cached: callers must not change it."""
     schemas = _Schemas()
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        described = _described(route, OPERATIONS[route.method, route.path], schemas)
+        described = _described(route, schemas)
         paths.setdefault(_PLACE.sub(r"{\1}", route.path), {})[route.method.lower()] = described
     return {
         "openapi": "3.1.0",
@@ -87,43 +105,79 @@ def document(routes: tuple[Route, ...]) -> dict[str, Any]:
     }
 
 
+_REFERENCE = "#/components/schemas/{name}"
+_NAMES = {StreamEvent.__name__: "StreamEntry"}
+"""What types are called in the document, where that differs from their classes."""
+_Moment = Annotated[datetime, Meta(tz=True)]
+_MOMENTS: dict[Any, Any] = {datetime: _Moment, datetime | None: _Moment | None}
+"""The server writes times in UTC; a client reads times without a zone too."""
+
+
+def _subclasses(kind: type[Answer]) -> Iterator[type[Answer]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _subclasses(each)
+
+
 class _Schemas:
-    """JSON Schemas of types; those that have a name are components."""
+    """JSON Schemas of types; a type with a name is a component."""
 
     def __init__(self) -> None:
         self.components: dict[str, Any] = {}
+        self._answers = {kind.__name__: kind for kind in _subclasses(Answer)}
 
     def of(self, kind: Any) -> dict[str, Any]:
-        """The schema of a type, or a reference to it."""
-        (found,), components = msgspec.json.schema_components([kind], ref_template="#/components/schemas/{name}")
-        self.components |= components
-        return found
+        """Return the schema of a type, or a reference to it."""
+        (found,), components = msgspec.json.schema_components([kind], ref_template=_REFERENCE)
+        for name, schema in components.items():
+            self._add(_NAMES.get(name, name), schema)
+        renamed = _NAMES.get(getattr(kind, "__name__", ""))
+        return found if renamed is None else {"$ref": _REFERENCE.format(name=renamed)}
+
+    def _add(self, name: str, schema: dict[str, Any]) -> None:
+        """Add a component; one that is an answer has all keys, and the types that the server promises."""
+        if name in self.components:
+            return
+        self.components[name] = schema
+        kind = self._answers.get(schema.get("title", "").partition("[")[0])
+        if kind is None:
+            return
+        schema["title"] = _NAMES.get(schema["title"], schema["title"])
+        promises, fields = promised(kind), msgspec.structs.fields(kind)
+        for field in fields:
+            written = promises.get(field.name, field.type)
+            written = get_args(written)[0] if is_optional(written) else written
+            if field.name in promises or written in _MOMENTS:
+                schema["properties"][field.encode_name] = self.of(_MOMENTS.get(written, written))
+            schema["properties"][field.encode_name].pop("default", None)
+        left_out = {field.name for field in fields if field.default is UNSET or is_optional(promises.get(field.name))}
+        schema["required"] = sorted(field.encode_name for field in fields if field.name not in left_out)
 
 
-def _described(route: Route, operation: Operation, schemas: _Schemas) -> dict[str, Any]:
+def _described(route: Route, schemas: _Schemas) -> dict[str, Any]:
     places = _PLACE.findall(route.path)
     found: dict[str, Any] = {
-        "operationId": operation.id,
-        "tags": [operation.tag],
-        "summary": operation.summary,
+        "operationId": route.name,
+        "tags": [route.tag],
+        "summary": route.summary,
         "parameters": [_place(name, schemas) for name in places],
     }
-    if operation.description:
-        found["description"] = operation.description
-    if operation.deprecated:
+    if route.description:
+        found["description"] = route.description
+    if route.deprecated:
         found["deprecated"] = True
-    params = [*operation.params, REQUEST_ID]
-    problems = [*_ALWAYS, *operation.problems, *(code for name in places if (code := _PLACES[name][2]))]
+    params = [*route.params, REQUEST_ID]
+    problems = [*_ALWAYS, *route.problems, *(code for name in places if (code := _PLACES[name][2]))]
     if route.method == "POST":
         params.append(IDEMPOTENCY_KEY)
         problems += ["request-in-progress", "idempotency-mismatch"]
-    if operation.body is not None:
-        found["requestBody"] = _body(operation.body, schemas)
+    if route.body is not None:
+        found["requestBody"] = _body(route.body, schemas)
         problems.append("unsupported-media-type")
     if route.scope is not None:
         problems.append("unauthenticated")
     found["parameters"] += [_parameter(param, schemas) for param in params]
-    found["responses"] = _responses(route, operation, problems, schemas)
+    found["responses"] = _responses(route, problems, schemas)
     found["security"] = [{name: [route.scope]} for name in _SECURITY] if route.scope is not None else []
     return found
 
@@ -151,9 +205,9 @@ def _body(body: Body, schemas: _Schemas) -> dict[str, Any]:
     }
 
 
-def _responses(route: Route, operation: Operation, problems: list[str], schemas: _Schemas) -> dict[str, Any]:
+def _responses(route: Route, problems: list[str], schemas: _Schemas) -> dict[str, Any]:
     replayed = ("Idempotent-Replay",) if route.method == "POST" else ()
-    found: dict[str, Any] = {str(code): _answer(each, replayed, schemas) for code, each in operation.answers.items()}
+    found: dict[str, Any] = {str(code): _answer(each, replayed, schemas) for code, each in route.replies.items()}
     own = speaks_problems({"path": route.path})
     media, refusal = ("application/problem+json", schemas.of(Problem)) if own else (JSON, schemas.of(Detail))
     by_status: dict[int, list[str]] = {}
@@ -171,7 +225,7 @@ def _responses(route: Route, operation: Operation, problems: list[str], schemas:
     return dict(sorted(found.items()))
 
 
-def _answer(answer: Answer, replayed: tuple[str, ...], schemas: _Schemas) -> dict[str, Any]:
+def _answer(answer: Reply, replayed: tuple[str, ...], schemas: _Schemas) -> dict[str, Any]:
     found: dict[str, Any] = {"description": answer.description, "headers": _headers((*answer.headers, *replayed))}
     if answer.is_stream:
         entry = schemas.of(answer.type)
@@ -183,7 +237,7 @@ def _answer(answer: Answer, replayed: tuple[str, ...], schemas: _Schemas) -> dic
 
 
 def _event(entry: dict[str, Any]) -> dict[str, Any]:
-    """A server-sent event that has an entry as its data."""
+    """Describe a server-sent event that has an entry as its data."""
     data = {"type": "string", "contentMediaType": JSON, "contentSchema": entry}
     return {"type": "object", "properties": {"id": {"type": "string"}, "data": data}}
 
@@ -194,6 +248,3 @@ def _headers(names: tuple[str, ...]) -> dict[str, Any]:
 
 def _header(text: str) -> dict[str, Any]:
     return {"description": text, "schema": {"type": "string"}}
-
-
-ROUTES = (Route("GET", "/openapi.json", openapi, None),)

@@ -1,13 +1,13 @@
-"""What goes wrong, as callers are told: problem+json below `/v1`, `{"detail"}` on the compatible routes.
-
-May import starlette and the errors of loom.runtime and loom.store.
-"""
+"""What goes wrong, as callers are told: problem+json below `/v1`, `{"detail"}` on the compatible routes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loom.runtime.durable.definitions_stored import DefinitionNotFound, DefinitionUnreadable, NameTaken
+import msgspec
+
+from loom.api.refusals import Place, Problem
+from loom.runtime.durable.stored_definitions import DefinitionNotFound, DefinitionUnreadable, NameTaken
 from loom.server.answers import JsonAnswer
 from loom.store.errors import (
     CorruptRecord,
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import Scope
 
-    from loom.server.shapes import Place, Problem
-    from loom.server.shapes_compat import Detail
+    from loom.api.compatible import Detail
 
 PROBLEMS: dict[str, tuple[int, str]] = {
     "invalid-request": (400, "The request is not valid"),
@@ -99,12 +98,12 @@ class ApiProblem(Exception):
 
 
 def invalid(detail: str, path: str = "") -> ApiProblem:
-    """A request that is wrong at one place."""
-    return ApiProblem("invalid-request", detail, errors=[{"path": path, "message": detail}])
+    """Make the problem of a request that is wrong at one place."""
+    return ApiProblem("invalid-request", detail, errors=[Place(path=path, message=detail)])
 
 
 def problem_of(error: Exception, retry_after: int = 1) -> ApiProblem | None:
-    """What a refusal of the runtime means to a caller; None for what nobody foresaw."""
+    """Translate a refusal of the runtime for a caller; None for an error that was not foreseen."""
     match error:
         case ApiProblem():
             return error
@@ -128,33 +127,35 @@ def problem_of(error: Exception, retry_after: int = 1) -> ApiProblem | None:
 
 
 def problem_response(problem: ApiProblem, scope: Scope) -> Response:
-    """The answer for a problem, in the words of the face that was asked."""
+    """Make the answer for a problem, in the words of the face that was asked."""
     if not speaks_problems(scope):
         told: Detail = {"detail": problem.detail}
         return JsonAnswer(told, status_code=problem.status, headers=problem.headers)
     status, title = PROBLEMS[problem.code]
-    content: Problem = {
-        "type": f"urn:loom:problem:{problem.code}",
-        "title": title,
-        "status": status,
-        "detail": problem.detail,
-        "instance": scope.get("path", ""),
-        "code": problem.code,
-        "request_id": scope.get("state", {}).get("request_id"),
-    }
-    if problem.errors:
-        content["errors"] = problem.errors
+    refused = Problem(
+        type=f"urn:loom:problem:{problem.code}",
+        title=title,
+        status=status,
+        detail=problem.detail,
+        instance=scope.get("path", ""),
+        code=problem.code,
+        request_id=scope.get("state", {}).get("request_id"),
+        errors=problem.errors or (),
+    )
+    content = msgspec.to_builtins(refused)
+    if not problem.errors:
+        del content["errors"]
     return JsonAnswer(content, status, headers=problem.headers, media_type="application/problem+json")
 
 
 def speaks_problems(scope: Scope) -> bool:
-    """Whether a path is one of Loom's own, not of the compatible routes."""
+    """Tell whether a path is one of Loom's own, not of the compatible routes."""
     path = route_path(scope)
     return path == "/v1" or path.startswith("/v1/") or path in ("/metrics", "/openapi.json")
 
 
 def route_path(scope: Scope) -> str:
-    """The path within this application, wherever it is mounted."""
+    """Return the path within this application, wherever it is mounted."""
     path: str = scope.get("path", "")
     root: str = scope.get("root_path", "").rstrip("/")
     return path[len(root) :] if root and path.startswith(f"{root}/") else path

@@ -1,25 +1,29 @@
-"""How often callers may ask, and how often they may be wrong about their key.
+"""How often callers may ask, how often they may be wrong about their key, and what the log says of refused ones.
 
-A bucket holds twice as many requests as may come in a second, and fills up again. Whoever shows a key counts by the
-key, everybody else by the address of the connection; headers of proxies say nothing here. May import starlette and the
-server's keys and problems.
+A bucket holds twice as many requests as may come in a second, and fills up again. A caller with a key counts by the
+key, any other by the address of the connection; headers of proxies say nothing here.
+
+Lines of the log and entries of the record about refusals are bounded too, for a caller decides how often it is refused.
+A line names the address and the id of the shown key, never the key, and not whether there is a key of that id.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import logging
 import math
 import time
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from loom.server.auth import authenticate, shown_key
+from starlette.datastructures import Headers
+
+from loom.runtime.lru_cache import LruCache
+from loom.server.auth import authenticate, shown_key, shown_key_id
 from loom.server.problems import ApiProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from starlette.datastructures import Headers
     from starlette.types import Scope
 
     from loom.server.auth import Keys, Principal
@@ -28,10 +32,10 @@ GUESSES = 10.0
 """Wrong keys per second that one address is told of as such; a good key is let in all the same."""
 
 _MOST = 10_000
-"""So many callers are kept in mind; whoever was away longest starts with a full bucket again."""
+"""How many callers are kept in mind; the one that was away longest starts with a full bucket again."""
 _BURST_S = 2.0
 _SMALL_NETWORK = 64
-"""Whoever has an address of IPv6 has a whole network of this length."""
+"""A caller with an address of IPv6 has a whole network of this length."""
 
 
 class Buckets:
@@ -49,15 +53,14 @@ class Buckets:
         # A bucket that could not hold one request would let none through.
         self._size = max(burst_s, self._cost)
         self._now = clock
-        self._most = most
-        self._full_at: OrderedDict[str, float] = OrderedDict()
+        self._full_at: LruCache[str, float] = LruCache(most)
 
     def __len__(self) -> int:
         return len(self._full_at)
 
     def wait(self, who: str) -> float:
-        """How many seconds it takes until this caller may ask; 0.0: now."""
-        full_at = self._full_at.get(who)
+        """Return how many seconds it takes until this caller may ask; 0.0: now."""
+        full_at = self._full_at.peek(who)
         # What rounding leaves is not waited for.
         left = 0.0 if full_at is None else full_at - self._now() + self._cost - self._size
         return left if left > 1e-9 else 0.0  # noqa: PLR2004 - a nanosecond
@@ -65,10 +68,8 @@ class Buckets:
     def take(self, who: str) -> None:
         """Count a request."""
         now = self._now()
-        self._full_at[who] = max(self._full_at.get(who, now), now) + self._cost
-        self._full_at.move_to_end(who)
-        if len(self._full_at) > self._most:
-            self._full_at.popitem(last=False)
+        full_at = self._full_at.peek(who)
+        self._full_at.put(who, max(now if full_at is None else full_at, now) + self._cost)
 
 
 class Rates:
@@ -80,7 +81,7 @@ class Rates:
         self._guesses = Buckets(GUESSES, clock)
 
     async def principal(self, headers: Headers, scope: Scope) -> Principal:
-        """Who makes a request, or why nobody may: 401, 403, or 429 if it is one too many."""
+        """Return the caller, or refuse the request: 401, 403, or 429 if it is one too many."""
         key = shown_key(headers)
         if key is None:
             found = await authenticate(self._keys, headers, scope)
@@ -98,7 +99,7 @@ class Rates:
         return found
 
     def count_address(self, scope: Scope) -> None:
-        """Count a request of somebody without a key, or refuse it."""
+        """Count a request without a key, or refuse it."""
         if self._requests is not None:
             _count(self._requests, address_of(scope), _TOO_MANY)
 
@@ -114,7 +115,7 @@ def _count(buckets: Buckets, who: str, refusal: str) -> None:
 
 
 def address_of(scope: Scope) -> str:
-    """Where a request comes from, as it counts: of IPv6 only the network."""
+    """Return the address that a request counts for: of IPv6 only the network."""
     client = scope.get("client")
     if client is None:
         return "unknown"
@@ -127,3 +128,63 @@ def address_of(scope: Scope) -> str:
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     return str(ipaddress.ip_network((address, _SMALL_NETWORK), strict=False))
+
+
+REFUSED = frozenset({401, 403, 429})
+"""The statuses of answers that refuse a caller, not what it asks."""
+
+_AT_ONCE, _PER_MINUTE = 10, 10
+"""Lines of one address, and entries of one key: how many at once, and then how many a minute."""
+_ALL_AT_ONCE, _ALL_PER_MINUTE = 100, 600
+"""Lines of all addresses together."""
+_EVERYBODY = "everybody"
+
+_log = logging.getLogger("loom.server")
+
+
+class Refusals:
+    """What one server does about refused requests."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lines = _minutes(_PER_MINUTE, _AT_ONCE, clock)
+        self._all = _minutes(_ALL_PER_MINUTE, _ALL_AT_ONCE, clock)
+        self._entries = _minutes(_PER_MINUTE, _AT_ONCE, clock)
+        self._untold = 0
+        """Refusals since the last line that had none."""
+
+    def log(self, scope: Scope, problem: ApiProblem) -> None:
+        """Write a line about a refused request, unless there were too many."""
+        if problem.status not in REFUSED:
+            return
+        address = address_of(scope)
+        if self._lines.wait(address) or self._all.wait(_EVERYBODY):
+            self._untold += 1
+            return
+        self._lines.take(address)
+        self._all.take(_EVERYBODY)
+        untold, self._untold = self._untold, 0
+        # The route, not the path: a path may hold what is no business of the log.
+        route = scope.get("state", {}).get("route", "no route")
+        key = shown_key_id(Headers(scope=scope))
+        more = f" Not told before: {untold} more." if untold else ""
+        _log.warning(
+            "Refused with %d (%s): %s %s from %s, %s.%s",
+            problem.status,
+            problem.code,
+            scope["method"] if scope["method"].isalpha() else "a method",
+            route,
+            address,
+            key,
+            more,
+        )
+
+    def may_record(self, actor: str) -> bool:
+        """Tell whether one more refused act of a key goes into the record; it counts if so."""
+        if self._entries.wait(actor):
+            return False
+        self._entries.take(actor)
+        return True
+
+
+def _minutes(per_minute: int, at_once: int, clock: Callable[[], float]) -> Buckets:
+    return Buckets(per_minute / 60, clock, burst_s=at_once * 60 / per_minute)

@@ -1,14 +1,17 @@
-"""Serving the API by uvicorn in the current event loop, and stopping in order.
+"""Serving the API by uvicorn in the current event loop: where it listens, whether it may, and how it stops in order.
 
-A server that stops closes its door first, then breaks its streams, so that their readers go on elsewhere or later and
-are not refused here. Requests that are under way may finish; those that take too long are broken off. The runtime is
-left to whoever opened it: unfinished runs stay in the store. May import uvicorn and the rest of loom.server.
+A server that stops closes its door first, then breaks its streams. Their readers go on elsewhere or later, and are
+not refused here. Requests that are under way may finish; the server breaks off late ones. The runtime is left
+to its owner: unfinished runs stay in the store.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
+import socket
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +19,106 @@ import uvicorn
 from typing_extensions import override
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from loom.server.listening import CannotListen, url_of
+from loom.server.auth import is_loopback
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
     from starlette.applications import Starlette
     from starlette.types import Receive, Scope, Send
 
-    from loom.server.routing import Server
+    from loom.server.call import Server
     from loom.server.settings import ServerSettings
+
+# -- where a server listens -------------------------------------------------------------------------------------------
+
+
+class CannotListen(Exception):
+    """A server cannot be where it was told to be."""
+
+
+class NeedsKey(CannotListen):
+    """Other machines could reach a server that asks for no key."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(
+            f"Without a key the server is for this machine only, and {place} is open to others: make a key with "
+            "`loom keys create NAME --scope read,start,event`, or use 127.0.0.1."
+        )
+
+
+async def bind(host: str, port: int) -> list[socket.socket]:
+    """Bind the sockets of a host, all on one port; 0 is any port that is free. They do not listen yet."""
+    bound: list[socket.socket] = []
+    try:
+        for family, address in await _addresses(host, port):
+            # The second address of a name gets the port that was found for the first.
+            found = _bind(family, (address, bound[0].getsockname()[1] if bound else port))
+            if found is not None:
+                bound.append(found)
+    except OSError as error:
+        for each in bound:
+            each.close()
+        raise CannotListen(_reason(host, port, error)) from error
+    if not bound:
+        raise CannotListen(_reason(host, port, OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))))
+    return bound
+
+
+async def check_keys(sockets: Iterable[socket.socket], server: Server) -> None:
+    """Refuse to be reachable from other machines while no key is asked for, also by way of a proxy on this one."""
+    addresses = [each.getsockname()[0] for each in sockets]
+    for place in (*addresses, *server.settings.hosts):
+        if not is_loopback(place) and not await server.keys.required():
+            raise NeedsKey(place)
+
+
+def url_of(listening: socket.socket) -> str:
+    """Return the address that a client uses."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, str]]:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except (socket.gaierror, UnicodeError) as error:
+        raise CannotListen(f"The host {host!r} is not known: use an address of this machine, or its name.") from error
+    return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
+
+
+def _bind(family: socket.AddressFamily, address: tuple[str, int]) -> socket.socket | None:
+    """Bind a socket to an address; None if this machine has no such address, as IPv6 is often missing."""
+    found = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if os.name == "posix":
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        found.setblocking(False)
+        found.bind(address)
+    except OSError as error:
+        found.close()
+        if error.errno == errno.EADDRNOTAVAIL:
+            return None
+        raise
+    return found
+
+
+def _reason(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"Port {port} of {host} is in use: choose another one, or 0 for any that is free."
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"This machine has no address {host}: use one of its own, such as 127.0.0.1."
+    if error.errno == errno.EACCES:
+        return f"Port {port} of {host} is not for everybody: choose one above 1023."
+    return f"Port {port} of {host} cannot be used: {error.strerror or error}."
+
+
+# -- serving ----------------------------------------------------------------------------------------------------------
+
 
 _log = logging.getLogger("loom.server")
 
@@ -57,7 +149,7 @@ async def serving(app: Starlette, sockets: list[socket.socket]) -> AsyncIterator
 
 
 class Serving(uvicorn.Server):
-    """One server. It leaves signals to whoever runs it."""
+    """One server. It leaves signals to its caller."""
 
     def __init__(self, app: Starlette, sockets: list[socket.socket]) -> None:
         self.app = app
@@ -180,8 +272,8 @@ def _limited(base: Any, settings: ServerSettings) -> type[asyncio.Protocol]:
 
 @contextmanager
 def _no_false_alarms() -> Iterator[None]:
-    """Keep uvicorn from logging what is meant, an answer without its end, and advice whenever somebody asks for a
-    WebSocket: there are none here.
+    """Keep uvicorn from logging an answer without its end, which is meant, and advice about WebSockets, which are not
+    served here.
     """
 
     def is_news(record: logging.LogRecord) -> bool:
@@ -196,5 +288,5 @@ def _no_false_alarms() -> Iterator[None]:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """How to make the event loop that serves best here: uvloop's if it is installed."""
+    """Return how to make the event loop that serves best here: uvloop's if it is installed."""
     return uvicorn.Config("", loop="auto", log_config=None).get_loop_factory()

@@ -1,4 +1,4 @@
-"""How a server behaves: keys, origins and limits. May import msgspec and loom.flows.limits."""
+"""How a server behaves: keys, origins and limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     require_key: bool = False
     """Ask for a key though none was made yet. As soon as there is one, a key is always asked for."""
     hosts: tuple[str, ...] = ()
-    """Names that requests may call this server by; empty: any with keys, only those of this machine without."""
+    """Names that requests may call this server by; empty: any with keys, only names of this machine without."""
     origins: tuple[str, ...] = ()
     """Origins of web pages that may use the API, such as `https://ops.example.com`; they get CORS headers."""
     max_body: int = 1024 * 1024
@@ -36,7 +36,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     arrival_timeout: float = 10.0
     """How long a request may take to arrive."""
     page: int = 100
-    """How many items a page has if nobody says."""
+    """How many items a page has if the caller does not say."""
     max_page: int = MAX_PAGE
     max_wait: float = 60.0
     max_streams: int = 100

@@ -1,7 +1,8 @@
-"""Who may begin a run now: not while the server stops or is short of memory, and each key only so many at a time.
+"""Who may begin a run now: none while the server stops or is short of memory, and each key only a few at a time.
 
-A run counts for the key that has begun it from its request on, until it has ended, waits for input, is paused or is
-parked: such a run needs no memory. What other servers have begun, or this one before its last restart, does not count.
+A run counts for the key that has begun it, from its request on. It counts no more once it has ended, waits for input,
+is paused or is parked: such a run needs no memory. Runs that other servers have begun do not count, nor what this
+one began before its last restart.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from loom.server.problems import ApiProblem, problem_of
 from loom.store.errors import MemoryExceeded
 
 if TYPE_CHECKING:
-    from loom.runtime.durable.working import WorkingRuntime
-    from loom.server.routing import Call
+    from loom.runtime.durable.worker import WorkerRuntime
+    from loom.server.call import Call
 
 _LOOK_S = 1.0
 """How often the runs of a key that has reached its limit are looked at again."""
@@ -38,7 +39,7 @@ class Starts:
     A key counts with the one that it was rotated from.
     """
 
-    def __init__(self, runtime: WorkingRuntime, most: int | None, retry_after: int) -> None:
+    def __init__(self, runtime: WorkerRuntime, most: int | None, retry_after: int) -> None:
         self._runtime = runtime
         self._most = most
         self._retry_after = retry_after
@@ -47,7 +48,7 @@ class Starts:
         self._looked_at: dict[str, float] = {}
 
     async def reserve(self, call: Call, number: int = 1) -> None:
-        """Let a request begin so many runs, or refuse it with 429. The places are its own until it is answered."""
+        """Let a request begin this many runs, or refuse it with 429. The places are its own until it is answered."""
         if self._most is None:
             return
         who = call.principal.lineage or call.principal.id

@@ -1,9 +1,14 @@
-"""Requests that wait for a run: until it ends, nobody reads the answer, the key is gone, or the server stops."""
+"""Requests that wait for a run: until it ends, its client leaves, the key is gone, or the server stops.
+
+`KeyWatch` looks up the keys of open streams and waiting requests, so that a revoked key ends them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
+import logging
+from contextlib import contextmanager, suppress
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import ClientDisconnect
@@ -15,7 +20,11 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from loom.server.routing import Call
+    from loom.runtime.durable.worker import WorkerRuntime
+    from loom.server.auth import Keys
+    from loom.server.call import Call
+    from loom.server.streams import OpenStreams
+    from loom.store.records import RunRow
 
 T = TypeVar("T")
 
@@ -66,11 +75,34 @@ class Waits:
                 task.cancel()
 
     def end_all(self) -> None:
-        """The server stops: whoever still waits is told how it is now, rather than that the connection broke."""
+        """End all waits, as the server stops: callers are told how it is now, not that the connection broke."""
         self._is_stopping = True
         for task, (_, until_stop) in list(self._tasks.items()):
             if until_stop:
                 task.cancel()
+
+
+async def wait_for_end(runtime: WorkerRuntime, run_id: str, seconds: float) -> RunRow:
+    """Return the row of a run at its end, or as it is after this many seconds."""
+    waits = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while seconds:
+                news = runtime.endings.subscribe(run_id)
+                try:
+                    if runtime.active_run(run_id) is None:  # else no end of it can be stored that will not be told here
+                        row = await runtime.row(run_id)
+                        if row.head.status != "running":
+                            return row
+                    await runtime.news(news, waits)
+                    # Where news may be missed, the future is given up after a while, and the store is asked.
+                    ended = news.result() if news.done() and not news.cancelled() else None
+                    if ended is not None:
+                        return ended
+                    waits += 1
+                finally:
+                    runtime.endings.forget(run_id, news)
+    return await runtime.row(run_id)
 
 
 async def while_serving(call: Call, waiting: Coroutine[Any, Any, T]) -> T | None:
@@ -110,3 +142,44 @@ async def _until_done(request: Request, wanted: asyncio.Future[Any]) -> None:
 async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+KEYS_S = 0.5
+"""How often the keys of open streams and waits are looked up: a caller who lost one is out within a second."""
+
+_log = logging.getLogger("loom.server")
+
+
+class KeyWatch:
+    """Breaks the streams and ends the waits of keys that were revoked or have expired.
+
+    It works only while there are streams or waits. So it also works in an application of the user's, which does not
+    tell it when it begins and ends.
+    """
+
+    def __init__(self, keys: Keys, streams: OpenStreams, waits: Waits) -> None:
+        self._keys = keys
+        self._streams = streams
+        self._waits = waits
+        self._task: asyncio.Task[None] | None = None
+        streams.on_open = waits.on_open = self._begin
+
+    def _begin(self) -> None:
+        if self._task is None or self._task.done():
+            # In a context of its own: the one of the request belongs to the request.
+            self._task = asyncio.get_running_loop().create_task(self.watch(), name="loom keys", context=Context())
+
+    def _holders(self) -> list[str]:
+        return list(dict.fromkeys((*self._streams.holders(), *self._waits.holders())))
+
+    async def watch(self) -> None:
+        """Look the keys up until nothing is open."""
+        while self._holders():
+            await asyncio.sleep(KEYS_S)
+            for holder in self._holders():
+                try:
+                    if not await self._keys.is_good(holder):
+                        self._streams.break_for(holder)
+                        self._waits.end_for(holder)
+                except Exception as error:  # noqa: BLE001 - whatever it is, the streams of others are still looked after
+                    _log.warning("Whether the key of a request is still good is not known: %s", error)

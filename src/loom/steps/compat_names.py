@@ -1,7 +1,4 @@
-"""Names that programs written for llama-index-workflows import and that nothing in Loom uses.
-
-May import `events` and `registry` of this package.
-"""
+"""Names that programs written for llama-index-workflows import and that nothing in Loom uses."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ class WaitingForEvent(Exception, Generic[EventT]):
 
 
 def get_qualified_name(value: Any) -> str:
-    """The name under which the class of a value leaves the process."""
+    """Return the name under which the class of a value leaves the process."""
     try:
         value.__module__  # noqa: B018 - plain values such as numbers have none, and callers rely on the error
     except AttributeError as error:
@@ -36,7 +33,7 @@ def get_qualified_name(value: Any) -> str:
 
 
 def import_module_from_qualified_name(qualified_name: str) -> Any:
-    """What a loaded module has under a name. Unlike the function it stands for, it imports nothing."""
+    """Return what a loaded module has under a name. Unlike the original function, it imports nothing."""
     module_name, _, attribute = qualified_name.rpartition(".")
     if not module_name:
         raise ValueError("Qualified name must be in format 'module.attribute'")

@@ -1,7 +1,4 @@
-"""The context: one class with three faces, before a run, outside of it (its handler) and inside of it (a step).
-
-May import the rest of loom.steps and loom.core.
-"""
+"""The context: one class with three faces, before a run, outside of it (its handler) and inside of it (a step)."""
 
 from __future__ import annotations
 
@@ -11,15 +8,17 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from loom.steps import ports
-from loom.steps.defaults import WAIT_TIMEOUT
-from loom.steps.errors import ContextStateError, WorkflowRuntimeError
+from loom.steps.definition import definition_of
+from loom.steps.errors import ContextStateError, WorkflowRuntimeError, warn_once
+from loom.steps.ports import WAIT_TIMEOUT
 from loom.steps.state_store import DictState
-from loom.steps.warn_once import warn_once
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from loom.core.state import BrokerState
+    from loom.steps.definition import Definition
     from loom.steps.events import Event, StartEvent
     from loom.steps.handler import WorkflowHandler
     from loom.steps.ports import ExecutionPort, RunPort
@@ -46,30 +45,30 @@ class Context(Generic[StateT]):
         previous_context: dict[str, Any] | None = None,
         serializer: BaseSerializer | None = None,
     ) -> None:
-        self._workflow = workflow
+        self._definition: Definition = definition_of(workflow)
         self._serializer = serializer
         self._run: RunPort | None = None
         self._execution: ExecutionPort | None = None
         self._staged: InMemoryStateStore[Any] | None = None
         self._restored: BrokerState | None = None
         if previous_context is not None:
-            from loom.steps.snapshot import restore
+            from loom.steps.context_dict import restore
 
             self._restored, self._staged = restore(workflow, previous_context, self._get_serializer())
 
     @classmethod
-    def _inside(cls, workflow: Workflow, execution: ExecutionPort) -> Context[Any]:
-        """The face that a step sees."""
+    def _of_run(cls, run: RunPort, execution: ExecutionPort | None = None) -> Context[Any]:
+        """The face that a handler of a run sees, or the one that a step sees in its execution."""
         context: Context[Any] = cls.__new__(cls)
-        context._workflow = workflow
+        context._definition = run.definition
         context._serializer = None
-        context._run = execution.run
+        context._run = run
         context._execution = execution
         context._staged = context._restored = None
         return context
 
     def _get_serializer(self) -> BaseSerializer:
-        return self._serializer if self._serializer is not None else self._workflow._get_serializer()
+        return self._serializer if self._serializer is not None else self._definition.serializer
 
     def _begin(self, workflow: Workflow, event: StartEvent | None, run_id: str | None) -> WorkflowHandler:
         """Start a run that belongs to this context from now on."""
@@ -106,15 +105,15 @@ class Context(Generic[StateT]):
 
     @staticmethod
     def get_step_context() -> Context[Any]:
-        """The context of the step whose body is running here."""
+        """Return the context of the step whose body is running here."""
         execution = ports.current_execution.get()
         if execution is None:
             raise WorkflowRuntimeError("get_step_context() is only available from within step functions.")
-        return Context._inside(execution.run.workflow, execution)
+        return Context._of_run(execution.run, execution)
 
     @property
     def is_running(self) -> bool:
-        """Whether the run goes on; of a restored context, whether it had been under way."""
+        """Return whether the run goes on; of a restored context, whether it had been under way."""
         if self._execution is not None:
             warn_once("Context.is_running is always True within a step.")
             return True
@@ -124,7 +123,7 @@ class Context(Generic[StateT]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether only input from outside can move the run; of a restored context, whether it was so when saved."""
+        """Return whether only input from outside can move the run; for a restored context, when it was saved."""
         if self._run is not None:
             return self._run.is_idle
         return self._restored is not None and self._restored.is_idle()
@@ -137,12 +136,12 @@ class Context(Generic[StateT]):
         if self._staged is None:
             from loom.steps.state_store import InMemoryStateStore
 
-            self._staged = InMemoryStateStore(state_type=self._workflow._get_state_type())
+            self._staged = InMemoryStateStore(state_type=self._definition.state_type)
         return self._staged
 
     def to_dict(self, serializer: BaseSerializer | None = None, *, include_state: bool = True) -> dict[str, Any]:
-        """The run as a JSON-able dict, from which `from_dict` goes on."""
-        from loom.steps.snapshot import save
+        """Return the run as a JSON-able dict, from which `from_dict` goes on."""
+        from loom.steps.context_dict import save
 
         if self._execution is not None:
             raise ContextStateError("to_dict is only available from handler code, not from within steps.")
@@ -160,11 +159,11 @@ class Context(Generic[StateT]):
         *,
         renames: Mapping[str, str] | None = None,
     ) -> Context[StateT]:
-        """A context restored from `to_dict`. What cannot be read is a `ContextSerdeError` at once.
+        """Return a context restored from `to_dict`. What cannot be read is a `ContextSerdeError` at once.
 
-        `renames` maps the names that steps had when the dict was written to those that they have now.
+        `renames` maps the names that steps had when the dict was written to their names now.
         """
-        from loom.steps.snapshot import restore
+        from loom.steps.context_dict import restore
 
         context = cls(workflow, serializer=serializer)
         context._restored, context._staged = restore(workflow, data, context._get_serializer(), renames=renames)
@@ -233,7 +232,7 @@ class Context(Generic[StateT]):
         return self._inner("idempotency_key").idempotency_key
 
     def retry_info(self) -> RetryInfo:
-        """How often this work was tried before, and what came of it."""
+        """Return how often this work was tried before, and what came of it."""
         return self._inner("retry_info").retry_info()
 
     def write_event_to_stream(self, ev: Event | None) -> None:
@@ -243,15 +242,15 @@ class Context(Generic[StateT]):
             execution.publish(ev)
 
     async def running_steps(self) -> list[str]:
-        """The steps that have an execution under way."""
+        """Return the steps that have an execution under way."""
         return list(self._outer("running_steps").state.active_steps())
 
     def stream_events(self) -> AsyncGenerator[Event, None]:
-        """All of the run's events from the beginning, the internal ones too, until it ends."""
+        """Return all of the run's events from the beginning, the internal ones too, until it ends."""
         return _all_events(self._outer("stream_events"))
 
     def get_result(self) -> Any:
-        """The result of an ended run. Deprecated: await the handler."""
+        """Return the result of an ended run. Deprecated: await the handler."""
         from loom.steps.handler import plain_result
 
         warn_once("Context.get_result() is deprecated: await the handler instead.")
@@ -263,12 +262,30 @@ class Context(Generic[StateT]):
     @property
     def streaming_queue(self) -> Any:
         """A queue that the run's events are put into. Deprecated: `stream_events()`."""
-        from loom.steps.stream_queue import stream_into_queue
-
         warn_once("Context.streaming_queue is deprecated: use handler.stream_events().")
-        return stream_into_queue(self._outer("streaming_queue"))
+        return _stream_into_queue(self._outer("streaming_queue"))
 
 
 async def _all_events(run: RunPort) -> AsyncGenerator[Event, None]:
     async for _, event in run.read_stream(-1, internal=True):
         yield event
+
+
+_pumps: set[asyncio.Task[None]] = set()
+
+
+def _stream_into_queue(run: RunPort) -> asyncio.Queue[Event]:
+    """Make a queue that gets all events of a run, for programs that still read them that way."""
+    import asyncio
+
+    queue: asyncio.Queue[Event] = asyncio.Queue()
+
+    async def pump() -> None:
+        async for _, event in run.read_stream(-1, internal=True):
+            queue.put_nowait(event)
+
+    task = asyncio.get_running_loop().create_task(pump())
+    # The event loop keeps only weak references to its tasks.
+    _pumps.add(task)
+    task.add_done_callback(_pumps.discard)
+    return queue

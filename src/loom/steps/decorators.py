@@ -10,13 +10,11 @@ import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, get_args, overload
 
-from loom.steps.annotations import names_in_scope
-from loom.steps.collect import is_count
 from loom.steps.errors import WorkflowValidationError
 from loom.steps.events import Event, InputRequiredEvent, StartEvent, StepFailedEvent, StopEvent
-from loom.steps.external import is_own
+from loom.steps.graph import is_own
 from loom.steps.registry import kind_of
-from loom.steps.signature import inspect_signature, is_free_function, naming, validate_step_signature
+from loom.steps.signature import inspect_signature, is_free_function, names_in_scope, naming, validate_step_signature
 from loom.steps.step_config import (
     CatchErrorHandler,
     P,
@@ -25,6 +23,7 @@ from loom.steps.step_config import (
     StepGraphCheck,
     StepRole,
     WorkflowGraphCheck,
+    is_count,
 )
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """A pydantic model that keeps undeclared keywords too, with attribute and mapping access to them.
 
-The base of events and of `DictState`. May import pydantic and the standard library.
+The base of events and of `DictState`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _MappingMethod:
 
 
 def _asked_for_fields(caller: dict[str, Any]) -> bool:
-    """Whether pydantic asks, to collect the fields of a new class: it would take a method for the field's default."""
+    """Return whether pydantic asks, to collect the fields of a new class: a method would become a field's default."""
     return caller.get("__name__") == _COLLECTS_FIELDS
 
 
@@ -156,17 +156,17 @@ class DictLikeModel(BaseModel):  # noqa: PLW1641 - pydantic gives a hash to mode
 
         @_MappingMethod
         def get(self, key: str, default: Any = None) -> Any:
-            """The extra value of that name, or the default."""
+            """Return the extra value of that name, or the default."""
             return self._data.get(key, default)
 
         @_MappingMethod
         def keys(self) -> KeysView[str]:
-            """The names of the extra values."""
+            """Return the names of the extra values."""
             return self._data.keys()
 
         @_MappingMethod
         def values(self) -> ValuesView[Any]:
-            """The extra values."""
+            """Return the extra values."""
             return self._data.values()
 
         @_MappingMethod
@@ -176,7 +176,7 @@ class DictLikeModel(BaseModel):  # noqa: PLW1641 - pydantic gives a hash to mode
 
         @_MappingMethod
         def to_dict(self, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
-            """The extras themselves, not a copy; arguments are accepted and ignored."""
+            """Return the extras themselves, not a copy; arguments are accepted and ignored."""
             return self._data
 
     @model_serializer(mode="wrap")
@@ -200,7 +200,7 @@ class DictLikeModel(BaseModel):  # noqa: PLW1641 - pydantic gives a hash to mode
 
     @override
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy, with its own extras; keys of `update` that are not declared change the extras."""
+        """Return a copy, with its own extras; keys of `update` that are not declared change the extras."""
         fields = type(self).__pydantic_fields__
         declared = {key: value for key, value in (update or {}).items() if key in fields}
         copied = super().model_copy(update=declared, deep=deep)

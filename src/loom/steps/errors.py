@@ -1,9 +1,11 @@
-"""The errors that workflows, steps and contexts raise. May import `loom.steps.registry`.
+"""The errors that workflows, steps and contexts raise, warnings that are shown once, and texts of any exception.
 
-Those in `__all__` are known from llama-index-workflows, and none derives from another.
+The errors in `__all__` are known from llama-index-workflows, and none derives from another.
 """
 
 from __future__ import annotations
+
+import warnings
 
 from loom.steps.registry import framework_name
 
@@ -88,3 +90,33 @@ for _error in (
     ContextStateError,
 ):
     framework_name(_error, f"workflows.errors.{_error.__name__}")
+
+
+def well_formed(text: str) -> str:
+    """Return the text with U+FFFD in place of lone surrogates, which no encoding has a form for."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def message_of(error: BaseException) -> str:
+    """The text of an exception. If its own code fails when it is asked, the text says so: the failure must be told."""
+    try:
+        text = str(error)
+        return text if type(text) is str else str.__str__(text)
+    except BaseException as broken:  # noqa: BLE001 - an author's __str__ may raise anything, and the failure is there
+        return f"(its text cannot be shown: {type(broken).__name__})"
+
+
+def described(error: BaseException) -> str:
+    """Name an exception and tell its text, also of one whose own code fails when it is asked."""
+    name, text = type(error).__name__, message_of(error)
+    return f"{name}: {text}" if text else name
+
+
+_shown: set[str] = set()
+
+
+def warn_once(message: str, category: type[Warning] = DeprecationWarning) -> None:
+    """Warn, unless this very warning was given before in this process."""
+    if message not in _shown:
+        _shown.add(message)
+        warnings.warn(message, category, stacklevel=3)

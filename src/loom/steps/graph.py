@@ -1,7 +1,12 @@
-"""The static graph of a workflow: which step makes which event, which step takes it, and where streams are collected.
+"""The static graph of a workflow: which step makes which event, which step takes it, and what crosses its border.
 
-Pure: declarations in, data out. May import `events` and `step_config` of this package. Nothing here follows the order
-of a set, so that equal declarations give equal answers in every process.
+Declarations in, data out: the graph of steps and events, the levels of streams, the handlers of failures, the config
+that enters a run, and which events may come from outside. Nothing here follows the order of a set, so that equal
+declarations give equal answers in every process.
+
+A caller with a key for events may send what a run waits for and the answers of people that a step takes. It may also
+send the types that a step declares by `@step(external_events=[...])`. Events between steps, the beginning and the end
+of a run are for administrators, and the engine's own events for no caller.
 """
 
 from __future__ import annotations
@@ -10,36 +15,40 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from loom.steps.events import Event, HumanResponseEvent, InputRequiredEvent, StopEvent
-from loom.steps.step_config import CatchErrorHandler, StepConfig
+from loom.core.records import START_EVENT, STOP_EVENT, BrokerConfig, StepSpec
+from loom.steps.events import Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent
+from loom.steps.registry import framework_type, kind_of, wire_name
+from loom.steps.step_config import CatchErrorHandler, StepConfig, Take
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from loom.core.records import EventKind
+
 
 def is_kind(candidate: Any, kind: type | tuple[type, ...]) -> bool:
-    """Whether an annotation is a class of a kind; annotations that are no classes are of none."""
+    """Return whether an annotation is a class of a kind; annotations that are no classes are of none."""
     return isinstance(candidate, type) and issubclass(candidate, kind)
 
 
 def matches(produced: Any, accepted: Any, *, subclasses: bool) -> bool:
-    """The rule of routing: the exact type, or with `subclasses` also those derived from it."""
+    """Apply the rule of routing: the exact type, or with `subclasses` also types derived from it."""
     return produced is accepted or (subclasses and is_kind(produced, accepted))
 
 
 def accepts(config: StepConfig, produced: Any) -> bool:
-    """Whether events of a type are routed to a step."""
+    """Return whether events of a type are routed to a step."""
     subclasses = config.accept_event_subclasses
     return any(matches(produced, accepted, subclasses=subclasses) for accepted in config.accepted_events)
 
 
 def produced_types(config: StepConfig) -> list[Any]:
-    """What a step may return, besides nothing."""
+    """List what a step may return, besides None."""
     return [produced for produced in config.return_types if produced is not NoneType]
 
 
 def event_types(steps: Mapping[str, StepConfig]) -> list[type[Event]]:
-    """Every event class that the steps accept, return or let in from outside, in order of appearance."""
+    """Return every event class that the steps accept, return or let in from outside, in order of appearance."""
     named = (
         event
         for config in steps.values()
@@ -49,7 +58,7 @@ def event_types(steps: Mapping[str, StepConfig]) -> list[type[Event]]:
 
 
 def is_input(steps: Mapping[str, StepConfig], event_type: Any) -> bool:
-    """Whether events of a type come from outside, so that no step has to make them: answers, and what is declared."""
+    """Return whether events of a type come from outside, as answers or as declared: no step has to make them."""
     return is_kind(event_type, HumanResponseEvent) or any(event_type in c.external_events for c in steps.values())
 
 
@@ -130,13 +139,13 @@ def stream_levels(steps: Mapping[str, StepConfig]) -> dict[str, frozenset[Any]]:
 
 
 def top_level(steps: Mapping[str, StepConfig], start_event_class: type[Event]) -> frozenset[Any]:
-    """The event types that occur outside any stream."""
+    """Return the event types that occur outside any stream."""
     answers = [t for t in event_types(steps) if is_input(steps, t)]
     return _level(steps, stream_levels(steps), [start_event_class, *answers])
 
 
 def handler_level(steps: Mapping[str, StepConfig]) -> frozenset[Any]:
-    """The event types that `catch_error` handlers put into the stream of the item that failed."""
+    """Return the event types that `catch_error` handlers put into the stream of the item that failed."""
     returned = [t for config in steps.values() if config.role == "catch_error" for t in produced_types(config)]
     return _level(steps, stream_levels(steps), returned)
 
@@ -164,7 +173,7 @@ def _level(
 
 
 def _brought_back(steps: Mapping[str, StepConfig], levels: Mapping[str, frozenset[Any]], name: str) -> list[Any]:
-    """What an execution of a step adds to the level it runs on: its results, or those of the joins of its streams."""
+    """List what an execution of a step adds to its level: its results, or the results of the joins of its streams."""
     results: list[Any] = []
     ran: set[str] = set()
     waiting = [name]
@@ -189,7 +198,7 @@ def _joins(steps: Mapping[str, StepConfig], level: frozenset[Any]) -> list[str]:
 
 
 def catch_error_handlers(steps: Mapping[str, StepConfig]) -> dict[str, CatchErrorHandler]:
-    """The handlers among the steps, by name."""
+    """Return the handlers among the steps, by name."""
     return {
         name: CatchErrorHandler(name, config.catch_error_for_steps, config.catch_error_max_recoveries)
         for name, config in steps.items()
@@ -204,3 +213,98 @@ def handlers_by_step(steps: Mapping[str, StepConfig]) -> dict[str, str]:
     wildcard = next((h.step_name for h in handlers.values() if h.for_steps is None), None)
     owners = ((name, named.get(name, wildcard)) for name in steps if name not in handlers)
     return {name: owner for name, owner in owners if owner is not None}
+
+
+# The config that enters a run.
+
+
+def broker_config(workflow: str, steps: Mapping[str, StepConfig], timeout_s: float | None) -> BrokerConfig:
+    """Compile the declarations of steps into what the reducer may know of a workflow's code."""
+    bindings, handlers, recoverers = stream_bindings(steps), handlers_by_step(steps), catch_error_handlers(steps)
+    specs = []
+    for name, config in steps.items():
+        policy = config.collection_policy
+        handler = recoverers.get(name)
+        specs.append(
+            StepSpec(
+                name=name,
+                accepts=_names(config.accepted_events),
+                inputs=_names(t for t in config.accepted_events if _is_answer(t) or t in config.external_events),
+                num_workers=config.num_workers,
+                accept_subclasses=config.accept_event_subclasses,
+                slots=tuple((slot, _names([kind])) for slot, kind in config.collect_params or ()),
+                collects=config.collection_param is not None,
+                take=policy.cardinality.n if policy is not None and isinstance(policy.cardinality, Take) else None,
+                joins=bindings.get(name, ()),
+                recovered_by=handlers.get(name),
+                max_recoveries=handler.max_recoveries if handler is not None else 0,
+            )
+        )
+    return BrokerConfig(workflow, tuple(specs), None if timeout_s is None else float(timeout_s))
+
+
+def _names(types: Iterable[Any]) -> tuple[str, ...]:
+    """Wire names without repetitions, in order."""
+    found = [kind_of(cls).name for cls in types if isinstance(cls, type) and issubclass(cls, Event)]
+    return tuple(dict.fromkeys(found))
+
+
+def _is_answer(cls: Any) -> bool:
+    return isinstance(cls, type) and issubclass(cls, HumanResponseEvent)
+
+
+# Events from outside.
+
+FLOW_EVENT, CALLBACK_EVENT = "loom.flows.FlowEvent", "loom.flows.CallbackEvent"
+"""Events of flows that are made outside: one by a name, and the call of a service."""
+
+_RESERVED = "loom."
+"""Wire names that begin so are the engine's."""
+_AUTHORS = (Event, StartEvent, StopEvent, InputRequiredEvent, HumanResponseEvent)
+_OPEN = frozenset({*map(wire_name, _AUTHORS), FLOW_EVENT, CALLBACK_EVENT})
+"""Wire names of the engine that others may use all the same."""
+
+
+def is_own(kind: EventKind) -> bool:
+    """Return whether only the engine makes events of this kind: messages to actors, replies, failures, reports."""
+    return any(_is_reserved(name) for name in (kind.name, *kind.bases))
+
+
+def _is_reserved(name: str) -> bool:
+    return name not in _OPEN and (name.startswith(_RESERVED) or framework_type(name) is not None)
+
+
+def is_bound(kind: EventKind) -> bool:
+    """Return whether events of this kind begin or end a run: a key for events may not send them, even if awaited."""
+    return kind.is_a(START_EVENT) or kind.is_a(STOP_EVENT)
+
+
+def is_answer(kind: EventKind) -> bool:
+    """Return whether a kind is that of a person's answer."""
+    return kind.is_a(wire_name(HumanResponseEvent))
+
+
+def is_declared(steps: Mapping[str, StepConfig], kind: EventKind, step: str | None = None) -> bool:
+    """Return whether some step, or the given one, declares a type, or a base of it if the step takes subclasses."""
+    for name, config in steps.items():
+        if step not in (None, name):
+            continue
+        declared = {kind_of(cls).name for cls in config.external_events}
+        if kind.name in declared or (config.accept_event_subclasses and not declared.isdisjoint(kind.bases)):
+            return True
+    return False
+
+
+def external_types(steps: Mapping[str, StepConfig]) -> list[type[Event]]:
+    """The types that callers from outside may send at any time: answers that a step takes, and what is declared."""
+    declared = {cls for config in steps.values() for cls in config.external_events}
+    return [
+        cls
+        for cls in event_types(steps)
+        if cls in declared
+        or (
+            is_kind(cls, HumanResponseEvent)
+            and not is_own(kind_of(cls))
+            and any(accepts(config, cls) for config in steps.values())
+        )
+    ]

@@ -1,7 +1,4 @@
-"""The handler of a run: await its result, read its stream, send it events, cancel it.
-
-May import the rest of loom.steps.
-"""
+"""The handler of a run: await its result, read its stream, send it events, cancel it."""
 
 from __future__ import annotations
 
@@ -9,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError
+from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError, warn_once
 from loom.steps.events import StopEvent, WorkflowCancelledEvent
-from loom.steps.warn_once import warn_once
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
@@ -39,16 +35,16 @@ class WorkflowHandler:
 
     @override
     def __str__(self) -> str:
-        name = self._run.workflow.workflow_name
+        name = self._run.definition.name
         return f"WorkflowHandler(workflow={name}, run_id={self.run_id}, result={self.get_stop_event()})"
 
     @override
     def __repr__(self) -> str:
-        name = self._run.workflow.workflow_name
+        name = self._run.definition.name
         return f"WorkflowHandler(workflow={name!r}, run_id={self.run_id!r}, status={self._run.status!r})"
 
     async def stop_event_result(self) -> StopEvent:
-        """The event that the run ended with, whatever its class."""
+        """Return the event that the run ended with, whatever its class."""
         return await self._run.outcome()
 
     def get_stop_event(self) -> StopEvent | None:
@@ -59,7 +55,7 @@ class WorkflowHandler:
         return ending if isinstance(ending, StopEvent) else None
 
     def is_done(self) -> bool:
-        """Whether the run has ended, in whatever way."""
+        """Return whether the run has ended, in whatever way."""
         return self._run.is_done
 
     async def send_event(self, event: Event, step: str | None = None, *, waiter_id: str | None = None) -> None:
@@ -76,7 +72,7 @@ class WorkflowHandler:
     async def stream_events(
         self, expose_internal: bool = False, *, after: int | None = None
     ) -> AsyncGenerator[Event, None]:
-        """The run's events as they come, until it ends.
+        """Return the run's events as they come, until it ends.
 
         Without `after` there is one reading per handler: leaving it early and calling again goes on from there. With
         `after` any number of readers can read from any cursor, -1 for the beginning.
@@ -104,18 +100,18 @@ class WorkflowHandler:
             yield cursor, event
 
     def done(self) -> bool:
-        """Whether the run has ended. Deprecated: `is_done()`."""
+        """Return whether the run has ended. Deprecated: `is_done()`."""
         warn_once("WorkflowHandler.done() is deprecated: use is_done().")
         return self.is_done()
 
     def cancelled(self) -> bool:
-        """Whether the run was cancelled. Deprecated: look at the exception that awaiting the handler raises."""
+        """Return whether the run was cancelled. Deprecated: look at the exception that awaiting the handler raises."""
         warn_once("WorkflowHandler.cancelled() is deprecated: await the handler and catch WorkflowCancelledByUser.")
         outcome = self._run.state.outcome
         return outcome is not None and outcome.status == "cancelled"
 
     def exception(self) -> BaseException | None:
-        """What the run failed with. Deprecated: await the handler."""
+        """Return what the run failed with. Deprecated: await the handler."""
         warn_once("WorkflowHandler.exception() is deprecated: await the handler and catch what it raises.")
         if not self._run.is_done:
             from asyncio import InvalidStateError
@@ -134,5 +130,5 @@ class WorkflowHandler:
 
 
 def plain_result(event: StopEvent) -> Any:
-    """What a run's end means to whoever awaits it: the result of a plain `StopEvent`, else the event itself."""
+    """Return what awaiting a run gives: the result of a plain `StopEvent`, else the event itself."""
     return event.result if type(event) is StopEvent else event

@@ -52,10 +52,10 @@ class LoopThread:
         self._is_closed = False
         """Callers are refused: `close` was called, or the thread has ended. Set under the lock."""
         self._has_ended = False
-        """Nobody runs the loop any more. Set under the lock."""
+        """Whether no thread runs the loop any more. Set under the lock."""
         self._died_of: BaseException | None = None
         self._handed: set[_HandedOver[Any]] = set()
-        """What callers wait for. Once the thread has ended, nobody else would tell them."""
+        """The futures that callers wait for. Once the thread has ended, nothing else would resolve them."""
         self._begun: set[Callable[[], Coroutine[Any, Any, None]]] = set()
         """What ends the iterations that a caller has begun and not ended."""
         self._ending: set[asyncio.Task[None]] = set()
@@ -183,7 +183,7 @@ class LoopThread:
     def close(self, finish: Callable[[], Coroutine[Any, Any, None]], *, first: bool = False) -> None:
         """End what was begun, do `finish`, and end the thread. `first` does `finish` before tasks are cancelled.
 
-        From the first moment on no call is taken: it would be handed to a loop that nobody runs any more.
+        From the first moment on no call is taken: it would be handed to a loop that no thread runs any more.
         """
         if not self.is_here:
             return
@@ -353,7 +353,7 @@ class SyncFace:
 
 
 def calls(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
-    """A coroutine method of the async object as one that returns when it is done."""
+    """Make a coroutine method of the async object one that returns when it is done."""
 
     @functools.wraps(method)
     def call(self: SyncFace, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -364,7 +364,7 @@ def calls(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Call
 
 
 def iterates(method: Callable[Concatenate[Any, P], AsyncIterator[T]]) -> Callable[Concatenate[Any, P], Iterator[T]]:
-    """A method of the async object that gives many things, as one for a plain `for`."""
+    """Make a method of the async object that yields one for a plain `for`."""
 
     @functools.wraps(method)
     def iterate(self: SyncFace, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:

@@ -1,10 +1,8 @@
-"""The planner of Python steps: which steps get an event, and when joins fire. Pure.
+"""The planner of Python steps: which steps get an event, and when joins fire.
 
 Streams. A step that returns a list opens a stream. The stream counts its open tokens: events on their way, pieces of
 work, and streams within it, each one token. Whatever settles gives its token back; at zero the stream closes and its
 joins fire, one level up. So each rule below only has to say by how much the count changes.
-
-May import loom.core and steps.streams.
 """
 
 from __future__ import annotations
@@ -12,30 +10,172 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from immutables import Map
 from msgspec.structs import replace
 
-from loom.core.config import specs_of
-from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP
+from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
 from loom.core.planner import Complete, Emit, Fail, Intent, Planned, Publish, RunStep, Warn
 from loom.core.records import (
     INPUT_REQUIRED_EVENT,
+    RELEASE_KIND,
     STEP_FAILED_KIND,
     STOP_EVENT,
     EventRecord,
     Failure,
+    Release,
     StepFailure,
+    specs_of,
     without_traceback,
 )
-from loom.steps import streams
-from loom.steps.streams import StepsPlan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loom.core.config import BrokerConfig, StepSpec
     from loom.core.planner import StepFailed
-    from loom.core.records import EventKind
+    from loom.core.records import BrokerConfig, EventKind, StepSpec
     from loom.core.state import WorkItem
+
+
+class JoinBuffer(msgspec.Struct, frozen=True, array_like=True):
+    """What has arrived at one join from one stream, and whether the join has fired."""
+
+    members: Fifo[EventRecord] = EMPTY_FIFO
+    fired: bool = False
+
+
+_EMPTY_JOIN = JoinBuffer()
+
+
+class Stream(msgspec.Struct, frozen=True, array_like=True):
+    """A list that a step returned, while its members are worked on."""
+
+    source: str
+    scope: tuple[int, ...]
+    """The streams around it, outermost first."""
+    tokens: int
+    """Events, work items and inner streams of it that are not settled."""
+    joins: Map[str, JoinBuffer] = EMPTY_MAP
+
+
+class StepsPlan(msgspec.Struct, frozen=True, tag=True):
+    """What the steps planner has to remember: open streams, and the filled slots of joins."""
+
+    streams: Map[int, Stream] = EMPTY_MAP
+    opened: int = 0
+    slots: Map[str, Map[str, Fifo[EventRecord]]] = EMPTY_MAP
+
+
+class Fired(msgspec.Struct, frozen=True):
+    """A join whose set is complete, and the streams around its work."""
+
+    step: str
+    event: EventRecord
+    scope: tuple[int, ...]
+
+
+def open_stream(plan: StepsPlan, step: str, scope: tuple[int, ...], tokens: int) -> tuple[StepsPlan, tuple[int, ...]]:
+    """Open a stream with this many members. It takes the token that the work which opened it had one level up."""
+    number = plan.opened + 1
+    stream = Stream(step, scope, tokens)
+    return replace(plan, streams=plan.streams.set(number, stream), opened=number), (*scope, number)
+
+
+def adjust(config: BrokerConfig, plan: StepsPlan, scope: tuple[int, ...], tokens: int) -> tuple[StepsPlan, list[Fired]]:
+    """Change the tokens of the innermost stream; at zero it closes and its joins fire, one level up, and so on."""
+    fired: list[Fired] = []
+    while scope:
+        number = scope[-1]
+        stream = plan.streams.get(number)
+        if stream is None:
+            return plan, fired
+        left = stream.tokens + tokens
+        if left > 0:
+            return replace(plan, streams=plan.streams.set(number, replace(stream, tokens=left))), fired
+        plan = replace(plan, streams=plan.streams.delete(number))
+        closing = _close(config, number, stream)
+        fired += closing
+        # The stream's own token one level up becomes the tokens of the joins that fire now.
+        scope, tokens = stream.scope, len(closing) - 1
+    return plan, fired
+
+
+def _close(config: BrokerConfig, number: int, stream: Stream) -> list[Fired]:
+    specs = specs_of(config)
+    source = specs.get(stream.source)
+    fired = []
+    for name in source.joins if source is not None else ():
+        join = stream.joins.get(name, JoinBuffer())
+        if name in specs and not join.fired:
+            fired.append(_fire(number, name, tuple(join.members), stream.scope))
+    return fired
+
+
+def _fire(stream: int, step: str, members: tuple[EventRecord, ...], scope: tuple[int, ...]) -> Fired:
+    return Fired(step, EventRecord(RELEASE_KIND, Release(stream, step, members)), scope)
+
+
+def arrive(
+    config: BrokerConfig,
+    plan: StepsPlan,
+    spec: StepSpec,
+    scope: tuple[int, ...],
+    event: EventRecord,
+    settled: int = 0,
+) -> tuple[StepsPlan, list[Fired], bool]:
+    """Give a member to a join: put it aside, or let it complete the `Take(n)` that the join asked for.
+
+    `settled` tokens are given back with it. The last value says whether the join collects this stream at all.
+    """
+    number = scope[-1]
+    stream = plan.streams.get(number)
+    source = specs_of(config).get(stream.source) if stream is not None else None
+    if stream is None or source is None or spec.name not in source.joins:
+        return plan, [], False
+    join = stream.joins.get(spec.name, _EMPTY_JOIN)
+    fired: list[Fired] = []
+    if not join.fired:
+        join = JoinBuffer(join.members.push_back(event))
+        if spec.take is not None and len(join.members) >= spec.take:
+            fired = [_fire(number, spec.name, tuple(join.members), stream.scope)]
+            join = JoinBuffer(EMPTY_FIFO, fired=True)
+    closes = stream.tokens <= settled
+    stream = replace(stream, joins=stream.joins.set(spec.name, join), tokens=stream.tokens - (0 if closes else settled))
+    plan = replace(plan, streams=plan.streams.set(number, stream))
+    if fired and stream.scope:
+        # The join's work is new one level up: the stream itself stays open there.
+        plan, more = adjust(config, plan, stream.scope, 1)
+        fired += more
+    if closes and settled:
+        plan, more = adjust(config, plan, scope, -settled)
+        fired += more
+    return plan, fired, True
+
+
+def targeted_at_join(label: str, step: str) -> str:
+    """Tell why an event cannot be sent to a join."""
+    return (
+        f"{label} was sent to step '{step}' with send_event(step=...), but that step collects list[{label}] and only "
+        "takes events that were returned inside a stream."
+    )
+
+
+def outside_of_stream(label: str, step: str) -> str:
+    """Tell why a join ignores an event that was sent."""
+    return f"{label} is ignored by step '{step}', which collects a stream: the event was sent outside of any stream."
+
+
+def not_bound(label: str, step: str) -> str:
+    """Tell why a join ignores an event of another stream."""
+    return f"{label} is dropped at step '{step}': the stream that it belongs to does not end in this step."
+
+
+def stuck(plan: StepsPlan) -> str:
+    """Tell why an idle run with open streams has failed."""
+    details = "; ".join(
+        f"stream {number} of step '{stream.source}' with {stream.tokens} open piece(s) of work"
+        for number, stream in sorted(plan.streams.items())
+    )
+    return f"Workflow is idle but collection streams are still open, so that they can never be collected: {details}."
 
 
 class Origin(msgspec.Struct, frozen=True, array_like=True):
@@ -70,7 +210,7 @@ class Routes:
         self.by_kind: dict[str, tuple[StepSpec, ...]] = {}
 
     def steps_for(self, kind: EventKind) -> tuple[StepSpec, ...]:
-        """The accepting steps, in the order of the config."""
+        """Return the accepting steps, in the order of the config."""
         found = self.by_kind.get(kind.name)
         if found is None:
             found = self.by_kind[kind.name] = tuple(s for s in self.config.steps if takes(s, s.accepts, kind))
@@ -78,7 +218,7 @@ class Routes:
 
 
 def takes(spec: StepSpec, accepted: tuple[str, ...], kind: EventKind) -> bool:
-    """Whether a step takes an event: by its exact type, or by a base where the step asked for subclasses.
+    """Return whether a step takes an event: by its exact type, or by a base where the step asked for subclasses.
 
     An ending is no input: a step that takes a broad base does not get the `StopEvent`.
     """
@@ -96,7 +236,7 @@ class StepsPlanner:
         self._routes: Routes | None = None
 
     def start(self, config: BrokerConfig, run_id: str = "", seed: int = 0) -> StepsPlan:
-        """The plan of a run in which nothing has happened."""
+        """Return the plan of a run in which nothing has happened."""
         del config, run_id, seed
         return _EMPTY_PLAN
 
@@ -135,11 +275,11 @@ class StepsPlanner:
         self, config: BrokerConfig, plan: StepsPlan, join: StepSpec, event: EventRecord, mark: StepInput
     ) -> tuple[StepsPlan, Sequence[Intent], bool]:
         """A member has reached the one join that takes it: it is settled with that."""
-        plan, fired, known = streams.arrive(config, plan, join, mark.origin.scope, event, settled=1)
+        plan, fired, known = arrive(config, plan, join, mark.origin.scope, event, settled=1)
         if not known:
-            plan, fired = streams.adjust(config, plan, mark.origin.scope, -1)
-        intents: list[Intent] = [] if known else [Warn(streams.not_bound(event.kind.label, join.name))]
-        return plan, (*intents, *_fire(fired, mark.origin)) if fired or intents else _NOTHING, True
+            plan, fired = adjust(config, plan, mark.origin.scope, -1)
+        intents: list[Intent] = [] if known else [Warn(not_bound(event.kind.label, join.name))]
+        return plan, (*intents, *_release(fired, mark.origin)) if fired or intents else _NOTHING, True
 
     def _deliver(
         self,
@@ -160,7 +300,7 @@ class StepsPlanner:
                 continue
             if spec.collects:
                 if not origin.scope and step is not None:
-                    message = streams.targeted_at_join(event.kind.label, spec.name)
+                    message = targeted_at_join(event.kind.label, spec.name)
                     return plan, [*intents, Fail(spec.name, _runtime_failure(message))], True
                 plan, more = _arrive(config, plan, spec, event, origin)
                 intents += more
@@ -174,8 +314,8 @@ class StepsPlanner:
             tokens += 1
             intents.append(RunStep(spec.name, event, extra))
         if origin.scope:
-            plan, fired = streams.adjust(config, plan, origin.scope, tokens)
-            intents += _fire(fired, origin)
+            plan, fired = adjust(config, plan, origin.scope, tokens)
+            intents += _release(fired, origin)
         return plan, intents, bool(specs)
 
     def on_returned(
@@ -187,7 +327,7 @@ class StepsPlanner:
         fanned_out: bool,
         at: float = 0.0,
     ) -> Planned:
-        """A step is done: end the run, open a stream, or send what it returned on its way."""
+        """End the run, open a stream, or send on what a step has returned."""
         del at
         mark: StepInput = item.extra if item.extra is not None else _INSIDE
         if mark.bound:
@@ -207,13 +347,13 @@ class StepsPlanner:
             return self._open_stream(config, plan, item.step, mark.origin, events)
         if not mark.origin.scope:
             return plan, _NOTHING
-        plan, fired = streams.adjust(config, plan, mark.origin.scope, -1)
-        return plan, _fire(fired, mark.origin)
+        plan, fired = adjust(config, plan, mark.origin.scope, -1)
+        return plan, _release(fired, mark.origin)
 
     def _open_stream(
         self, config: BrokerConfig, plan: StepsPlan, step: str, origin: Origin, events: tuple[EventRecord, ...]
     ) -> Planned:
-        plan, scope = streams.open_stream(plan, step, origin.scope, len(events))
+        plan, scope = open_stream(plan, step, origin.scope, len(events))
         inner = StepInput(Origin(scope, origin.recoveries))
         intents: list[Intent] = []
         for event in events:
@@ -221,8 +361,8 @@ class StepsPlanner:
                 intents.append(Publish(event))
             intents.append(Emit(event, None, inner))
         if not events:
-            plan, fired = streams.adjust(config, plan, scope, 0)
-            intents += _fire(fired, origin)
+            plan, fired = adjust(config, plan, scope, 0)
+            intents += _release(fired, origin)
         return plan, intents
 
     def on_failed(self, config: BrokerConfig, plan: StepsPlan, fact: StepFailed) -> Planned:
@@ -244,7 +384,7 @@ class StepsPlanner:
         return plan, (Fail(item.step, fact.failure, fact.attempts, fact.elapsed_s),)
 
     def on_refused(self, config: BrokerConfig, plan: StepsPlan, item: WorkItem, parameters: tuple[str, ...]) -> Planned:
-        """The event is settled without work. The others that a step would have got with it wait for another one."""
+        """Settle an event without work. The others that a step would have got with it wait for another one."""
         mark: StepInput = item.extra if item.extra is not None else _INSIDE
         if mark.bound:
             slots = plan.slots.get(item.step, EMPTY_MAP)
@@ -254,8 +394,8 @@ class StepsPlanner:
             plan = replace(plan, slots=plan.slots.set(item.step, slots))
         if not mark.origin.scope:
             return plan, _NOTHING
-        plan, fired = streams.adjust(config, plan, mark.origin.scope, -1)
-        return plan, _fire(fired, mark.origin)
+        plan, fired = adjust(config, plan, mark.origin.scope, -1)
+        return plan, _release(fired, mark.origin)
 
     def on_timer(self, config: BrokerConfig, plan: StepsPlan, ref: int, at: float) -> Planned:
         """Steps ask for no timers of the planner's."""
@@ -263,12 +403,12 @@ class StepsPlanner:
         return plan, _NOTHING
 
     def on_retry(self, config: BrokerConfig, plan: StepsPlan, at: float) -> Planned:
-        """The failed work is back in its queue: nothing else is needed."""
+        """Do nothing: the failed work is back in its queue."""
         del config, at
         return plan, _NOTHING
 
     def on_idle(self, config: BrokerConfig, plan: StepsPlan, waiting: Sequence[WorkItem]) -> Planned:
-        """A run with an open stream that nothing can close any more would wait for ever: fail it."""
+        """Fail a run with an open stream that nothing can close any more: it would wait for ever."""
         del config
         if not plan.streams:
             return plan, _NOTHING
@@ -276,10 +416,10 @@ class StepsPlanner:
         if scopes & set(plan.streams):
             return plan, _NOTHING
         first = plan.streams[min(plan.streams)]
-        return plan, (Fail(first.source, _runtime_failure(streams.stuck(plan))),)
+        return plan, (Fail(first.source, _runtime_failure(stuck(plan))),)
 
 
-def _fire(releases: Sequence[streams.Fired], origin: Origin) -> list[Intent]:
+def _release(releases: Sequence[Fired], origin: Origin) -> list[Intent]:
     """Joins whose set is complete become work, one level above their stream."""
     fired: list[Intent] = []
     for release in releases:
@@ -294,9 +434,9 @@ def _arrive(
     """A member has reached a join that is not the only one to take it, or something that is no member has."""
     label = event.kind.label or event.kind.name
     if not origin.scope:
-        return plan, [Warn(streams.outside_of_stream(label, spec.name))]
-    plan, fired, known = streams.arrive(config, plan, spec, origin.scope, event)
-    return plan, _fire(fired, origin) if known else [Warn(streams.not_bound(label, spec.name))]
+        return plan, [Warn(outside_of_stream(label, spec.name))]
+    plan, fired, known = arrive(config, plan, spec, origin.scope, event)
+    return plan, _release(fired, origin) if known else [Warn(not_bound(label, spec.name))]
 
 
 def _fill_slots(

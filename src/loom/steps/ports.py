@@ -1,17 +1,18 @@
-"""What contexts, handlers and workflows need of a runtime, and how they reach one.
+"""What contexts, handlers and workflows need of a runtime, how they reach one, and the default time limits.
 
-`loom.steps` stands below the runtimes and never imports one: `loom/__init__` fills the port. May import loom.core.
+`loom.steps` is below the runtimes and never imports one: `loom/__init__` fills the port.
 """
 
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
     from loom.core.state import BrokerState
+    from loom.steps.definition import Definition
     from loom.steps.events import Event, StartEvent, StopEvent
     from loom.steps.retry import RetryInfo
     from loom.steps.state_store import InMemoryStateStore
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
 
 
 class RunPort(Protocol):
-    """A run as seen from outside: by its handler and by the context of whoever started it."""
+    """A run as seen from outside: by its handler and by the context of its caller."""
 
     run_id: str
-    workflow: Workflow
+    definition: Definition
+    """What is known of the code that it runs."""
 
     @property
     def state(self) -> BrokerState:
@@ -31,7 +33,7 @@ class RunPort(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether only input from outside can move the run."""
+        """Return whether only input from outside can move the run."""
         ...
 
     @property
@@ -40,7 +42,7 @@ class RunPort(Protocol):
         ...
 
     def state_to_save(self) -> BrokerState:
-        """The run as data, with all that it was told but has not come to yet."""
+        """Return the run as data, with the input that it has not reduced yet."""
         ...
 
     @property
@@ -50,11 +52,11 @@ class RunPort(Protocol):
 
     @property
     def is_done(self) -> bool:
-        """Whether the run has ended."""
+        """Return whether the run has ended."""
         ...
 
     def now(self) -> float:
-        """The runtime's time."""
+        """Return the runtime's time."""
         ...
 
     def send(self, event: Event, step: str | None = None, waiter_id: str | None = None) -> None:
@@ -66,11 +68,11 @@ class RunPort(Protocol):
         ...
 
     async def cancel(self, timeout_s: float | None) -> None:
-        """Ask the run to stop and wait for its end, at most so long."""
+        """Ask the run to stop and wait for its end, at most `timeout_s` seconds; None waits without limit."""
         ...
 
     async def outcome(self) -> StopEvent:
-        """The event that the run ended with, or the exception that it failed with."""
+        """Return the event that the run ended with, or the exception that it failed with."""
         ...
 
     def request_cancel(self) -> None:
@@ -78,11 +80,11 @@ class RunPort(Protocol):
         ...
 
     def ending(self) -> StopEvent | BaseException | None:
-        """The same, without waiting: None while the run goes on."""
+        """Return the outcome without waiting; None while the run goes on."""
         ...
 
     def read_stream(self, after: int, internal: bool) -> AsyncIterator[tuple[int, Event]]:
-        """The stream from the first event behind a cursor, until it ends."""
+        """Read the stream from the first event after a cursor, until it ends. `internal` includes internal events."""
         ...
 
 
@@ -96,7 +98,7 @@ class ExecutionPort(Protocol):
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt at the same work."""
+        """A key that is the same for every attempt at the same work."""
         ...
 
     def send(self, event: Event, step: str | None, waiter_id: str | None) -> None:
@@ -137,7 +139,7 @@ class ExecutionPort(Protocol):
         ...
 
     def retry_info(self) -> RetryInfo:
-        """What earlier attempts left behind."""
+        """Tell how often the work was tried before, and what the last attempt raised."""
         ...
 
 
@@ -156,11 +158,11 @@ class RuntimePort(Protocol):
         ...
 
     def now(self) -> float:
-        """The time that its runs would begin at."""
+        """Return the time that its runs would begin at."""
         ...
 
     def track_workflow(self, workflow: Workflow) -> None:
-        """A workflow was made that will use this runtime."""
+        """Note a new workflow that will use this runtime."""
         ...
 
 
@@ -174,12 +176,25 @@ _default: list[Callable[[], RuntimePort]] = []
 
 
 def provide_default_runtime(make: Callable[[], RuntimePort]) -> None:
-    """Say which runtime workflows use that were given none. Called once, by the package itself."""
+    """Set the runtime of workflows that were given none. Called once, by the package itself."""
     _default[:] = [make]
 
 
 def default_runtime() -> RuntimePort:
-    """The runtime for workflows that were given none."""
+    """Return the runtime for workflows that were given none."""
     if not _default:
         raise RuntimeError("No runtime was provided. Import `loom` rather than a part of it.")
     return _default[0]()
+
+
+class Unasked(float):
+    """A default. Compared by identity, it tells whether a caller gave a value; otherwise it is a number."""
+
+    __slots__ = ()
+
+
+RUN_TIMEOUT: Final = Unasked(45.0)
+"""Seconds until a run in memory times out. A run in a store has no timeout unless one was asked for."""
+
+WAIT_TIMEOUT: Final = Unasked(2000.0)
+"""Seconds until `wait_for_event` raises `TimeoutError`."""

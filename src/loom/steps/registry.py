@@ -1,7 +1,7 @@
 """Type names on the wire, and the way back from a name to a class.
 
 A name in stored or received data never causes an import: it resolves to a class that some loaded module has already
-defined, or to nothing. May import `loom.core.records` and the standard library.
+defined, or to nothing.
 """
 
 from __future__ import annotations
@@ -70,19 +70,19 @@ def module_of(cls: type[Any]) -> str:
 
 
 def main_name() -> str:
-    """What the main program is called in records: the stem of its file, if it has one."""
+    """Return the name of the main program in records: the stem of its file, if it has one."""
     path = getattr(sys.modules.get("__main__"), "__file__", None)
     return os.path.splitext(os.path.basename(path))[0] if path else "__main__"
 
 
 def wire_name(cls: type[Any]) -> str:
-    """The name under which a class leaves the process."""
+    """Return the name under which a class leaves the process."""
     name = _framework_names.get(cls)
     return name if name is not None else f"{module_of(cls)}.{cls.__name__}"
 
 
 def names_of(cls: type[Any]) -> frozenset[str]:
-    """Every name a class answers to: its wire name, and the spellings that other writers of records use."""
+    """Return every name a class answers to: its wire name, and the spellings that other writers of records use."""
     fixed = _framework_names.get(cls)
     if fixed is not None:
         return frozenset((fixed,))
@@ -108,17 +108,17 @@ def register_event(cls: type[Any]) -> None:
 
 
 def is_framework(cls: type[Any]) -> bool:
-    """Whether the class carries a fixed framework name."""
+    """Return whether the class has a fixed framework name."""
     return cls in _framework_names
 
 
 def framework_type(name: str) -> type[Any] | None:
-    """The framework's class of that wire name, if there is one."""
+    """Return the framework's class of that wire name, if there is one."""
     return _framework_types.get(name)
 
 
 def resolve(name: str, preferred: Iterable[type[Any]] = ()) -> type[Any]:
-    """The class that a name means: the framework's, else one of the preferred, else any that is known.
+    """Return the class that a name means: the framework's, else one of the preferred, else any that is known.
 
     Raises `UnknownTypeError`, or `AmbiguousTypeError` where several different definitions share the name.
     """
@@ -134,7 +134,7 @@ def resolve(name: str, preferred: Iterable[type[Any]] = ()) -> type[Any]:
 
 
 def resolve_subclass(name: str, root: type[Any]) -> type[Any] | None:
-    """A class below `root` that exists in this process under the name, registered or not."""
+    """Return a class below `root` that exists in this process under the name, registered or not."""
     return choose(name, (cls for cls in _descendants(root) if name in names_of(cls)))
 
 
@@ -153,7 +153,7 @@ def known_kind(cls: type[Any]) -> EventKind | None:
 
 
 def kind_of(event_cls: type[Any]) -> EventKind:
-    """The engine's view of an event class; computed once per class and kept on it."""
+    """Return the engine's view of an event class; computed once per class and kept on it."""
     kind: EventKind | None = event_cls.__dict__.get(_KIND)
     return kind if kind is not None else _make_kind(event_cls)
 

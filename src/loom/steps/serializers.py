@@ -1,8 +1,9 @@
-"""Values as JSON text and back, with the classes of models written by name. May import `jsonable` and `registry`.
+"""Values as JSON text and back, with the classes of models written by name.
 
 The form is that of llama-index-workflows. A model is `{"__is_pydantic": true, "value", "qualified_name"}`,
 a component (an object with `class_name`, `to_dict` and `from_dict`) the same with `__is_component`. A user's dict with
-such a key gets a backslash before it, so data can never pose as a type. Names are looked up, never imported.
+such a key gets a backslash before it, so data can never pose as a type. Names are looked up, never imported. What JSON
+cannot hold is refused with its path.
 
 NaN, the infinities and lone surrogates survive the round trip: the numbers as the words `NaN`, `Infinity` and
 `-Infinity`, which Python's json reads although the JSON standard lacks them, the surrogates as escapes, so that the
@@ -20,16 +21,9 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Self, get_origin
 
 from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 from typing_extensions import override
 
-from loom.steps.jsonable import (
-    COMPONENT_MARK,
-    MODEL_MARK,
-    NotSerialisableError,
-    dump_model,
-    to_json_values,
-    unescape,
-)
 from loom.steps.registry import (
     UnknownTypeError,
     framework_type,
@@ -41,7 +35,8 @@ from loom.steps.registry import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
 
 # Events have an `__init__` of their own, through which pydantic hands no validation context, and the `from_dict` of a
 # component has no place for one: the serializer at work reaches nested validators this way.
@@ -58,11 +53,11 @@ class BaseSerializer(ABC):
 
     @abstractmethod
     def serialize(self, value: Any) -> str:
-        """The value as text; `ValueError` if it has no text form."""
+        """Return the value as text; raise `ValueError` if it has no text form."""
 
     @abstractmethod
     def deserialize(self, value: str) -> Any:
-        """The value that the text stands for."""
+        """Return the value that the text was made from."""
 
 
 class JsonSerializer(BaseSerializer):
@@ -83,7 +78,7 @@ class JsonSerializer(BaseSerializer):
                 self._allow(entry)
 
     def with_types(self, *classes: type[Any]) -> Self:
-        """A serializer that finds these classes too, and takes them first where others share their names."""
+        """Return a serializer that finds these classes too, and takes them first where others share their names."""
         if not classes:
             return self
         extended = copy(self)
@@ -112,11 +107,11 @@ class JsonSerializer(BaseSerializer):
             allowed[name] = entry
 
     def allows(self, name: str) -> bool:
-        """Whether data may name this class."""
+        """Return whether data may name this class."""
         return self._allowed is None or name in self._allowed or framework_type(name) is not None
 
     def resolve_class(self, qualified_name: str) -> type[Any]:
-        """The class of that name; `ValueError` if it is not allowed, not known or not unique."""
+        """Return the class of that name; raise `ValueError` if it is not allowed, not known or not unique."""
         found = self._found.get(qualified_name)
         if found is not None:
             return found
@@ -143,11 +138,11 @@ class JsonSerializer(BaseSerializer):
             active_serializer.reset(token)
 
     def serialize_value(self, value: Any) -> Any:
-        """The value as JSON has it: dicts, lists, strings, numbers, booleans and None."""
+        """Return the value as JSON has it: dicts, lists, strings, numbers, booleans and None."""
         return to_json_values(value, self._encode_object)
 
     def deserialize_value(self, data: Any) -> Any:
-        """The value that JSON data stands for."""
+        """Return the value that JSON data was made from."""
         if isinstance(data, list):
             return [self.deserialize_value(item) for item in data]
         if not isinstance(data, dict):
@@ -162,7 +157,7 @@ class JsonSerializer(BaseSerializer):
 
     @override
     def serialize(self, value: Any) -> str:
-        """The value as JSON text; `ValueError` with the path of what JSON cannot hold."""
+        """Return the value as JSON text; raise `ValueError` with the path of what JSON cannot hold."""
         try:
             return self.write_json(self.serialize_value(value))
         except NotSerialisableError:
@@ -176,7 +171,7 @@ class JsonSerializer(BaseSerializer):
 
     @override
     def deserialize(self, value: str) -> Any:
-        """The value that the JSON text stands for."""
+        """Return the value that the JSON text was made from."""
         try:
             return self.deserialize_value(self.read_json(value))
         except RecursionError:
@@ -190,7 +185,7 @@ class JsonSerializer(BaseSerializer):
         return json.dumps(data)
 
     def read_json(self, text: str) -> Any:
-        """The JSON values in a text, before they are made into what they stand for."""
+        """Return the JSON values in a text, before they become values again."""
         import json
 
         return json.loads(text)
@@ -224,7 +219,7 @@ class PickleSerializer(JsonSerializer):
 
     @override
     def deserialize(self, value: str) -> Any:
-        """The value that the JSON text stands for; a base64 pickle is a `ValueError`."""
+        """Return the value that the JSON text was made from; raise `ValueError` for a base64 pickle."""
         # Every pickle since protocol 2 starts with the byte 0x80, which base64 shows so; no JSON text does.
         if value.startswith("gA"):
             msg = "This text is a pickle. Reading one can run any code, so it is refused: write the value as JSON."
@@ -236,7 +231,7 @@ JsonPickleSerializer = PickleSerializer
 
 
 def is_component(cls: type[Any]) -> bool:
-    """Whether objects of the class know by themselves how to be written and read."""
+    """Return whether objects of the class know by themselves how to be written and read."""
     # Asked of the class: an event may well have an extra value called class_name.
     return all(callable(getattr(cls, name, None)) for name in ("class_name", "to_dict", "from_dict"))
 
@@ -260,4 +255,133 @@ def _loaded_component(name: str) -> type[Any] | None:
         found = vars(module).get(attribute)
         if isinstance(found, type) and is_component(found):
             return found
+    return None
+
+
+MODEL_MARK = "__is_pydantic"
+COMPONENT_MARK = "__is_component"
+TAG_MARK = "__loom"
+"""Marks what `TaggedSerializer` writes for a value that JSON has no form for."""
+_MARKS = frozenset((MODEL_MARK, COMPONENT_MARK, TAG_MARK))
+
+
+class NotSerialisableError(ValueError):
+    """A value that JSON cannot hold; the message says where it is."""
+
+    # Failures are stored with the name of their class: this one.
+    __module__ = "loom.steps.jsonable"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self._inside_out: list[str] = []
+
+    @property
+    def path(self) -> str:
+        """Tell where the value is, seen from the value that was to be serialized."""
+        return "".join(reversed(self._inside_out))
+
+    def within(self, part: str) -> None:
+        """Add the next outer part of the path."""
+        self._inside_out.append(part)
+
+    @override
+    def __str__(self) -> str:
+        return f"Failed to serialize value{self.path}: {self.reason}"
+
+
+def to_json_values(value: Any, encode_object: Callable[[Any], Any]) -> Any:
+    """Go through dicts, lists and tuples; `encode_object` gets everything else that JSON has no form for."""
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, dict):
+        return _to_json_object(value, encode_object)
+    if isinstance(value, (list, tuple)):
+        items = []
+        for index, item in enumerate(value):
+            try:
+                items.append(to_json_values(item, encode_object))
+            except NotSerialisableError as error:
+                error.within(f"[{index}]")
+                raise
+        return items
+    return encode_object(value)
+
+
+def _to_json_object(value: dict[Any, Any], encode_object: Callable[[Any], Any]) -> dict[str, Any]:
+    encoded: dict[str, Any] = {}
+    for key, item in value.items():
+        name = escape(key) if isinstance(key, str) else _key_text(key)
+        if name in encoded:
+            msg = f"two keys become {name!r} in JSON"
+            raise NotSerialisableError(msg)
+        try:
+            encoded[name] = to_json_values(item, encode_object)
+        except NotSerialisableError as error:
+            error.within(f".{key}")
+            raise
+    return encoded
+
+
+def _key_text(key: Any) -> str:
+    import json
+
+    if key is None or isinstance(key, (int, float)):
+        return json.dumps(key)
+    raise NotSerialisableError(f"key {key!r} of type {type(key).__qualname__} is not serialisable")
+
+
+def escape(key: str) -> str:
+    """Return a user's key, told from the marks."""
+    return f"\\{key}" if key.lstrip("\\") in _MARKS else key
+
+
+def unescape(key: str) -> str:
+    """Return a key as the user wrote it."""
+    return key[1:] if key.startswith("\\") and key.lstrip("\\") in _MARKS else key
+
+
+def dump_model(model: BaseModel) -> Any:
+    """Return a model's own JSON form; where it has none, an error that names the field."""
+    try:
+        return model.model_dump(mode="json")
+    except PydanticSerializationError as error:
+        raise _located(model, error) from error
+
+
+def _located(value: Any, error: Exception) -> NotSerialisableError:
+    """Find the innermost part that cannot be serialised. Only a failure pays for this search."""
+    for part, item in _parts(value):
+        found = _failure(value, part, item)
+        if found is not None:
+            located = _located(item, found)
+            located.within(part)
+            return located
+    if isinstance(value, (BaseModel, dict, list, tuple)):
+        return NotSerialisableError(str(error))
+    return NotSerialisableError(f"object of type {type(value).__qualname__} is not serialisable")
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, BaseModel):
+        # What the model adds to its dump by itself comes first: its presence spoils the dump of any single field.
+        private = {"result": getattr(value, "_result", None), **(getattr(value, "_data", None) or {})}
+        yield from ((f".{key}", item) for key, item in private.items())
+        yield from ((f".{key}", getattr(value, key, None)) for key in type(value).model_fields)
+    elif isinstance(value, dict):
+        yield from ((f".{key}", item) for key, item in value.items())
+    elif isinstance(value, (list, tuple)):
+        yield from ((f"[{index}]", item) for index, item in enumerate(value))
+
+
+def _failure(owner: Any, part: str, item: Any) -> Exception | None:
+    """Tell why this part fails by itself. A declared field is tried as its model writes it."""
+    name = part[1:]
+    try:
+        if isinstance(owner, BaseModel) and name in type(owner).model_fields:
+            owner.model_dump(mode="json", include={name})
+        else:
+            to_jsonable_python(item)
+    except (PydanticSerializationError, ValueError) as error:
+        return error
     return None

@@ -1,34 +1,29 @@
 """What a step's signature says: its events, context, resources and results; and which methods of a class are steps.
 
-May import `annotations`, `collect`, `errors` and `events` of this package, and `resources` when a step uses one.
+Annotations may be text, and may name local classes. So they are evaluated in the scopes that enclose the function, as
+Python would, and then taken apart: unions, lists, `Annotated` marks.
 """
 
 from __future__ import annotations
 
+import builtins
+import collections.abc as cabc
 import inspect
 from dataclasses import dataclass, field
-from types import FunctionType, NoneType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args, get_origin
+from types import FunctionType, NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from loom.steps.annotations import (
-    bare_types,
-    collected_types,
-    is_event,
-    members,
-    opens_stream,
-    refuse_async_iterator,
-    resolve_hints,
-    returned_types,
-    unalias,
-)
-from loom.steps.collect import All, Collect, Take
 from loom.steps.errors import WorkflowValidationError
+from loom.steps.events import Event
+from loom.steps.step_config import All, Collect, Take
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from types import FrameType
 
     from loom.steps.resources import ResourceDefinition  # noqa: TC004 (a dataclass never evaluates its annotations)
     from loom.steps.step_config import StepFunction
+
 
 BUSY_WAIT_DELAY = 0.01
 """Part of the import surface of older programs; nothing in Loom waits busily."""
@@ -145,7 +140,7 @@ def validate_step_signature(spec: StepSignatureSpec, step_name: str = "") -> Non
 
 
 def naming(step_name: str) -> str:
-    """What an error about a declaration ends with, so that one knows which step it is about."""
+    """Return the end of an error about a declaration: the name of the step."""
     return f" (Step '{step_name}')" if step_name else ""
 
 
@@ -171,13 +166,13 @@ def _problem(spec: StepSignatureSpec) -> str:
 
 
 def get_steps_from_class(_class: object) -> dict[str, StepFunction[..., Any]]:
-    """The methods of a class that are steps, by name, in alphabetical order."""
+    """Return the methods of a class that are steps, by name, in alphabetical order."""
     cls = _class if isinstance(_class, type) else type(_class)
     return {name: cast("StepFunction[..., Any]", getattr(cls, name)) for name in _step_names(cls)}
 
 
 def get_steps_from_instance(workflow: object) -> dict[str, StepFunction[..., Any]]:
-    """The bound methods of an instance that are steps, by name, in alphabetical order."""
+    """Return the bound methods of an instance that are steps, by name, in alphabetical order."""
     return {name: cast("StepFunction[..., Any]", getattr(workflow, name)) for name in _step_names(type(workflow))}
 
 
@@ -196,7 +191,7 @@ def _is_step(value: Any) -> bool:
 
 
 def is_free_function(qualname: str) -> bool:
-    """Whether a qualified name is that of a function outside a class, at module level or nested."""
+    """Return whether a qualified name is that of a function outside a class, at module level or nested."""
     if not qualname:
         raise ValueError("The qualified name cannot be empty")
     owner = qualname.split(".")[-2:-1]
@@ -212,3 +207,130 @@ def _get_param_types(param: inspect.Parameter, type_hints: dict[str, Any]) -> li
 def _get_return_types(func: Callable[..., Any], localns: dict[str, Any] | None = None) -> list[Any]:
     """The types that a function may return, lists taken apart; `[]` without an annotation."""
     return _declared_returns(resolve_hints(func, localns).get("return"))
+
+
+_SCOPES = 4
+"""How many frames outwards from the decorator a string annotation is looked up."""
+
+_UNIONS = (Union, UnionType)
+_ASYNC_ITERATORS = (cabc.AsyncIterator, cabc.AsyncIterable, cabc.AsyncGenerator)
+
+
+def names_in_scope(func: Callable[..., Any], frame: FrameType | None) -> dict[str, Any]:
+    """Return the local names that string annotations of `func` may use, seen from the frame that decorates it.
+
+    The scopes that enclose `func` in the source hide its module's names, as they do in Python. The other frames
+    on the stack (helpers that build classes) only lend names that the module lacks.
+    """
+    module_names = getattr(func, "__globals__", {})
+    enclosing: dict[str, Any] = {}
+    callers: dict[str, Any] = {}
+    for scope in reversed(list(_frames(frame))):
+        if scope.f_locals is module_names:
+            continue
+        (enclosing if _encloses(scope, func) else callers).update(scope.f_locals)
+    lent = {name: value for name, value in callers.items() if name not in module_names and not hasattr(builtins, name)}
+    return {**lent, **enclosing}
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    for _ in range(_SCOPES):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
+
+
+def _encloses(scope: FrameType, func: Callable[..., Any]) -> bool:
+    same_module = scope.f_globals is getattr(func, "__globals__", None)
+    return same_module and getattr(func, "__qualname__", "").startswith(f"{scope.f_code.co_qualname}.")
+
+
+def resolve_hints(func: Callable[..., Any], localns: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the evaluated annotations of `func`, with their `Annotated` metadata."""
+    try:
+        return get_type_hints(func, localns=localns, include_extras=True)
+    except (NameError, AttributeError) as exc:
+        missing = f" Missing name: {exc.name}." if exc.name else ""
+        raise WorkflowValidationError(
+            f"Failed to resolve type annotations for {getattr(func, '__qualname__', type(func).__name__)}.{missing} "
+            "If you are using 'from __future__ import annotations' or string annotations, ensure referenced names "
+            "are available in module scope or in the scope where the @step decorator is applied."
+        ) from exc
+
+
+def unalias(hint: Any) -> Any:
+    """Return the type that a `type X = …` alias names."""
+    while type(hint).__name__ == "TypeAliasType":  # typing's from Python 3.12 on, or typing_extensions'
+        hint = hint.__value__
+    return hint
+
+
+def members(hint: Any) -> list[Any]:
+    """Return the alternatives of a union, or the one type, each once, without `None` and without metadata."""
+    hint = unalias(hint)
+    if get_origin(hint) is Annotated:
+        return members(get_args(hint)[0])
+    if hint is NoneType:
+        return []
+    if get_origin(hint) not in _UNIONS:
+        return [hint]
+    return _once(member for arg in get_args(hint) for member in members(arg))
+
+
+def returned_types(hint: Any) -> list[Any]:
+    """Return every event type that a return annotation names, bare or inside `list[…]`."""
+    return _once(
+        inner for member in members(hint) for inner in (_list_elements(member) if _is_list(member) else [member])
+    )
+
+
+def bare_types(hint: Any) -> list[Any]:
+    """Return the alternatives of a return annotation outside any `list[…]`."""
+    return [member for member in members(hint) if not _is_list(member)]
+
+
+def opens_stream(hint: Any) -> bool:
+    """Return whether a return annotation allows a list."""
+    return any(_is_list(member) for member in members(hint))
+
+
+def collected_types(hint: Any) -> list[Any] | None:
+    """Return the event types of a `list[E]` parameter, or None if it is not one."""
+    alternatives = members(hint)
+    if len(alternatives) != 1 or not _is_list(alternatives[0]):
+        return None
+    elements = [member for arg in get_args(alternatives[0]) for member in members(arg)]
+    return elements if elements and all(is_event(element) for element in elements) else None
+
+
+def is_event(hint: Any) -> bool:
+    """Return whether a hint is an event class."""
+    return isinstance(hint, type) and issubclass(hint, Event)
+
+
+def refuse_async_iterator(func: Callable[..., Any], hint: Any) -> None:
+    """Fan-out is a finite list: refuse async generators and annotations of them."""
+    hints = [] if hint is None else members(hint)
+    declared = any(one in _ASYNC_ITERATORS or get_origin(one) in _ASYNC_ITERATORS for one in hints)
+    if declared or inspect.isasyncgenfunction(func):
+        raise WorkflowValidationError(
+            "Async-iterator fan-out (AsyncIterator[E] / AsyncGenerator[E, None] / async generator steps) is not "
+            "supported. Return list[E] for a static collection, or emit incrementally with ctx.send_event."
+        )
+
+
+def _is_list(hint: Any) -> bool:
+    return get_origin(hint) is list
+
+
+def _list_elements(hint: Any) -> list[Any]:
+    return [element for arg in get_args(hint) for element in returned_types(arg)]
+
+
+def _once(hints: Iterator[Any]) -> list[Any]:
+    found: list[Any] = []
+    for hint in hints:
+        if hint not in found:
+            found.append(hint)
+    return found

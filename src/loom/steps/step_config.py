@@ -1,6 +1,10 @@
 """What is known about a step before it runs: plain declarations that routing, validation and drawing read.
 
-Pure. May import `collect`; everything else only as a type.
+`Collect` is the part of a declaration that authors write themselves, in the annotation of a `list[E]` parameter:
+
+    async def fastest(self, evs: Annotated[list[Answer], Collect(Take(1))]) -> StopEvent: ...
+
+A bare `list[E]` means `Collect(All())`.
 """
 
 from __future__ import annotations
@@ -8,14 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar
 
-from loom.steps.collect import Collect
-
 if TYPE_CHECKING:
-    # A dataclass never evaluates its annotations, so these stay types only and this module stays pure and light.
     from pydantic import BaseModel  # noqa: TC004
 
     from loom.steps.resources import ResourceDefinition  # noqa: TC004
     from loom.steps.retry import RetryPolicy  # noqa: TC004
+
 
 WorkflowGraphCheck = Literal["reachability", "terminal_event", "dead_end"]
 StepGraphCheck = Literal["reachability", "dead_end"]
@@ -81,3 +83,40 @@ class StepFunction(Protocol, Generic[P, R_co]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run the body as the plain function that it still is."""
         ...
+
+
+def is_count(value: object) -> bool:
+    """Return whether a value is a count: an integer from 1 on, and not a bool, which Python takes for an integer."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+@dataclass(frozen=True)
+class Cardinality:
+    """When a collecting step fires and with which members; use `All` or `Take`."""
+
+
+@dataclass(frozen=True)
+class All(Cardinality):
+    """Fires when all work of the stream is settled, with every member that arrived."""
+
+
+@dataclass(frozen=True)
+class Take(Cardinality):
+    """Fires at the n-th arrival with the first `n` members, or at the stream's end with fewer.
+
+    The other branches of the stream run on; what they bring is dropped.
+    """
+
+    n: int
+
+    def __post_init__(self) -> None:
+        """Refuse what can never be counted to."""
+        if not is_count(self.n):
+            raise ValueError("Take(n) requires an integer n >= 1")
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Marks a `list[E]` parameter and says how its stream is collected."""
+
+    cardinality: Cardinality = field(default_factory=All)

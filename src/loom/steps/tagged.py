@@ -3,14 +3,22 @@
 It writes what `JsonSerializer` writes, and besides that a tagged dict, `{"__loom": "tuple", "value": [...]}`, for
 values of untyped places that JSON has no form for: values of a `DictState`, undeclared values of events, results of
 `StopEvent`, fields declared as `Any`. Typed fields have pydantic's own JSON form, since their types bring them back.
-A model that has tagged parts says which in `tagged`. May import `event_base`, `serializers` and `tags`.
+A model that has tagged parts says which in `tagged`. A tag is a name in a table, nothing else; it never leads to an
+import.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import math
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from enum import Enum, Flag
-from typing import Any, NamedTuple
+from functools import partial
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -18,19 +26,23 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from loom.steps.dict_like import DictLikeModel
-from loom.steps.event_base import StopEvent
-from loom.steps.jsonable import (
+from loom.steps.events import StopEvent
+from loom.steps.registry import UnknownTypeError, resolve_subclass, wire_name
+from loom.steps.serializers import (
     COMPONENT_MARK,
     MODEL_MARK,
     TAG_MARK,
+    JsonSerializer,
     NotSerialisableError,
     dump_model,
     escape,
+    is_component,
     unescape,
 )
-from loom.steps.registry import UnknownTypeError, resolve_subclass, wire_name
-from loom.steps.serializers import JsonSerializer, is_component
-from loom.steps.tags import CONTAINERS, MAX_INT_BITS, PLAIN, WRITERS, is_plain_number, read_tagged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 MAX_DEPTH = 150
 """How deep values may be nested: deep enough for data, and far from what Python's own stack allows."""
@@ -46,7 +58,7 @@ class TaggedSerializer(JsonSerializer):
 
     @override
     def serialize(self, value: Any) -> str:
-        """The value as JSON text; `ValueError` with the path of what cannot be stored."""
+        """Return the value as JSON text; `ValueError` with the path of what cannot be stored."""
         shape = _shapes.get(type(value))
         if shape is not None and shape.is_typed_throughout(value):
             try:
@@ -59,12 +71,12 @@ class TaggedSerializer(JsonSerializer):
 
     @override
     def serialize_value(self, value: Any) -> Any:
-        """The value as JSON has it, with tags."""
+        """Return the value as JSON has it, with tags."""
         return self._encode(value, 0)
 
     @override
     def deserialize_value(self, data: Any) -> Any:
-        """The value that JSON data stands for."""
+        """Return the value that JSON data was made from."""
         if isinstance(data, list):
             return [self.deserialize_value(item) for item in data]
         if not isinstance(data, dict):
@@ -96,7 +108,7 @@ class TaggedSerializer(JsonSerializer):
         return self._encode_other(value, depth)
 
     def _encode_other(self, value: Any, depth: int) -> Any:
-        """What is rarer: containers that JSON lacks, models, members of enumerations, subclasses of plain types."""
+        """Encode what is rarer: containers that JSON lacks, models, enumeration members, subclasses of plain types."""
         if isinstance(value, BaseModel):
             return self._encode_model(value, depth)
         if isinstance(value, Enum):
@@ -200,14 +212,14 @@ class TaggedSerializer(JsonSerializer):
 
     @override
     def read_json(self, text: str) -> Any:
-        """The JSON values in a text."""
+        """Return the JSON values in a text."""
         try:
             return msgspec.json.decode(text)
         except msgspec.DecodeError:
             return json.loads(text)  # words for infinite numbers, escapes of lone surrogates, or no JSON at all
 
 
-class _Shape(NamedTuple):
+class _ModelForm(NamedTuple):
     """What of a model's class decides how it is written."""
 
     name: str
@@ -219,11 +231,11 @@ class _Shape(NamedTuple):
     """Whether the types of its fields bring all of it back, and pydantic may write it in one go."""
 
     def is_typed_throughout(self, model: Any) -> bool:
-        """Whether nothing in a model needs a tag."""
+        """Return whether nothing in a model needs a tag."""
         return self.is_typed and not (self.has_extras and model._data)
 
     def loose_parts(self, model: Any) -> list[tuple[str, Any]]:
-        """The parts of a model that no type brings back."""
+        """Return the parts of a model that no type brings back."""
         parts = [(name, model.__dict__.get(name)) for name in self.any_fields]
         if self.has_extras and model._data:
             parts.append((_EXTRAS, model._data))
@@ -237,10 +249,10 @@ def _dumps_of(cls: type[BaseModel]) -> list[Any]:
 
 
 _OUR_DUMPS = frozenset((*_dumps_of(DictLikeModel), *_dumps_of(StopEvent)))
-_shapes: WeakKeyDictionary[type[BaseModel], _Shape] = WeakKeyDictionary()
+_shapes: WeakKeyDictionary[type[BaseModel], _ModelForm] = WeakKeyDictionary()
 
 
-def _shape_of(cls: type[BaseModel]) -> _Shape:
+def _shape_of(cls: type[BaseModel]) -> _ModelForm:
     shape = _shapes.get(cls)
     if shape is None:
         fields, own = cls.model_fields, cls.__pydantic_decorators__.field_serializers.values()
@@ -254,7 +266,7 @@ def _shape_of(cls: type[BaseModel]) -> _Shape:
             for name, field in fields.items()
             if field.annotation is Any and not field.metadata and not {name, "*"} & has_own and not dumps_itself
         )
-        shape = _shapes[cls] = _Shape(
+        shape = _shapes[cls] = _ModelForm(
             wire_name(cls),
             component,
             issubclass(cls, DictLikeModel) and not dumps_itself,
@@ -290,7 +302,7 @@ def _tagged(value: Any) -> dict[str, Any]:
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Whether pydantic's JSON form of an untyped value is the value itself."""
+    """Return whether pydantic's JSON form of an untyped value is the value itself."""
     cls = type(value)
     if cls in PLAIN:
         return True
@@ -312,3 +324,89 @@ def _flag(found: type[Flag], value: Any) -> Any:
     if isinstance(flag, Flag) and flag.value != value:
         raise ValueError(f"{value!r} has bits that {found.__name__} does not have.")
     return flag
+
+
+_LARGEST = 2**63
+"""Beyond it, not every reader of JSON takes a number as it is, and Python itself refuses to print very long ones."""
+
+MAX_INT_BITS = 14_280
+"""An integer with more has over 4,299 digits: Python refuses to print it, and so no answer in JSON can show it."""
+
+PLAIN = frozenset((str, bool, type(None)))
+"""What JSON holds as it is, whatever the value."""
+
+
+def is_plain_number(value: Any) -> bool:
+    """Return whether JSON holds a number (an int or a float) as it is."""
+    return -_LARGEST <= value < _LARGEST if isinstance(value, int) else math.isfinite(value)
+
+
+def _write_bytes(value: Any) -> str:
+    return base64.b64encode(value).decode()
+
+
+_FOLD = "!"
+"""Marks the second of two moments that a clock shows alike, in the hour in which it is set back."""
+
+
+def _write_moment(value: datetime | time) -> str:
+    return value.isoformat() + (_FOLD if value.fold else "")
+
+
+def _read_moment(cls: type[datetime] | type[time], data: str) -> datetime | time:
+    return cls.fromisoformat(data.removesuffix(_FOLD)).replace(fold=int(data.endswith(_FOLD)))
+
+
+def _write_timedelta(value: timedelta) -> list[int]:
+    return [value.days, value.seconds, value.microseconds]
+
+
+WRITERS: dict[type[Any], tuple[str, Callable[[Any], Any]]] = {
+    int: ("int", hex),
+    float: ("float", repr),
+    complex: ("complex", lambda value: [repr(value.real), repr(value.imag)]),
+    bytes: ("bytes", _write_bytes),
+    bytearray: ("bytearray", _write_bytes),
+    datetime: ("datetime", _write_moment),
+    date: ("date", date.isoformat),
+    time: ("time", _write_moment),
+    timedelta: ("timedelta", _write_timedelta),
+    Decimal: ("decimal", str),
+    UUID: ("uuid", str),
+    type(Path()): ("path", str),
+    type(PurePath()): ("pure_path", str),
+}
+"""By exact class: the tag, and the value's JSON form. Numbers come here only if JSON would not hold them."""
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "int": lambda data: int(data, 16),
+    "float": float,
+    "complex": lambda data: complex(float(data[0]), float(data[1])),
+    "bytes": lambda data: base64.b64decode(data, validate=True),
+    "bytearray": lambda data: bytearray(base64.b64decode(data, validate=True)),
+    "datetime": partial(_read_moment, datetime),
+    "date": date.fromisoformat,
+    "time": partial(_read_moment, time),
+    "timedelta": lambda data: timedelta(*data),
+    "decimal": Decimal,
+    "uuid": UUID,
+    "path": Path,
+    "pure_path": PurePath,
+    # These get their members read already.
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "dict": dict,
+}
+CONTAINERS = frozenset(("tuple", "set", "frozenset", "dict"))
+
+
+def read_tagged(tag: str, data: Any) -> Any:
+    """Return the value under a tag; raise `ValueError` if there is no such tag, or the data does not fit it."""
+    reader = _READERS.get(tag)
+    if reader is None:
+        raise ValueError(f"Unknown tag {tag!r}: a newer version may have written it.")
+    try:
+        return reader(data)
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+        raise ValueError(f"What stands under the tag {tag!r} does not fit it: {error}") from error

@@ -1,6 +1,4 @@
-"""Is a workflow well formed? Every check of its static graph, with messages that name what to change.
-
-Pure. May import `collect`, `errors`, `events`, `graph` and `step_config` of this package.
+"""Checks of a workflow's static graph, with messages that name what to change.
 
 Entry points, all over `{step name: StepConfig}`:
 
@@ -16,7 +14,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
-from loom.steps.collect import is_count
 from loom.steps.errors import WorkflowConfigurationError, WorkflowValidationError
 from loom.steps.events import (
     Event,
@@ -39,7 +36,7 @@ from loom.steps.graph import (
     stream_levels,
     top_level,
 )
-from loom.steps.step_config import StepConfig, WorkflowGraphCheck
+from loom.steps.step_config import StepConfig, WorkflowGraphCheck, is_count
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -72,13 +69,13 @@ def validate_workflow_graph(
 
 
 def ensure_start_event_class(steps: Mapping[str, StepConfig], workflow_name: str) -> type[StartEvent]:
-    """The one class of start events that the steps accept."""
+    """Return the one class of start events that the steps accept."""
     accepted = (event for config in steps.values() for event in config.accepted_events)
     return _only(StartEvent, accepted, workflow_name, "be received by any step", "accepts")
 
 
 def ensure_stop_event_class(steps: Mapping[str, StepConfig], workflow_name: str) -> type[StopEvent]:
-    """The one class of stop events that the steps return."""
+    """Return the one class of stop events that the steps return."""
     returned = (event for config in steps.values() for event in config.return_types)
     return _only(StopEvent, returned, workflow_name, "be returned by any step", "returns")
 
@@ -100,7 +97,7 @@ def _only(kind: type[EventT], named: Iterable[Any], workflow_name: str, must: st
 
 
 def check_timeout(seconds: object) -> None:
-    """The timeout of a run is a number or None."""
+    """Refuse a timeout of a run that is neither a number nor None."""
     if seconds is None:
         return
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or math.isnan(seconds):
@@ -108,13 +105,13 @@ def check_timeout(seconds: object) -> None:
 
 
 def check_num_concurrent_runs(limit: object) -> None:
-    """A limit of concurrent runs is a positive integer or None."""
+    """Refuse a limit of concurrent runs that is neither a positive integer nor None."""
     if limit is not None and not is_count(limit):
         raise WorkflowValidationError("num_concurrent_runs must be an integer greater than 0 or None")
 
 
 def check_graph_check_names(names: Collection[str] | None) -> frozenset[WorkflowGraphCheck]:
-    """The graph checks that a workflow wants to skip, if all of them exist."""
+    """Return the graph checks that a workflow wants to skip, if all of them exist."""
     known = get_args(WorkflowGraphCheck)
     unknown = sorted(set(names or ()) - set(known))
     if unknown:

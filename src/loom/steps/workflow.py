@@ -1,6 +1,6 @@
 """Workflows: classes whose methods are steps.
 
-May import the rest of loom.steps and loom.core; a runtime is reached through `ports`.
+What runtimes need of a workflow is on its definition (`loom.steps.definition`); it reaches its runtime through `ports`.
 """
 
 from __future__ import annotations
@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loom.steps import ports
-from loom.steps.defaults import RUN_TIMEOUT
-from loom.steps.errors import WorkflowRuntimeError, WorkflowValidationError
-from loom.steps.events import StartEvent
+from loom.steps.definition import StepsDefinition, definition_of
+from loom.steps.errors import WorkflowValidationError
 from loom.steps.graph import event_types
-from loom.steps.registry import kind_of
+from loom.steps.ports import RUN_TIMEOUT
 from loom.steps.signature import get_steps_from_class, get_steps_from_instance
 from loom.steps.validate import (
     check_graph_check_names,
@@ -24,9 +23,9 @@ from loom.steps.validate import (
 )
 
 if TYPE_CHECKING:
-    from loom.core.config import BrokerConfig
     from loom.steps.context import Context
-    from loom.steps.events import Event, StopEvent
+    from loom.steps.definition import Definition
+    from loom.steps.events import Event, StartEvent, StopEvent
     from loom.steps.handler import WorkflowHandler
     from loom.steps.ports import RuntimePort
     from loom.steps.resources import ResourceManager
@@ -79,15 +78,11 @@ class Workflow(metaclass=WorkflowMeta):
         self._workflow_name = workflow_name
         self._serializer = serializer
         self._resource_manager = resource_manager
-        steps, name = self._step_configs(), type(self).__name__
-        self._start_event_class = ensure_start_event_class(steps, name)
-        self._stop_event_class = ensure_stop_event_class(steps, name)
+        self._start_event_class, self._stop_event_class = self._find_bounds()
         self._skip_graph_checks = check_graph_check_names(skip_graph_checks)
         self._locked = False
         self._validated: tuple[int, bool] | None = None
-        self._compiled: tuple[int, BrokerConfig, BrokerConfig] | None = None
-        self._bound: tuple[int, Any] | None = None
-        self._state_type: tuple[int, Any] | None = None
+        self._loom_definition: Definition | None = None
         self._runtime = runtime if runtime is not None else ports.registering_runtime.get()
         if self._runtime is not None:
             self._runtime.track_workflow(self)
@@ -100,7 +95,7 @@ class Workflow(metaclass=WorkflowMeta):
 
     @property
     def runtime(self) -> RuntimePort:
-        """Where its runs live."""
+        """Tell where its runs live."""
         if self._runtime is None:
             self._runtime = ports.default_runtime()
         return self._runtime
@@ -148,39 +143,14 @@ class Workflow(metaclass=WorkflowMeta):
     def _step_configs(self) -> dict[str, StepConfig]:
         return {name: function._step_config for name, function in self._get_steps().items()}
 
-    def _config(self, *, stored: bool = False) -> BrokerConfig:
-        """The workflow as the engine sees it, in memory or in a store; worked out once."""
-        if self._compiled is None or self._compiled[0] != Workflow._steps_version:
-            from loom.steps.compile import broker_config
+    def _find_bounds(self) -> tuple[type[StartEvent], type[StopEvent]]:
+        """The events that begin and end a run; an error if the steps have none, or more than one."""
+        steps, name = self._step_configs(), type(self).__name__
+        return ensure_start_event_class(steps, name), ensure_stop_event_class(steps, name)
 
-            name, steps = self.workflow_name, self._step_configs()
-            config = broker_config(name, steps, self._timeout)
-            unbounded = config if self._asked_for_timeout else broker_config(name, steps, None)
-            self._compiled = (Workflow._steps_version, config, unbounded)
-        return self._compiled[2] if stored else self._compiled[1]
-
-    def _resources(self) -> ResourceManager:
-        if self._resource_manager is None:
-            from loom.steps.resources import ResourceManager
-
-            self._resource_manager = ResourceManager()
-        return self._resource_manager
-
-    def _get_state_type(self) -> Any:
-        """The type of its runs' store, from the annotations of its steps."""
-        if self._state_type is None or self._state_type[0] != Workflow._steps_version:
-            from loom.steps.state_store import infer_state_type
-
-            self._state_type = (Workflow._steps_version, infer_state_type(self))
-        return self._state_type[1]
-
-    def _get_serializer(self) -> BaseSerializer:
-        """The serializer of its contexts: its own, or one that knows its events and its state."""
-        if self._serializer is not None:
-            return self._serializer
-        from loom.steps.serializers import JsonSerializer
-
-        return JsonSerializer().with_types(*self.events, self._get_state_type())
+    def _make_definition(self) -> Definition:
+        """Make the definition of this instance, see `definition_of`."""
+        return StepsDefinition(self)
 
     def _switch_runtime(self, new_runtime: RuntimePort) -> None:
         if new_runtime is self._runtime:
@@ -191,10 +161,12 @@ class Workflow(metaclass=WorkflowMeta):
         new_runtime.track_workflow(self)
 
     def _switch_workflow_name(self, name: str) -> None:
-        if self._locked and name != self._workflow_name:
+        if name == self._workflow_name:
+            return
+        if self._locked:
             raise RuntimeError("Cannot change workflow_name after workflow has been launched")
         self._workflow_name = name
-        self._compiled = None
+        self._loom_definition = None
 
     def _lock(self) -> None:
         """From the first run or launch on, the runtime and the name stay."""
@@ -204,8 +176,7 @@ class Workflow(metaclass=WorkflowMeta):
         """Check the graph of steps and events. Returns whether a human is in the loop; raises what is wrong with it."""
         configs = self._step_configs()
         human = validate_workflow_graph(configs, type(self).__name__, self._skip_graph_checks)
-        self._start_event_class = ensure_start_event_class(configs, type(self).__name__)
-        self._stop_event_class = ensure_stop_event_class(configs, type(self).__name__)
+        self._start_event_class, self._stop_event_class = self._find_bounds()
         if validate_resource_configs and any(config.resources for config in configs.values()):
             from loom.steps.resources import check_resource_configs
 
@@ -213,7 +184,7 @@ class Workflow(metaclass=WorkflowMeta):
         if validate_resources:
             from loom.steps.resources import try_resources
 
-            _refuse("Resource validation failed:", try_resources(configs, self._resources()))
+            _refuse("Resource validation failed:", try_resources(configs, StepsDefinition(self).resources))
         self._validated = (Workflow._steps_version, human)
         return human
 
@@ -222,40 +193,6 @@ class Workflow(metaclass=WorkflowMeta):
             return
         # Not the public name: a class that is a pydantic model too may have pydantic's method under it.
         Workflow.validate(self)
-
-    def _check_target(self, event: Event, step: str | None) -> None:
-        """Refuse an event for a step that does not exist or does not take it."""
-        if step is None:
-            return
-        from loom.core.config import specs_of
-        from loom.steps.planner import takes
-
-        spec = specs_of(self._config()).get(step)
-        if spec is None:
-            raise WorkflowRuntimeError(f"Step {step} does not exist")
-        if not takes(spec, spec.accepts, kind_of(type(event))):
-            raise WorkflowRuntimeError(f"Step {step} does not accept event of type {type(event)}")
-
-    def _start_event(self, start_event: StartEvent | None, kwargs: dict[str, Any]) -> StartEvent:
-        if start_event is not None:
-            if not isinstance(start_event, StartEvent):
-                raise ValueError("The 'start_event' argument must be an instance of 'StartEvent'.")
-            if kwargs:
-                import logging
-
-                logging.getLogger("loom.workflow").warning(
-                    "Keyword arguments are not supported when 'run()' is invoked with the 'start_event' parameter. "
-                    "These keyword arguments will be ignored: %s",
-                    kwargs,
-                )
-            return start_event
-        try:
-            return self._start_event_class(**kwargs)
-        except ValueError as error:
-            name = self._start_event_class.__name__
-            raise WorkflowRuntimeError(
-                f"Failed creating a start event of type '{name}' with the keyword arguments: {kwargs}: {error}"
-            ) from error
 
     def run(
         self, ctx: Context[Any] | None = None, start_event: StartEvent | None = None, **kwargs: Any
@@ -266,12 +203,12 @@ class Workflow(metaclass=WorkflowMeta):
         """
         from loom.steps.context import Context
 
-        self._lock()
-        self._validate_once()
-        self._get_state_type()
+        definition = definition_of(self)
+        definition.prepare()
+        _ = definition.state_type  # steps whose states do not fit together are an error of this call
         run_id = kwargs.pop("run_id", None)
         context: Context[Any] = Context(self) if ctx is None else ctx
-        event = None if context.is_running else self._start_event(start_event, kwargs)
+        event = None if context.is_running else definition.start_event(start_event, kwargs)
         return context._begin(self, event, run_id)
 
     def run_sync(self, ctx: Context[Any] | None = None, start_event: StartEvent | None = None, **kwargs: Any) -> Any:

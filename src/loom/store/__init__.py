@@ -1,1 +1,1 @@
-"""Where runs are kept: one port, one codec, and the databases behind them. May import loom.core and loom.steps."""
+"""Where runs are kept: the ports of stores, the codec, group commit, and stores in memory, SQLite and PostgreSQL."""

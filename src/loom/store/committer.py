@@ -1,4 +1,4 @@
-"""Group commit: what many runs have to write shares one transaction. May import the standard library and loom.store.
+"""Group commit: operations of many runs share one transaction.
 
 One task writes for as long as the committer lives. It wakes at the end of the turn of the event loop in which something
 was submitted, so that all runs of that turn share a group. Starting within `submit` itself would save 4 of the 10 us
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from loom.store.operations import Operation, Result
-    from loom.store.ports import Store
+    from loom.store.ports import RunWrites
 
 MAX_GROUP = 512
 """More operations than this in one transaction make it longer, not cheaper."""
 
 _ENOUGH_FAILURES = 2
-"""So many operations in a row that fail alone tell that the store is gone, not that something is wrong with them."""
+"""This many operations in a row that fail alone tell that the store is gone, not that they are at fault."""
 
 
 class CommitWatch(Protocol):
-    """Who counts transactions."""
+    """An observer that counts transactions."""
 
     def written(self, operations: int, seconds: float) -> None:
-        """A transaction with so many operations is durable."""
+        """Count a transaction that is durable."""
         ...
 
     def failed(self, operations: int) -> None:
-        """A transaction was not written, or nobody knows whether it was."""
+        """Count a transaction that was not written, or whose outcome is unknown."""
         ...
 
 
-class _Entry(NamedTuple):
+class _Pending(NamedTuple):
     operation: Operation
     answer: asyncio.Future[Result]
 
@@ -53,12 +53,12 @@ class Committer:
     committer belongs to the event loop on which it was made.
     """
 
-    def __init__(self, store: Store, *, max_group: int = MAX_GROUP, watch: CommitWatch | None = None) -> None:
+    def __init__(self, store: RunWrites, *, max_group: int = MAX_GROUP, watch: CommitWatch | None = None) -> None:
         self._store = store
         self._watch = watch
         self._max_group = max_group
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[_Entry] = []
+        self._waiting: list[_Pending] = []
         self._wake: asyncio.Future[None] | None = None
         self._closed = False
         self.failing: str | None = None
@@ -71,23 +71,23 @@ class Committer:
         if self._closed:
             raise StoreUnavailable("The store is being closed. Nothing was written.")
         answer: asyncio.Future[Result] = self._loop.create_future()
-        self._waiting.append(_Entry(operation, answer))
-        self._stir()
+        self._waiting.append(_Pending(operation, answer))
+        self._wake_up()
         return answer
 
     async def close(self) -> None:
         """Accept nothing more, and wait until everything that was accepted is written or has failed."""
         self._closed = True
-        self._stir()
+        self._wake_up()
         await asyncio.wait([self._task])
 
-    def _stir(self) -> None:
+    def _wake_up(self) -> None:
         wake, self._wake = self._wake, None
         if wake is not None and not wake.done():  # a task that is being cancelled has cancelled it
             wake.set_result(None)
 
     async def _work(self) -> None:
-        group: list[_Entry] = []
+        group: list[_Pending] = []
         try:
             while True:
                 if not self._waiting:
@@ -109,7 +109,7 @@ class Committer:
             self._closed = True
             _fail((*group, *self._waiting), error)
 
-    async def _write(self, group: list[_Entry]) -> None:
+    async def _write(self, group: list[_Pending]) -> None:
         results: Sequence[Result | BaseException]
         try:
             results = await self._apply(group)
@@ -129,7 +129,7 @@ class Committer:
             elif not entry.answer.done():
                 entry.answer.set_result(result)
 
-    async def _apply(self, group: list[_Entry]) -> list[Result]:
+    async def _apply(self, group: list[_Pending]) -> list[Result]:
         watch, began = self._watch, perf_counter()
         try:
             results = await self._store.apply([entry.operation for entry in group])
@@ -145,7 +145,7 @@ class Committer:
             watch.written(len(group), perf_counter() - began)
         return results
 
-    async def _write_singly(self, group: list[_Entry]) -> None:
+    async def _write_singly(self, group: list[_Pending]) -> None:
         in_a_row = 0
         for index, entry in enumerate(group):
             try:
@@ -176,9 +176,9 @@ def _has_written(result: Result) -> bool:
     return result.outcome == "posted" if isinstance(result, Posted) else bool(result)
 
 
-def _fail(entries: Iterable[_Entry], error: BaseException) -> None:
+def _fail(entries: Iterable[_Pending], error: BaseException) -> None:
     for entry in entries:
         if not entry.answer.done():
             entry.answer.set_exception(error)
-            # Who was to get it may have been dropped meanwhile; then nobody has to hear of it.
+            # Its caller may be gone, and asyncio would log an error that was never retrieved.
             entry.answer.exception()

@@ -1,4 +1,4 @@
-"""What can go wrong with stored runs, as callers see it. May import the standard library."""
+"""Errors of stores, as callers see them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class StoreError(Exception):
-    """The base of everything that the store, or a runtime over it, refuses."""
+    """The base of all errors of a store, or of a runtime over it."""
 
 
 class RunNotFound(StoreError):
@@ -21,7 +21,7 @@ class RunNotFound(StoreError):
 
 
 class RunFinished(StoreError):
-    """The run has ended, so that what was asked of it cannot be done any more."""
+    """The run has ended, and what was asked of it needs a running one."""
 
     def __init__(self, run_id: str, status: str, what: str = "it takes no event any more") -> None:
         super().__init__(f"Run {run_id!r} has ended ({status}): {what}.")
@@ -54,11 +54,11 @@ class RunBusy(StoreError):
 
 
 class MemoryExceeded(StoreError):
-    """This process uses more memory than it may, and starts no run. Another one may, and so may this one later."""
+    """This process uses more memory than it may, and starts no run. Another one may, or this one later."""
 
 
 class HistoryGone(StoreError):
-    """What is asked for needs ticks of a run that were pruned."""
+    """The answer needs ticks of a run that were pruned."""
 
     def __init__(self, run_id: str, what: str) -> None:
         super().__init__(f"Run {run_id!r}: {what}, because ticks that it needs were pruned.")
@@ -71,7 +71,7 @@ class StoreUnavailable(StoreError):
     def __init__(self, message: str, *, outcome_unknown: bool = False) -> None:
         super().__init__(message)
         self.outcome_unknown = outcome_unknown
-        """Whether what was asked may have happened nevertheless: the connection was lost during the commit."""
+        """Whether the write may have happened nevertheless: the connection was lost during the commit."""
 
 
 class PartlyApplied(StoreUnavailable):
@@ -79,7 +79,7 @@ class PartlyApplied(StoreUnavailable):
 
     def __init__(self, outcomes: Sequence[Any]) -> None:
         self.outcomes = outcomes
-        """What became of each operation: its result, or its error."""
+        """The result or the error of each operation."""
         failed = sum(isinstance(outcome, BaseException) for outcome in outcomes)
         super().__init__(f"{failed} of {len(outcomes)} operations failed.")
 
@@ -107,7 +107,7 @@ class CorruptRecord(StoreError):
 
 
 class CorruptEntry(CorruptRecord):
-    """Something that is stored beside the runs cannot be read."""
+    """A document or an entry cannot be read."""
 
     def __init__(self, kind: str, key: str, reason: str) -> None:
         super().__init__(key, kind, reason)
@@ -115,7 +115,7 @@ class CorruptEntry(CorruptRecord):
 
 
 class BrokenJournal(CorruptRecord):
-    """What is stored of a run is not what was written: its links say so, or something is missing."""
+    """What is stored of a run is not what was written: its links do not fit, or something is missing."""
 
     def __init__(self, run_id: str, place: str, reason: str) -> None:
         super().__init__(run_id, place, reason)
@@ -123,12 +123,12 @@ class BrokenJournal(CorruptRecord):
 
 
 class WrongKeys(StoreError):
-    """The keys at hand are not those that a store was written with."""
+    """This process has other keys than the store was written with."""
 
 
 class BadKeys(WrongKeys, ValueError):
-    """What was given as keys are none."""
+    """The text of a keyring cannot be read."""
 
 
 class KeyUnavailable(StoreUnavailable):
-    """Something is encrypted or signed with a key that is not at hand; with it, nothing is lost."""
+    """A value is encrypted or signed with a key that this process lacks; with that key, nothing is lost."""

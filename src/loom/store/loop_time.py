@@ -8,7 +8,7 @@ A plain event loop offers none of it: dates are the system's, and every pause la
 - `look_later(seconds, callback)`: a recurring look, in case a notification of a change was lost. A virtual clock may
   jump over looks, because only lost notifications depend on them.
 - `keep_looking(seconds)`: for this long a look may find something of its own, such as a lease that ends.
-- `calls_in_place`: the engine does long work at once instead of in a thread (`loom.effects.threads`).
+- `calls_in_place`: the engine does long work at once instead of in a thread (`loom.effects.off_loop`).
 - `skipped_s`: the seconds of virtual time that were jumped over so far, with the looks that were due in them.
 """
 
@@ -42,17 +42,17 @@ def hold() -> AbstractContextManager[None]:
     return held
 
 
-async def until_look(seconds: float, news: Awaitable[Any]) -> bool:
-    """Wait for news of something, at most until it is time to look at it again. True if it was the news that came.
+async def until_look(seconds: float, notification: Awaitable[Any]) -> bool:
+    """Wait for a notification, at most until it is time to look again. True if the notification came first.
 
-    On a loop whose clock jumps, the time to look may be later than in `seconds`, but no news comes before it.
+    On a loop whose clock jumps, the time to look may be later than in `seconds`, but no notification comes before it.
     """
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(None) as scope:
             timer = getattr(loop, "look_later", loop.call_later)(seconds, lambda: scope.reschedule(loop.time()))
             try:
-                await news
+                await notification
             finally:
                 timer.cancel()
     except TimeoutError:

@@ -1,7 +1,6 @@
 """A store in memory: what is written is as durable as the `MemoryDatabase`, which several stores may share.
 
 Made for tests and simulations: throw the store away and open another on the same database, and a crash has happened.
-May import the standard library and the rest of loom.store.
 """
 
 from __future__ import annotations
@@ -9,46 +8,42 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from loom.store.entries import check_names
 from loom.store.errors import StoreUnavailable
 from loom.store.loop_time import skipped_s, wall_clock
-from loom.store.matching import age, matches
-from loom.store.memory_entries import MemoryEntries
-from loom.store.memory_tables import Tables
-from loom.store.memory_transaction import Transaction
-from loom.store.records import Entry, HeldRuns, Holder, Member
+from loom.store.memory_tables import Tables, Transaction
+from loom.store.records import ABSENT, Entry, HeldRuns, Holder, Member, age, check_entry_names, matches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from loom.store.memory_tables import KeptRun
     from loom.store.operations import Operation, Result
-    from loom.store.records import Chunk, Mail, RunQuery, RunRow, StoredRun
+    from loom.store.records import Chunk, InboxMessage, RunQuery, RunRow, StoredRun
 
 
-class Lease(NamedTuple):
-    """Until when a member may count on what it owns."""
+class MemberLease(NamedTuple):
+    """The end of a member's ownership, unless it beats before."""
 
     name: str
     until: float
 
 
 class MemoryDatabase:
-    """What outlives the stores that are opened on it. It belongs to one thread, like its stores."""
+    """The data that outlives the stores opened on it. It belongs to one thread, like its stores."""
 
     def __init__(self) -> None:
         self.tables = Tables()
-        self.entries = MemoryEntries()
-        self.leases: dict[int, Lease] = {}
-        """Of the members, by fence."""
+        self.entries = _Entries()
+        self.leases: dict[int, MemberLease] = {}
+        """Leases of the members, by fence."""
         self.last_fence = 0
         self.last_alive: float | None = None
         self.downtime = 0.0
         self.stores: list[MemoryStore] = []
-        """Those that are open."""
+        """The open stores."""
 
     def expel(self, lease_now: float, now: float) -> None:
-        """Members whose lease is over are members no more, and what nobody living owns is free."""
+        """Remove members whose lease is over, and free every run whose owner is no member."""
         dead = {fence for fence, lease in self.leases.items() if lease.until <= lease_now}
         self.leases = {fence: lease for fence, lease in self.leases.items() if fence not in dead}
         freeing = Transaction(self.tables)
@@ -56,14 +51,14 @@ class MemoryDatabase:
         self.tables = freeing.finish()
 
 
-def _no_news(_run_ids: Sequence[str]) -> None:
-    """Nobody has asked."""
+def _ignore(_run_ids: Sequence[str]) -> None:
+    """Take notifications of a store that has no listener."""
 
 
 class MemoryStore:
     """A store on a database in memory, its own unless it is given one.
 
-    Leases follow `clock`; without one the event loop's date, if it has one as the virtual loop of `loom.testing` has,
+    Leases follow `clock`. By default it is the event loop's date, if it has one (the virtual loop of `loom.testing`),
     else the system's.
     """
 
@@ -72,19 +67,19 @@ class MemoryStore:
 
     def __init__(self, database: MemoryDatabase | None = None, *, clock: Callable[[], float] | None = None) -> None:
         self.database = database if database is not None else MemoryDatabase()
-        self.on_news: Callable[[Sequence[str]], None] = _no_news
+        self.on_notification: Callable[[Sequence[str]], None] = _ignore
         self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._fences: list[int] = []
 
     async def open(self) -> None:
-        """Begin to hear news."""
+        """Begin to be notified."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self.database.stores.append(self)
 
     async def close(self) -> None:
-        """Leave, if joined. Everything that was accepted is done already."""
+        """Leave, if joined. All accepted writes are done already."""
         if self._loop is None:
             return
         self._loop = None
@@ -104,28 +99,28 @@ class MemoryStore:
             database.downtime += max(0.0, now - database.last_alive)
         database.last_alive = now
         database.last_fence += 1
-        database.leases[database.last_fence] = Lease(name, lease_now + lease_s)
+        database.leases[database.last_fence] = MemberLease(name, lease_now + lease_s)
         self._fences.append(database.last_fence)
         return Member(database.last_fence, database.downtime)
 
     async def beat(self, fence: int, lease_s: float) -> bool:
-        """Prolong the lease, if it is not over, and expel those whose lease is."""
+        """Prolong the lease, if it is not over, and expel members whose lease is."""
         database, now, lease_now = self._opened(), self._now(), self._lease_time()
         database.expel(lease_now, now)
         lease = database.leases.get(fence)
         if lease is None:
             return False
         database.last_alive = now
-        database.leases[fence] = Lease(lease.name, lease_now + lease_s)
+        database.leases[fence] = MemberLease(lease.name, lease_now + lease_s)
         return True
 
-    async def owned(self, fence: int, *, with_mail: bool = False) -> list[str]:
-        """The runs that a member owns."""
+    async def owned(self, fence: int, *, with_messages: bool = False) -> list[str]:
+        """Return the runs that a member owns, or only the ones with messages."""
         runs = self._opened().tables.runs.items()
-        return sorted(run_id for run_id, run in runs if run.row.owner == fence and (run.mail or not with_mail))
+        return sorted(run_id for run_id, run in runs if run.row.owner == fence and (run.inbox or not with_messages))
 
     async def holder(self, row: RunRow) -> Holder | None:
-        """The member that owns a run."""
+        """Return the member that owns a run; None without an owner."""
         if row.owner is None:
             return None
         lease = self._opened().leases.get(row.owner)
@@ -134,62 +129,62 @@ class MemoryStore:
         return Holder(lease.name, alive=lease.until > self._now(), until=lease.until)
 
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
-        """All of the group or nothing, and then the news of it."""
+        """Write all of the group or nothing, and notify."""
         database = self._opened()
         transaction = Transaction(database.tables)
         results = transaction.apply(group)
         database.tables = transaction.finish()
-        if transaction.news:
-            self._announce(list(transaction.news))
+        if transaction.notified:
+            self._announce(list(transaction.notified))
         return results
 
     def _announce(self, run_ids: list[str]) -> None:
-        """Tell this store's listener at once, and the others in the next turn of the event loop."""
+        """Notify this store's listener at once, and the others in the next turn of the event loop."""
         for store in self.database.stores:
             if store is not self and store._loop is not None:
                 store._loop.call_soon(store._hear, run_ids)
-        self.on_news(run_ids)
+        self.on_notification(run_ids)
 
     def _hear(self, run_ids: list[str]) -> None:
         if self._loop is not None:
-            self.on_news(run_ids)
+            self.on_notification(run_ids)
 
     async def get(self, run_id: str) -> RunRow | None:
-        """The row of a run."""
+        """Return the row of a run; None if there is none."""
         run = self._run(run_id)
         return run.row if run is not None else None
 
     async def find(self, query: RunQuery) -> list[RunRow]:
-        """The rows that match."""
+        """Return the rows that match."""
         found = [run.row for run in self._opened().tables.runs.values() if matches(run.row, query)]
         found.sort(key=age, reverse=not query.oldest_first)
         return found[: query.limit]
 
     async def load(self, run_id: str) -> StoredRun | None:
-        """Snapshot, the chunks behind it, mail, timers, document."""
+        """Return what is needed to recover a run."""
         return self._opened().tables.stored(run_id, whole=False)
 
     async def export(self, run_id: str) -> StoredRun | None:
-        """Everything of a run."""
+        """Return everything of a run."""
         return self._opened().tables.stored(run_id, whole=True)
 
-    async def mail(self, run_id: str, after: int) -> list[Mail]:
-        """The mail of a run behind an id."""
+    async def inbox(self, run_id: str, after: int) -> list[InboxMessage]:
+        """Return the messages of a run after an id."""
         run = self._run(run_id)
-        return list(run.letters(after)) if run is not None else []
+        return list(run.messages(after)) if run is not None else []
 
     async def chunks(self, run_id: str, first_tick: int, limit: int) -> list[Chunk]:
-        """Chunks, beginning with the one that holds this tick."""
+        """Return chunks, beginning with the one that holds this tick."""
         run = self._run(run_id)
         return list(run.journal.from_tick(first_tick, limit)) if run is not None else []
 
     async def stream(self, run_id: str, cursor: int, limit: int) -> list[Chunk]:
-        """Chunks with events, beginning with the one that holds this cursor."""
+        """Return chunks with events, beginning with the one that holds this cursor."""
         run = self._run(run_id)
         return run.journal.from_cursor(cursor, limit) if run is not None else []
 
     async def timers_due(self, workflows: tuple[str, ...], before: float, limit: int) -> list[tuple[str, float]]:
-        """Runs that could be claimed for a timer, with the due time of their first one; earliest first."""
+        """Return runs that could be claimed for a timer, with the due time of their first one; earliest first."""
         due: list[tuple[float, str]] = []
         for run_id, run in self._opened().tables.runs.items():
             if run.timers and run.claimable and run.row.workflow in workflows:
@@ -199,11 +194,11 @@ class MemoryStore:
         return [(run_id, first) for first, run_id in sorted(due)[:limit]]
 
     async def document(self, digest: str) -> bytes | None:
-        """The text of a definition."""
+        """Return the text of a definition; None if there is none."""
         return self._opened().tables.text(digest)
 
     async def save_document(self, digest: str, data: bytes) -> None:
-        """Keep a definition for good."""
+        """Store a definition for good."""
         database = self._opened()
         saving = Transaction(database.tables)
         saving.save_document(digest, data, self._now())
@@ -212,23 +207,23 @@ class MemoryStore:
     async def put_entry(
         self, kind: str, key: str, data: bytes, *, expires_at: float | None = None, expect: int | None = None
     ) -> int | None:
-        """Keep an entry, if the one that is there is as expected."""
-        check_names(kind, key)
+        """Store an entry, if the stored one is the expected one."""
+        check_entry_names(kind, key)
         return self._opened().entries.put(Entry(kind, key, 0, data, expires_at), expect, self._now())
 
     async def entry(self, kind: str, key: str) -> Entry | None:
-        """An entry, unless it has expired."""
-        check_names(kind, key)
+        """Return an entry, unless it has expired."""
+        check_entry_names(kind, key)
         return self._opened().entries.get(kind, key, self._now())
 
     async def entries(self, kind: str, after: str = "", limit: int = 100) -> list[Entry]:
-        """The entries of a kind behind a key, in the order of keys."""
-        check_names(kind, after or "-")
+        """Return the entries of a kind after a key, in the order of keys."""
+        check_entry_names(kind, after or "-")
         return self._opened().entries.page(kind, after, limit, self._now())
 
     async def drop_entry(self, kind: str, key: str, expect: int | None = None) -> bool:
-        """Delete an entry, if it is as expected."""
-        check_names(kind, key)
+        """Delete an entry, if it is the expected one."""
+        check_entry_names(kind, key)
         return self._opened().entries.drop(kind, key, expect, self._now())
 
     async def drop_expired(self, now: float, limit: int = 1000) -> int:
@@ -236,7 +231,7 @@ class MemoryStore:
         return self._opened().entries.drop_expired(now, limit)
 
     async def counts(self) -> dict[str, int]:
-        """How many runs there are by status, plus `idle` and `owned`."""
+        """Count runs by status, plus `idle` and `owned`."""
         found = dict.fromkeys(("running", "completed", "failed", "cancelled", "idle", "owned"), 0)
         for run in self._opened().tables.runs.values():
             head = run.row.head
@@ -246,7 +241,7 @@ class MemoryStore:
         return found
 
     async def held_counts(self) -> dict[str, HeldRuns]:
-        """Give the runs by workflow that wait for input, are parked or are stuck."""
+        """Count the runs by workflow that wait for input, are parked or are stuck."""
         found: dict[str, HeldRuns] = {}
         for run in self._opened().tables.runs.values():
             head = run.row.head
@@ -271,5 +266,57 @@ class MemoryStore:
         return wall_clock(asyncio.get_running_loop())()
 
     def _lease_time(self) -> float:
-        """The clock of leases stands still where a virtual clock jumps over the looks that would renew them."""
+        """Return the time for leases. It stands still where a virtual clock jumps over the looks that renew them."""
         return self._now() - skipped_s(asyncio.get_running_loop())
+
+
+class _Entries:
+    """Entries by kind and key. Every call is a transaction of its own."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, str], Entry] = {}
+        self._last_version = 0
+
+    def get(self, kind: str, key: str, now: float) -> Entry | None:
+        """Return an entry that has not expired; None if there is none."""
+        entry = self._entries.get((kind, key))
+        return entry if entry is not None and _is_alive(entry, now) else None
+
+    def put(self, entry: Entry, expect: int | None, now: float) -> int | None:
+        """Store an entry and return its new version; None if the stored one is not the expected one."""
+        if not self._is_expected(entry.kind, entry.key, expect, now):
+            return None
+        self._last_version += 1
+        kept = Entry(entry.kind, entry.key, self._last_version, entry.data, entry.expires_at)
+        self._entries[entry.kind, entry.key] = kept
+        return self._last_version
+
+    def page(self, kind: str, after: str, limit: int, now: float) -> list[Entry]:
+        """Return entries of a kind whose keys come after `after`, in the order of keys."""
+        found = [entry for entry in self._entries.values() if entry.kind == kind and entry.key > after]
+        return sorted((entry for entry in found if _is_alive(entry, now)), key=lambda entry: entry.key)[:limit]
+
+    def drop(self, kind: str, key: str, expect: int | None, now: float) -> bool:
+        """Delete an entry; False if there is none, or it is not the expected one."""
+        if self.get(kind, key, now) is None or not self._is_expected(kind, key, expect, now):
+            return False
+        del self._entries[kind, key]
+        return True
+
+    def drop_expired(self, now: float, limit: int) -> int:
+        """Delete expired entries, oldest first. Return how many."""
+        expired = [entry for entry in self._entries.values() if not _is_alive(entry, now)]
+        expired.sort(key=lambda entry: entry.expires_at or 0.0)
+        for entry in expired[:limit]:
+            del self._entries[entry.kind, entry.key]
+        return len(expired[:limit])
+
+    def _is_expected(self, kind: str, key: str, expect: int | None, now: float) -> bool:
+        if expect is None:
+            return True
+        entry = self.get(kind, key, now)
+        return (ABSENT if entry is None else entry.version) == expect
+
+
+def _is_alive(entry: Entry, now: float) -> bool:
+    return entry.expires_at is None or entry.expires_at > now

@@ -1,9 +1,7 @@
-"""Numbered `.sql` files that bring a database up to date, and what may be applied. Knows no database.
+"""Numbered `.sql` files that bring a database up to date, and the rules which of them to apply.
 
 Each database folder has a package `migrations` with files like `0001_runs.sql`. A store keeps what it has applied in
 the table `loom_schema(version, name, checksum, applied_at)` and writes the row in the transaction of the migration.
-
-May import the standard library and the errors beside it.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ class Migration(NamedTuple):
 
 
 def available(package: str) -> list[Migration]:
-    """The migrations in the folder of a package, in order; `StoreError` if a number is missing or given twice."""
+    """Return the migrations in the folder of a package, in order; `StoreError` if numbers are missing or repeated."""
     found: list[Migration] = []
     # By its path: `importlib.resources` takes longer to load than it takes to open a store.
     for entry in Path(import_module(package).__path__[0]).iterdir():
@@ -51,7 +49,7 @@ def available(package: str) -> list[Migration]:
 
 
 def pending(applied: Mapping[int, str], available: Sequence[Migration]) -> list[Migration]:
-    """Those of `available` that a database lacks, in order; `applied` has its checksums by number.
+    """Return the migrations that a database lacks, in order; `applied` has its checksums by number.
 
     `StoreTooNew` if it has migrations that the code does not know, `StoreError` if one of them was another text.
     """

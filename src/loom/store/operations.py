@@ -1,4 +1,4 @@
-"""What a store can be asked to write. Each operation says what its result is. May import msgspec and the records."""
+"""The operations that a store writes. Each one says what its result is."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ class StartRun(msgspec.Struct, frozen=True):
     run_id: str
     workflow: str
     start: bytes
-    """What its first tick is made from, by whoever takes it up; kept for comparison with a repeated start."""
+    """What its owner makes its first tick from; kept for comparison with a repeated start."""
     created_at: float
     tags: dict[str, str] = {}
     parent: str | None = None
     parent_ref: int = 0
     owner: int | None = None
-    """The fence of the member that takes it up at once."""
+    """The fence of the member that owns it at once; None if any member may claim it."""
     downtime: float = 0.0
     document: tuple[str, bytes] | None = None
     """Digest and text of the definition that it keeps for life. The first text under a digest is the one that stays."""
-    mail: PostMail | None = None
-    """What a new run has in its inbox from the first moment. A run that is there already is not sent it."""
+    message: PostMessage | None = None
+    """What a new run has in its inbox from the first moment. A run that exists already does not get it."""
     mac: bytes | None = None
-    """The signature of its row: see `loom.store.chain`."""
+    """The signature of its row: see `loom.store.hash_chain`."""
 
 
 class Started(msgspec.Struct, frozen=True):
-    """Whether the run is new; if not, what the run of this id is."""
+    """Whether a start made a run; if not, workflow and start of the run that has the id."""
 
     created: bool
     workflow: str = ""
     start: bytes = b""
-    mailed: bool = False
-    """Whether the mail of the start has reached it although it is not new: a cluster sends and starts in one."""
+    posted: bool = False
+    """Whether the message of the start has reached a run that is not new: a cluster sends and starts in one call."""
 
 
-class PostMail(msgspec.Struct, frozen=True):
-    """Accept something for a run. Result: `Posted`."""
+class PostMessage(msgspec.Struct, frozen=True):
+    """Put a message into the inbox of a run. Result: `Posted`."""
 
     run_id: str
     data: bytes
     at: float
     event_id: str | None = None
-    """Unique within the run, for ever: the same id again is a success that changes nothing, also after the end."""
+    """Unique within the run for ever. The same id again is a success that changes nothing, also after the end."""
     limit: int | None = None
-    """Refuse it if the early events that the run keeps and its mail are so many already."""
+    """Refuse it if the run has this many early events and inbox messages already."""
     reopens: bool = False
-    """It is for a failed run only, which is running again with it (no `ended_at`, `needs_worker`); others refuse it."""
+    """Whether it retries a failed run, which is then running again, with `needs_worker`. Other runs refuse it."""
     reopened: tuple[int, bytes | None] | None = None
     """With `reopens`: how many ticks the failed run must have (another number is refused as `finished`), and the
-    signature of its row when it is running again. None: any number, and no signature."""
+    signature of its row when it is running again. None: any number of ticks, and no signature."""
 
 
 class Posted(msgspec.Struct, frozen=True):
-    """What became of a `PostMail`."""
+    """The result of a `PostMessage`."""
 
     outcome: Literal["posted", "repeated", "no_run", "finished", "full"]
     status: str = ""
@@ -70,8 +70,8 @@ class Posted(msgspec.Struct, frozen=True):
 class CommitRun(msgspec.Struct, frozen=True):
     """One flush of a run. Result: True, or False if `fence` does not own the run (then nothing was written).
 
-    With a status other than running the run ends: it has no owner, no timers and waits for nothing any more. Its mail
-    is gone too, unless it has failed: then the mail that it has not taken waits for a retry.
+    With a status other than running the run ends: it has no owner, no timers and waits for nothing any more. Its inbox
+    is emptied too, unless it has failed: then the messages that it has not taken wait for a retry.
     """
 
     run_id: str
@@ -83,16 +83,16 @@ class CommitRun(msgspec.Struct, frozen=True):
     timers_set: tuple[TimerRow, ...] = ()
     """Added, or replaced by their number."""
     timers_gone: tuple[int, ...] = ()
-    mail_taken: tuple[int, ...] = ()
+    messages_taken: tuple[int, ...] = ()
     snapshot: Snapshot | None = None
     """Replaces the run's snapshot."""
-    sent: tuple[StartRun | PostMail, ...] = ()
-    """What the run does to other runs, in the same transaction. Refusals of it are ignored."""
+    sent: tuple[StartRun | PostMessage, ...] = ()
+    """Starts of and messages for other runs, in the same transaction. Refusals of them are ignored."""
     prune: int = 0
-    """With a snapshot: delete the chunks that lie wholly within so many of the first ticks that it covers."""
+    """With a snapshot that covers them: delete the chunks that lie wholly within this many first ticks."""
     document: tuple[str, bytes] | None = None
-    """Digest and text of the definition that the run keeps for life, as in a start that did not have it at hand. A run
-    that has one already keeps that, and this is not stored."""
+    """Digest and text of the definition that the run keeps for life, if its start did not bring one. A run that has one
+    keeps that, and this is not stored."""
 
 
 class SignHead(msgspec.Struct, frozen=True):
@@ -103,14 +103,14 @@ class SignHead(msgspec.Struct, frozen=True):
 
 
 class ReleaseRun(msgspec.Struct, frozen=True):
-    """Give a run up, unless mail has come for it. Result: True if it has no owner now (or another one than `fence`)."""
+    """Release a run, unless its inbox has messages. Result: True if `fence` does not own it now."""
 
     run_id: str
     fence: int
 
 
 class ClaimRun(msgspec.Struct, frozen=True):
-    """Take one run up, if it is running and nobody owns it. Result: True if `fence` owns it now.
+    """Claim one run, if it is running and has no owner. Result: True if `fence` owns it now.
 
     A run that is suspected of having killed its process is refused, unless `suspected` says that it is to be ended.
     """
@@ -121,10 +121,10 @@ class ClaimRun(msgspec.Struct, frozen=True):
 
 
 class ClaimRuns(msgspec.Struct, frozen=True):
-    """Take up runs of these workflows that nobody owns and that need a worker, have mail, or have a timer due at `now`.
+    """Claim runs of these workflows without an owner that need a worker, have messages, or have a timer due at `now`.
 
     Parked runs and suspected ones are left alone. Result: the ids of the runs that `fence` owns now, at most `limit`,
-    those that have waited longest first.
+    longest waiting first.
     """
 
     fence: int
@@ -134,19 +134,19 @@ class ClaimRuns(msgspec.Struct, frozen=True):
 
 
 class ParkRun(msgspec.Struct, frozen=True):
-    """Note why a run cannot be taken up, and give it up. Result: True, or False if `fence` does not own it."""
+    """Note why a run cannot be recovered, and release it. Result: True, or False if `fence` does not own it."""
 
     run_id: str
     fence: int
     reason: str
     is_poison: bool = False
-    """It has killed its processes: it is no suspect any more, and neither are others that no death counts for."""
+    """Whether it has killed its processes. Then it is no suspect any more, nor are runs without own deaths."""
 
 
 class TryRun(msgspec.Struct, frozen=True):
-    """Take up, on probation, the next suspected run of these workflows that has something to do; one per member.
+    """Claim, on probation, the next suspected run of these workflows that has something to do; one per member.
 
-    Those that most deaths count for come first, then those that were written last. Result: a list with its id, or an
+    Runs with the most deaths of their own come first, then the ones written last. Result: a list with its id, or an
     empty one.
     """
 
@@ -164,19 +164,20 @@ class AcquitRun(msgspec.Struct, frozen=True):
 
 
 class ForgetDeaths(msgspec.Struct, frozen=True):
-    """Forget the deaths of a run that has had a result, or those of a member that lives after all. Result: how many
-    runs they were counted for.
+    """Forget the deaths of a run that has had a result, or of a member that lives after all.
+
+    Result: how many runs they were counted for.
     """
 
     run_id: str | None = None
     fence: int | None = None
-    """Of a run: its owner. Alone: the member that was taken for dead."""
+    """The owner of the run; without a run, the member that was taken for dead."""
     unparks: bool = False
-    """The run was parked for them, and is let go again: it is not parked any more."""
+    """Whether the run was parked for its deaths and is parked no more."""
 
 
 class PurgeRuns(msgspec.Struct, frozen=True):
-    """Delete ended runs: the one of this id, or those that ended before a time. Result: how many.
+    """Delete ended runs: the one of this id, or all that ended before a time. Result: how many.
 
     Their documents go with them, unless another run has them or they were saved for themselves.
     """
@@ -187,7 +188,7 @@ class PurgeRuns(msgspec.Struct, frozen=True):
 
 
 class ImportRun(msgspec.Struct, frozen=True):
-    """Store a run that was exported or forked, owned by nobody. Result: True, or False if the id is taken.
+    """Store a run that was exported or forked, without an owner. Result: True, or False if the id is taken.
 
     Its document is stored under the digest in its row, unless it is there.
     """
@@ -197,7 +198,7 @@ class ImportRun(msgspec.Struct, frozen=True):
 
 Operation = (
     StartRun
-    | PostMail
+    | PostMessage
     | CommitRun
     | SignHead
     | ReleaseRun

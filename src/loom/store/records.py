@@ -1,15 +1,13 @@
-"""What is stored of a run, as plain data. May import msgspec."""
+"""What is stored of a run and beside runs, as plain data, and which runs a query means."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from loom.api.problems import NOBODYS_TURN, is_stuck
+from loom.api.problems import NOBODYS_TURN, RunStatus, is_stuck
 from loom.store.deaths import Deaths
-
-RunStatus = Literal["running", "completed", "failed", "cancelled"]
 
 NameT = TypeVar("NameT", bound=str)
 
@@ -25,7 +23,7 @@ class Chunk(msgspec.Struct, frozen=True):
     events: int
     data: bytes
     previous: bytes | None = None
-    """The link of the chunk before it: see `loom.store.chain`. None if the run had no links then."""
+    """The link of the chunk before it: see `loom.store.hash_chain`. None in chunks that are older than links."""
 
 
 class HeldRuns(NamedTuple):
@@ -45,7 +43,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     ticks: int
     data: bytes
     link: bytes | None = None
-    """Made of it when it was written: see `loom.store.chain`."""
+    """The digest made of it when it was written: see `loom.store.hash_chain`."""
 
 
 class TimerRow(msgspec.Struct, frozen=True):
@@ -56,8 +54,8 @@ class TimerRow(msgspec.Struct, frozen=True):
     purpose: str
 
 
-class Mail(msgspec.Struct, frozen=True):
-    """Something for a run from outside, on its way: an encoded tick, whose time is set when it is taken."""
+class InboxMessage(msgspec.Struct, frozen=True):
+    """An input for a run that no commit has taken yet: an encoded tick, whose time is set when it is taken."""
 
     id: int
     data: bytes
@@ -74,25 +72,25 @@ class RunHead(msgspec.Struct, frozen=True):
     updated_at: float
     idle_since: float | None = None
     needs_worker: bool = True
-    """Something of it is queued or executing: if nobody owns it, somebody must take it up."""
+    """Whether work of it is queued or executing, so that a run without an owner must be recovered."""
     waiters: bytes = b"[]"
     """What it waits for, as a JSON list, for people."""
     waiting_for: tuple[str, ...] = ()
-    """The event types of those waiters: wire names and short names, without repetition."""
+    """The event types of its waiters: wire names and short names, without repetition."""
     kept: int = 0
-    """Early events that it keeps for waiters to come."""
+    """How many early events it keeps for waiters to come."""
     paused: bool = False
     parked: str | None = None
-    """Why it cannot go on with the code at hand."""
+    """Why it cannot go on with the code of this process; None if it can."""
     error: str | None = None
     """Of a failed run: what it failed with, in one line. Of a stuck run: the reason."""
     downtime: float = 0.0
     """The store's downtime when this was written: see `Member`."""
     link: bytes | None = None
-    """The link of its last chunk: see `loom.store.chain`."""
+    """The link of its last chunk: see `loom.store.hash_chain`."""
     mac: bytes | None = None
-    """The signature of the row, made with a key: see `loom.store.chain`. None without keys, and from before there were
-    such signatures."""
+    """The signature of the row, made with a key: see `loom.store.hash_chain`. None without keys, and in rows that are
+    older than such signatures."""
 
     @property
     def stuck(self) -> str | None:
@@ -109,7 +107,7 @@ class RunHead(msgspec.Struct, frozen=True):
 
     @property
     def failed_with(self) -> str | None:
-        """What a failed run failed with; of one that goes on on a cluster, why nobody can say how it is."""
+        """Tell what a failed run failed with; of a running one on a cluster, why its state is unknown."""
         return self.error if self.status != "running" or self.idle_since is None else None
 
 
@@ -128,7 +126,7 @@ class RunRow(msgspec.Struct, frozen=True):
     """The number of the child within its parent."""
     forked_from: str | None = None
     owner: int | None = None
-    """The fence of the member that has it in memory."""
+    """The fence of its owner; None without one."""
     first_tick: int = 0
     """The first tick that was not pruned."""
     document: str | None = None
@@ -143,8 +141,9 @@ class StoredRun(msgspec.Struct, frozen=True):
     start: bytes
     snapshot: Snapshot | None
     chunks: tuple[Chunk, ...]
-    """In order, without gaps; from `load` only those behind the snapshot."""
-    mail: tuple[Mail, ...] = ()
+    """In order, without gaps; from `load` only the ones after the snapshot."""
+    inbox: tuple[InboxMessage, ...] = msgspec.field(default=(), name="mail")
+    """Its messages from outside that no commit has taken yet. Exports call them `mail`."""
     timers: tuple[TimerRow, ...] = ()
     event_ids: tuple[str, ...] = ()
     document: bytes | None = None
@@ -154,12 +153,12 @@ class StoredRun(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """The bytes of what the run is recovered from: its snapshot, and the chunks that follow."""
+        """Return how many bytes the run is recovered from: its snapshot, and the chunks that follow."""
         return sum([len(chunk.data) for chunk in self.chunks], len(self.snapshot.data) if self.snapshot else 0)
 
     @property
     def deaths(self) -> Deaths | None:
-        """The unclean deaths of processes that were at work on it, if there were any since its last result."""
+        """Return the unclean deaths of processes at work on it since its last result; None if there were none."""
         return None if isinstance(self.marked, msgspec.UnsetType) else self.marked
 
 
@@ -167,7 +166,7 @@ class RunQuery(msgspec.Struct, frozen=True):
     """Which runs to list: all conditions that are given must hold. Newest first, by (created_at, run_id)."""
 
     status: RunStatus | tuple[RunStatus, ...] | None = None
-    """This one, or one of these: none at all, if the tuple is empty."""
+    """This one, or one of these. An empty tuple matches no run."""
     workflow: str | tuple[str, ...] | None = None
     """This one, or one of these."""
     idle: bool | None = None
@@ -175,7 +174,7 @@ class RunQuery(msgspec.Struct, frozen=True):
     idle_before: float | None = None
     """Idle since this time or longer."""
     waiting_for: str | None = None
-    """An event type among those that the run waits for: its wire name or its short name."""
+    """An event type that the run waits for: its wire name or its short name."""
     tags: dict[str, str] = {}
     """All of these tags with these values."""
     parent: str | None = None
@@ -188,19 +187,19 @@ class RunQuery(msgspec.Struct, frozen=True):
     created_before: float | None = None
     """Created earlier than this time."""
     oldest_first: bool = False
-    """The other way round."""
+    """Oldest runs first instead."""
     after: tuple[float, str] | None = None
-    """Continue behind this (created_at, run_id), in the order asked for."""
+    """Continue after this (created_at, run_id), in the order asked for."""
     limit: int = 100
 
     @property
     def statuses(self) -> tuple[RunStatus, ...] | None:
-        """Those that match, each once; None for all."""
+        """Return the values that match, each once; None for all."""
         return None if self.status is None else _each_once(self.status)
 
     @property
     def workflows(self) -> tuple[str, ...] | None:
-        """Those that match, each once; None for all."""
+        """Return the values that match, each once; None for all."""
         return None if self.workflow is None else _each_once(self.workflow)
 
 
@@ -209,12 +208,12 @@ def _each_once(wanted: NameT | tuple[NameT, ...]) -> tuple[NameT, ...]:
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """Something small that is no run, under a name that is unique within its kind."""
+    """A small value beside the runs, under a key that is unique within its kind."""
 
     kind: str
     key: str
     version: int
-    """Greater than that of every put before it, of whatever entry; from 1."""
+    """Greater than the version of every put before it, of any entry; from 1."""
     data: bytes
     expires_at: float | None = None
     """From this time on it is as if it were not there."""
@@ -234,9 +233,62 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A process that takes runs up."""
+    """A process that owns runs."""
 
     fence: int
     """Greater than every fence before it."""
     downtime: float
-    """How many seconds, in all its life, this store had no living member. It grows only when a member joins."""
+    """Seconds in which this store had no living member, in all its life. It grows only when a member joins."""
+
+
+def age(row: RunRow) -> tuple[float, str]:
+    """Return the key that lists are ordered by."""
+    return row.created_at, row.run_id
+
+
+def matches(row: RunRow, query: RunQuery) -> bool:
+    """Tell whether a row meets every condition of a query, for stores that look at rows one by one."""
+    head = row.head
+    return (
+        (query.statuses is None or head.status in query.statuses)
+        and (query.workflows is None or row.workflow in query.workflows)
+        and (query.parent is None or row.parent == query.parent)
+        and (query.paused is None or head.paused == query.paused)
+        and (query.parked is None or (head.parked is not None) == query.parked)
+        and (query.stuck is None or (head.stuck is not None) == query.stuck)
+        and (query.waiting_for is None or query.waiting_for in head.waiting_for)
+        and _time_matches(row, query)
+        and _idle_matches(head.idle_since, query)
+        and all(row.tags.get(key) == value for key, value in query.tags.items())
+    )
+
+
+def _time_matches(row: RunRow, query: RunQuery) -> bool:
+    if query.created_after is not None and row.created_at <= query.created_after:
+        return False
+    if query.created_before is not None and row.created_at >= query.created_before:
+        return False
+    if query.after is None:
+        return True
+    return age(row) > query.after if query.oldest_first else age(row) < query.after
+
+
+def _idle_matches(idle_since: float | None, query: RunQuery) -> bool:
+    if query.idle is not None and (idle_since is not None) != query.idle:
+        return False
+    return query.idle_before is None or (idle_since is not None and idle_since <= query.idle_before)
+
+
+MAX_NAME: Final = 200
+
+ABSENT: Final = 0
+"""The version to expect of a put that may only add an entry. Versions of entries are greater."""
+
+
+def check_entry_names(kind: str, key: str) -> None:
+    """Raise a `ValueError` if no store can keep an entry of this kind and key."""
+    for what, name in (("The kind", kind), ("The key", key)):
+        if not 0 < len(name) <= MAX_NAME:
+            raise ValueError(f"{what} of an entry must have 1 to {MAX_NAME} characters, not {len(name)}.")
+        if "\0" in name or any("\ud800" <= each <= "\udfff" for each in name):
+            raise ValueError(f"{what} {name!r} of an entry has characters that cannot be stored.")

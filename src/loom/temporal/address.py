@@ -1,4 +1,4 @@
-"""Where a cluster is: `temporal://host:7233/namespace?task_queue=loom`. May import the standard library and temporalio.
+"""Where a cluster is: `temporal://host:7233/namespace?task_queue=loom`.
 
 An API key never stands in an address: the address names the environment variable that has it.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FORM = "temporal://host:7233/namespace?task_queue=loom"
 API_KEY = "TEMPORAL_API_KEY"
-"""The environment variable that is looked at if an address names no other."""
+"""The environment variable that is read if an address names no other."""
 
 _PORT = 7233
 _OPTIONS = ("task_queue", "tls", "tls_ca", "tls_cert", "tls_key", "tls_name", "api_key_env")
@@ -25,16 +25,16 @@ _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no"
 
 
 class TemporalAddress(NamedTuple):
-    """A namespace of a cluster, the task queue that the runs there are worked for on, and how to get in."""
+    """A namespace of a cluster, the task queue of the runs there, and how to connect."""
 
     target: str = f"localhost:{_PORT}"
     """Host and port, an IPv6 address in brackets."""
     namespace: str = "default"
     task_queue: str = "loom"
     tls: bool | None = None
-    """None: if there is an API key, or a certificate."""
+    """None: use TLS if there is an API key, or a certificate."""
     tls_ca: str = ""
-    """Files: the certificate of who has signed the server's, and this client's own certificate with its key."""
+    """Files: the certificate of the authority that signed the server's, and this client's certificate with its key."""
     tls_cert: str = ""
     tls_key: str = ""
     tls_name: str = ""
@@ -43,12 +43,13 @@ class TemporalAddress(NamedTuple):
 
     @property
     def url(self) -> str:
-        """The address as it can be shown: it has no secrets."""
+        """Return the address as it can be shown: it has no secrets."""
         namespace = "" if self.namespace == "default" else f"/{self.namespace}"
         return f"temporal://{self.target}{namespace}?{urlencode({'task_queue': self.task_queue})}"
 
     def connection(self) -> dict[str, Any]:
-        """What `Client.connect` takes beside the target. `ValueError` if a file cannot be read or a key is missing."""
+        """Return what `Client.connect` takes beside the target. `ValueError` if a file cannot be read or a key is
+        missing."""
         key = os.environ.get(self.api_key_env, "").strip() or None
         if key is None and self.api_key_env != API_KEY:
             raise ValueError(f"{self.url}: the environment variable {self.api_key_env} has no API key.")
@@ -76,7 +77,7 @@ class TemporalAddress(NamedTuple):
 
 
 def parse_address(url: str) -> TemporalAddress:
-    """The address that a URL says; a `ValueError` that says the form if it is none."""
+    """Return the address that a URL names; raise a `ValueError` that shows the form if it names none."""
     parts = urlsplit(url)
     if parts.scheme != "temporal" or not url.startswith("temporal://"):
         raise ValueError(f"{url!r} is not the address of a Temporal cluster: use {FORM}.")

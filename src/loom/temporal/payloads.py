@@ -1,8 +1,8 @@
 """What goes over the wire between a run on Temporal, its activities and its clients, as plain structs in JSON.
 
-Every payload is one struct in the encoding `json/plain`, so that Temporal's own tools show it; bytes of the store's
+Every payload is one struct in the encoding `json/plain`, so that Temporal's own tools show it. Bytes of the store's
 codec, which are JSON too, go along as texts. The same value always has the same bytes: sizes decide where a flush is
-split. May import loom.core, loom.store and temporalio's payload.
+split. Histories hold these structs, so a field keeps its name on the wire, and a new field needs a default.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import msgspec
 from temporalio.api.common.v1 import Payload
 
 from loom.core.commands import CommandRunWorker, CommandStartChild
-from loom.core.config import BrokerConfig
+from loom.core.records import BrokerConfig
 from loom.core.state import Answer, Execution
 from loom.core.ticks import TickRetryRun, WorkflowTick
-from loom.store.codec.structs import decoder_of, encode
-from loom.store.records import Chunk, RunRow, StoredRun
+from loom.store.codec import decoder_of, encode
+from loom.store.records import Chunk, Entry, RunHead, RunRow, StoredRun
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ _EMPTY = Payload(metadata={"encoding": b"json/plain"})
 # -- beginnings -------------------------------------------------------------------------------------------------------
 
 
-class Card(msgspec.Struct, frozen=True, omit_defaults=True):
+class RunMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is fixed about a run from its start: its memo, readable without a worker."""
 
     run_id: str
@@ -44,50 +44,60 @@ class Card(msgspec.Struct, frozen=True, omit_defaults=True):
     document: str | None = None
     """The digest of its definition; None for a workflow in Python."""
     attributes: bool = False
-    """Whether it keeps search attributes up to date: the cluster has them."""
+    """Whether the run keeps search attributes up to date: the cluster has them."""
     start: str = ""
-    """The digest of what it was started with, to tell a repeated start from another one."""
+    """The digest of its start, to tell a repeated start from another one."""
 
 
-class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
+class CarriedState(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a run takes along into a new execution."""
 
     state: str
     """As `codec.encode_state` writes it."""
     backlog: tuple[WorkflowTick, ...] = ()
-    """What a parked run was told and could not take."""
+    """Ticks that a parked run could not take."""
     executions: int = 1
     """How many executions there were before."""
     code_since: float = 0.0
-    """How new the code is that the run was told of last."""
+    """How new the code is that the run was told of last, in seconds since the epoch."""
     event_ids: tuple[str, ...] = ()
     """Ids of events that came before the run was on this cluster."""
     children: tuple[CommandStartChild, ...] = ()
-    """Child runs that had no room yet: the state has them, and not what they begin with."""
+    """Child runs that had no room yet: the state has them without their starts."""
 
 
-class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The one argument of every Loom workflow on Temporal. Exactly one of `start`, `stored`, `carried` is there."""
+class StartArgument(msgspec.Struct, frozen=True, omit_defaults=True, rename={"metadata": "card"}):
+    """The one argument of every Loom workflow on Temporal. It has exactly one of `start`, `stored` and `carried`."""
 
-    card: Card
+    metadata: RunMetadata
     version: int = 1
     start: str | None = None
     """A new run: as `codec.encode_start` writes it."""
     config: BrokerConfig | None = None
-    """The code of a new or continued run, if whoever wrote this had it at hand; else the first activity asks for it."""
+    """The code of a new or continued run. None: the client did not have it, and the first activity asks for it."""
     document: str | None = None
     """The text of the flow."""
     stored: StoredRun | None = None
-    """A run that was exported, forked, or is retried: it is taken up from here."""
+    """A run that was exported, forked, or is retried: it goes on from here."""
     retry: bool = False
     """The stored run had failed, and goes on from what had failed."""
     healing: TickRetryRun | None = None
-    """If it goes on with another event: the tick that brings it."""
-    carried: Carried | None = None
+    """The tick that brings another event in place of the failed one; None if it goes on with the same."""
+    carried: CarriedState | None = None
     previous: str = ""
     """Of a retried run: the Temporal run id of the execution that has the ticks before the stored snapshot."""
     keeps_timeout: bool = False
-    """The code asks for no timeout: a run that is taken up keeps its own."""
+    """The code asks for no timeout: a run that goes on keeps its own."""
+
+    def as_stored(self) -> StoredRun:
+        """Return the run as a record: the stored one, or one of which nothing is stored but its start."""
+        if self.stored is not None:
+            return self.stored
+        run, text = self.metadata, self.document
+        # A carried state has had ticks, which tells a flow from a workflow in Python.
+        head = RunHead("running", 1 if self.carried is not None else 0, 0, 0.0)
+        row = RunRow(run.run_id, run.workflow, run.created_at, head, document=run.document)
+        return StoredRun(row, (self.start or "").encode(), None, (), document=text.encode() if text else None)
 
 
 # -- activities -------------------------------------------------------------------------------------------------------
@@ -100,25 +110,25 @@ class StepTask(msgspec.Struct, frozen=True, omit_defaults=True):
     run_id: str
     workflow: str
     answers: dict[str, Answer] = {}
-    """What the waits of the work item were answered with so far, by key."""
+    """The answers to waits of the work item so far, by key."""
     document: str | None = None
     """The digest of the flow's definition; its text is with the run (`QUERY_ORIGIN`)."""
     parent: str | None = None
     created_at: float = 0.0
 
 
-class StepReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of an activity: what the body did that was not told by signals, in order, and at last its result.
+class ActivityReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result of an activity: effects of the body that did not leave as signals, in order, and at last its result.
 
     The last tick is a `TickStepResult`, a `TickParkRun`, a `TickLeaveStep` if the body waits, or a `TickRefuseEvent` if
-    it was for an event that does not fit its class.
+    its event does not fit its class.
     """
 
     ticks: tuple[WorkflowTick, ...]
 
 
 class CodeRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The argument of `ACTIVITY_CODE`: whose code is asked for, and by which start."""
+    """The argument of `ACTIVITY_CODE`: which workflow's code is asked for, and for which start."""
 
     workflow: str
     start: str = ""
@@ -138,38 +148,41 @@ class CodeView(msgspec.Struct, frozen=True, omit_defaults=True):
 # -- signals and updates ----------------------------------------------------------------------------------------------
 
 
-class Letter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tick from outside, with the id that makes it idempotent; and the code of who sent it, for a parked run."""
+class RunMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tick from outside, with the id that makes it idempotent; for a parked run with the sender's code."""
 
     tick: WorkflowTick
     config: BrokerConfig | None = None
     began: tuple[str, str] | None = None
-    """If it was sent along with a start: the workflow, and the digest of what that starts with. A run that began
-    otherwise leaves it out; its sender hears that the id is taken."""
+    """For a message that comes with a start: the workflow, and the digest of the start.
+
+    A run that began otherwise leaves it out; its sender hears that the id is taken."""
     keeps_timeout: bool = False
     """The code asks for no timeout: the run keeps its own."""
 
 
 class Effects(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a running body did, in order; `unlocks` gives the store back that the execution of this number held."""
+    """What a running body did, in order; `unlocks` gives back the store that this execution held, 0 if it held none."""
 
     ticks: tuple[WorkflowTick, ...]
     unlocks: int = 0
     attempt: int = 1
-    """Which attempt of the activity gives it back."""
+    """The attempt of the activity that gives it back."""
 
 
 class LockRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An execution wants to be the only writer of the run's store. Requests are served in their order."""
+    """An execution's request to be the only writer of the run's store. The run serves requests in their order."""
 
     seq: int
     attempt: int = 1
-    """Which attempt of its activity asks: one that was taken for dead has no say any more when the next one has."""
+    """The attempt that asks. One that was taken for dead is ignored once the next attempt has asked."""
 
 
 class NewCode(msgspec.Struct, frozen=True):
-    """The code as a worker has it, and since when: what is older than the code that a run was told of last is nothing
-    new. So the old workers of a rolling deployment do not bring their code back.
+    """The code as a worker has it, and since when.
+
+    A run drops code that is older than what it was told last. So old workers of a rolling deployment do not bring their
+    code back.
     """
 
     config: BrokerConfig
@@ -182,7 +195,7 @@ class NewCode(msgspec.Struct, frozen=True):
 
 
 class ChunkQuery(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Chunks from the one with this tick on, or with this cursor if one is given: at most so many bytes of them."""
+    """Asks for chunks from the one with this tick, or with this cursor if it is not None, up to `max_bytes`."""
 
     first_tick: int = 0
     cursor: int | None = None
@@ -193,21 +206,21 @@ class ChunkQuery(msgspec.Struct, frozen=True, omit_defaults=True):
 class Chunks(msgspec.Struct, frozen=True, omit_defaults=True):
     """A part of a run's journal, and where the part begins that this execution has.
 
-    What lies before `first_tick` and `first_cursor` is with the execution `previous`, if the server still keeps it.
+    The execution `previous` has what lies before `first_tick` and `first_cursor`, if the server still keeps it.
     """
 
     chunks: tuple[Chunk, ...]
     first_tick: int
     first_cursor: int
     ticks: int
-    """How many ticks and events the run has in all."""
+    """The numbers of ticks and events that the run has in all."""
     events: int
     previous: str = ""
     """The Temporal run id of the execution before."""
 
 
 class ExecutionQuery(msgspec.Struct, frozen=True):
-    """One execution, by what started it."""
+    """Asks for one execution, by the command that started it."""
 
     step: str
     item: int
@@ -215,16 +228,16 @@ class ExecutionQuery(msgspec.Struct, frozen=True):
 
 
 class ExecutionView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An execution as the run has it now: None if it is not under way any more."""
+    """An execution as the run has it now; `execution` is None if it is not under way any more."""
 
     execution: Execution | None = None
     answers: dict[str, Answer] = {}
     wants_store: bool = False
-    """Whether it has asked for the run's store, and has neither written nor given up."""
+    """Whether it has asked for the run's store, and has neither written nor withdrawn."""
 
 
 class StoreQuery(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The run's store; for the execution of this number only if it is the writer now."""
+    """Asks for the run's store; if `seq` is not 0, only if the execution of this number is the writer now."""
 
     seq: int = 0
 
@@ -237,7 +250,7 @@ class StoreView(msgspec.Struct, frozen=True, omit_defaults=True):
     store_type: str = ""
     version: int = 0
     too_large: int = 0
-    """The bytes of values that no answer can hold, which are not there then."""
+    """The size in bytes of values that no answer can hold; 0 if they are here."""
 
 
 class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -249,7 +262,7 @@ class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def payload_of(value: Any) -> Payload:
-    """A struct as the payload of an argument, a result or an answer."""
+    """Return a struct as the payload of an argument, a result or an answer."""
     payload = Payload()
     payload.CopyFrom(_EMPTY)
     payload.data = encode(value)
@@ -257,5 +270,60 @@ def payload_of(value: Any) -> Payload:
 
 
 def value_of(payload: Payload, expected: type[T]) -> T:
-    """The struct in a payload; `ValueError` if it is none of this kind."""
+    """Return the struct in a payload; `ValueError` if it is not of this type."""
     return decoder_of(expected).decode(payload.data)
+
+
+UPDATE_PUT = "put"
+"""A `PutEntry`; answered with `Written`."""
+UPDATE_DROP = "drop"
+"""A `DropEntry`; answered with `Written`: its version is 1 if there was an entry."""
+QUERY_GET = "get"
+"""An `EntryQuery` by key; answered with `FoundEntries`."""
+QUERY_LIST = "list"
+"""An `EntryQuery` by what is before; answered with `FoundEntries`."""
+
+
+class EntriesArgument(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The one argument of a workflow that keeps entries: the entries that it begins with."""
+
+    kind: str
+    entries: tuple[Entry, ...] = ()
+    last_version: int = 0
+
+
+class PutEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Keep an entry, if the present one has the expected version; None expects nothing."""
+
+    key: str
+    data: bytes
+    expires_at: float | None = None
+    expect: int | None = None
+
+
+class DropEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Delete an entry, if it has the expected version; None expects nothing."""
+
+    key: str
+    expect: int | None = None
+
+
+class EntryQuery(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Asks for one entry by its key, or for entries after a key; expired ones (by `now`) are left out."""
+
+    now: float
+    key: str = ""
+    after: str = ""
+    limit: int = 100
+
+
+class FoundEntries(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The requested entries, in the order of their keys."""
+
+    entries: tuple[Entry, ...] = ()
+
+
+class Written(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The new version; 0 if nothing was written because the present entry is not the expected one."""
+
+    version: int = 0

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 from temporalio.worker import Plugin
 from typing_extensions import override
 
-from loom.runtime.durable.registered import registered
-from loom.temporal.activity import make_activity
-from loom.temporal.child_watch import ChildWatch
-from loom.temporal.code_news import CodeNews
-from loom.temporal.history_shield import RecordedHistory
-from loom.temporal.runner import LoomHost, LoomRunner
+from loom.runtime.durable.registration import prepared
+from loom.temporal.activity.step_activity import make_activity
+from loom.temporal.worker_jobs import ChildWatch, CodeAnnouncer
+from loom.temporal.workflow.queries import RecordedHistory
+from loom.temporal.workflow.runner import LoomHost, LoomRunner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -25,20 +24,18 @@ if TYPE_CHECKING:
     from temporalio.client import WorkflowHistory
     from temporalio.worker import Replayer, ReplayerConfig, Worker, WorkerConfig, WorkflowReplayResult
 
-    from loom.runtime.durable.registered import Registered
+    from loom.runtime.durable.registration import Registration
     from loom.steps.workflow import Workflow
-    from loom.temporal.outgoing import ActivityOptions
+    from loom.temporal.settings import ActivityOptions
 
 
 class LoomPlugin(Plugin):
     """Lets a worker, or a replayer, host Loom workflows under the given names."""
 
     def __init__(self, workflows: Mapping[str, Workflow], options: ActivityOptions | None = None) -> None:
-        self._codes: dict[str, Registered] = {}
+        self._codes: dict[str, Registration] = {}
         for name, workflow in workflows.items():
-            workflow._lock()
-            workflow._validate_once()
-            self._codes[name] = registered(name, workflow)
+            self._codes[name] = prepared(name, workflow)
         self._options = options
 
     @override
@@ -55,7 +52,7 @@ class LoomPlugin(Plugin):
 
         One plugin may serve several workers. Each has a runner of its own, which asks the server that it works for.
         """
-        news = CodeNews(self._codes, lambda: worker.client)
+        news = CodeAnnouncer(self._codes, lambda: worker.client)
         runner = worker.config(active_config=True).get("unsandboxed_workflow_runner")
         if not isinstance(runner, LoomRunner):
             raise TypeError(
@@ -88,5 +85,5 @@ class LoomPlugin(Plugin):
             AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]],
         ],
     ) -> AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]]:
-        """Nothing is added to the replay of histories."""
+        """Add nothing to the replay of histories."""
         return next(replayer, histories)

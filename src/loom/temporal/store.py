@@ -1,7 +1,9 @@
-"""A Temporal cluster as a store: runs are workflows, mail is signals, rows and journals are queries and close events.
+"""A Temporal cluster as a store: runs are workflows, inbox messages are signals.
+
+Rows and journals are queries and close events.
 
 What only an owner of runs does (commit, claim, release, park, join) does not exist here: the cluster owns the runs, and
-workers move them. May import temporalio, loom.store and the modules beside it.
+workers move them.
 """
 
 from __future__ import annotations
@@ -16,19 +18,18 @@ from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSe
 from temporalio.service import RPCError, RPCStatusCode
 
 from loom.store.errors import PartlyApplied, StoreUnavailable
-from loom.store.operations import ImportRun, PostMail, PurgeRuns, StartRun
+from loom.store.operations import ImportRun, PostMessage, PurgeRuns, StartRun
 from loom.store.records import Holder
 from loom.temporal.address import parse_address
-from loom.temporal.entries import Documents, Entries
-from loom.temporal.entries_payloads import DropEntry, PutEntry
+from loom.temporal.client.cluster import Cluster
+from loom.temporal.client.entries import Documents, Entries
+from loom.temporal.client.reading import RunReader
+from loom.temporal.client.records import RunExporter
+from loom.temporal.client.visibility import Visibility
+from loom.temporal.client.writing import Purger, Sender, Starter
 from loom.temporal.names import ATTRIBUTE_IDLE_SINCE, ATTRIBUTE_TAGS, ATTRIBUTE_WAITING_FOR
-from loom.temporal.query_client import PATIENT_S, in_time
-from loom.temporal.store_cluster import Cluster
-from loom.temporal.store_reading import Reading
-from loom.temporal.store_starting import Starting
-from loom.temporal.store_telling import Purging, Telling
-from loom.temporal.store_whole import Whole
-from loom.temporal.visibility import Visibility
+from loom.temporal.payloads import DropEntry, PutEntry
+from loom.temporal.rpc import PATIENT_S, in_time
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from temporalio.client import Client
 
     from loom.store.operations import Operation, Result
-    from loom.store.records import Chunk, Entry, HeldRuns, Mail, Member, RunQuery, RunRow, StoredRun
+    from loom.store.records import Chunk, Entry, HeldRuns, InboxMessage, RunQuery, RunRow, StoredRun
     from loom.temporal.address import TemporalAddress
     from loom.temporal.payloads import NewCode
     from loom.temporal.runtime import TemporalRuntime
@@ -50,42 +51,42 @@ _PURGED_AT_ONCE = 20
 
 
 def _no_news(_run_ids: Sequence[str]) -> None:
-    """Nobody has asked."""
+    """Ignore notifications."""
 
 
 def _no_code(_name: str) -> NewCode | None:
-    """No code is at hand."""
+    """Return None: no code is registered."""
     return None
 
 
 class TemporalStore:
     """The runs of one task queue in one namespace.
 
-    A client of one's own, for example with a payload codec, can be given. The cluster has no transactions: see `apply`.
+    A caller may give a client of its own, for example with a payload codec. The cluster has no transactions: see
+    `apply`.
     """
 
-    exclusive = False
     keyed = False
 
     def __init__(self, address: TemporalAddress, client: Client | None = None) -> None:
         self.address = address
-        self.on_news: Callable[[Sequence[str]], None] = _no_news
-        """Called for what this store does; what workers do, they tell by themselves."""
+        self.on_notification: Callable[[Sequence[str]], None] = _no_news
+        """Called with the runs that this store has changed; workers report theirs by themselves."""
         self.code_of: Callable[[str], NewCode | None] = _no_code
-        """The code of a workflow, where it is at hand: set by the runtime."""
+        """Returns the code of a registered workflow, else None; set by the runtime."""
         self._cluster = Cluster(address, client)
-        self._reading = Reading(self._cluster)
+        self._reader = RunReader(self._cluster)
         self._entries = Entries(self._cluster)
         self._documents = Documents(self._cluster)
-        self._whole = Whole(self._cluster, self._reading)
-        self._starting = Starting(self._cluster, self._reading, self._whole, self._documents, self._code)
-        self._telling = Telling(self._cluster, self._reading, self._code)
-        self._purging = Purging(self._cluster, self._reading)
-        self._visibility = Visibility(self._cluster, self._reading)
+        self._exporter = RunExporter(self._cluster, self._reader)
+        self._starter = Starter(self._cluster, self._reader, self._exporter, self._documents, self._code)
+        self._sender = Sender(self._cluster, self._reader, self._code)
+        self._purger = Purger(self._cluster, self._reader)
+        self._visibility = Visibility(self._cluster, self._reader)
 
     @classmethod
     def at(cls, url: str) -> TemporalStore:
-        """The store of an address such as `temporal://host:7233/namespace?task_queue=loom`."""
+        """Return the store of an address such as `temporal://host:7233/namespace?task_queue=loom`."""
         return cls(parse_address(url))
 
     def _code(self, name: str) -> NewCode | None:
@@ -93,16 +94,16 @@ class TemporalStore:
 
     @property
     def client(self) -> Client:
-        """The client of the cluster, while the store is open."""
+        """Return the client of the cluster, while the store is open."""
         return self._cluster.client
 
     @property
     def has_attributes(self) -> bool:
-        """Whether the cluster has Loom's search attributes."""
+        """Say whether the cluster has Loom's search attributes."""
         return self._visibility.has_attributes
 
     def runtime(self, *, clock: Callable[[], float] | None = None, **options: Any) -> TemporalRuntime:
-        """The runtime over this cluster: what `loom.connect` gives for its address."""
+        """Return the runtime over this cluster: what `loom.connect` gives for its address."""
         from loom.temporal.runtime import TemporalRuntime
         from loom.temporal.settings import TemporalSettings
 
@@ -120,7 +121,7 @@ class TemporalStore:
             raise
 
     async def _registered(self) -> set[str]:
-        """The search attributes that the namespace has; none, if it may not be asked."""
+        """Return the search attributes that the namespace has; none, if this client may not ask."""
         try:
             request = ListSearchAttributesRequest(namespace=self.address.namespace)
             found = await in_time(
@@ -136,10 +137,10 @@ class TemporalStore:
 
     def _learn(self, registered: set[str]) -> None:
         has = registered >= _ATTRIBUTES.keys()
-        self._visibility.has_attributes = self._starting.has_attributes = has
+        self._visibility.has_attributes = self._starter.has_attributes = has
 
     async def register_attributes(self) -> list[str]:
-        """Add Loom's search attributes to the namespace, and say which were missing. Runs use them from then on."""
+        """Add Loom's search attributes to the namespace, and return the missing ones. Runs use them from then on."""
         missing = sorted(_ATTRIBUTES.keys() - await self._registered())
         if missing:
             request = AddSearchAttributesRequest(
@@ -159,9 +160,10 @@ class TemporalStore:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
-        """Each operation by itself, at the same time if they are of different runs: the cluster has no transactions.
+        """Apply each operation by itself, at the same time if they are for different runs: the cluster has no
+        transactions.
 
-        If one of several fails, `PartlyApplied` has what became of each.
+        If one of several fails, `PartlyApplied` has the outcome of each.
         """
         by_run: defaultdict[str | None, list[int]] = defaultdict(list)
         for number, operation in enumerate(group):
@@ -172,7 +174,7 @@ class TemporalStore:
             for number in numbers:
                 try:
                     outcomes[number] = await self._do(group[number])
-                except Exception as error:  # noqa: BLE001 - whoever asked for it gets it
+                except Exception as error:  # noqa: BLE001 - the caller gets it
                     outcomes[number] = error
 
         await asyncio.gather(*(in_order(numbers) for numbers in by_run.values()))
@@ -183,18 +185,18 @@ class TemporalStore:
     async def _do(self, operation: Operation) -> Result:
         match operation:
             case StartRun():
-                started = await self._starting.start(operation)
-                self._announce(operation.run_id, started.created or started.mailed)
+                started = await self._starter.start(operation)
+                self._announce(operation.run_id, started.created or started.posted)
                 return started
-            case PostMail():
+            case PostMessage():
                 if operation.reopens:
-                    posted = await self._starting.retry(operation)
+                    posted = await self._starter.retry(operation)
                 else:
-                    posted = await self._telling.post(operation)
+                    posted = await self._sender.post(operation)
                 self._announce(operation.run_id, posted.outcome == "posted")
                 return posted
             case ImportRun():
-                brought = await self._starting.bring(operation)
+                brought = await self._starter.bring(operation)
                 self._announce(operation.run.row.run_id, brought)
                 return brought
             case PurgeRuns():
@@ -204,12 +206,12 @@ class TemporalStore:
 
     def _announce(self, run_id: str, changed: bool) -> None:
         if changed:
-            self.on_news([run_id])
+            self.on_notification([run_id])
 
     async def _purge(self, asked: PurgeRuns) -> int:
         """Delete runs on the cluster. The time is that of the run's end, by the server's clock."""
         if asked.run_id is not None:
-            return int(await self._purging.purge(asked.run_id, asked.ended_before))
+            return int(await self._purger.purge(asked.run_id, asked.ended_before))
         if asked.ended_before is None:
             return 0
         gone = 0
@@ -224,66 +226,74 @@ class TemporalStore:
         return gone + await self._purge_all(waiting, asked.ended_before)
 
     async def _purge_all(self, run_ids: dict[str, None], ended_before: float) -> int:
-        return sum(await asyncio.gather(*(self._purging.purge(run_id, ended_before) for run_id in run_ids)))
+        return sum(await asyncio.gather(*(self._purger.purge(run_id, ended_before) for run_id in run_ids)))
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
     async def get(self, run_id: str) -> RunRow | None:
-        """The row of a run: what it says itself, or how it ended. If no worker answers, its error says so."""
-        return await self._reading.row(run_id)
+        """Return the row of a run, from the run itself or its close event. If no worker answers, its error says so."""
+        return await self._reader.row(run_id)
 
     async def failed_since(self, at: float) -> AsyncIterator[RunRow]:
-        """Runs that failed at a time or later, by the server's clock, in no order."""
+        """Yield runs that failed at a time or later, by the server's clock, in no order."""
         async for run_id in self._visibility.failed_since(at):
-            looked = await self._reading.look(run_id, closed=True)
-            if looked is not None and looked.row.head.status == "failed":
-                yield looked.row
+            observed = await self._reader.observe(run_id, closed=True)
+            if observed is not None and observed.row.head.status == "failed":
+                yield observed.row
 
     async def find(self, query: RunQuery) -> list[RunRow]:
-        """The rows that match, as far as the cluster's visibility has them: a new run is found a little later."""
+        """Return the rows that match, as far as the cluster's visibility has them: it has a new run a little later."""
         return await self._visibility.find(query)
 
     async def load(self, run_id: str) -> StoredRun | None:
-        """A run with the state that it has, which stands for its journal."""
-        return await self._whole.stored(run_id, whole=False)
+        """Return a run with its state and without its journal."""
+        return await self._exporter.stored(run_id, whole=False)
 
     async def export(self, run_id: str) -> StoredRun | None:
-        """Everything of a run, from all its executions. `HistoryGone` if the server has deleted one of them."""
-        return await self._whole.stored(run_id, whole=True)
+        """Return everything of a run, from all its executions. `HistoryGone` if the server has deleted one of them."""
+        return await self._exporter.stored(run_id, whole=True)
 
     async def history_problems(self, run_id: str) -> list[str]:
-        """What of the run's histories does not replay, in words. No worker is needed, and no code."""
-        from loom.temporal.replaying import history_problems  # only whoever replays needs all that a worker does
+        """Return in words which histories of the run do not replay. No worker is needed, and no code."""
+        from loom.temporal.workflow.runner import replay_problem  # only a replay needs all that a worker does
 
-        return await history_problems(self._cluster, run_id)
+        namespace, converter = self.address.namespace, self.client.data_converter
+        histories = self._reader.histories(run_id)
+        problems = [await replay_problem(history, namespace, converter) async for history in histories]
+        return [problem for problem in problems if problem is not None]
 
-    async def mail(self, run_id: str, after: int) -> list[Mail]:
+    async def inbox(self, run_id: str, after: int) -> list[InboxMessage]:
         """None: what a run was told is in its history."""
         del run_id, after
         return []
 
     async def chunks(self, run_id: str, first_tick: int, limit: int) -> list[Chunk]:
-        """Chunks, beginning with the one that holds this tick; `HistoryGone` if the server has deleted them."""
-        return await self._reading.chunks(run_id, first_tick, limit)
+        """Return chunks, beginning with the one that holds this tick; `HistoryGone` if the server has deleted them."""
+        return await self._reader.chunks(run_id, first_tick, limit)
 
     async def stream(self, run_id: str, cursor: int, limit: int) -> list[Chunk]:
-        """Chunks with events, beginning with the one that holds this cursor; `HistoryGone` likewise."""
-        return await self._reading.stream(run_id, cursor, limit)
+        """Return chunks with events, beginning with the one that holds this cursor; `HistoryGone` likewise."""
+        return await self._reader.stream(run_id, cursor, limit)
+
+    async def holder(self, row: RunRow) -> Holder | None:
+        """Return the task queue: its workers move all runs."""
+        del row
+        return Holder(f"task queue {self._cluster.address.task_queue!r}", is_process=False)
 
     async def counts(self) -> dict[str, int]:
-        """How many there are by status: see `Visibility.counts`. The cluster owns them all, so `owned` is 0."""
+        """Count runs by status: see `Visibility.counts`. The cluster owns them all, so `owned` is 0."""
         return await self._visibility.counts()
 
     async def held_counts(self) -> dict[str, HeldRuns]:
-        """Give nothing: a cluster counts by status alone."""
+        """Return nothing: a cluster counts by status alone."""
         return {}
 
     async def document(self, digest: str) -> bytes | None:
-        """The text of a definition that a run was started with, or that was saved."""
+        """Return the text of a definition that a run was started with, or that was saved."""
         return await self._documents.get(digest)
 
     async def save_document(self, digest: str, data: bytes) -> None:
-        """Keep a definition for good."""
+        """Save a definition for good."""
         await self._documents.save(digest, data)
 
     # -- entries ------------------------------------------------------------------------------------------------------
@@ -295,11 +305,11 @@ class TemporalStore:
         return await self._entries.put(kind, PutEntry(key, data, expires_at, expect))
 
     async def entry(self, kind: str, key: str) -> Entry | None:
-        """An entry, unless it has expired. A worker must be there, if there ever was one of this kind."""
+        """Return an entry, unless it has expired. A worker must be there, if there ever was an entry of this kind."""
         return await self._entries.get(kind, key)
 
     async def entries(self, kind: str, after: str = "", limit: int = 100) -> list[Entry]:
-        """The entries of a kind behind a key, in the order of keys."""
+        """Return the entries of a kind after a key, in the order of keys."""
         return await self._entries.page(kind, after, limit)
 
     async def drop_entry(self, kind: str, key: str, expect: int | None = None) -> bool:
@@ -307,36 +317,9 @@ class TemporalStore:
         return await self._entries.drop(kind, DropEntry(key, expect))
 
     async def drop_expired(self, now: float, limit: int = 1000) -> int:
-        """Nothing to do: who writes an entry sweeps the expired ones of its kind."""
+        """Do nothing: each write sweeps the expired entries of its kind."""
         del now, limit
         return 0
-
-    # -- what only an owner does --------------------------------------------------------------------------------------
-
-    async def join(self, name: str, lease_s: float) -> Member:
-        """Nobody owns runs here."""
-        del name, lease_s
-        raise _not_here("join")
-
-    async def beat(self, fence: int, lease_s: float) -> bool:
-        """Nobody owns runs here."""
-        del fence, lease_s
-        raise _not_here("beat")
-
-    async def owned(self, fence: int, *, with_mail: bool = False) -> list[str]:
-        """Nobody owns runs here."""
-        del fence, with_mail
-        raise _not_here("owned")
-
-    async def holder(self, row: RunRow) -> Holder | None:
-        """The cluster moves all runs, by workers of its task queue."""
-        del row
-        return Holder(f"task queue {self._cluster.address.task_queue!r}", is_process=False)
-
-    async def timers_due(self, workflows: tuple[str, ...], before: float, limit: int) -> list[tuple[str, float]]:
-        """The cluster has the timers, and fires them by itself."""
-        del workflows, before, limit
-        raise _not_here("timers_due")
 
 
 def _run_of(operation: Operation) -> str | None:

@@ -2,8 +2,7 @@
 
 `WorkflowTestRunner` runs a workflow and collects its events. `run_virtual` runs a coroutine under a virtual clock, on
 which days pass at once. `simulate` runs a workflow through crashes and all else that can go wrong, from a seed.
-`run_transcript` drives the engine alone by a readable script. Names are loaded when they are first used. May import
-everything below: runtimes, stores, steps, core.
+`run_transcript` drives the engine alone by a readable script. Names are loaded when they are first used.
 """
 
 from __future__ import annotations

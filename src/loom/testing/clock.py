@@ -8,7 +8,7 @@
 Inside, `asyncio.sleep`, timeouts, `ctx.sleep`, retry delays, wait timeouts and run timeouts follow the loop's own time.
 It stands still while anything can run, and jumps to the next scheduled moment when nothing can. It also stands still
 while work in an executor (a synchronous step, say) is under way, and while `hold` is in effect. `time.time()` is not
-touched. May import the standard library.
+touched.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 VIRTUAL_EPOCH = 1_700_000_000.0
-"""Where virtual time begins unless told otherwise: 2023-11-14 22:13:20 UTC.
+"""Start of virtual time unless told otherwise: 2023-11-14 22:13:20 UTC, in seconds since 1970.
 
-A date rather than 0, because due times are dates; and so near to each other that their differences are exact.
+A date rather than 0, because due times are dates. They are so near to each other that their differences are exact.
 """
 
 _PATIENCE_S = 5.0
 
 
 class StalledError(RuntimeError):
-    """Nothing is scheduled, nothing is under way and nothing has come from outside: the program waits for ever."""
+    """Raised if the program waits for ever: nothing is scheduled or under way, and nothing comes from outside."""
 
     def __init__(self, patience_s: float) -> None:
         super().__init__(
@@ -58,7 +58,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
     @override
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """What is ready. Without it, let `timeout` pass, or block for real while something real is under way."""
+        """Return what is ready. Else let `timeout` pass, or block for real while something real is under way."""
         ready = super().select(0)
         if ready and not self.is_held():
             self.stir()
@@ -82,17 +82,17 @@ class _Look:
 
     def __init__(self, seen: int, due: float, period_s: float, callback: Callable[[], object]) -> None:
         self.seen = seen
-        """How many stirs the look before this one has seen."""
+        """Count of stirs that the look before this one has seen."""
         self.due = due
         self.period_s = period_s
         self.callback: Callable[[], object] | None = callback
 
     def cancel(self) -> None:
-        """Do not call back any more."""
+        """Cancel the call back."""
         self.callback = None
 
     def skip_to(self, moment: float) -> None:
-        """Leave out the looks that are due before a moment, but for the last one."""
+        """Leave out the looks that are due before a moment, except for the last one."""
         if self.due < moment:
             self.due += (math.ceil((moment - self.due) / self.period_s) - 1) * self.period_s
 
@@ -111,27 +111,27 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         selector.patience_s = patience_s
         self._now = start
         self._stirs = 0
-        """How often a timer was due or something came from outside: what that has changed is looked at before any skip.
+        """Count of due timers and of input from outside. Their changes are looked at before any skip.
 
         A count, not a time: a look is made when nothing else can run, so it sees also what a timer has done just now.
         """
         self._holds = 0
         self._looks: list[_Look] = []
-        """Few: one for each runtime, and one for each reader of a run."""
+        """Looks that are due. They are few: one for each runtime, and one for each reader of a run."""
         self._looks_until = start
         self._skips_looks = skips_looks
         self.skipped_s = 0.0
-        """How much time was jumped over so far, with the looks that were due in it."""
+        """Seconds that were jumped over so far, with the looks that were due in them."""
         super().__init__(selector)
         self._jump(0.0)
 
     @override
     def time(self) -> float:
-        """The virtual time, in seconds since the epoch."""
+        """Return the virtual time, in seconds since 1970."""
         return self._now
 
     def wall_time(self) -> float:
-        """The same: on this loop dates and durations are read from one clock."""
+        """Return the virtual time: on this loop dates and durations are read from one clock."""
         return self._now
 
     def _jump(self, seconds: float) -> None:
@@ -168,7 +168,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._stirs += 1
 
     def _skip(self, looks: list[_Look], moment: float) -> None:
-        """Leave out the looks before a moment, but for the last of each: none of them would find anything."""
+        """Leave out the looks before a moment, except for the last of each: none of them would find anything."""
         before = min((look.due for look in looks), default=0.0)
         for look in looks:
             look.skip_to(moment)
@@ -180,10 +180,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self.call_soon(look.callback)
 
     def look_later(self, seconds: float, callback: Callable[[], object]) -> _Look:
-        """Call back in `seconds`, for a look at what tells of its changes by itself.
+        """Call back in `seconds`, to look at something that also notifies of its changes.
 
         Each look asks for the next one. When nothing else is due for a longer stretch, the looks within it are left
-        out, but for the last; unless `keep_looking` has asked for them.
+        out, except for the last, and unless `keep_looking` has asked for them.
         """
         look = _Look(self._stirs, self._now + seconds, seconds, callback)
         self._looks.append(look)
@@ -214,7 +214,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._holds -= 1
 
     calls_in_place = True
-    """The engine does long work (`loom.effects.threads`) at once, so that its order is always the same."""
+    """The engine does long work (`loom.effects.off_loop`) at once, so that its order is always the same."""
 
     @override
     def run_in_executor(

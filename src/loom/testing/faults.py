@@ -1,11 +1,11 @@
-"""A store that goes wrong on purpose, the same way for the same seed. May import loom.store and the standard library.
+"""A store that goes wrong on purpose, the same way for the same seed.
 
     plan = FaultPlan(seed=7, fail_before=0.05, fail_after=0.05, slow=0.2, drop_news=0.3, crash_at=40)
     store = FaultyStore(MemoryStore(database), plan)
 
-Whatever it does could happen with a real database: a write that fails, a write that takes place although its caller is
-told that it failed, a slow disk, news that come late, twice, in another order or not at all, a member that sleeps past
-its lease, a process that stands still, a process that dies between two writes.
+All of it could happen with a real database. Writes fail, or take place although the caller is told that they failed.
+The disk is slow. Notifications come late, twice, in another order or not at all. A member sleeps past its lease. A
+process stands still, or dies between two writes.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from loom.store.operations import Operation, Result
-    from loom.store.ports import Store
-    from loom.store.records import Chunk, Entry, HeldRuns, Holder, Mail, Member, RunQuery, RunRow, StoredRun
+    from loom.store.ports import OwnedStore
+    from loom.store.records import Chunk, Entry, HeldRuns, Holder, InboxMessage, Member, RunQuery, RunRow, StoredRun
 
 
 class Crash(BaseException):
-    """The process has died here. No program catches it, as none catches the end of its process."""
+    """The death of the process. No program catches it, as none catches the end of its process."""
 
 
 class FaultPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """How often what goes wrong, as probabilities from 0 to 1. Without any nothing does."""
+    """Probabilities, from 0 to 1, of the things that go wrong. By default nothing does."""
 
     seed: int = 0
     fail_before: float = 0.0
@@ -50,36 +50,36 @@ class FaultPlan(msgspec.Struct, frozen=True, kw_only=True):
     drop_news: float = 0.0
     repeat_news: float = 0.0
     delay_news: float = 0.0
-    """News come up to `delay_s` seconds late, behind others that came after them."""
+    """Notifications come up to `delay_s` seconds late, after later ones."""
     delay_s: float = 5.0
     shuffle_news: float = 0.0
     """The ids of one call come in another order."""
     lose_lease: float = 0.0
     """A beat is late by a lease and up to one more."""
     stall: float = 0.0
-    """With a write the process stands still for a lease and up to two more, and goes on as if nothing had been."""
+    """At a write the process stands still for one to three leases, and goes on as if nothing had been."""
     crash: float = 0.0
-    """The process dies at a write: before it or when it has taken place, one as often as the other."""
+    """The process dies at a write: before it or after it, one as often as the other."""
     crash_at: int | None = None
-    """The number of the write, from 1, at which the process dies."""
+    """The number of the write, from 1, at which the process dies; None: at none."""
     crash_after: bool = False
-    """It dies when that write has taken place, rather than before."""
+    """True if it dies after that write, False if before."""
 
 
 _CALM = FaultPlan()
 
 
 class FaultyStore:
-    """Wraps a store and lets things go wrong by a plan. `injected` counts what did."""
+    """A store around another one, in which things go wrong by a plan. `injected` counts them."""
 
-    def __init__(self, inner: Store, plan: FaultPlan) -> None:
+    def __init__(self, inner: OwnedStore, plan: FaultPlan) -> None:
         self.inner = inner
         self.exclusive = inner.exclusive
         self.keyed = inner.keyed
-        self.on_news: Callable[[Sequence[str]], None] = _ignore
+        self.on_notification: Callable[[Sequence[str]], None] = _ignore
         self.injected: Counter[str] = Counter()
         self.writes = 0
-        """How many groups were given to it."""
+        """Number of groups that were given to it."""
         self.crashed = False
         self.on_crash: Callable[[], None] = _nothing
         """Called once, at the moment of the crash."""
@@ -88,17 +88,17 @@ class FaultyStore:
         self._turn = asyncio.Lock()
         self._lease_s = 0.0
         self._stalled_until = float("-inf")
-        inner.on_news = self._hear
+        inner.on_notification = self._hear
 
     def calm(self) -> None:
-        """From now on nothing goes wrong, so that one can see whether everything comes to an end."""
+        """Stop all faults, so that a test can see whether everything comes to an end."""
         self._plan = _CALM
 
     def crash(self) -> None:
-        """The process dies now: nothing is read, written or heard any more."""
+        """Let the process die now: nothing is read, written or heard any more."""
         if not self.crashed:
             self.crashed = True
-            self.inner.on_news = _ignore
+            self.inner.on_notification = _ignore
             self.on_crash()
 
     def _happens(self, what: str, probability: float) -> bool:
@@ -108,13 +108,13 @@ class FaultyStore:
             self.injected[what] += 1
         return happens
 
-    def _living(self) -> Store:
+    def _living(self) -> OwnedStore:
         if self.crashed:
             raise Crash
         return self.inner
 
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
-        """One transaction, which may be slow, fail, seem to fail, or be the last one."""
+        """See the port. The transaction may be slow, fail, seem to fail, or be the last one."""
         async with self._turn:
             await self._awake()
             plan, number = self._plan, self.writes + 1
@@ -141,15 +141,15 @@ class FaultyStore:
         if self._happens("stall", self._plan.stall):
             self._stalled_until = asyncio.get_running_loop().time() + length
 
-    async def _awake(self) -> Store:
-        """The store within, when the process does not stand still any more."""
+    async def _awake(self) -> OwnedStore:
+        """Return the inner store, once the process does not stand still any more."""
         left = self._stalled_until - asyncio.get_running_loop().time()
         if left > 0:
             await asyncio.sleep(left)
         return self._living()
 
-    async def _reading(self) -> Store:
-        """The store within, for a read that may be slow or fail."""
+    async def _reading(self) -> OwnedStore:
+        """Return the inner store, for a read that may be slow or fail."""
         await self._awake()
         plan = self._plan
         if plan.slow_read:
@@ -183,14 +183,14 @@ class FaultyStore:
 
     def _tell(self, run_ids: list[str]) -> None:
         if not self.crashed:
-            self.on_news(run_ids)
+            self.on_notification(run_ids)
 
     async def open(self) -> None:
         """See the port."""
         await self._living().open()
 
     async def close(self) -> None:
-        """See the port. Who has crashed leaves without a word."""
+        """See the port. A process that has crashed does not take leave."""
         if not self.crashed:
             await self.inner.close()
 
@@ -206,9 +206,9 @@ class FaultyStore:
             await asyncio.sleep(delay)
         return await (await self._awake()).beat(fence, lease_s)
 
-    async def owned(self, fence: int, *, with_mail: bool = False) -> list[str]:
+    async def owned(self, fence: int, *, with_messages: bool = False) -> list[str]:
         """See the port."""
-        return await (await self._reading()).owned(fence, with_mail=with_mail)
+        return await (await self._reading()).owned(fence, with_messages=with_messages)
 
     async def holder(self, row: RunRow) -> Holder | None:
         """See the port."""
@@ -230,9 +230,9 @@ class FaultyStore:
         """See the port."""
         return await (await self._reading()).export(run_id)
 
-    async def mail(self, run_id: str, after: int) -> list[Mail]:
+    async def inbox(self, run_id: str, after: int) -> list[InboxMessage]:
         """See the port."""
-        return await (await self._reading()).mail(run_id, after)
+        return await (await self._reading()).inbox(run_id, after)
 
     async def chunks(self, run_id: str, first_tick: int, limit: int) -> list[Chunk]:
         """See the port."""
@@ -286,8 +286,8 @@ class FaultyStore:
 
 
 def _ignore(_run_ids: Sequence[str]) -> None:
-    """Nobody listens."""
+    """Drop a notification."""
 
 
 def _nothing() -> None:
-    """Nobody asked."""
+    """Do nothing at a crash."""

@@ -1,4 +1,4 @@
-"""Running a workflow in a test and looking at everything it did. May import loom.steps."""
+"""Run a workflow in a test, and collect everything that it did."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class WorkflowTestResult:
-    """What a run did: the events of its stream in order, how many of each type, its result and its context."""
+    """A finished run: the events of its stream in order, their number by type, its result and its context."""
 
     collected: list[Event]
     event_types: dict[type[Event], int]
@@ -40,8 +40,8 @@ class WorkflowTestRunner:
     ) -> WorkflowTestResult:
         """Run the workflow from `start_event`, by default a plain `StartEvent()`; raises what the run fails with.
 
-        `exclude_events` leaves out events of exactly these types, `expose_internal=False` those that the engine reports
-        about itself.
+        `exclude_events` leaves out events of exactly these types. `expose_internal=False` leaves out the engine's
+        reports about itself.
         """
         excluded = frozenset(exclude_events or ())
         handler = self._workflow.run(ctx=ctx, start_event=start_event if start_event is not None else StartEvent())

@@ -1,17 +1,15 @@
-"""Simulates workflows on the real durable runtime, with everything that can go wrong, from one seed.
+"""Simulation of workflows on the real durable runtime, with everything that can go wrong, from one seed.
 
     from loom.testing import simulate
 
     simulate(MyWorkflow, seed=7, inputs={"topic": "x"}, answer=lambda event: ...)
 
-The workers, their clocks, the disk and the news are virtual, so days pass at once. Crashes, lost leases, clock jumps,
-slow and failing writes, and news that are late, lost or repeated come from the seed. Checkers look at every write. If a
-promise does not hold, that is a `SimulationFailure`, whose text has the seed that shows it again.
+The workers, their clocks, the disk and the notifications are virtual, so days pass at once. The seed gives crashes,
+lost leases, clock jumps, slow and failing writes, and notifications that are late, lost or repeated. Checkers see every
+write. A promise that does not hold raises `SimulationFailure`, whose text has the seed that shows it again.
 
     python -m loom.testing.simulation_sweep --sim-seed 7             # one seed of a made-up program
     python -m loom.testing.simulation_sweep --ticks 10000000         # as many seeds as it takes
-
-May import loom.runtime, loom.steps and loom.store.
 """
 
 from __future__ import annotations
@@ -25,10 +23,19 @@ import msgspec
 
 from loom.runtime.durable.settings import Settings
 from loom.testing.faults import Crash
-from loom.testing.simulation_actors import Shepherd, follow_children, make_trouble, resume_poison
-from loom.testing.simulation_programs import OwnProgram
-from loom.testing.simulation_scripts import ScriptedProgram
-from loom.testing.simulation_world import Faults, ShuffledLoop, StandstillError, World, listening, snapshots_after
+from loom.testing.simulation_programs import OwnProgram, ScriptedProgram
+from loom.testing.simulation_world import (
+    Faults,
+    Shepherd,
+    ShuffledLoop,
+    StandstillError,
+    World,
+    follow_children,
+    listening,
+    make_trouble,
+    resume_poison,
+    snapshots_after,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,24 +48,24 @@ _CHILDREN_S, _LOOK_S = 600, 10.0
 
 
 class SimulationFailure(AssertionError):
-    """A promise did not hold. The text says which one, and how to see it again."""
+    """Raised if a promise did not hold. The text names it, and says how to see it again."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a simulation came to."""
+    """The figures of a simulation."""
 
     seed: int
     ticks: int
-    """How many ticks the journals have."""
+    """Number of ticks in all journals."""
     writes: int
     runs: int
-    """How many runs there were, children among them."""
+    """Number of runs, children among them."""
     seconds: float
-    """How much virtual time passed."""
+    """Virtual time that passed."""
     statuses: dict[str, int]
-    """How the runs ended."""
+    """Number of runs by their final status."""
     counts: dict[str, int]
-    """What was written, and what went wrong, how often."""
+    """Number of writes and of faults by kind."""
     digest: str
     """A fingerprint of all writes: the same seed gives the same one, on any machine."""
 
@@ -79,10 +86,10 @@ def simulate(  # noqa: PLR0913 - all but the first by name
     """Run a workflow a few times through all that can go wrong, and check every promise.
 
     `workflow` makes the workflow, for each worker anew: its class will do. Without one, a program is made up from the
-    seed. `inputs` are the same for all runs, or a function of the run's number. `answer` is given each event of the
-    streams, and may return an event to send to that run. `check` is given each run at its end; what it asserts must
-    hold. What goes wrong, how workers are set up and how many there are is drawn from the seed, unless it is given.
-    `patience_s` is how much virtual time may pass until all has ended, when nothing goes wrong any more.
+    seed. `inputs` are the same for all runs, or a function of the run's number. `answer` gets each event of the
+    streams, and may return an event to send to that run. `check` gets each run at its end; what it asserts must hold.
+    `faults`, `settings` and the number of `workers` are drawn from the seed, unless they are given. Once nothing goes
+    wrong any more, all must end within `patience_s` seconds of virtual time.
     """
     program: Any = workflow
     if workflow is None:
@@ -115,7 +122,7 @@ async def _made(
 
 
 async def _live_through(world: World, runs: int, patience_s: float) -> None:
-    """Let everything happen, and look at what is left."""
+    """Let everything happen, then check what is left."""
     with listening(world.checker), snapshots_after(world.chance.choice([1, 10, 50, 50])):
         background = [asyncio.create_task(worker.live()) for worker in world.workers]
         beside = (make_trouble, follow_children, resume_poison)
@@ -147,7 +154,7 @@ def _settings(chance: Random) -> Settings:
 
 
 async def _wait(world: World, tasks: list[asyncio.Task[None]], limit_s: float) -> None:
-    """Wait until all of them are done, time is up, or a problem has been found."""
+    """Wait until all tasks are done, time is up, or a problem has been found."""
     until = world.loop.time() + limit_s
     left = set(tasks)
     while left and not world.checker.problems and world.loop.time() < until:
@@ -155,7 +162,7 @@ async def _wait(world: World, tasks: list[asyncio.Task[None]], limit_s: float) -
 
 
 def _look_around(world: World, tasks: list[asyncio.Task[None]], background: list[asyncio.Task[None]]) -> None:
-    """All has ended that should have ended, and nothing else has."""
+    """Check that all has ended that should have ended, and nothing else."""
     for task in [*tasks, *background]:
         if task.done() and (task.cancelled() or task.exception() is not None):
             world.checker.problem(f"somebody had to give up: {task!r}")
@@ -165,7 +172,7 @@ def _look_around(world: World, tasks: list[asyncio.Task[None]], background: list
 
 
 async def _children_ended(world: World) -> None:
-    """Runs that somebody else's run has started may end later."""
+    """Wait for child runs, which may end after their parents."""
     for _ in range(_CHILDREN_S):
         if world.checker.problems or all(
             run.row.head.status != "running" for run in world.database.tables.runs.values()

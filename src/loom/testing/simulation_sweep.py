@@ -1,7 +1,4 @@
-"""Many simulations, one after the other and side by side: `python -m loom.testing.simulation_sweep`.
-
-May import the standard library and loom.testing.
-"""
+"""Many simulations, one after the other and side by side: `python -m loom.testing.simulation_sweep`."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ _FEWER_COLLECTIONS = 50_000
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Simulate one seed, or as many as it takes. Returns the exit code."""
+    """Simulate one seed, or as many as it takes. Return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m loom.testing.simulation_sweep", description="Simulate a made-up program."
     )
@@ -47,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def sweep(first: int, ticks: int, jobs: int) -> int:
-    """Simulate seed after seed until there are so many ticks. Stops at the first failure."""
+    """Simulate seed after seed until they have this many ticks. Stop at the first failure."""
     began_at = shown_at = time.monotonic()
     total = seeds = 0
     counts: Counter[str] = Counter()

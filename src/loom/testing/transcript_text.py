@@ -1,4 +1,4 @@
-"""How transcripts show ticks, commands and states: one short line each. May import loom.core."""
+"""Texts of transcripts: ticks, commands and states, one short line each."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from loom.core.commands import (
     CommandStartTimer,
     CommandWarn,
 )
-from loom.core.records import EventRecord, Release, StepFailure
-from loom.core.reports import (
+from loom.core.records import (
     CancelledReport,
+    EventRecord,
     FailedReport,
     IdleReport,
     RefusedReport,
+    Release,
+    StepFailure,
     StepReport,
     SupersededReport,
     TimedOutReport,
@@ -63,17 +65,17 @@ if TYPE_CHECKING:
 
 
 def seconds(value: float) -> str:
-    """A time or a duration."""
+    """Write a time or a duration."""
     return f"{value:g}s"
 
 
 def label(kind: EventKind) -> str:
-    """The short name of an event's type."""
+    """Return the short name of an event's type."""
     return kind.label or kind.name.rpartition(".")[2]
 
 
 def event_text(event: EventRecord | None) -> str:
-    """An event with the fields of its body."""
+    """Write an event with the fields of its body."""
     if event is None:
         return "nothing"
     body, name = event.body, label(event.kind)
@@ -159,7 +161,7 @@ _TICKS: dict[type, Callable[[Any], str]] = {
 
 
 def tick_text(tick: WorkflowTick) -> str:
-    """A tick: its name and what it brings."""
+    """Write a tick: its name and its contents."""
     return _words(type(tick).__name__, _TICKS[type(tick)](tick))
 
 
@@ -189,7 +191,7 @@ _PUBLISHED: dict[type, Callable[[Any], str]] = {
 
 
 def published_text(event: Any) -> str:
-    """Something on the stream."""
+    """Write an event or a report on the stream."""
     return _PUBLISHED[type(event)](event)
 
 
@@ -205,7 +207,7 @@ def _run_worker(command: CommandRunWorker) -> str:
 
 
 def _input(item: WorkItem) -> str | None:
-    """What the engine itself made the work's input of; a plain event was seen with its tick."""
+    """Write an input that the engine itself made. A plain event was shown with its tick."""
     if isinstance(item.event.body, Release | StepFailure):
         return f"on {event_text(item.event)}"
     bound = getattr(item.extra, "bound", ())
@@ -236,7 +238,7 @@ _COMMANDS: dict[type, Callable[[Any], str]] = {
 
 
 def command_lines(commands: Iterable[WorkflowCommand]) -> list[str]:
-    """Commands in their order; neighbours that publish share a line."""
+    """Write commands in their order; neighbors that publish share a line."""
     lines: list[str] = []
     cursor = -1
     for command in commands:
@@ -254,7 +256,7 @@ def command_lines(commands: Iterable[WorkflowCommand]) -> list[str]:
 
 
 def state_lines(state: BrokerState) -> Iterator[str]:
-    """A state at a glance."""
+    """Write a state at a glance."""
     yield _words(
         f"{state.run_id} {status(state)} at={seconds(state.at)}",
         f"deadline={seconds(state.deadline)}" if state.deadline is not None else None,
@@ -274,7 +276,7 @@ def state_lines(state: BrokerState) -> Iterator[str]:
 
 
 def status(state: BrokerState) -> str:
-    """What a run is doing, in a word."""
+    """Tell in a word what a run is doing."""
     if state.outcome is not None:
         return state.outcome.status
     if not state.is_running:

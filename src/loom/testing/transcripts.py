@@ -6,9 +6,9 @@
     ----
     1 @0s    TickStartRun order-17 StartEvent    -> CommandRunWorker plan#1 attempt=1 seq=1
 
-`run_transcript` carries out the commands of a text and returns the text with what really happened, so a test compares
-the two and a rewrite is one assignment. Every block is also checked against the invariants and by a replay. The verbs
-are in the table at the end. May import loom.core and the rest of `loom.testing`.
+`run_transcript` executes the commands of a text and returns the text with what really happened. So a test compares the
+two, and a rewrite is one assignment. Every block is also checked against the invariants and by a replay. `VERBS` is the
+table of verbs.
 """
 
 from __future__ import annotations
@@ -22,17 +22,30 @@ from loom.core.ticks import (
     TickAddEvent,
     TickAwaitEvent,
     TickCancelRun,
+    TickChildEnded,
+    TickContinueRun,
     TickEditStore,
     TickEndWait,
     TickLeaveStep,
+    TickParkRun,
+    TickPauseRun,
     TickPublishEvent,
+    TickRecordResult,
+    TickRetryRun,
     TickSleep,
+    TickStartChild,
     TickStartRun,
     TickStepResult,
 )
-from loom.testing import transcript_lifecycle
-from loom.testing.transcript_script import Line, ScriptError, duration, parse
-from loom.testing.transcript_session import Body, Session
+from loom.testing.transcript_session import (
+    Line,
+    ScriptError,
+    TranscriptBody,
+    TranscriptSession,
+    duration,
+    parse,
+    value_of,
+)
 from loom.testing.transcript_text import published_text, state_lines
 
 if TYPE_CHECKING:
@@ -41,17 +54,18 @@ if TYPE_CHECKING:
 
     from loom.core.records import EventRecord
 
+
 RULE = "----"
 
 
 def run_transcript(text: str) -> str:
-    """The transcript with what its commands really lead to."""
-    session = Session()
+    """Execute a transcript's commands; return the transcript with what really happened."""
+    session = TranscriptSession()
     blocks = [block.splitlines() for block in text.strip().split("\n\n")]
     return "\n\n".join("\n".join(_run_block(session, block)) for block in blocks) + "\n"
 
 
-def _run_block(session: Session, lines: list[str]) -> list[str]:
+def _run_block(session: TranscriptSession, lines: list[str]) -> list[str]:
     script = lines[: lines.index(RULE)] if RULE in lines else lines
     commands = [line for line in script if line.strip() and not line.startswith("#")]
     if not commands:
@@ -64,8 +78,8 @@ def _run_block(session: Session, lines: list[str]) -> list[str]:
     return [*script, RULE, *(session.out or ["ok"])]
 
 
-def execute(session: Session, command: str) -> None:
-    """Carry out one command. One that makes no sense is answered with an error and changes nothing."""
+def execute(session: TranscriptSession, command: str) -> None:
+    """Execute one command. One that makes no sense is answered with an error and changes nothing."""
     try:
         line = parse(command)
         verb = VERBS.get(line.verb)
@@ -79,7 +93,7 @@ def execute(session: Session, command: str) -> None:
         session.out.append(f"error: {error}")
 
 
-def _define(session: Session, line: Line) -> None:
+def _define(session: TranscriptSession, line: Line) -> None:
     what = line.word(0, "something to define")
     if what == "workflow":
         timeout, keep = line.seconds("timeout"), line.number("keep")
@@ -91,13 +105,13 @@ def _define(session: Session, line: Line) -> None:
         session.steps.append(session.kinds.step(line))
 
 
-def _start(session: Session, line: Line) -> None:
+def _start(session: TranscriptSession, line: Line) -> None:
     run_id = line.word(0, "a run id")
     first = session.kinds.event("StartEvent", line.fields()) if "quiet" not in line.words else None
     session.feed(TickStartRun(at=session.now, run_id=run_id, config=session.config, event=first))
 
 
-def _event(session: Session, line: Line) -> None:
+def _event(session: TranscriptSession, line: Line) -> None:
     by, options = line.options.get("by"), line.options
     source = session.body(by).source(line.number("ordinal")) if by is not None else None
     event = session.kinds.event(line.word(0, "a type"), line.fields())
@@ -114,13 +128,13 @@ def _event(session: Session, line: Line) -> None:
     )
 
 
-def _publish(session: Session, line: Line) -> None:
+def _publish(session: TranscriptSession, line: Line) -> None:
     source = session.body(line.word(0, "who")).source(line.number("ordinal"))
     event = session.kinds.event(line.word(1, "a type"), line.fields())
     session.feed(TickPublishEvent(at=session.now, event=event, source=source))
 
 
-def _result(session: Session, line: Line) -> dict[str, Any]:
+def _result(session: TranscriptSession, line: Line) -> dict[str, Any]:
     body = session.end_body(line.word(0, "who"))
     item, seq = body.command.item, line.number("seq")
     return {
@@ -132,7 +146,7 @@ def _result(session: Session, line: Line) -> dict[str, Any]:
     }
 
 
-def _finish(session: Session, line: Line) -> None:
+def _finish(session: TranscriptSession, line: Line) -> None:
     returned: tuple[EventRecord, ...] = ()
     fans_out = len(line.words) > 1 and line.words[1].startswith("[")
     if fans_out:
@@ -143,12 +157,12 @@ def _finish(session: Session, line: Line) -> None:
     session.feed(TickStepResult(**_result(session, line), returned=returned, fanned_out=fans_out))
 
 
-def _fail(session: Session, line: Line) -> None:
+def _fail(session: TranscriptSession, line: Line) -> None:
     failure = Failure(line.word(1, "an error"), " ".join(line.words[2:]))
     session.feed(TickStepResult(**_result(session, line), failure=failure, retry_delay_s=line.seconds("retry")))
 
 
-def _wait(session: Session, line: Line) -> None:
+def _wait(session: TranscriptSession, line: Line) -> None:
     body = session.body(line.word(0, "who"))
     event_type = session.kinds.of(line.word(1, "a type")).name
     waiter_id = line.options.get("id", line.words[1])
@@ -168,14 +182,14 @@ def _wait(session: Session, line: Line) -> None:
     )
 
 
-def _sleep(session: Session, line: Line) -> None:
+def _sleep(session: TranscriptSession, line: Line) -> None:
     body = session.body(line.word(0, "who"))
     delay, suspends = duration(line.word(1, "how long")), "child" not in line.words
     occurrence, source = body.occurrence("a sleep"), body.source(line.number("ordinal"))
     session.feed(TickSleep(at=session.now, source=source, occurrence=occurrence, delay_s=delay, suspends=suspends))
 
 
-def _end_wait(session: Session, line: Line) -> None:
+def _end_wait(session: TranscriptSession, line: Line) -> None:
     body = session.body(line.word(0, "who"))
     item, wanted = body.command.item, line.words[1] if len(line.words) > 1 else None
     worker = session.state.workers[item.step]
@@ -188,15 +202,15 @@ def _end_wait(session: Session, line: Line) -> None:
     session.feed(TickEndWait(at=session.now, step=item.step, item=item.id, seq=body.command.seq, key=keys[0]))
 
 
-def _leave(session: Session, line: Line) -> None:
-    """A body leaves its process with the waits that are named, or with all of its item's that are open."""
+def _leave(session: TranscriptSession, line: Line) -> None:
+    """Let a body leave its process with the named waits, or with all open waits of its item."""
     body = session.end_body(line.word(0, "who"))
     item = body.command.item
     pending = tuple(line.words[1:]) or tuple(sorted(session.state.waiting.open.get(item.id, ())))
     session.feed(TickLeaveStep(at=session.now, step=item.step, item=item.id, seq=body.command.seq, pending=pending))
 
 
-def _collect(session: Session, line: Line) -> None:
+def _collect(session: TranscriptSession, line: Line) -> None:
     body = session.body(line.word(0, "who"))
     name, event = line.word(1, "a buffer"), session.kinds.event(line.word(2, "a type"), line.fields())
     needed = session.kinds.counts(line.options.get("needs", ""))
@@ -210,7 +224,7 @@ def _collect(session: Session, line: Line) -> None:
 
 
 def _collected(
-    session: Session, body: Body, name: str, event: EventRecord, needed: tuple[tuple[str, int], ...]
+    session: TranscriptSession, body: TranscriptBody, name: str, event: EventRecord, needed: tuple[tuple[str, int], ...]
 ) -> CollectCall:
     """Answer a body's call from the snapshot that it was started with."""
     buffer = body.view.get(name, EMPTY_BUFFER)
@@ -222,7 +236,7 @@ def _collected(
     return CollectCall(name, event, needed, found == "take", body.ordinal, buffer.generation)
 
 
-def _edit(session: Session, line: Line) -> None:
+def _edit(session: TranscriptSession, line: Line) -> None:
     source = session.body(line.words[0]).source(line.number("ordinal")) if line.words else None
     removed = tuple(line.options["remove"].split(",")) if "remove" in line.options else ()
     version = session.state.store_version
@@ -231,11 +245,11 @@ def _edit(session: Session, line: Line) -> None:
     )
 
 
-def _cancel(session: Session, line: Line) -> None:
+def _cancel(session: TranscriptSession, line: Line) -> None:
     session.feed(TickCancelRun(at=session.now, reason=" ".join(line.words)))
 
 
-def _query(session: Session, _line: Line) -> None:
+def _query(session: TranscriptSession, _line: Line) -> None:
     session.out.append(f"answer: {session.query()}")
 
 
@@ -246,26 +260,66 @@ def _limits(line: Line) -> dict[str, int]:
     return {_LIMITS[name]: int(value) for name, value in line.options.items() if name in _LIMITS}
 
 
-def _flush(session: Session, line: Line) -> None:
+def _flush(session: TranscriptSession, line: Line) -> None:
     session.flush(**(session.budget | _limits(line)))
 
 
-def _budget(session: Session, line: Line) -> None:
-    """`hold` lets nothing leave before `flush`; a budget limits what leaves at once; without words: no limits."""
+def _budget(session: TranscriptSession, line: Line) -> None:
+    """Limit what leaves at once; `hold` lets nothing leave before `flush`; without words, lift all limits."""
     session.held = "hold" in line.words
     session.budget = _limits(line)
 
 
-def _state(session: Session, _line: Line) -> None:
+def _state(session: TranscriptSession, _line: Line) -> None:
     session.out += state_lines(session.state)
 
 
-def _stream(session: Session, line: Line) -> None:
+def _stream(session: TranscriptSession, line: Line) -> None:
     first = int(line.words[0]) if line.words else 0
     session.out += [f"{n} {published_text(e)}" for n, e in enumerate(session.stream) if n >= first]
 
 
-VERBS: dict[str, Callable[[Session, Line], None]] = {
+def _once(session: TranscriptSession, line: Line) -> None:
+    """Record a result. A body that finds it recorded feeds nothing, but the effect still has its number."""
+    body, name = session.body(line.word(0, "who")), line.word(1, "a name")
+    source = body.source(line.number("ordinal"))
+    if name in body.command.records:
+        session.out.append(f"{line.words[0]} finds {name}={body.command.records[name]}")
+        return
+    value = value_of(line.word(2, "a value"))
+    session.feed(TickRecordResult(at=session.now, source=source, name=name, value=value))
+
+
+def _child(session: TranscriptSession, line: Line) -> None:
+    body = session.body(line.word(0, "who"))
+    session.feed(
+        TickStartChild(
+            at=session.now,
+            source=body.source(line.number("ordinal")),
+            occurrence=body.occurrence("a child run"),
+            workflow=line.word(1, "a workflow"),
+            start=line.fields(),
+            suspends="child" not in line.words[2:],
+        )
+    )
+
+
+def _child_ended(session: TranscriptSession, line: Line) -> None:
+    number, rest = int(line.word(0, "a number")), line.words[2:]
+    event = failure = None
+    match line.word(1, "how it ended"):
+        case "completed" as status:
+            event = session.kinds.event(rest[0] if rest else "StopEvent", line.fields())
+        case "failed" as status:
+            failure = Failure(rest[0] if rest else "Error", " ".join(rest[1:]))
+        case "cancelled" | "timed_out" as status:
+            pass
+        case other:
+            raise ScriptError(f"no run ends {other}")
+    session.feed(TickChildEnded(at=session.now, child=number, status=status, event=event, failure=failure))
+
+
+VERBS: dict[str, Callable[[TranscriptSession, Line], None]] = {
     "define": _define,
     "start": _start,
     "event": _event,
@@ -288,5 +342,11 @@ VERBS: dict[str, Callable[[Session, Line], None]] = {
     "budget": _budget,
     "state": _state,
     "stream": _stream,
-    **transcript_lifecycle.VERBS,
+    "pause": lambda session, _line: session.feed(TickPauseRun(at=session.now)),
+    "continue": lambda session, _line: session.feed(TickContinueRun(at=session.now)),
+    "park": lambda session, line: session.feed(TickParkRun(at=session.now, reason=" ".join(line.words))),
+    "retry": lambda session, _line: session.feed(TickRetryRun(at=session.now)),
+    "once": _once,
+    "child": _child,
+    "childended": _child_ended,
 }

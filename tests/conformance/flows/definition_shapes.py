@@ -10,8 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from loom.expressions.syntax import Call, Expression, Literal
-from loom.expressions.template import Interpolation, Single, parse_template
+from loom.expressions.parser import Expression, FunctionCall, Interpolation, Literal, Single, parse_template
 
 _TIME = "2023-11-01T10:30:00Z"
 _BASE64 = "e30="
@@ -203,7 +202,7 @@ class Shapes:
         self._hint(name, shapes, literals)
         found, accesses = self._root(name, expression, shapes, item)
         for access in accesses:
-            if isinstance(access.key, Call):
+            if isinstance(access.key, FunctionCall):
                 self._expression(access.key, item)
             if found is None or not isinstance(access.key, Literal):
                 found = found.each() if found is not None else None
@@ -214,7 +213,7 @@ class Shapes:
                 found = found.each()
         return found
 
-    def _root(self, name: str, call: Call, shapes: list[Shape | None], item: Shape | None) -> Any:
+    def _root(self, name: str, call: FunctionCall, shapes: list[Shape | None], item: Shape | None) -> Any:
         """The shape that a call gives, and the accesses that are left."""
         argument = call.arguments[0].value if call.arguments and isinstance(call.arguments[0], Literal) else None
         accesses = call.accesses

@@ -1,7 +1,7 @@
 """Plays a flow on the pure reducer: a virtual clock, scripted answers for its calls, and a second opinion at the end.
 
 Every play keeps its journal, writes it down, reads it again and reduces it from the beginning: the state must be the
-same, byte for byte. `take_up_always` throws the run away after every batch and goes on with what was written down.
+same, byte for byte. `recover_always` throws the run away after every batch and goes on with what was written down.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from loom.effects.flow_result import FlowResult, flow_result
 from loom.flows.calls import OUTCOME_KIND, START_KIND, ActionCall, ActionOutcome, ActionReport, FlowStart, LoopIteration
 from loom.flows.planner import FlowPlanner, flow_config
 from loom.flows.program import Program
-from loom.runtime.load import load
+from loom.runtime.flow import load
 from loom.store import codec
 
 EPOCH = 1_700_000_000.0
@@ -101,10 +101,10 @@ def nobody(call: ActionCall) -> ActionOutcome:
 class Player:
     """One run."""
 
-    def __init__(self, program: Program, answer: Answer, take_up_always: bool = False) -> None:
+    def __init__(self, program: Program, answer: Answer, recover_always: bool = False) -> None:
         self._program = program
         self._answer = answer
-        self._take_up_always = take_up_always
+        self._recover_always = recover_always
         self._run = Run(FlowPlanner(program))
         self._now = EPOCH
         self._timers: list[tuple[float, int]] = []
@@ -141,8 +141,8 @@ class Player:
                     return result.body
                 case CommandFailWorkflow() | CommandHalt():
                     raise AssertionError(f"the run has no result: {command}")
-        if self._take_up_always:
-            self._take_up()
+        if self._recover_always:
+            self._recover()
         self._happen()
         return None
 
@@ -169,7 +169,7 @@ class Player:
         else:
             raise AssertionError(f"the flow is stuck: {self._run.state}")
 
-    def _take_up(self) -> None:
+    def _recover(self) -> None:
         """The process is gone; another one reads what was written and takes the run up."""
         state = codec.decode_state("run-1", codec.encode_state(self._run.state))
         self._run = Run(FlowPlanner(self._program), state)
@@ -205,12 +205,12 @@ def play(
     lasting: Callable[[ActionCall], float] | None = None,
     seed: int = 7,
     limits: Any = None,
-    take_up_always: bool = False,
+    recover_always: bool = False,
 ) -> Played:
     """Load a definition and run it to its end."""
     program = definition if isinstance(definition, Program) else program_of(definition, limits)
     start = FlowStart(body=body, parameters=parameters or {}, variables=variables or {})
-    return Player(program, answer, take_up_always).play(start, seed, lasting)
+    return Player(program, answer, recover_always).play(start, seed, lasting)
 
 
 def loom(actions: dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from loom.effects.actions import guarded
+from loom.effects.actions import http_client
 from loom.effects.actions.ssrf import ENVIRONMENT_VARIABLE
 from loom.steps.ports import current_execution
 from loom.testing import VirtualLoop
@@ -137,14 +137,14 @@ def loopback_world() -> Iterator[World]:
     with ThreadingHTTPServer(("127.0.0.1", 0), _handler(world)) as listener, pytest.MonkeyPatch.context() as patch:
         listener.daemon_threads = True
         world.port = listener.server_address[1]
-        make_client = guarded.make_client
+        make_client = http_client.make_client
 
         def redirected(policy: Any, *args: Any) -> httpx2.AsyncClient:
             client = make_client(policy, *args)
             client._transport = Redirected(client._transport, world.port)
             return client
 
-        patch.setattr(guarded, "make_client", redirected)
+        patch.setattr(http_client, "make_client", redirected)
         patch.setenv(ENVIRONMENT_VARIABLE, "127.0.0.1")
         thread = threading.Thread(target=listener.serve_forever, args=(0.02,), daemon=True)
         thread.start()

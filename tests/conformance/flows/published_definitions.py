@@ -15,11 +15,10 @@ from typing import Any
 
 from definition_shapes import Shapes
 
-from loom.expressions.template import is_opaque
+from loom.expressions.parser import is_opaque
 from loom.flows.document import read_document
-from loom.flows.nodes.calling import Call
-from loom.runtime.flow import Flow
-from loom.runtime.load import load
+from loom.flows.nodes.external import ExternalCall
+from loom.runtime.flow import Flow, load
 
 _HOST = "https://deployed.example"
 _KINDS: dict[str, Any] = {
@@ -76,7 +75,7 @@ def prepared(path: Path) -> Prepared:
     definition = read_document(data, name=number).definition
     shapes = Shapes(definition)
     flow = load(definition if _declare(definition, shapes) else data, name=number)
-    calls = {node.type for node in flow.program.nodes if isinstance(node.operation, Call)}
+    calls = {node.type for node in flow.program.nodes if isinstance(node.operation, ExternalCall)}
     return Prepared(
         flow, shapes, override, shapes.trigger_body(), _parameters(flow, shapes), frozenset(calls - {"http"})
     )

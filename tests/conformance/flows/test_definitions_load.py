@@ -12,8 +12,8 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
+from loom.flows.compiler import compile_flow, program_of
 from loom.flows.document import document_text, read_document
-from loom.flows.lower import compile_flow, program_of
 from loom.flows.schemas import flow_schema
 
 OWN = Path(__file__).parent / "definitions"

@@ -23,8 +23,9 @@ from published_definitions import Prepared, prepared
 import loom
 from loom.core.reducer import replay
 from loom.effects.actions.handlers import HANDLERS
-from loom.effects.convert import read_field
+from loom.effects.event_codec import read_field
 from loom.flows.planner import FlowPlanner
+from loom.steps.definition import definition_of
 from loom.store import codec
 from loom.store.sqlite import SqliteStore
 from loom.testing import run_virtual
@@ -96,7 +97,7 @@ def run_stored(flow: Prepared, path: Path) -> loom.FlowResult:
     async def main() -> loom.FlowResult:
         async with loom.connect(SqliteStore(path)) as runtime:
             runtime.register(flow.flow, name="published")
-            event = flow.flow._start_event(None, {"body": flow.body, **_start(flow)})
+            event = definition_of(flow.flow).start_event(None, {"body": flow.body, **_start(flow)})
             result: loom.FlowResult = await (await runtime.start("published", event, run_id="published"))
             ticks = [entry.tick async for entry in runtime.history("published")]
             again = replay(ticks, FlowPlanner(flow.flow.program), None, read_field)

@@ -190,12 +190,12 @@ def test_a_thousand_elements_are_one_run_in_pieces() -> None:
     assert played.outputs("E") == [{"A": n} for n in range(3000)]
 
 
-def test_a_loop_taken_up_after_every_batch_goes_on_where_it_was() -> None:
+def test_a_loop_recovered_after_every_batch_goes_on_where_it_was() -> None:
     flow = azure({"E": each("@range(0, 30)", {"C": CALL, "D": compose("@outputs('C')", "C")})})
 
     def answer(call: ActionCall) -> ActionOutcome:
         return ActionOutcome(outputs=call.inputs["uri"] * 2)
 
-    played = play(flow, answer=answer, take_up_always=True)
+    played = play(flow, answer=answer, recover_always=True)
     assert played.outputs("E") == [{"C": 2 * n, "D": 2 * n} for n in range(30)]
     assert played.executions("C") == 30

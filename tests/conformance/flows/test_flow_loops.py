@@ -223,10 +223,10 @@ def test_until_with_condition_in_azures_container_keeps_looms_rules() -> None:
 
 
 @pytest.mark.parametrize("kind", ["until", "while", "doUntil"])
-def test_a_loop_taken_up_after_every_batch_goes_on_at_the_iteration_where_it_was(kind: str) -> None:
+def test_a_loop_recovered_after_every_batch_goes_on_at_the_iteration_where_it_was(kind: str) -> None:
     condition = "@less(variables('n'), 9)" if kind == "while" else "@greaterOrEquals(variables('n'), 9)"
     delay = {"interval": {"count": 1, "unit": "minute"}}
     document = loop(kind, condition, {"count": COUNT, **see("@variables('loopIndex')")}, delay=delay)
-    played = play(document, variables=N, take_up_always=True)
+    played = play(document, variables=N, recover_always=True)
     assert [one.result["see"] for one in played.iterations] == list(range(9))
     assert played.result == play(document, variables=N).result

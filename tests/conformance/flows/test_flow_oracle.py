@@ -21,7 +21,7 @@ def test_both_agree(definition: dict[str, Any]) -> None:
 
 
 @given(sketches())
-def test_both_agree_though_the_run_is_taken_up_after_every_batch(definition: dict[str, Any]) -> None:
+def test_both_agree_though_the_run_is_recovered_after_every_batch(definition: dict[str, Any]) -> None:
     expected = Oracle(definition)
-    played = play(definition, variables={"n": 0, "log": []}, take_up_always=True)
+    played = play(definition, variables={"n": 0, "log": []}, recover_always=True)
     assert (played.status, played.result.variables) == (expected.status, expected.variables)

@@ -286,9 +286,9 @@ def test_a_loop_is_tried_again_from_its_beginning(kind: str) -> None:
     assert last["n"] == 2
 
 
-def test_a_retry_is_told_and_survives_being_taken_up() -> None:
+def test_a_retry_is_told_and_survives_recovery() -> None:
     flow = activity(type="fixed", interval="PT20S", count=2)
-    played = play(flow, answer=broken(), take_up_always=True)
+    played = play(flow, answer=broken(), recover_always=True)
     waiting = [(report.attempt, report.code) for report in played.reports if report.status == "Waiting"]
     assert waiting == [(1, "valueerror"), (2, "valueerror")]
     assert played.at == 40

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from flow_player import Played, after, azure, compose, play
 
-from loom.flows.calls import ActionCall, ActionOutcome
-from loom.flows.records import MASK
+from loom.flows.calls import MASK, ActionCall, ActionOutcome
 
 SECRET = "s3cret-value"
 

@@ -16,7 +16,7 @@ from flow_player import play
 
 import loom
 from loom.core.reducer import replay
-from loom.effects.convert import read_field
+from loom.effects.event_codec import read_field
 from loom.effects.flow_events import ActionEvent
 from loom.effects.flow_result import FlowResult
 from loom.flows.planner import FlowPlanner
@@ -82,9 +82,9 @@ def test_refused(case: dict[str, Any]) -> None:
 
 
 @named(RUNNING)
-@pytest.mark.parametrize("take_up_always", [False, True], ids=["at once", "taken up after every batch"])
-def test_on_the_reducer(case: dict[str, Any], take_up_always: bool) -> None:
-    played = play(case["definition"], case.get("triggerBody"), take_up_always=take_up_always)
+@pytest.mark.parametrize("recover_always", [False, True], ids=["at once", "taken up after every batch"])
+def test_on_the_reducer(case: dict[str, Any], recover_always: bool) -> None:
+    played = play(case["definition"], case.get("triggerBody"), recover_always=recover_always)
     executions = Counter(played.ends())
     assert differences(case, played.result, executions) == []
 

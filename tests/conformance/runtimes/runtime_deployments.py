@@ -14,7 +14,7 @@ from temporal_wire import Wire
 
 import loom
 from loom.runtime.durable.runtime import DurableRuntime
-from loom.store.memory import Lease, MemoryDatabase, MemoryStore
+from loom.store.memory import MemberLease, MemoryDatabase, MemoryStore
 from loom.store.ports import Store
 from loom.testing.faults import FaultPlan, FaultyStore
 
@@ -110,7 +110,7 @@ class Memory(Deployment):
         fences, store._fences = store._fences, []
         await store.close()
         for fence in fences:
-            self._database.leases[fence] = Lease("dead", float("-inf"))
+            self._database.leases[fence] = MemberLease("dead", float("-inf"))
 
 
 class Sqlite(Deployment):

@@ -109,7 +109,7 @@ async def until_status(runtime: DurableRuntime, run_id: str, status: str) -> Run
 
 async def until_released(runtime: DurableRuntime, run_id: str) -> RunInfo:
     """Wait until no process has a run in memory."""
-    return await until_info(runtime, run_id, lambda info: not info.in_memory and runtime.resident(run_id) is None)
+    return await until_info(runtime, run_id, lambda info: not info.in_memory and runtime.active_run(run_id) is None)
 
 
 async def result(handler: WorkflowHandler) -> Any:

@@ -67,7 +67,7 @@ async def test_a_child_by_way_of_another_workflow_does_not_stand_still(deploymen
     assert await result(handler) == 4
 
 
-async def test_a_child_whose_process_died_is_taken_up_beside_its_parent(
+async def test_a_child_whose_process_died_is_recovered_beside_its_parent(
     deployment: Deployment, witness: Witness
 ) -> None:
     """The parent's process has no room but the parent's own place, and nobody tells it of the child."""

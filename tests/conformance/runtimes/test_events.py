@@ -166,7 +166,7 @@ async def test_a_run_keeps_a_thousand_events_and_no_more(
     many = 1000
     if deployment.kind == "temporal":  # where each of them takes a server some milliseconds
         many = 100
-        monkeypatch.setattr("loom.runtime.durable.calls._KEEP_UNCLAIMED", many)
+        monkeypatch.setattr("loom.runtime.durable.run_client._KEEP_UNCLAIMED", many)
     runtime = await deployment.open({"late": Late()})
     handler = await runtime.start("late", {"words": 10}, run_id="a")
     await until_idle(runtime, "a")

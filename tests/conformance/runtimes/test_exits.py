@@ -19,7 +19,7 @@ from typing_extensions import override
 import loom
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, catch_error, step
 from loom.effects.actions.handlers import HANDLERS
-from loom.effects.convert import UnfitEventError
+from loom.effects.event_codec import UnfitEventError
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import StepFailedEvent, UnreconstructedException
 from loom.steps.resources import Resource

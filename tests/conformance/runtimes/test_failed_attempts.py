@@ -15,7 +15,7 @@ from loom import Context, StartEvent, StopEvent, step
 from loom.core.ticks import TickStepResult
 from loom.effects.actions.handlers import HANDLERS
 from loom.runtime.durable.runtime import DurableRuntime
-from loom.runtime.views import masking_for, run_view, state_view, tick_view
+from loom.runtime.render import masking_for, rendered_run, rendered_state, rendered_tick
 from loom.steps.retry import retry_policy, stop_after_attempt, wait_fixed, wait_none
 
 HOUR_S = 3600
@@ -94,9 +94,9 @@ async def test_a_failed_attempt_keeps_the_line_that_failed(
     reader = await deployment.open_reader(workflows)
     [again] = (await failure(await reader.handler("a"))).__notes__
     assert again == note
-    shown = await run_view(reader, await reader.row("a"))
-    assert shown["error"] is not None
-    assert "1 / ev.n" in str(shown["error"]["traceback"])
+    shown = await rendered_run(reader, await reader.row("a"))
+    assert shown.error is not None
+    assert "1 / ev.n" in str(shown.error.traceback)
 
 
 async def test_a_traceback_has_a_limit_and_a_state_keeps_the_newest(deployment: Deployment, witness: Witness) -> None:
@@ -127,12 +127,12 @@ async def test_a_run_that_tries_again_tells_attempt_error_and_time(deployment: D
     assert HOUR_S - 60 < (failed.next_at - before).total_seconds() < HOUR_S + 60
     assert 'raise ConnectionError("not yet")' in (failed.traceback or "")
     assert attempts.executing == []
-    shown = await state_view(runtime, await runtime.row("a"))
-    assert shown["failed_attempts"][0]["message"] == "not yet"  # type: ignore[index]  # plain data by now
+    shown = await rendered_state(runtime, await runtime.row("a"))
+    assert shown.failed_attempts[0].message == "not yet"
     await runtime.cancel("a")
     await until_status(runtime, "a", "cancelled")
-    shown = await state_view(runtime, await runtime.row("a"))
-    assert (shown["timers"], shown["failed_attempts"]) == ([], [])
+    shown = await rendered_state(runtime, await runtime.row("a"))
+    assert (shown.timers, shown.failed_attempts) == ([], [])
 
 
 async def test_an_attempt_under_way_tells_since_when(deployment: Deployment, witness: Witness) -> None:
@@ -173,17 +173,17 @@ async def test_an_activity_keeps_the_line_that_failed(
         action["runtimeConfiguration"] = {"secureData": {"properties": ["inputs"]}}
     runtime = await deployment.open({"flow": flow({"look": action})})
     await until_failed(runtime)
-    shown = await run_view(runtime, await runtime.row("a"))
-    assert shown["error"] is not None
+    shown = await rendered_run(runtime, await runtime.row("a"))
+    assert shown.error is not None
     masking = await masking_for(runtime, await runtime.row("a"))
-    history = str([tick_view(entry, masking) async for entry in runtime.history("a")])
+    history = str([rendered_tick(entry, masking) async for entry in runtime.history("a")])
     stored = str([entry async for entry in runtime.history("a")])
     if secure:
         assert "'zz'" not in str(shown)
         assert "KeyError: 'zz'" not in stored + history
     else:
-        assert shown["error"]["message"] == "KeyError: 'zz'"
-        assert "in look_up" in str(shown["error"]["traceback"])
+        assert shown.error.message == "KeyError: 'zz'"
+        assert "in look_up" in str(shown.error.traceback)
         assert "in look_up" in history
     assert 'return {"known": 1}[given["key"]]' in stored
     plan = (await runtime.state_at("a")).plan

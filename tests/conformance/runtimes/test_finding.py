@@ -184,7 +184,7 @@ async def test_paused_runs_and_children_are_found(deployment: Deployment) -> Non
 
 
 async def test_a_long_list_comes_in_pieces(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loom.runtime.durable.calls._PAGE", 40)
+    monkeypatch.setattr("loom.runtime.durable.run_client._PAGE", 40)
     client = await deployment.open_reader({"approve": Approve()})
     many = 90
     for number in range(many):

@@ -79,8 +79,8 @@ async def test_history_is_the_list_of_ticks(deployment: Deployment) -> None:
 async def test_replay_equals_live_at_every_tick(deployment: Deployment) -> None:
     runtime = await deployment.open({"story": Story()}, idle_timeout=None)
     await told(runtime, "a")
-    resident = runtime.resident("a")
-    assert resident is not None or deployment.kind == "temporal", "a cluster holds its runs itself"
+    active = runtime.active_run("a")
+    assert active is not None or deployment.kind == "temporal", "a cluster holds its runs itself"
     ticks = [tick async for _, _, tick in runtime.history("a")]
     states = [await runtime.state_at("a", tick=number) for number in range(len(ticks))]
     for number, state in enumerate(states):
@@ -88,7 +88,7 @@ async def test_replay_equals_live_at_every_tick(deployment: Deployment) -> None:
         assert violations(state) == []
         replayed = replay(ticks[: number + 1], StepsPlanner())
         assert state == replayed
-    assert resident is None or states[-1] == resident.state
+    assert active is None or states[-1] == active.state
     assert await runtime.state_at("a") == states[-1]
     await deployment.crash(runtime)
     second = await deployment.open_reader({"story": Story()})
@@ -116,9 +116,9 @@ async def test_a_long_run_is_the_same_by_its_snapshot(deployment: Deployment, wi
     await first.start("long", {"times": 700}, run_id="a")
     await witness.came("end")
     await until_info(first, "a", lambda info: info.ticks > 600)
-    resident = first.resident("a")
-    assert resident is not None
-    live = resident.state
+    active = first.active_run("a")
+    assert active is not None
+    live = active.state
     await deployment.crash(first)
     second = await deployment.open()
     loaded = await second.store.load("a")

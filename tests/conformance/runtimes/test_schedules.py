@@ -53,7 +53,7 @@ async def until_asleep(runtime: DurableRuntime, name: str) -> RunInfo:
     async def rests() -> RunInfo | None:
         info = await runtime.get(run_id)
         state = await runtime.state_at(run_id)
-        return info if state.timers and state.asleep and not await runtime.store.mail(run_id, 0) else None
+        return info if state.timers and state.asleep and not await runtime.store.inbox(run_id, 0) else None
 
     info = await until(rests, f"the schedule {name} to sleep")
     assert info is not None
@@ -186,7 +186,9 @@ async def test_an_older_one_whose_cancellation_was_lost_ends_itself(deployment: 
     await runtime.schedule("nightly", "report", every=HOUR)
     await until_asleep(runtime, "nightly")
     newer = ScheduleStart(name="nightly", workflow="report", timing={"frequency": "Day"})
-    assert await runtime._is_stored(newer, 2, None)  # and the process dies before it can cancel the older one
+    assert await runtime.schedule_client._is_stored(
+        newer, 2, None
+    )  # and the process dies before it can cancel the older one
     await deployment.pass_time(HOUR)
     await until_status(runtime, "schedule:nightly", "completed")
     assert await started(runtime) == []

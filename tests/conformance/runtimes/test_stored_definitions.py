@@ -15,8 +15,8 @@ from runtime_watching import Watched, result, until, until_idle
 import loom
 from loom import FlowEvent, StartEvent, StopEvent, step
 from loom.flows.document import digest_of
-from loom.runtime.durable.definitions_stored import DefinitionNotFound, DefinitionUnreadable, NameTaken
 from loom.runtime.durable.runtime import DurableRuntime
+from loom.runtime.durable.stored_definitions import DefinitionNotFound, DefinitionUnreadable, NameTaken
 
 GO = FlowEvent(name="Go", data={})
 
@@ -87,7 +87,7 @@ async def test_what_was_put_is_worked_for_after_a_restart(deployment: Deployment
     assert [await number_of_run(second, each) for each in ("a", "b", "c")] == [1, 2, 2]
 
 
-async def test_another_process_takes_up_what_was_put(deployment: Deployment) -> None:
+async def test_another_process_works_for_what_was_put(deployment: Deployment) -> None:
     if deployment.kind == "sqlite":
         pytest.skip("one process works at a time")
     first = await deployment.open(definitions=True)

@@ -10,8 +10,8 @@ from runtime_watching import until_idle
 
 import loom
 from loom import Context, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
-from loom.runtime.details import last_published
 from loom.runtime.durable.runtime import DurableRuntime
+from loom.runtime.stored_run import last_published
 from loom.store import codec
 from loom.store.records import RunRow
 

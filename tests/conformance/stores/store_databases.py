@@ -24,7 +24,7 @@ class Database(Protocol):
     unreadable: bool
     """Whether it refuses values that are not what the records say."""
 
-    async def open(self, on_news: Callable[[Sequence[str]], None] | None = None) -> Store:
+    async def open(self, on_notification: Callable[[Sequence[str]], None] | None = None) -> Store:
         """One more store on it, opened."""
         ...
 
@@ -51,10 +51,10 @@ class _Stores:
         self._new = new
         self._open: list[Store] = []
 
-    async def open(self, on_news: Callable[[Sequence[str]], None] | None = None) -> Store:
+    async def open(self, on_notification: Callable[[Sequence[str]], None] | None = None) -> Store:
         store = self._new()
-        if on_news is not None:
-            store.on_news = on_news
+        if on_notification is not None:
+            store.on_notification = on_notification
         await store.open()
         self._open.append(store)
         return store

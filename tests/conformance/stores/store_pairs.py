@@ -18,13 +18,13 @@ from loom.store.operations import (
     Operation,
     ParkRun,
     Posted,
-    PostMail,
+    PostMessage,
     PurgeRuns,
     ReleaseRun,
     StartRun,
 )
 from loom.store.ports import Store
-from loom.store.records import Chunk, Mail, RunHead, RunQuery, RunRow, Snapshot, StoredRun
+from loom.store.records import Chunk, InboxMessage, RunHead, RunQuery, RunRow, Snapshot, StoredRun
 
 RUN_IDS = ("a", "b", "ä", "child")
 WORKFLOWS = ("w", "v")
@@ -45,7 +45,7 @@ class Side(NamedTuple):
     """What an operation must name differently in each of the stores."""
 
     fence: int
-    mail: dict[str, list[int]]
+    inbox: dict[str, list[int]]
 
 
 class Maker:
@@ -66,13 +66,13 @@ class Maker:
         run_id, at, owned = self._draw(some_run), self._draw(some_time), self._draw(st.booleans())
         workflow, tags = self._draw(st.sampled_from(WORKFLOWS)), self._draw(TAGS)
         event_id = self._draw(st.sampled_from([None, "e1", "e2"]))
-        mail = PostMail(run_id, b"first", self._clock(), event_id=event_id) if self._draw(st.booleans()) else None
-        asked = StartRun(run_id, workflow, b"in", at, tags=tags, document=self._draw(some_document), mail=mail)
+        message = PostMessage(run_id, b"first", self._clock(), event_id=event_id) if self._draw(st.booleans()) else None
+        asked = StartRun(run_id, workflow, b"in", at, tags=tags, document=self._draw(some_document), message=message)
         asked = replace(asked, mac=self._draw(some_mac))
         return lambda side: replace(asked, owner=side.fence if owned else None)
 
     def _post(self) -> Callable[[Side], Operation]:
-        mail = PostMail(
+        message = PostMessage(
             self._draw(some_run),
             self._draw(st.binary(max_size=3)),
             self._clock(),
@@ -81,7 +81,7 @@ class Maker:
             reopens=self._draw(st.integers(0, 4)) == 0,
             reopened=self._draw(st.none() | st.tuples(st.integers(0, 3), some_mac)),
         )
-        return lambda side: mail
+        return lambda side: message
 
     def _commit(self) -> Callable[[Side], Operation]:
         draw = self._draw
@@ -107,7 +107,7 @@ class Maker:
             document=draw(some_document),
         )
         return lambda side: replace(
-            commit, fence=side.fence + stranger, mail_taken=tuple(side.mail.get(run_id, ())[:taken])
+            commit, fence=side.fence + stranger, messages_taken=tuple(side.inbox.get(run_id, ())[:taken])
         )
 
     def _head(self, ticks: int, events: int) -> RunHead:
@@ -130,12 +130,12 @@ class Maker:
             mac=draw(some_mac),
         )
 
-    def _sent(self) -> st.SearchStrategy[StartRun | PostMail]:
+    def _sent(self) -> st.SearchStrategy[StartRun | PostMessage]:
         starts = st.builds(
             StartRun, some_run, st.sampled_from(WORKFLOWS), st.just(b"in"), some_time, document=some_document
         )
         ids = st.sampled_from([None, "e1", "e3"])
-        return starts | st.builds(PostMail, some_run, st.binary(max_size=2), some_time, event_id=ids)
+        return starts | st.builds(PostMessage, some_run, st.binary(max_size=2), some_time, event_id=ids)
 
     def _owning(self) -> Callable[[Side], Operation]:
         draw = self._draw
@@ -208,8 +208,8 @@ def plain_run(stored: StoredRun | None, *, is_whole: bool) -> StoredRun | None:
     return replace(stored, row=row)
 
 
-def plain_mail(mail: list[Mail]) -> list[bytes]:
-    return [entry.data for entry in mail]
+def plain_messages(messages: list[InboxMessage]) -> list[bytes]:
+    return [entry.data for entry in messages]
 
 
 async def everything(store: Store, place: int) -> dict[str, Any]:
@@ -221,7 +221,7 @@ async def everything(store: Store, place: int) -> dict[str, Any]:
             plain_row(await store.get(run_id)),
             plain_run(await store.export(run_id), is_whole=True),
             plain_run(await store.load(run_id), is_whole=False),
-            plain_mail(await store.mail(run_id, 0)),
+            plain_messages(await store.inbox(run_id, 0)),
             [chunk for chunk in await store.chunks(run_id, place, 1000) if chunk.ticks],
             await store.stream(run_id, place, 2),
         )

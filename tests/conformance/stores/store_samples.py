@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from loom.store.operations import CommitRun, Operation, PostMail, StartRun
+from loom.store.operations import CommitRun, Operation, PostMessage, StartRun
 from loom.store.ports import Store
 from loom.store.records import Chunk, RunHead, RunQuery, StoredRun, TimerRow
 
@@ -15,8 +15,8 @@ def start(run_id: str = "r", workflow: str = "w", at: float = 1.0, **more: Any) 
     return StartRun(run_id, workflow, b"input of " + run_id.encode(), at, **more)
 
 
-def post(run_id: str = "r", data: bytes = b"mail", **more: Any) -> PostMail:
-    return PostMail(run_id, data, 2.0, **more)
+def post(run_id: str = "r", data: bytes = b"mail", **more: Any) -> PostMessage:
+    return PostMessage(run_id, data, 2.0, **more)
 
 
 def timer(seq: int, due: float) -> TimerRow:
@@ -87,7 +87,7 @@ def comparable(stored: StoredRun) -> StoredRun:
     return msgspec.structs.replace(
         stored,
         row=msgspec.structs.replace(stored.row, head=head),
-        mail=tuple(msgspec.structs.replace(mail, id=0) for mail in stored.mail),
+        inbox=tuple(msgspec.structs.replace(message, id=0) for message in stored.inbox),
         timers=tuple(sorted(stored.timers, key=lambda timer: timer.seq)),
         event_ids=tuple(sorted(stored.event_ids)),
     )
@@ -98,5 +98,5 @@ async def ids(store: Store, **query: Any) -> list[str]:
     return [row.run_id for row in await store.find(RunQuery(**query))]
 
 
-async def mail_of(store: Store, run_id: str = "r") -> list[bytes]:
-    return [mail.data for mail in await store.mail(run_id, 0)]
+async def messages_of(store: Store, run_id: str = "r") -> list[bytes]:
+    return [message.data for message in await store.inbox(run_id, 0)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from store_samples import Owner, do, exported, ids, mail_of, post, start, started, timer
+from store_samples import Owner, do, exported, ids, messages_of, post, start, started, timer
 
 from loom.store.operations import ParkRun
 from loom.store.ports import Store
@@ -14,7 +14,7 @@ from loom.store.records import Chunk, RunHead, Snapshot
 
 async def test_a_commit_writes_all_its_parts(store: Store, owner: Owner) -> None:
     await store.apply([post(data=b"1"), post(data=b"2")])
-    first, second = await store.mail("r", 0)
+    first, second = await store.inbox("r", 0)
     head: dict[str, Any] = {
         "updated_at": 4.5,
         "idle_since": 4.25,
@@ -32,7 +32,7 @@ async def test_a_commit_writes_all_its_parts(store: Store, owner: Owner) -> None
         events=3,
         head=head,
         timers_set=(timer(1, 50.0), timer(2, 60.5)),
-        mail_taken=(first.id,),
+        messages_taken=(first.id,),
         snapshot=Snapshot(2, b"state"),
     )
     assert done is True
@@ -42,7 +42,7 @@ async def test_a_commit_writes_all_its_parts(store: Store, owner: Owner) -> None
     assert stored.chunks == (Chunk(0, 2, 0, 3, b"r:0:0"),)
     assert stored.timers == (timer(1, 50.0), timer(2, 60.5))
     assert stored.snapshot == Snapshot(2, b"state")
-    assert await store.mail("r", 0) == [second]
+    assert await store.inbox("r", 0) == [second]
 
 
 async def test_a_commit_without_a_chunk_writes_the_head_alone(store: Store, owner: Owner) -> None:
@@ -90,9 +90,9 @@ async def test_a_snapshot_replaces_the_one_before_and_stays_otherwise(store: Sto
 
 async def test_only_mail_of_the_run_itself_is_taken(store: Store, owner: Owner) -> None:
     await store.apply([start("other"), post("other", b"keep")])
-    [mail] = await store.mail("other", 0)
-    await owner.commit(mail_taken=(mail.id, 4711))
-    assert await mail_of(store, "other") == [b"keep"]
+    [message] = await store.inbox("other", 0)
+    await owner.commit(messages_taken=(message.id, 4711))
+    assert await messages_of(store, "other") == [b"keep"]
 
 
 async def test_sent_starts_and_mail_come_with_the_commit(store: Store, owner: Owner) -> None:
@@ -102,8 +102,8 @@ async def test_sent_starts_and_mail_come_with_the_commit(store: Store, owner: Ow
     child = await store.get("child")
     assert child is not None
     assert (child.workflow, child.parent, child.parent_ref, child.owner) == ("w2", "r", 5, None)
-    assert await mail_of(store, "friend") == [b"hello"]
-    assert await mail_of(store, "child") == [b"first"]
+    assert await messages_of(store, "friend") == [b"hello"]
+    assert await messages_of(store, "child") == [b"first"]
 
 
 async def test_refusals_of_what_is_sent_are_ignored(store: Store, owner: Owner) -> None:
@@ -111,7 +111,7 @@ async def test_refusals_of_what_is_sent_are_ignored(store: Store, owner: Owner) 
     await over.end()
     sent = (post("nobody"), post("over"), start("over", "elsewhere"), post("r", b"to myself"))
     assert await owner.commit(sent=sent) is True
-    assert await mail_of(store) == [b"to myself"]
+    assert await messages_of(store) == [b"to myself"]
     row = await store.get("over")
     assert row is not None
     assert row.workflow == "w"
@@ -121,7 +121,7 @@ async def test_refusals_of_what_is_sent_are_ignored(store: Store, owner: Owner) 
 async def test_a_fenced_commit_writes_nothing(store: Store, owner: Owner, owned_by: str) -> None:
     await owner.commit(timers_set=(timer(1, 10.0),), snapshot=Snapshot(1, b"one"))
     await store.apply([start("friend"), post(data=b"stays")])
-    [mail] = await store.mail("r", 0)
+    [message] = await store.inbox("r", 0)
     if owned_by == "nobody":
         await do(store, ParkRun("r", owner.fence, "gone"))
     run_id = "missing" if owned_by == "no run" else "r"
@@ -135,7 +135,7 @@ async def test_a_fenced_commit_writes_nothing(store: Store, owner: Owner, owned_
         head={"status": "completed", "waiting_for": ("A",)},
         timers_set=(timer(2, 20.0),),
         timers_gone=(1,),
-        mail_taken=(mail.id,),
+        messages_taken=(message.id,),
         snapshot=Snapshot(3, b"late"),
         sent=(start("child"), post("friend")),
         prune=3,
@@ -144,7 +144,7 @@ async def test_a_fenced_commit_writes_nothing(store: Store, owner: Owner, owned_
     assert await exported(store) == before
     assert await store.get("child") is None
     assert await store.get("missing") is None
-    assert await mail_of(store, "friend") == []
+    assert await messages_of(store, "friend") == []
     assert await ids(store, waiting_for="A") == []
 
 
@@ -158,7 +158,7 @@ async def test_the_end_clears_owner_timers_waiting_and_mail(store: Store, owner:
     row = stored.row
     assert (row.head.status, row.ended_at, row.owner, row.head.error) == (status, 8.0, None, "why")
     assert stored.timers == ()
-    assert len(stored.mail) == (1 if status == "failed" else 0), "mail of a failed run waits for a retry"
+    assert len(stored.inbox) == (1 if status == "failed" else 0), "mail of a failed run waits for a retry"
     assert (row.head.waiters, row.head.waiting_for) == (b"[]", ())
     assert await ids(store, waiting_for="A") == []
     assert await store.timers_due(("w",), 1e9, 10) == []
@@ -184,7 +184,7 @@ async def test_a_commit_that_is_written_again_is_not_doubled(store: Store, owner
         again = False
     assert again is False
     assert await exported(store) == before
-    assert await mail_of(store, "friend") == [b"mail"]
+    assert await messages_of(store, "friend") == [b"mail"]
 
 
 async def test_chunks_may_lack_ticks_or_events(store: Store, owner: Owner) -> None:

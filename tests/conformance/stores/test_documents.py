@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from store_databases import KINDS, Database, new_database
 from store_samples import Owner, do, document_of, exported, ids, start, started
 
-from loom.runtime.durable.looking import packed, unpacked
+from loom.runtime.durable.history import packed, unpacked
 from loom.store.operations import ClaimRuns, ImportRun, PurgeRuns, Started
 from loom.store.ports import Store
 from loom.store.records import RunQuery, StoredRun

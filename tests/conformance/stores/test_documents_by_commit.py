@@ -28,14 +28,18 @@ async def test_the_first_commit_brings_the_document(store: Store, owner: Owner) 
 
 async def test_what_else_the_commit_has_is_written_too(store: Store, owner: Owner) -> None:
     await do(store, post("r"))
-    [letter] = await store.mail("r", 0)
+    [letter] = await store.inbox("r", 0)
     head = {"idle_since": 4.0, "waiters": b"[1]", "waiting_for": ("A",)}
-    more: dict[str, Any] = {"timers_set": (timer(1, 8.0),), "mail_taken": (letter.id,), "snapshot": Snapshot(1, b"s")}
+    more: dict[str, Any] = {
+        "timers_set": (timer(1, 8.0),),
+        "messages_taken": (letter.id,),
+        "snapshot": Snapshot(1, b"s"),
+    }
     sent = (start("child", document=("other", b"other")), start("plain"))
     assert await owner.commit(2, 1, head, document=DOCUMENT, sent=sent, **more) is True
     stored = await owner.everything()
     assert (stored.row.head.ticks, stored.row.head.idle_since, stored.row.head.waiting_for) == (2, 4.0, ("A",))
-    assert (len(stored.chunks), stored.mail, stored.timers) == (1, (), (timer(1, 8.0),))
+    assert (len(stored.chunks), stored.inbox, stored.timers) == (1, (), (timer(1, 8.0),))
     assert stored.snapshot == Snapshot(1, b"s")
     assert [await document_of(store, name) for name in ("r", "child", "plain")] == [
         DOCUMENT,

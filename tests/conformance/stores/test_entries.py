@@ -8,9 +8,8 @@ import pytest
 from store_databases import Database
 from store_samples import ids, start
 
-from loom.store.entries import ABSENT
 from loom.store.ports import Store
-from loom.store.records import Entry
+from loom.store.records import ABSENT, Entry
 
 
 async def version_of(store: Store, kind: str = "k", key: str = "a") -> int | None:

@@ -51,8 +51,8 @@ async def test_mail_holds_a_run_back_from_release(store: Store, owner: Owner) ->
     await do(store, post())
     assert await do(store, ReleaseRun("r", owner.fence)) is False
     assert await owner_of(store) == owner.fence
-    [mail] = await store.mail("r", 0)
-    await owner.commit(mail_taken=(mail.id,))
+    [message] = await store.inbox("r", 0)
+    await owner.commit(messages_taken=(message.id,))
     assert await do(store, ReleaseRun("r", owner.fence)) is True
 
 
@@ -64,8 +64,8 @@ async def test_a_member_is_told_what_it_owns_and_what_of_it_has_mail(store: Stor
         await do(store, post(run_id))
         await do(store, post(run_id))
     assert sorted(await store.owned(fence)) == ["asked", "quiet"]
-    assert await store.owned(fence, with_mail=True) == ["asked"]
-    assert await store.owned(fence + 1000, with_mail=True) == []
+    assert await store.owned(fence, with_messages=True) == ["asked"]
+    assert await store.owned(fence + 1000, with_messages=True) == []
 
 
 async def test_release_and_mail_in_one_group_meet_in_their_order(store: Store, owner: Owner, fence: int) -> None:
@@ -96,7 +96,7 @@ async def test_parking_notes_the_reason_and_gives_the_run_up(store: Store, owner
     assert await do(store, ParkRun("r", fence, "step 'a' is missing")) is True
     after = await exported(store)
     assert (after.row.owner, after.row.head.parked) == (None, "step 'a' is missing")
-    assert (after.mail, after.timers, after.chunks) == (before.mail, before.timers, before.chunks)
+    assert (after.inbox, after.timers, after.chunks) == (before.inbox, before.timers, before.chunks)
     assert await do(store, ParkRun("r", fence, "again")) is False
     assert await do(store, ParkRun("unknown", fence, "why")) is False
     row = await store.get("r")

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from store_samples import Owner, comparable, do, exported, ids, mail_of, post, start, started, timer
+from store_samples import Owner, comparable, do, exported, ids, messages_of, post, start, started, timer
 
 from loom.store.operations import ClaimRuns, ImportRun, PurgeRuns
 from loom.store.ports import Store
@@ -17,7 +17,7 @@ async def test_what_is_not_there_is_none_or_empty(store: Store) -> None:
     assert await store.get("x") is None
     assert await store.load("x") is None
     assert await store.export("x") is None
-    assert await store.mail("x", 0) == []
+    assert await store.inbox("x", 0) == []
     assert await store.chunks("x", 0, 10) == []
     assert await store.stream("x", 0, 10) == []
     assert await store.timers_due(("w",), 1e9, 10) == []
@@ -38,14 +38,14 @@ async def test_load_gives_the_snapshot_and_what_came_behind_it(store: Store, own
     assert loaded.snapshot == Snapshot(5, b"five")
     assert loaded.chunks == (Chunk(5, 3, 0, 1, b"r:5:0"), Chunk(8, 1, 1, 0, b"r:8:1"))
     assert sorted(loaded.timers, key=lambda timer: timer.seq) == [timer(1, 10.0), timer(2, 20.0)]
-    assert [mail.data for mail in loaded.mail] == [b"mail"]
+    assert [message.data for message in loaded.inbox] == [b"mail"]
 
 
 async def test_export_gives_everything(store: Store, owner: Owner) -> None:
     stored = await _rich_run(owner)
     assert [chunk.first_tick for chunk in stored.chunks] == [0, 2, 5]
     assert stored.event_ids == ("e1", "e2")
-    assert len(stored.mail) == 2
+    assert len(stored.inbox) == 2
     assert stored.snapshot is not None
 
 
@@ -77,15 +77,15 @@ async def test_what_was_exported_can_be_imported(store: Store, owner: Owner) -> 
     assert await ids(store, tags={"a": "1"}) == ["copy"]
     assert await ids(store, waiting_for="m.A", parent="p") == ["copy"]
     # The original is as it was, and both go their own ways.
-    assert await mail_of(store) == await mail_of(store, "copy") == [b"1", b"2"]
+    assert await messages_of(store) == await messages_of(store, "copy") == [b"1", b"2"]
     assert (await do(store, post("copy", event_id="e1"))).outcome == "repeated"
     assert await do(store, ClaimRuns(owner.fence, ("w",), 0.0)) == ["copy"]
     taken = Owner(store, "copy", owner.fence)
     taken.ticks, taken.events = owner.ticks, owner.events
-    assert await taken.commit(mail_taken=tuple(mail.id for mail in await store.mail("copy", 0))) is True
-    assert await mail_of(store) == [b"1", b"2"]
+    assert await taken.commit(messages_taken=tuple(message.id for message in await store.inbox("copy", 0))) is True
+    assert await messages_of(store) == [b"1", b"2"]
     await do(store, post("copy", b"new"))
-    assert await mail_of(store, "copy") == [b"new"]
+    assert await messages_of(store, "copy") == [b"new"]
 
 
 async def test_an_import_takes_ended_and_pruned_runs(store: Store, owner: Owner) -> None:
@@ -215,7 +215,7 @@ async def test_purging_one_run_leaves_nothing_of_it(store: Store, owner: Owner) 
     # The id is free, and nothing of the old run comes back with it.
     await do(store, start("r"))
     stored = await exported(store)
-    assert (stored.snapshot, stored.chunks, stored.mail, stored.timers, stored.event_ids) == (None, (), (), (), ())
+    assert (stored.snapshot, stored.chunks, stored.inbox, stored.timers, stored.event_ids) == (None, (), (), (), ())
     assert (await do(store, post("r", event_id="e1"))).outcome == "posted"
 
 

@@ -16,7 +16,7 @@ from store_databases import Database, Memory, new_database
 from store_pairs import DIGESTS, RUN_IDS, WORKFLOWS, Maker, Side, everything, plain_result, plain_row, some_query
 
 from loom.store.memory import MemoryStore
-from loom.store.memory_transaction import Transaction
+from loom.store.memory_tables import Transaction
 from loom.store.ports import Store
 
 
@@ -81,8 +81,8 @@ class SideBySide(RuleBasedStateMachine):
 
     def side(self, number: int) -> Side:
         store = self.stores[number]
-        mail = {run_id: [entry.id for entry in self.runner.run(store.mail(run_id, 0))] for run_id in RUN_IDS}
-        return Side(self.fences[number], mail)
+        messages = {run_id: [entry.id for entry in self.runner.run(store.inbox(run_id, 0))] for run_id in RUN_IDS}
+        return Side(self.fences[number], messages)
 
     def look(self, place: int) -> None:
         ours, theirs = self.both(*(everything(store, place) for store in self.stores))

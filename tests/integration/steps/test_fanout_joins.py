@@ -10,9 +10,9 @@ import pytest
 from steps_rig import eventually, outcome_of
 
 from loom import Context, Event, StartEvent, StopEvent, Workflow, catch_error, step
-from loom.steps.collect import All, Collect, Take
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import CollectionReleaseEvent, StepFailedEvent
+from loom.steps.step_config import All, Collect, Take
 
 
 class Item(Event):

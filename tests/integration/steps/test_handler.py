@@ -184,7 +184,7 @@ async def test_deprecated_names_of_futures_still_work():
 
 @pytest.mark.parametrize("name", ["done", "cancelled", "exception", "cancel"])
 async def test_deprecated_names_warn_once_per_process(name: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("loom.steps.warn_once._shown", set())
+    monkeypatch.setattr("loom.steps.errors._shown", set())
     handler = Plain(timeout=5).run()
     await handler
     with pytest.warns(DeprecationWarning, match=rf"WorkflowHandler\.{name}\(\) is deprecated"):
@@ -200,7 +200,7 @@ async def test_asking_whether_it_runs_is_deprecated_in_a_step(monkeypatch: pytes
         async def start(self, ctx: Context, ev: StartEvent) -> StopEvent:
             return StopEvent(result=ctx.is_running)
 
-    monkeypatch.setattr("loom.steps.warn_once._shown", set())
+    monkeypatch.setattr("loom.steps.errors._shown", set())
     with pytest.warns(DeprecationWarning, match="is_running"):
         assert await Asks(timeout=5).run() is True
 

@@ -21,9 +21,9 @@ from loom import (
     catch_error,
     step,
 )
-from loom.steps.collect import Collect, Take
 from loom.steps.events import StepFailedEvent
 from loom.steps.retry import retry_policy, stop_after_attempt, wait_fixed, wait_none
+from loom.steps.step_config import Collect, Take
 from loom.testing import run_virtual
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import copy
 
 import pytest
 from pydantic import BaseModel
@@ -17,7 +18,7 @@ from loom import (
     step,
 )
 from loom.steps.errors import WorkflowConfigurationError, WorkflowValidationError
-from loom.steps.external import external_types
+from loom.steps.graph import external_types
 from loom.steps.workflow import WorkflowMeta
 
 
@@ -160,6 +161,34 @@ async def test_a_pydantic_model_declares_what_comes_from_outside():
     handler = agent.run()
     handler.ctx.send_event(Note(text="hi"))
     assert await handler == "hi"
+
+
+async def test_private_names_of_a_class_are_its_authors():
+    class Own(Workflow):
+        def __init__(self):
+            super().__init__(timeout=5)
+            self._config = self._start_event = self._bound = self._resources = self._state_type = "own"
+
+        @step
+        async def start(self, ev: StartEvent) -> StopEvent:
+            return StopEvent(result=self._config)
+
+    assert await Own().run() == "own"
+
+
+async def test_a_copy_of_a_workflow_runs_its_own_steps():
+    class Named(Workflow):
+        name = "first"
+
+        @step
+        async def start(self, ev: StartEvent) -> StopEvent:
+            return StopEvent(result=self.name)
+
+    first = Named(timeout=5)
+    assert await first.run() == "first"
+    second = copy.copy(first)
+    second.name = "second"
+    assert [await second.run(), await first.run()] == ["second", "first"]
 
 
 async def test_workflow_may_be_abstract():

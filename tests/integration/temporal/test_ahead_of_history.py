@@ -24,12 +24,12 @@ from temporalio.worker import Replayer, Worker
 
 import loom
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
-from loom.runtime.durable.registered import Registered, registered
-from loom.temporal.activity import make_activity
+from loom.runtime.durable.registration import Registration, prepared
+from loom.temporal.activity.step_activity import make_activity
 from loom.temporal.address import parse_address
 from loom.temporal.plugin import LoomPlugin
-from loom.temporal.runner import LoomHost, LoomRunner
 from loom.temporal.store import TemporalStore
+from loom.temporal.workflow.runner import LoomHost, LoomRunner
 
 STICKY_S = 1.0
 ARRIVES_S = 0.4
@@ -98,11 +98,9 @@ class Scene:
         return EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT in kinds
 
 
-def codes_of_box() -> dict[str, Registered]:
+def codes_of_box() -> dict[str, Registration]:
     box = Box(timeout=None)
-    box._lock()
-    box._validate_once()
-    return {"box": registered("box", box)}
+    return {"box": prepared("box", box)}
 
 
 @asynccontextmanager

@@ -14,11 +14,11 @@ from temporalio.service import RPCError
 import loom
 from loom import HumanResponseEvent, StartEvent, StopEvent, Workflow, step
 from loom.store.records import RunRow
-from loom.temporal import query_client
+from loom.temporal import rpc
 from loom.temporal.address import parse_address
-from loom.temporal.history_shield import AskAgain, RecordedHistory
+from loom.temporal.client.cluster import Cluster
 from loom.temporal.names import QUERY_ROW
-from loom.temporal.store_cluster import Cluster
+from loom.temporal.workflow.queries import AskAgain, RecordedHistory
 
 READERS = 6
 ARRIVE_S = 1.0
@@ -86,7 +86,7 @@ async def test_queries_that_a_worker_loses_are_answered_all_the_same(monkeypatch
             handler = await runtime.start("waits", {}, run_id=run_id)
             await has_settled(cluster, run_id)
             run: Any = Watched(cluster.handle(run_id))
-            asked = [query_client.ask(run, QUERY_ROW, []) for _ in range(READERS)]
+            asked = [rpc.ask(run, QUERY_ROW, []) for _ in range(READERS)]
             assert all(await asyncio.gather(*asked)), "every reader has an answer"
             row = await cluster.query(run_id, QUERY_ROW, RunRow)
             assert row.run_id == run_id

@@ -11,8 +11,9 @@ from temporal_server import fresh_temporal_url
 
 import loom
 from loom import Context, Event, StartEvent, StopEvent, Workflow, step
-from loom.core.config import BrokerConfig
-from loom.runtime.replaying import replay_view
+from loom.core.records import BrokerConfig
+from loom.runtime.verification import replayed_run
+from loom.steps.definition import StepsDefinition
 
 
 class Heavy(Workflow):
@@ -55,7 +56,7 @@ async def test_a_join_of_more_than_the_server_takes_fails_in_words() -> None:
                 await handler
         events = [event async for event in handler.stream_events(expose_internal=True, after=-1)]
         assert len(events) == (await runtime.get("a")).events
-        assert (await replay_view(runtime, "a"))["replay"] == "same"
+        assert (await replayed_run(runtime, "a")).replay == "same"
 
 
 async def test_a_parent_hears_of_a_child_that_could_not_tell_its_result() -> None:
@@ -89,7 +90,7 @@ async def test_a_signal_that_does_not_fit_its_event_is_refused_and_the_wait_goes
                 await asyncio.sleep(0.01)
             await runtime.client.get_workflow_handle("a").signal("Word", {"n": 7})
             assert await handler == [7]
-        assert (await replay_view(runtime, "a"))["differences"] == []
+        assert (await replayed_run(runtime, "a")).differences == []
 
 
 async def test_a_run_that_left_in_parts_replays() -> None:
@@ -97,18 +98,23 @@ async def test_a_run_that_left_in_parts_replays() -> None:
         runtime.register(Wide(timeout=None), name="wide")
         async with asyncio.timeout(60):
             assert await (await runtime.start("wide", run_id="a")) == WIDE * BIG
-        assert (await replay_view(runtime, "a"))["differences"] == []
+        assert (await replayed_run(runtime, "a")).differences == []
 
 
 class Unasked(Event):
     """Nothing takes it, so it is kept."""
 
 
+class PatientDefinition(StepsDefinition):
+    def config(self, *, stored: bool = False) -> BrokerConfig:
+        return replace(super().config(stored=stored), keep_unclaimed=2)
+
+
 class Patient(Workflow):
     """Keeps two early events."""
 
-    def _config(self, *, stored: bool = False) -> BrokerConfig:
-        return replace(super()._config(stored=stored), keep_unclaimed=2)
+    def _make_definition(self) -> StepsDefinition:
+        return PatientDefinition(self)
 
     @step
     async def wait(self, ev: Word) -> StopEvent:
@@ -120,7 +126,7 @@ class Patient(Workflow):
 
 
 async def test_no_event_is_lost_that_was_acknowledged_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loom.runtime.durable.calls._KEEP_UNCLAIMED", 2)
+    monkeypatch.setattr("loom.runtime.durable.run_client._KEEP_UNCLAIMED", 2)
     async with loom.connect(fresh_temporal_url()) as runtime:
         runtime.register(Patient(timeout=None), name="patient")
         await runtime.start("patient", run_id="a")

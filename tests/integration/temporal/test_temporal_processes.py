@@ -44,7 +44,7 @@ async def until(place: Path, times: int) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_the_step_of_a_killed_worker_is_taken_up(tmp_path: Path) -> None:
+async def test_the_step_of_a_killed_worker_is_recovered(tmp_path: Path) -> None:
     url, place = fresh_temporal_url(), tmp_path / "place"
     async with loom.connect(url) as runtime:
         async with worker(url, place) as doomed:

@@ -15,9 +15,9 @@ from temporalio.client import Client, WorkflowQueryFailedError
 import loom
 from loom import Context, StartEvent, StopEvent, Workflow, step
 from loom.steps.events import WorkflowIdleEvent
-from loom.temporal.policy import POLICIES, Policy
-from loom.temporal.runner import LoomRunner
 from loom.temporal.runtime import TemporalRuntime
+from loom.temporal.workflow.policy import POLICIES, Policy
+from loom.temporal.workflow.runner import LoomRunner
 
 
 async def executions_of(client: Client, run_id: str) -> list[str]:
@@ -156,7 +156,7 @@ async def test_a_body_that_blocks_the_event_loop_is_not_taken_for_dead(caplog: p
 
 
 async def test_an_event_loop_that_is_blocked_for_ever_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loom.temporal.heartbeats._PATIENCE_S", 0.0)
+    monkeypatch.setattr("loom.temporal.activity.heartbeats._PATIENCE_S", 0.0)
     Blocking.begun = 0
     async with loom.connect(fresh_temporal_url(), heartbeat_timeout=0.4, retry_interval=0.1) as runtime:
         runtime.register(Blocking(timeout=None), name="blocking")
@@ -192,7 +192,7 @@ async def begin_child(runtime: TemporalRuntime) -> str:
 
 @pytest.mark.parametrize("how", ["terminated", "ends"])
 async def test_a_parent_in_a_new_execution_hears_how_its_child_ended(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loom.temporal.child_watch._PAUSE_S", 0.2)
+    monkeypatch.setattr("loom.temporal.worker_jobs._PAUSE_S", 0.2)
     use_policies(monkeypatch, replace(POLICIES[-1], drain_events=12))
     async with loom.connect(fresh_temporal_url()) as runtime, asyncio.timeout(30):
         assert isinstance(runtime, TemporalRuntime)

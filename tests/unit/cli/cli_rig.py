@@ -106,7 +106,7 @@ def until_end(run_id: str) -> None:
 
 async def _is_at_rest(runtime: DurableRuntime, run_id: str) -> bool:
     # In this order: a run that was idle before it took its mail is at work after it.
-    return not await runtime.store.mail(run_id, 0) and (await runtime.get(run_id)).idle_since is not None
+    return not await runtime.store.inbox(run_id, 0) and (await runtime.get(run_id)).idle_since is not None
 
 
 async def _is_over(runtime: DurableRuntime, run_id: str) -> bool:

@@ -129,10 +129,10 @@ async def _work(run_id: str, targets: tuple[str, ...]) -> None:
             runtime.register(workflow, name=name)
         while True:
             # The mail first: what was taken out of it before is in the row and the state that are read behind it.
-            mail = await runtime.store.mail(run_id, 0)
+            messages = await runtime.store.inbox(run_id, 0)
             info = await runtime.get(run_id)
             waits = info.ticks and (info.idle_since is not None or _sleeps(await runtime.state_at(run_id)))
-            if not mail and (info.status != "running" or waits):
+            if not messages and (info.status != "running" or waits):
                 return
             await asyncio.sleep(0.005)
 

@@ -13,8 +13,7 @@ from cli_rig import STORE, data, good
 import loom as author
 from loom import StartEvent, StopEvent, Workflow, step
 from loom.api.attempts import Attempts
-from loom.cli.shown import Page
-from loom.cli.tables import table_lines
+from loom.cli.output import Page, table_lines
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.steps.retry import retry_policy, stop_after_attempt, wait_fixed
 

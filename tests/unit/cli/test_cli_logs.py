@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from loom.cli.working import Logs
+from loom.cli.engine_process import Logs
 
 
 def test_logs_are_written_as_asked_and_only_while_it_works(capsys: pytest.CaptureFixture[str]) -> None:

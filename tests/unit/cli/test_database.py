@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 from cli_rig import data, failure, good, loom
 
-from loom.store.postgres.address import parse
+from loom.store.postgres.connections import parse_address
 
 pytestmark = pytest.mark.usefixtures("shop")
 
@@ -94,7 +94,7 @@ def test_a_postgresql_server_that_is_not_there() -> None:
 
 
 async def _execute(url: str, script: str) -> None:
-    connection = await asyncpg.connect(parse(url).url)
+    connection = await asyncpg.connect(parse_address(url).url)
     await connection.execute(script)
     await connection.close()
 

@@ -7,11 +7,14 @@ from immutables import Map
 
 from loom.cli.describe import _TICKS, entry_words, event_words, tick_words
 from loom.core.persistent import Fifo
-from loom.core.records import EventKind, EventRecord, Failure, Release
-from loom.core.reports import (
+from loom.core.records import (
     CancelledReport,
+    EventKind,
+    EventRecord,
     FailedReport,
+    Failure,
     IdleReport,
+    Release,
     StepReport,
     TimedOutReport,
     UnhandledReport,
@@ -27,11 +30,11 @@ from loom.core.ticks import (
     TickStepResult,
     WorkflowTick,
 )
-from loom.effects.flow_convert import FLOW
+from loom.effects.flow_codec import FLOW_CODEC
 from loom.flows.calls import ACTION_KIND, END_KIND, RESPONSE_KIND, ActionReport, FlowEnd, FlowResponse
-from loom.runtime.durable.registered import anybody
+from loom.runtime.durable.registration import anybody
 from loom.runtime.plain import fields_of, plain
-from loom.runtime.stream_entries import entry, shown
+from loom.runtime.streams import entry, shown
 from loom.steps.events import Event, StopEvent
 from loom.steps.registry import kind_of
 from loom.steps.tagged import TaggedSerializer
@@ -99,8 +102,8 @@ def test_what_happened_in_a_line(tick: WorkflowTick, words: str) -> None:
     ],
 )
 def test_what_stands_on_the_stream_in_a_line(published: Any, words: str) -> None:
-    convert = FLOW if isinstance(published, EventRecord) and not isinstance(published.body, str) else anybody()
-    assert entry_words(entry(shown(published, convert), 1, 0.0)) == words
+    codec = FLOW_CODEC if isinstance(published, EventRecord) and not isinstance(published.body, str) else anybody()
+    assert entry_words(entry(shown(published, codec), 1, 0.0)) == words
 
 
 @pytest.mark.parametrize("event", [Seen(count=3), Seen(count=3, extra=[1, "x"]), StopEvent(result={"a": 1})])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cli_rig import data, failure, good, loom
 
-from loom.cli.flow_views import event_words
+from loom.cli.run_to_end import event_words
 from loom.steps.events import AnswerRefusedEvent
 
 pytestmark = pytest.mark.usefixtures("flows")

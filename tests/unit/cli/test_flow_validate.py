@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cli_rig import data, good, loom
 
-from loom.flows.places import Places, Spot
+from loom.flows.source_map import SourceMap, Spot
 
 FIVE_MISTAKES = """{
   "actions": {
@@ -125,7 +125,7 @@ def test_text_that_is_no_json_is_a_problem_of_its_file(place: Path) -> None:
 
 
 def test_places_in_yaml() -> None:
-    places = Places("actions:\n  say it:\n    type: compose\n    inputs:\n      - 1\n      - a: 2\n")
+    places = SourceMap("actions:\n  say it:\n    type: compose\n    inputs:\n      - 1\n      - a: 2\n")
     assert places.find("actions['say it'].inputs[1].a") == Spot(6, 9)
     assert places.find("actions['say it'].runAfter") == Spot(2, 3), "where it should be"
     assert places.find("nowhere") is None
@@ -133,7 +133,7 @@ def test_places_in_yaml() -> None:
 
 
 def test_places_in_json() -> None:
-    places = Places('{"a\\"b": [1, [true, {"x": "}], {"}], {\n "c": {}}, null],\n "d": {"e.f": -1.5e3}}')
+    places = SourceMap('{"a\\"b": [1, [true, {"x": "}], {"}], {\n "c": {}}, null],\n "d": {"e.f": -1.5e3}}')
     assert places.find("""['a"b'][1][1].x""") == Spot(1, 22)
     assert places.find("""['a"b'][1][0]""") == Spot(1, 15)
     assert places.find("d['e.f']") == Spot(3, 8)

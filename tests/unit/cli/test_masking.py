@@ -18,7 +18,7 @@ from loom.core.ticks import (
     WorkflowTick,
 )
 from loom.flows.calls import OUTCOME_KIND, START_KIND, ActionOutcome, FlowStart
-from loom.flows.lower import load_program
+from loom.flows.compiler import load_program
 from loom.flows.planner import flow_config
 from loom.runtime.masking import Masking
 from loom.runtime.plain import plain

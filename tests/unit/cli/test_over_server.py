@@ -18,9 +18,10 @@ import pytest
 from cli_rig import STORE, data, failure, good, loom
 from server_rig import Serving
 
+from loom.api.refusals import Place, Problem
 from loom.cli.problems import WrongUse
-from loom.cli.server_problems import told_by_server
-from loom.client.errors import ClientError, FieldProblem, Problem
+from loom.cli.server_runs import told_by_server
+from loom.client.errors import ClientError
 
 APPROVED = ("Approval", '{"amount": 5}')
 
@@ -211,8 +212,8 @@ def test_refusals_have_the_exit_codes_that_they_have_over_a_store(server: Servin
 
 def test_every_place_of_a_refusal_is_told() -> None:
     places = [
-        FieldProblem(path="/input/item", message="missing"),
-        FieldProblem(path="/input/size", message="No number."),
+        Place(path="/input/item", message="missing"),
+        Place(path="/input/size", message="No number."),
     ]
     told = Problem(code="invalid-request", status=400, detail="The input is wrong.", errors=places)
     with pytest.raises(WrongUse) as caught, told_by_server():

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from loom.core.records import EventRecord
 from loom.runtime.connect import connect, open_store
-from loom.runtime.durable.registered import anybody
-from loom.runtime.replaying import replayed
+from loom.runtime.durable.registration import anybody
+from loom.runtime.verification import replayed
 from loom.store import codec
 from loom.store.records import Snapshot, StoredRun
 

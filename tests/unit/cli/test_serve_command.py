@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from cli_rig import DOUBLE, failure, good, loom
 
-from loom.cli.engine import memory_options
-from loom.cli.serving import _server_settings, serve
+from loom.cli.serve_command import _server_settings, serve
+from loom.cli.work_commands import memory_options
 from loom.flows.limits import Limits
 
 pytestmark = pytest.mark.usefixtures("shop")

@@ -48,9 +48,9 @@ def test_version_and_help_import_nothing_slow(arguments: list[str]) -> None:
         assert loom.__version__ in printed
 
 
-_CLASSES = ("pydantic", "pydantic_core", "rich", "loom.runtime.durable.runtime", "loom.effects.convert", "httpx2")
+_CLASSES = ("pydantic", "pydantic_core", "rich", "loom.runtime.durable.runtime", "loom.effects.event_codec", "httpx2")
 """What it takes to work on runs, and to draw on terminals."""
-_FLOWS = ("loom.expressions", "loom.flows.lower", "loom.flows.planner")
+_FLOWS = ("loom.expressions", "loom.flows.compiler", "loom.flows.planner")
 
 
 @pytest.fixture(scope="module")

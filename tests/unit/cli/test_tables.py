@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from loom.cli.tables import table_lines
+from loom.cli.output import table_lines
 
 
 def lines(columns: list[str], rows: list[list[str]], width: int | None = None) -> list[str]:

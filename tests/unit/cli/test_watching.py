@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from loom.cli import watching
-from loom.cli.shown import Page
+from loom.cli import inspect_commands
+from loom.cli.output import Page
 from loom.store.errors import StoreUnavailable
 
 
@@ -22,15 +22,17 @@ def page(*lines: str) -> Page:
 
 async def test_each_look_is_drawn_over_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
-    monkeypatch.setattr(watching, "console", lambda: Console(file=screen, force_terminal=True, width=40, height=4))
-    monkeypatch.setattr(watching, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(
+        inspect_commands, "console", lambda: Console(file=screen, force_terminal=True, width=40, height=4)
+    )
+    monkeypatch.setattr(inspect_commands, "INTERVAL_S", 0.0)
     looks = iter([(page("first"), False), (page("second", *"abcdef"), False), (page("third", "\x1b[2J"), True)])
 
     async def look(runs: Any) -> tuple[Page, bool]:
         assert runs == "the runs"
         return next(looks)
 
-    await watching.watched("the runs", look)  # type: ignore[arg-type]
+    await inspect_commands.watched("the runs", look)  # type: ignore[arg-type]
     drawn = screen.getvalue()
     first, second, third = (drawn.index(word) for word in ("first", "second", "third"))
     assert first < second < third
@@ -46,7 +48,7 @@ async def test_each_look_is_drawn_over_the_last_one(monkeypatch: pytest.MonkeyPa
 async def test_who_is_gone_for_a_moment_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(watching, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(inspect_commands, "INTERVAL_S", 0.0)
     looks = iter([(page("first"), False), None, None, (page("second"), True)])
 
     async def look(_: Any) -> tuple[Page, bool]:
@@ -55,15 +57,15 @@ async def test_who_is_gone_for_a_moment_is_waited_for(
             raise StoreUnavailable("gone")
         return found
 
-    await watching.watched("the runs", look)  # type: ignore[arg-type]
+    await inspect_commands.watched("the runs", look)  # type: ignore[arg-type]
     shown = capsys.readouterr().out
     assert shown.index("first") < shown.index("second")
 
 
 @pytest.mark.parametrize("patience", [30.0, 0.0])
 async def test_who_was_never_there_or_stays_away_is_told(patience: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "INTERVAL_S", 0.0)
-    monkeypatch.setattr(watching, "PATIENCE_S", patience)
+    monkeypatch.setattr(inspect_commands, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(inspect_commands, "PATIENCE_S", patience)
     looks = iter([(page("first"), False)] if patience == 0 else [])
 
     async def look(_: Any) -> tuple[Page, bool]:
@@ -72,4 +74,4 @@ async def test_who_was_never_there_or_stays_away_is_told(patience: float, monkey
         raise StoreUnavailable("gone")
 
     with pytest.raises(StoreUnavailable):
-        await watching.watched("the runs", look)  # type: ignore[arg-type]
+        await inspect_commands.watched("the runs", look)  # type: ignore[arg-type]

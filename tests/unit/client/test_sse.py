@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loom.client.sse import Message, Messages
+from loom.client.streams import Message, Messages
 
 TEXT = (
     ': hello\n\nid: 0\ndata: {"a": "é\u2028"}\n\nid: 4\n\n: heartbeat\r\n\r\n'

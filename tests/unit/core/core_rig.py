@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from loom.core.commands import CommandPublishEvent, CommandRunWorker, WorkflowCommand
-from loom.core.config import BrokerConfig, StepSpec
 from loom.core.invariants import Move, moves, violations, wrong_moves
-from loom.core.records import EVENT, START_EVENT, STOP_EVENT, EventKind, EventRecord, Failure
+from loom.core.records import EVENT, START_EVENT, STOP_EVENT, BrokerConfig, EventKind, EventRecord, Failure, StepSpec
 from loom.core.reducer import advance
 from loom.core.state import BrokerState, Execution, InternalStepWorkerState
 from loom.core.ticks import (

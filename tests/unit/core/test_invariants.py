@@ -1,17 +1,31 @@
-"""Every invariant can be broken, and says so."""
+"""Every invariant can be broken, and says so; every row of the table of a work item happens, and the docs show it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
-from core_rig import Rig
+from core_rig import START, STOP, A, B, Rig, ev, read_field
 from immutables import Map
 from msgspec.structs import replace
 
-from loom.core.body_effects import ANY
-from loom.core.invariants import violations
+from loom.core.body_effects import ANY, sleep_key, wait_key
+from loom.core.invariants import TABLE, Change, TracedDraft, change_of, diagram, violations, wrong_moves
 from loom.core.persistent import EMPTY_FIFO, Fifo
+from loom.core.records import StepSpec
 from loom.core.state import BrokerState, Child, Outcome
-from loom.core.ticks import TickPauseRun
+from loom.core.ticks import (
+    TickEndWait,
+    TickLeaveStep,
+    TickPauseRun,
+    TickRefuseEvent,
+    TickResume,
+    TickRetryRun,
+    TickStartChild,
+    TickTimerFired,
+    WorkflowTick,
+)
 
 
 def sound() -> BrokerState:
@@ -97,3 +111,151 @@ def test_wrong_workers_are_told() -> None:
     for told, fields in cases.items():
         assert any(told in problem for problem in with_worker(**fields)), told
     assert with_worker(queue=EMPTY_FIFO) != []
+
+
+WIDE = StepSpec("work", (START.name, A.name), num_workers=2)
+PAGE = Path(__file__).parents[3] / "docs" / "architecture.md"
+
+
+def begun(*specs: StepSpec) -> Rig:
+    """Item 1 executes."""
+    return Rig(*specs).start()
+
+
+def end_wait(rig: Rig) -> Rig:
+    return rig.tick(TickEndWait(at=0.0, step="work", item=1, seq=rig.body().seq, key=wait_key("w", 0)))
+
+
+def leave(rig: Rig, *pending: str) -> Rig:
+    return rig.tick(TickLeaveStep(at=0.0, step="work", item=1, seq=rig.body().seq, pending=pending))
+
+
+def refuse(rig: Rig) -> Rig:
+    told = {"event_type": "StartEvent", "reason": "n is missing"}
+    return rig.tick(TickRefuseEvent(at=0.0, step="work", item=1, seq=rig.body().seq, **told))
+
+
+def start_child(rig: Rig) -> Rig:
+    return rig.tick(TickStartChild(at=0.0, source=rig.source(), occurrence=0, workflow="pay"))
+
+
+def pause(rig: Rig) -> Rig:
+    return rig.tick(TickPauseRun(at=0.0))
+
+
+def stop(rig: Rig, item: int) -> Rig:
+    """Let another item end the run."""
+    return rig.finish(item, [ev(STOP)])
+
+
+SCENARIOS: dict[tuple[str, str, str], tuple[Callable[[], Rig], ...]] = {
+    ("new", "the planner wants it, and a worker is free", "executing"): (begun,),
+    ("new", "the planner wants it, and it has to wait its turn", "queued"): (
+        lambda: begun().event(),
+        lambda: pause(begun(WIDE)).event(),
+    ),
+    ("queued", "a worker is free", "executing"): (lambda: begun().event().finish(1),),
+    ("executing", "its body waits, sleeps or has left", "suspended"): (
+        lambda: begun().wait(),
+        lambda: begun().sleep(),
+        lambda: start_child(begun()),
+        lambda: leave(begun().wait(suspends=False), wait_key("w", 0)),
+    ),
+    ("suspended", "a wait was answered or has timed out", "ready"): (
+        lambda: begun().wait().event(B),
+        lambda: begun().wait(timeout_s=1.0).fire("waiter"),
+        lambda: begun().sleep().fire("sleep"),
+        lambda: leave(begun().wait()),
+    ),
+    ("ready", "a worker is free, or its body went on by itself", "executing"): (
+        lambda: begun().wait().event(B),
+        lambda: begun().wait().event().event(B).finish(2),
+        lambda: end_wait(begun().wait().event().event(B)),
+    ),
+    ("suspended", "its body went on by itself", "executing"): (
+        lambda: end_wait(begun().wait()),
+        lambda: begun().wait().finish(1),
+    ),
+    ("executing", "it failed, and the next attempt has a delay", "delayed"): (lambda: begun().fail(delay=1.0),),
+    ("delayed", "the delay is over", "queued"): (lambda: begun().fail(delay=1.0).fire("retry"),),
+    ("executing", "its body has to run again", "queued"): (
+        lambda: begun().fail(delay=0.0),
+        lambda: begun().fail(),
+        lambda: leave(pause(begun()), sleep_key(0)),
+    ),
+    ("executing", "its process is gone", "queued"): (
+        lambda: begun().tick(TickResume(at=1.0)),
+        lambda: begun(WIDE).event().fail(2).tick(TickRetryRun(at=1.0)),
+    ),
+    ("suspended", "the run is retried, and its wait is gone", "queued"): (
+        lambda: start_child(begun(WIDE)).event().fail(2).tick(TickRetryRun(at=1.0)),
+    ),
+    ("executing", "it returned, or failed for good", "settled"): (lambda: begun().finish(1),),
+    ("executing", "its event was refused", "settled"): (lambda: refuse(begun()),),
+    ("queued", "the run is over", "dropped"): (lambda: stop(begun().event(), 1),),
+    ("executing", "the run is over", "dropped"): (lambda: stop(begun(WIDE).event(), 2),),
+    ("suspended", "the run is over", "dropped"): (lambda: stop(begun().wait().event(), 2),),
+    ("ready", "the run is over", "dropped"): (lambda: stop(begun().wait().event().event(B), 2),),
+    ("delayed", "the run is over", "dropped"): (lambda: stop(begun().fail(delay=9.0).event(), 2),),
+}
+"""Ways to make each change of the table happen. The rig checks all other changes on the way."""
+
+
+def test_every_row_has_a_scenario() -> None:
+    assert list(SCENARIOS) == [row[:3] for row in TABLE]
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row.before}-{row.after}-{row.event}")
+def test_change_happens(row: Change) -> None:
+    for scenario in SCENARIOS[row[:3]]:
+        assert row in [move.change for move in scenario().moves]
+
+
+def test_rows_can_be_told_apart() -> None:
+    for row in TABLE:
+        others = [r for r in TABLE if (r.before, r.after) == (row.before, row.after) and r is not row]
+        assert not others or row.ticks
+        assert not {*row.ticks} & {tick for other in others for tick in other.ticks}
+        assert {other.event for other in others}.isdisjoint({row.event})
+
+
+def test_item_that_failed_a_run_stays_where_it_was_until_the_retry() -> None:
+    rig = begun(WIDE).event().wait(2).fail(1)
+    assert [(move.item, move.after) for move in rig.moves[-1:]] == [(1, "queued")]
+    rig.tick(TickRetryRun(at=1.0))
+    assert [(move.item, move.before, move.after) for move in rig.moves[-1:]] == [(1, "queued", "executing")]
+
+
+def test_change_that_is_not_in_the_table_is_told() -> None:
+    rig = begun().wait()
+    draft = TracedDraft(rig.state, rig.planner, read_field)
+    worker, tick = rig.worker(), TickTimerFired(at=0.0, timer=1)
+    item = worker.suspended[1].item
+    draft.workers = draft.workers.set("work", replace(worker, suspended=Map(), delayed=Map({1: item})))
+    made = draft.take_moves(tick)
+    assert [(move.before, move.after, move.change) for move in made] == [("suspended", "delayed", None)]
+    assert "went from suspended to delayed by TickTimerFired" in wrong_moves(made, tick)[0]
+    assert draft.take_moves(tick) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "tick"),
+    [
+        ("delayed", "queued", TickResume(at=0.0)),
+        ("suspended", "queued", TickResume(at=0.0)),
+        ("settled", "queued", TickRetryRun(at=0.0)),
+    ],
+)
+def test_row_counts_for_its_ticks_only(before: str, after: str, tick: WorkflowTick) -> None:
+    assert change_of(before, after, tick) is None
+
+
+def test_traced_draft_makes_the_same_state() -> None:
+    rig = begun().event().wait(1)
+    assert TracedDraft(rig.state, rig.planner, read_field).freeze() == rig.state
+
+
+def test_the_page_shows_the_table() -> None:
+    blocks = PAGE.read_text("utf-8").split("```mermaid\n")[1:]
+    shown = [block.partition("\n```")[0] for block in blocks if block.startswith("stateDiagram")]
+    assert diagram() in shown

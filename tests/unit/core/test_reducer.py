@@ -1,16 +1,25 @@
-"""The reducer as a whole: dispatch, lateness, events that the run makes itself, the store."""
+"""The reducer as a whole: dispatch, lateness, derived events, the store, failed work, replay."""
 
 from __future__ import annotations
 
 import pytest
-from core_rig import START, STOP, A, B, Rig, ev, kind, read_field
+from core_rig import START, STOP, WORK, A, B, Rig, ev, kind, read_field
 
-from loom.core.commands import CommandQueueEvent, CommandRunWorker, CommandWarn
-from loom.core.config import BrokerConfig, StepSpec
+from loom.core.commands import CommandQueueEvent, CommandRunWorker, CommandStartTimer, CommandWarn
 from loom.core.planner import Emit, Fail
-from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord, Failure
-from loom.core.reducer import advance, no_fields, reduce
-from loom.core.reports import IdleReport, UnhandledReport
+from loom.core.records import (
+    INPUT_REQUIRED_EVENT,
+    STEP_FAILED_KIND,
+    BrokerConfig,
+    EventRecord,
+    FailedReport,
+    Failure,
+    IdleReport,
+    StepFailure,
+    StepSpec,
+    UnhandledReport,
+)
+from loom.core.reducer import advance, no_fields, reduce, replay, replay_steps
 from loom.core.state import BrokerState, WorkItem
 from loom.core.ticks import (
     TickAddEvent,
@@ -143,12 +152,12 @@ def test_timeout_that_arrives_as_a_plain_timer_ends_the_run_too() -> None:
     assert rig.state.outcome.status == "timed_out"
 
 
-def test_cancelled_run_is_not_taken_up() -> None:
+def test_cancelled_run_is_not_recovered() -> None:
     rig = Rig().start().tick(TickCancelRun(at=1.0)).tick(TickResume(at=2.0))
     assert (rig.state.outcome.status, rig.last) == ("cancelled", [])
 
 
-def test_parked_run_takes_nothing_but_a_take_up() -> None:
+def test_parked_run_takes_nothing_but_a_recovery() -> None:
     other = BrokerConfig("test", ())
     rig = Rig().start().tick(TickResume(at=1.0, config=other)).event(A, at=2.0)
     assert (rig.state.outcome.status, rig.state.dropped, rig.last) == ("parked", 1, [])
@@ -244,3 +253,104 @@ def test_type_of_the_store_is_that_of_the_start_until_an_edit_names_another() ->
 def test_number_of_the_letter_changes_nothing() -> None:
     plain = Rig().start().event(A).state
     assert Rig().start().event(A, mail=17).state == plain
+
+
+JOURNAL = [
+    TickStartRun(at=0.0, run_id="r", config=BrokerConfig("test", (WORK,)), event=ev(START)),
+    TickAddEvent(at=1.0, event=ev(A)),
+    TickStepResult(at=2.0, step="work", item=1, seq=1, returned=(ev(STOP),)),
+]
+
+
+def test_journal_gives_the_state_that_it_made() -> None:
+    state = replay(JOURNAL, StepsPlanner(), None, read_field)
+    assert (state.run_id, state.at, state.outcome.event) == ("r", 2.0, ev(STOP))
+
+
+def test_nothing_gives_a_run_that_has_not_begun() -> None:
+    assert replay([], StepsPlanner()) == BrokerState()
+
+
+def test_snapshot_and_tail_give_the_same_state() -> None:
+    snapshot = replay(JOURNAL[:2], StepsPlanner())
+    assert replay(JOURNAL[2:], StepsPlanner(), snapshot) == replay(JOURNAL, StepsPlanner())
+
+
+def test_every_past_state_and_its_commands_can_be_looked_at() -> None:
+    steps = list(replay_steps(JOURNAL, StepsPlanner()))
+    assert [tick for tick, _, _ in steps] == JOURNAL
+    assert [state.at for _, state, _ in steps] == [0.0, 1.0, 2.0]
+    assert [sum(isinstance(c, CommandRunWorker) for c in commands) for _, _, commands in steps] == [1, 0, 0]
+    tail = list(replay_steps(JOURNAL[1:], StepsPlanner(), steps[0][1]))
+    assert tail == steps[1:]
+
+
+ONE = StepSpec("work", (START.name, A.name), num_workers=1)
+MENDED = (
+    StepSpec("work", (START.name, A.name), recovered_by="mend"),
+    StepSpec("mend", (STEP_FAILED_KIND.name,), max_recoveries=1),
+)
+
+
+def test_retry_now_goes_before_the_queue_and_counts_attempts() -> None:
+    rig = Rig(ONE).start().event(A).fail(1, delay=0.0, at=1.0)
+    (again,) = rig.commands(CommandRunWorker)
+    assert (again.item.id, again.item.attempts, again.item.last_failed_at) == (1, 1, 1.0)
+    assert again.item.last_failure.message == "no"
+    assert again.item.first_at == 0.0
+
+
+def test_delayed_retry_is_a_timer_and_gives_the_worker_to_others() -> None:
+    rig = Rig(ONE).start().event(A).fail(1, delay=2.5, at=1.0)
+    assert [(c.purpose, c.due) for c in rig.commands(CommandStartTimer)] == [("retry", 3.5)]
+    assert rig.dispatched() == [("work", 2)]
+    rig.finish(2, at=2.0)
+    assert rig.state.is_asleep()
+    assert rig.fire("retry").dispatched() == [("work", 1)]
+    assert (rig.state.asleep, rig.state.active) == (0, 1)
+
+
+def test_retry_timer_fires_once() -> None:
+    rig = Rig(ONE).start().fail(1, delay=2.5)
+    (timer,) = rig.state.timers
+    rig.fire("retry").tick(TickTimerFired(at=9.0, timer=timer))
+    assert (rig.dispatched(), rig.state.dropped) == ([], 1)
+
+
+def test_retry_is_a_new_execution_whose_effects_apply_again() -> None:
+    rig = Rig(ONE).start()
+    publish = TickPublishEvent(at=0.0, event=rig.body().item.event, source=rig.source(ordinal=0))
+    rig.tick(publish).fail(1, delay=0.0)
+    (again,) = rig.commands(CommandRunWorker)
+    assert again.execution == again.seq
+    assert not again.item.effects
+    rig.tick(TickPublishEvent(at=0.0, event=again.item.event, source=rig.source(ordinal=0)))
+    assert len(rig.last) == 1
+
+
+def test_final_failure_goes_to_the_recovery_step_with_its_history() -> None:
+    rig = Rig(*MENDED).start(at=1.0).fail(1, delay=0.0, at=2.0).fail(1, at=4.0)
+    (command,) = rig.commands(CommandRunWorker)
+    body = command.item.event.body
+    assert isinstance(body, StepFailure)
+    assert (command.step, body.step, body.attempts, body.elapsed_s, body.failed_at) == ("mend", "work", 2, 3.0, 4.0)
+
+
+def test_failure_that_nothing_recovers_ends_the_run() -> None:
+    rig = Rig(ONE).start().event(A).fail(1, at=2.0)
+    (report,) = rig.published(FailedReport)
+    assert (report.step, report.attempts, report.elapsed_s) == ("work", 1, 2.0)
+    assert (rig.state.outcome.status, rig.state.is_running, rig.state.active) == ("failed", False, 0)
+
+
+def test_recovery_has_a_budget_along_its_line() -> None:
+    rig = Rig(*MENDED).start().fail(1)
+    rig.finish(2, [rig.body(2).item.event.body.input])
+    assert rig.dispatched() == [("work", 3)]
+    assert rig.fail(3).state.outcome.status == "failed"
+
+
+def test_work_that_failed_for_good_waits_no_more() -> None:
+    rig = Rig(*MENDED).start().wait(1, timeout_s=9.0, suspends=False).fail(1)
+    assert rig.state.get_active_waiters() == []
+    assert not rig.state.timers

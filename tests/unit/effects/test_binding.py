@@ -13,7 +13,7 @@ from loom import Event, StartEvent, StopEvent, Workflow, step
 from loom.core.records import RELEASE_KIND, EventRecord, Release
 from loom.core.state import WorkItem
 from loom.effects.binding import StepBinding, members_of
-from loom.effects.convert import record_of
+from loom.effects.event_codec import record_of
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.resources import ResourceManager
 
@@ -114,3 +114,60 @@ def test_plain_step_gets_its_event() -> None:
 async def test_wrapped_coroutine_function_is_awaited() -> None:
     assert asyncio.iscoroutine(awaited := binding("one").call({"ev": StartEvent()}))
     assert await awaited == Part(number=1)
+
+
+# --- a step that returns an event which its annotation does not name --------------------------------------------------
+
+
+class Declared(Event):
+    pass
+
+
+class Nearer(Declared):
+    """What a subclass is, its annotation names too."""
+
+
+class Returns(Workflow):
+    @step
+    async def begin(self, ev: StartEvent) -> Declared:
+        return {"declared": Declared, "nearer": Nearer, "other": Other}[ev.what]()
+
+    @step(accept_event_subclasses=True)
+    async def end(self, ev: Declared) -> StopEvent:
+        return StopEvent(result="end")
+
+    @step
+    async def other(self, ev: Other) -> StopEvent:
+        return StopEvent(result="other")
+
+    @step(skip_graph_checks=["reachability"])
+    async def listed(self, ev: Nearer) -> list[Declared]:
+        return [Declared(), Other()]
+
+
+@pytest.mark.parametrize(("what", "warned"), [("declared", 0), ("nearer", 0), ("other", 1)])
+async def test_an_undeclared_event_is_warned_of_once(what: str, warned: int, caplog: pytest.LogCaptureFixture) -> None:
+    from loom.effects.binding import _warned
+
+    _warned.clear()
+    for _ in range(2):
+        await Returns(disable_validation=True).run(what=what)
+    said = [record.getMessage() for record in caplog.records if "annotated" in record.getMessage()]
+    sentence = (
+        "Step 'begin' returned Other, but is annotated to return Declared. If no step takes it, the run gets stuck."
+    )
+    assert [text for text in said if "'begin'" in text] == [sentence] * warned
+
+
+async def test_any_is_a_declaration(caplog: pytest.LogCaptureFixture) -> None:
+    class Open(Workflow):
+        @step
+        async def begin(self, ev: StartEvent) -> Any:
+            return Other()
+
+        @step
+        async def end(self, ev: Other) -> StopEvent:
+            return StopEvent()
+
+    await Open(disable_validation=True).run()
+    assert "annotated" not in caplog.text

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from loom.flows.compiler import compile_flow, load_program, program_of
 from loom.flows.diagnostics import DefinitionError
 from loom.flows.document import digest_of, document_text, read_document, stored_document
 from loom.flows.limits import Limits
-from loom.flows.lower import compile_flow, load_program, program_of
 
 DEFINITION = {"triggers": {"manual": {"type": "Request"}}, "actions": {"A": {"type": "Compose", "inputs": 1}}}
 

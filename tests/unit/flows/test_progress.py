@@ -5,7 +5,7 @@ from typing import Any
 from loom.core.records import EventRecord
 from loom.core.state import WorkItem
 from loom.flows.calls import OUTCOME_KIND, START_KIND, ActionOutcome, FlowStart
-from loom.flows.lower import load_program
+from loom.flows.compiler import load_program
 from loom.flows.planner import FlowPlanner, flow_config
 from loom.flows.progress import action_list, action_progress, loop_progress, preview
 from loom.flows.state import FlowPlan

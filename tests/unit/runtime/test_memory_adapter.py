@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from loom.core.adapter import RunAdapterDecorator, pull_of
-from loom.core.reports import CancelledReport
+from loom.core.records import CancelledReport
 from loom.core.run import Batch
 from loom.core.ticks import TickCancelRun, TickTimerFired, WorkflowTick
 from loom.runtime.memory_adapter import MemoryAdapter

@@ -9,8 +9,7 @@ import pytest
 
 from loom import Context, Event, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
 from loom.api.problems import NOBODYS_TURN, is_stuck
-from loom.core.records import EventKind, EventRecord
-from loom.core.reports import UnhandledReport
+from loom.core.records import EventKind, EventRecord, UnhandledReport
 from loom.core.ticks import CollectCall, Source, TickAddEvent, TickStartRun, TickStepResult
 from loom.runtime.stuck import StuckReason
 from loom.store.records import RunHead

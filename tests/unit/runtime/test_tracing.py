@@ -169,7 +169,7 @@ async def test_a_failed_run_has_a_failed_span(spans: InMemorySpanExporter) -> No
 async def test_a_released_run_stays_one_trace(spans: InMemorySpanExporter) -> None:
     async with working(idle_timeout=0.0) as runtime:
         handler = await runtime.start("worker", {"wait": True}, run_id="a")
-        await until(lambda: runtime.measured.released)
+        await until(lambda: runtime.metrics.released)
         await runtime.send_event("a", Answer(text="late"))
         assert await handler == "late"
         found = await ended(spans)
@@ -188,7 +188,7 @@ async def test_another_process_adds_to_the_same_trace(spans: InMemorySpanExporte
     database = MemoryDatabase()
     async with working(MemoryStore(database)) as runtime:
         await runtime.start("worker", {"wait": True}, run_id="a")
-        await until(lambda: runtime._residents and runtime._residents.runs["a"].is_idle)  # type: ignore[union-attr]
+        await until(lambda: runtime.active_runs and runtime.active_runs.runs["a"].is_idle)  # type: ignore[union-attr]
     assert "worker" not in by_name(spans)
     async with working(MemoryStore(database)) as second:
         await second.send_event("a", Answer(text="y"))
@@ -210,7 +210,7 @@ async def test_a_child_run_links_to_its_parent(spans: InMemorySpanExporter) -> N
     assert trace_of(child) != trace_of(above)
 
 
-FLOW: dict[str, Any] = {
+FLOW_CODEC: dict[str, Any] = {
     "definition": {
         "actions": {
             "Do": {"type": "Activity", "inputs": {"activityType": "traced", "input": "s3cret"}, "runAfter": {}},
@@ -223,7 +223,7 @@ FLOW: dict[str, Any] = {
 async def test_actions_of_flows_have_spans_and_secure_ones_keep_quiet(
     spans: InMemorySpanExporter, secure: bool
 ) -> None:
-    document = {"definition": {"actions": {"Do": dict(FLOW["definition"]["actions"]["Do"])}}}
+    document = {"definition": {"actions": {"Do": dict(FLOW_CODEC["definition"]["actions"]["Do"])}}}
     if secure:
         document["definition"]["actions"]["Do"]["runtimeConfiguration"] = {
             "secureData": {"properties": ["inputs", "outputs"]}
@@ -272,5 +272,5 @@ async def test_without_a_provider_nothing_is_traced() -> None:
     assert find_tracing() is None
     async with working() as runtime:
         await (await runtime.start("worker", {}))
-        assert runtime._residents is not None
-        assert runtime._residents.tracing is None
+        assert runtime.active_runs is not None
+        assert runtime.active_runs.tracing is None

@@ -8,8 +8,7 @@ import pytest
 from immutables import Map
 from msgspec.structs import replace
 
-from loom.core.records import EventKind, EventRecord, Failure
-from loom.core.reports import Refusal, WaiterReport
+from loom.core.records import EventKind, EventRecord, Failure, Refusal, WaiterReport
 from loom.core.state import BrokerState, Execution, InternalStepWorkerState, Timer, WorkItem
 from loom.runtime.why import explained
 from loom.store.records import Holder, RunHead, RunRow
@@ -71,7 +70,7 @@ def busy_state(*, queued: int = 0) -> BrokerState:
             "It is held by process 'p-1': a worker takes it over once one works for 'w' again.",
         ),
         (
-            explained(row(paused=True), STATE, NOW, mail=1),
+            explained(row(paused=True), STATE, NOW, messages=1),
             "No worker has it in memory, though 1 message waits for it: is a process at work for 'w'?",
         ),
         (
@@ -79,7 +78,7 @@ def busy_state(*, queued: int = 0) -> BrokerState:
             "No worker has it in memory, though it has work to do: is a process at work for 'w'?",
         ),
         (
-            explained(row(idle_since=NOW - 9), STATE, NOW, mail=2),
+            explained(row(idle_since=NOW - 9), STATE, NOW, messages=2),
             "No worker has it in memory, though 2 messages wait for it: is a process at work for 'w'?",
         ),
         (
@@ -131,7 +130,7 @@ def test_a_silent_owner_is_not_what_holds_a_run_that_waits_for_input() -> None:
     idle = row(idle_since=NOW - 1, waiting_for=("Word",))
     found = explained(idle, STATE, NOW, silent, waiters=waiters)
     assert [cause.kind for cause in found.causes] == ["waiter", "lease"]
-    assert explained(idle, STATE, NOW, silent, waiters=waiters, mail=1).kind == "lease"
+    assert explained(idle, STATE, NOW, silent, waiters=waiters, messages=1).kind == "lease"
 
 
 def test_the_timeout_of_a_stuck_run_is_told() -> None:

@@ -19,9 +19,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import loom
-from loom.effects.actions.callbacks import with_address, without_address
+from loom.effects.actions.webhook import with_address, without_address
 from loom.flows.calls import CALLBACK
-from loom.runtime.durable.callbacks import SECRETS, StoredCallbacks
+from loom.runtime.durable.services import SECRETS, StoredCallbacks
 from loom.server.settings import ServerSettings
 from loom.store.memory import MemoryStore
 
@@ -123,7 +123,7 @@ async def test_a_service_calls_back_over_http_after_the_run_was_released(
         served.runtime.callbacks.url = own
         address = await subscribed(served, asked, "order/17 ü")
         async with asyncio.timeout(10):
-            while served.runtime.resident("order/17 ü") is not None:
+            while served.runtime.active_run("order/17 ü") is not None:
                 await asyncio.wait([served.runtime.watchers.subscribe("order/17 ü")], timeout=0.02)
         async with httpx2.AsyncClient() as client:
             answer = await client.post(f"{address}&more=1", json={"done": True}, headers={"Cookie": "a=1"})

@@ -313,7 +313,7 @@ async def test_an_empty_split_or_a_condition_that_does_not_hold_starts_nothing()
 
 async def test_a_repetition_after_a_crash_makes_the_same_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     async with endpoint(SPLITS) as (served, client):
-        start, starts = served.runtime.begin, 0
+        start, starts = served.runtime.starter.begin, 0
 
         async def failing(*args: Any, **named: Any) -> Any:
             nonlocal starts
@@ -322,7 +322,7 @@ async def test_a_repetition_after_a_crash_makes_the_same_runs(monkeypatch: pytes
                 raise loom.StoreUnavailable("gone")
             return await start(*args, **named)
 
-        monkeypatch.setattr(served.runtime, "begin", failing)
+        monkeypatch.setattr(served.runtime.starter, "begin", failing)
         first = await client.post(
             "/v1/definitions/a/invoke", json={"rows": [1, 2, 3]}, headers={"Idempotency-Key": "k", "X-Try": "1"}
         )

@@ -14,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from server_serving import Asks, Served
 
 import loom
-from loom.runtime.durable.figures import Histogram
-from loom.server.counting import RunCounts
+from loom.runtime.durable.metrics import Histogram
 from loom.server.exposition import Exposition
+from loom.server.metrics import RunCounts
 from loom.server.settings import ServerSettings
 from loom.store.errors import StoreUnavailable
 from loom.store.memory import MemoryStore
@@ -81,7 +81,7 @@ async def test_runs_and_steps_are_counted_by_workflow(served: Served, client: ht
     await served.until_waiting("c")
     await served.until_waiting("d")
     await client.post("/v1/runs/d/cancel", json={})
-    counted = served.runtime.measured.workflows["asks"]
+    counted = served.runtime.metrics.workflows["asks"]
     await until(lambda: counted.cancelled == 1)
     served.server.run_counts = RunCounts(served.runtime.store)
     found = await read(client)
@@ -116,7 +116,7 @@ async def test_work_is_counted(served: Served, client: httpx2.AsyncClient) -> No
     before = await read(client)
     await start(client, "now", "a")
     row = await served.runtime.row("a")
-    await until(lambda: served.runtime.measured.ticks == row.head.ticks)  # others may hear of a commit first
+    await until(lambda: served.runtime.metrics.ticks == row.head.ticks)  # others may hear of a commit first
     found = await read(client)
     assert found["loom_ticks_total"] - before["loom_ticks_total"] == row.head.ticks
     assert found["loom_commands_flushed_total"] > before["loom_commands_flushed_total"]
@@ -136,7 +136,7 @@ async def test_released_runs_and_their_way_back_are_measured() -> None:
         served = Served(runtime, ServerSettings())
         async with served.client() as client:
             await start(client, "tea", "a")
-            await until(lambda: runtime.measured.released == 1)
+            await until(lambda: runtime.metrics.released == 1)
             found = await read(client)
             assert (found["loom_runs_in_memory"], found["loom_runs_released_total"]) == (0, 1)
             assert found["loom_run_resume_seconds_count"] == 0

@@ -10,11 +10,11 @@ import httpx2
 from server_serving import Approval, Served
 
 from loom.core.ticks import TickAddEvent
-from loom.effects.flow_convert import AnyBodies
+from loom.effects.flow_codec import AnyEventCodec
+from loom.steps.events import stand_in
 from loom.steps.registry import wire_name
-from loom.steps.stand_ins import stand_in
 from loom.store import codec
-from loom.store.operations import PostMail
+from loom.store.operations import PostMessage
 
 
 async def started(client: httpx2.AsyncClient, **body: Any) -> dict[str, Any]:
@@ -88,9 +88,9 @@ async def test_a_refused_answer_is_shown_with_the_wait(served: Served, client: h
     await started(client, run_id="w")
     await served.until_waiting("w")
     # As a command beside the server stores it, which does not know the class.
-    record = AnyBodies().record(stand_in(wire_name(Approval))(secret="hush"))
+    record = AnyEventCodec().record(stand_in(wire_name(Approval))(secret="hush"))
     tick = TickAddEvent(at=0.0, event=record, accepted=True)
-    await served.runtime._post(PostMail("w", codec.encode_tick(tick), served.runtime.now()), "Approval")
+    await served.runtime._post(PostMessage("w", codec.encode_tick(tick), served.runtime.now()), "Approval")
     waiter: dict[str, Any] = {"refused": None}
     async with asyncio.timeout(10):
         while waiter["refused"] is None:

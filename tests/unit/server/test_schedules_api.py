@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from server_serving import Served, serving
 
-from loom.flows.records import MASK
+from loom.flows.calls import MASK
 
 HOURLY = {"name": "tea-time", "workflow": "asks", "every": 3600, "input": {"topic": "tea"}}
 
@@ -79,7 +79,7 @@ async def test_pages_have_all_of_them_by_name(client: httpx2.AsyncClient) -> Non
         ({"name": "a b"}, "/name"),
         ({"name": "a:7"}, ""),
         ({"catch_up": "yes"}, "/catch_up"),
-        ({"tags": {"a": 1}}, ""),
+        ({"tags": {"a": 1}}, "/tags"),
         ({"cron": "0 8 * * 1"}, ""),
         ({"every": -1}, "/every"),
         ({"input": {"times": "x"}}, "/input/topic"),

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from server_serving import LOOP, Served
+from server_serving import LOOP, Served, serving
 
 import loom
+from loom import Event, StartEvent, StopEvent, Workflow, step
+from loom.client import Client
 from loom.core.reducer import replay_steps
+from loom.runtime.durable import adapter
+from loom.server.settings import ServerSettings
 from loom.store import codec
 from loom.store.records import Chunk
 
@@ -139,11 +146,11 @@ async def test_what_is_secure_is_masked_everywhere(waiting: httpx2.AsyncClient) 
         "/v1/runs/f/loops?all=true",
     ]
     await waiting.post("/v1/runs/f/resume")
-    for step in ("before", "after"):
+    for phase in ("before", "after"):
         for path in views:
             answer = await waiting.get(path)
             assert answer.status_code == 200, (path, answer.text)
-            assert not any(secret in answer.text for secret in SECRETS), (step, path)
+            assert not any(secret in answer.text for secret in SECRETS), (phase, path)
         await waiting.post("/v1/runs/f/events", json={"type": "Go", "value": {"n": 1}})
         await waiting.get("/v1/runs/f?wait=10")
 
@@ -169,3 +176,134 @@ async def test_the_loops_of_a_flow_under_way_and_over(served: Served, client: ht
     for path, parameter in (("/v1/runs/l/stream?", "internal"), ("/events/l?after_sequence=-1&", "include_internal")):
         quiet, whole = [(await client.get(f"{path}{parameter}={flag}")).text for flag in ("false", "true")]
         assert ("LoopIterationEvent" in quiet, "LoopIterationEvent" in whole) == (False, True)
+
+
+# -- pruned -----------------------------------------------------------------------------------------------------------
+
+
+class Again(Event):
+    number: int
+
+
+class Counts(Workflow):
+    @step
+    async def count(self, ev: StartEvent | Again) -> Again | StopEvent:
+        number = ev.number if isinstance(ev, Again) else 0
+        return StopEvent(result=number) if number == 40 else Again(number=number + 1)
+
+
+async def test_every_tick_can_be_looked_at_or_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapter, "SNAPSHOT_TICKS", 5)
+    async with loom.connect("memory://", prune=True) as runtime:
+        runtime.register(Counts(), name="counts")
+        await (await runtime.start("counts", run_id="c"))
+        row = await runtime.row("c")
+        assert row.first_tick > 0, "nothing was pruned"
+        async with Served(runtime, ServerSettings()).client() as client:
+            told = [await client.get(f"/v1/runs/c/state?tick={tick}") for tick in range(row.head.ticks)]
+            assert {answer.status_code for answer in told} == {200, 410}
+            assert [answer.status_code for answer in told] == sorted((a.status_code for a in told), reverse=True)
+            assert told[0].json()["code"] == "history-gone"
+            assert "were pruned" in told[0].json()["detail"]
+            forked = await client.post("/v1/runs/c/fork", json={"tick": row.head.ticks - 1})
+            assert (forked.status_code, forked.json()["code"]) == (410, "history-gone")
+            for query in ("", "?commands=true"):
+                whole = await client.get(f"/v1/runs/c/history{query}")
+                assert (whole.status_code, whole.json()["code"]) == (410, "history-gone")
+            kept = await client.get(f"/v1/runs/c/history?after={row.first_tick - 1}")
+            assert [item["seq"] for item in kept.json()["items"]] == list(range(row.first_tick, row.head.ticks))
+            assert (await client.get("/v1/runs/c/state")).status_code == 200
+            assert (await client.get("/v1/runs/c/replay")).status_code == 200
+
+
+# -- replayed ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_gives_what_is_stored(served: Served, client: httpx2.AsyncClient) -> None:
+    for name, given in (("asks", {"topic": "x"}), ("flow", {"pin": "1"})):
+        await client.post("/v1/runs", json={"workflow": name, "input": given, "run_id": name})
+        await served.until_waiting(name)
+        run = (await client.get(f"/v1/runs/{name}")).json()
+        found = (await client.get(f"/v1/runs/{name}/replay")).json()
+        counted = {"first_tick": 0, "ticks": run["tick"] + 1, "events": run["cursor"] + 1}
+        assert found == {"run_id": name, "replay": "same", **counted, "snapshot": found["snapshot"], "differences": []}
+
+
+async def test_what_differs_is_named_and_what_is_secure_is_not_shown(tmp_path: Path) -> None:
+    async with serving(f"sqlite:///{tmp_path}/runs.db") as served, served.client() as client:
+        await client.post("/v1/runs", json={"workflow": "flow", "input": {"pin": "1"}, "run_id": "f"})
+        await served.until_waiting("f")
+        await client.post("/v1/runs/f/events", json={"type": "Go", "value": {"n": 1}})
+        ended = (await client.get("/v1/runs/f?wait=10")).json()
+        assert ended["status"] == "completed"
+        with closing(sqlite3.connect(tmp_path / "runs.db", isolation_level=None)) as connection:
+            connection.execute("UPDATE runs SET status = 'failed'")
+        text = (await client.get("/v1/runs/f/replay")).text
+        assert '"different"' in text
+        assert "The row says status='failed'; replay gives 'completed'." in text
+        assert "s3cret" not in text
+        assert "t0p" not in text
+
+
+async def test_a_damaged_journal_is_told(tmp_path: Path) -> None:
+    async with serving(f"sqlite:///{tmp_path}/runs.db") as served, served.client() as client:
+        await client.post("/v1/runs", json={"workflow": "asks", "input": {"topic": "x"}, "run_id": "r"})
+        await served.until_waiting("r")
+        with closing(sqlite3.connect(tmp_path / "runs.db", isolation_level=None)) as connection:
+            connection.execute("UPDATE chunks SET data = x'00'")
+        answer = await client.get("/v1/runs/r/replay")
+        assert (answer.status_code, answer.json()["code"]) == (422, "result-unreadable")
+        assert "r" in (await client.get("/v1/runs/r/state")).json()["damaged"]
+
+
+async def test_who_may_ask(served: Served, client: httpx2.AsyncClient) -> None:
+    assert (await client.get("/v1/runs/nobody/replay")).json()["code"] == "run-not-found"
+    assert (await client.get("/v1/runs/nobody/replay?deep=true")).status_code == 400
+    await client.post("/v1/runs", json={"workflow": "asks", "input": {"topic": "x"}, "run_id": "r"})
+    for scope, workflows, status in (("read", None, 200), ("event", None, 403), ("read", ("flow",), 404)):
+        async with served.client(await served.key(scope, workflows=workflows)) as keyed:
+            assert (await keyed.get("/v1/runs/r/replay")).status_code == status
+
+
+# -- why --------------------------------------------------------------------------------------------------------------
+
+
+class Halts(Workflow):
+    @step
+    async def begin(self, ev: StartEvent) -> StopEvent | None:
+        return None
+
+
+async def test_the_client_is_told_what_holds_a_run(served: Served, client: httpx2.AsyncClient) -> None:
+    await client.post("/v1/runs", json={"workflow": "asks", "input": {"topic": "tea"}, "run_id": "w"})
+    await served.until_waiting("w")
+    transport = httpx2.ASGITransport(app=served.app)
+    async with Client("http://127.0.0.1", transport=transport) as caller:
+        why = await caller.why("w")
+    assert (why.kind, why.status, why.workflow) == ("waiter", "running", "asks")
+    assert why.sentence.startswith("Step 'ask' waits for event 'Approval' since ")
+    cause = why.causes[0]
+    assert (cause.step, cause.event_type, cause.waiter_id is not None) == ("ask", "server_serving.Approval", True)
+    shown = (await client.get("/v1/runs/w/why")).json()
+    assert shown["causes"][0]["since"].endswith("Z")
+    missing = await client.get("/v1/runs/nobody/why")
+    assert (missing.status_code, missing.json()["code"]) == (404, "run-not-found")
+
+
+async def test_stuck_runs_are_shown_and_found(served: Served, client: httpx2.AsyncClient) -> None:
+    served.runtime.register(Halts(), name="halts")
+    await client.post("/v1/runs", json={"workflow": "asks", "input": {"topic": "tea"}, "run_id": "w"})
+    await client.post("/v1/runs", json={"workflow": "halts", "run_id": "h"})
+    await served.until_waiting("w")
+    items: list[dict[str, object]] = []
+    while not items:
+        items = (await client.get("/v1/runs?stuck=true")).json()["items"]
+    assert [item["run_id"] for item in items] == ["h"]
+    assert items[0]["stuck"] == "Step 'begin' returned None, and nothing else was left to do."
+    assert items[0]["error"] is None
+    assert items[0]["status"] == "running"
+    others = (await client.get("/v1/runs?stuck=false")).json()["items"]
+    assert [(item["run_id"], item["stuck"]) for item in others] == [("w", None)]
+    assert (await client.get("/v1/runs/h/why")).json()["kind"] == "stuck"
+    compatible = (await client.get("/handlers/h")).json()
+    assert (compatible["status"], compatible["error"]) == ("running", None)

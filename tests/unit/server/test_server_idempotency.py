@@ -114,14 +114,14 @@ async def _claimed_at(served: Served) -> float:
 async def test_a_request_that_failed_may_be_made_again(
     served: Served, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = served.runtime.begin
+    real = served.runtime.starter.begin
 
     async def broken(*args: Any, **options: Any) -> Any:
         raise RuntimeError("once")
 
-    monkeypatch.setattr(served.runtime, "begin", broken)
+    monkeypatch.setattr(served.runtime.starter, "begin", broken)
     assert (await client.post("/v1/runs", json=START, headers=KEY)).status_code == 500
-    monkeypatch.setattr(served.runtime, "begin", real)
+    monkeypatch.setattr(served.runtime.starter, "begin", real)
     assert (await client.post("/v1/runs", json=START, headers=KEY)).status_code == 201
     assert (
         await client.post("/v1/runs", json={"workflow": "no"}, headers={"Idempotency-Key": "k2"})

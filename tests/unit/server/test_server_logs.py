@@ -12,7 +12,7 @@ import pytest
 from server_serving import Served
 
 from loom.runtime.logs import configure_logs
-from loom.server.routing import Server
+from loom.server.call import Server
 
 
 @pytest.fixture

@@ -17,8 +17,7 @@ import loom
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.server.app import create_app
 from loom.server.auth import Keys, new_key
-from loom.server.listening import CannotListen, NeedsKey, bind, check_keys
-from loom.server.serving import Serving, serving
+from loom.server.serving import CannotListen, NeedsKey, Serving, bind, check_keys, serving
 from loom.server.settings import ServerSettings
 
 
@@ -118,7 +117,7 @@ async def test_heads_and_connections_have_a_limit(runtime: DurableRuntime) -> No
 async def test_streams_end_with_the_key_that_opened_them(
     runtime: DurableRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loom.server.key_watch.KEYS_S", 0.02)
+    monkeypatch.setattr("loom.server.waiting.KEYS_S", 0.02)
     now = runtime.now()
     keys = {name: new_key(("admin",), name=name, now=now) for name in ("first", "second")}
     async with open_server(runtime) as server, httpx2.AsyncClient(base_url=server.url, timeout=10) as client:

@@ -11,8 +11,8 @@ import httpx2
 import loom
 from loom import Context, Event, StartEvent, StopEvent, Workflow, step
 from loom.core.records import EventKind, EventRecord
-from loom.runtime.durable.registered import anybody
-from loom.runtime.stream_entries import envelope, one_line, shown
+from loom.runtime.durable.registration import anybody
+from loom.runtime.streams import envelope, one_line, shown
 from loom.server.app import create_app
 
 FLOW = {

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from loom.steps.collect import Collect
 from loom.steps.decorators import StepConfig, StepFunction, catch_error, make_step_function, step
 from loom.steps.errors import WorkflowValidationError
 from loom.steps.events import Event, InputRequiredEvent, StartEvent, StepFailedEvent, StopEvent
 from loom.steps.retry import retry_policy
+from loom.steps.step_config import Collect
 
 
 class A(Event):

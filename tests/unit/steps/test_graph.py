@@ -8,7 +8,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loom.steps.collect import Collect
 from loom.steps.decorators import StepConfig
 from loom.steps.events import Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StepFailedEvent, StopEvent
 from loom.steps.graph import (
@@ -22,6 +21,7 @@ from loom.steps.graph import (
     stream_levels,
     top_level,
 )
+from loom.steps.step_config import Collect
 
 
 class A(Event):

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from loom.core.config import BrokerConfig, StepSpec
 from loom.core.planner import Complete, Emit, Fail, Publish, RunStep, StepFailed, Warn
-from loom.core.records import EVENT, INPUT_REQUIRED_EVENT, STOP_EVENT, EventKind, EventRecord, Failure, StepFailure
+from loom.core.records import (
+    EVENT,
+    INPUT_REQUIRED_EVENT,
+    STOP_EVENT,
+    BrokerConfig,
+    EventKind,
+    EventRecord,
+    Failure,
+    StepFailure,
+    StepSpec,
+)
 from loom.core.state import WorkItem
 from loom.steps.planner import Origin, StepInput, StepsPlanner
 

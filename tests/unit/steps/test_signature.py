@@ -12,7 +12,6 @@ import pytest
 from pydantic import BaseModel
 from typing_extensions import TypeAliasType
 
-from loom.steps.collect import All, Cardinality, Collect, Take
 from loom.steps.decorators import step
 from loom.steps.errors import WorkflowValidationError
 from loom.steps.events import Event, StartEvent, StopEvent
@@ -27,6 +26,7 @@ from loom.steps.signature import (
     is_free_function,
     validate_step_signature,
 )
+from loom.steps.step_config import All, Cardinality, Collect, Take
 
 T = TypeVar("T")
 

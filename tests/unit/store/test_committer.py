@@ -12,7 +12,7 @@ from typing_extensions import override
 from loom.store.committer import Committer
 from loom.store.errors import StoreUnavailable
 from loom.store.memory import MemoryStore
-from loom.store.operations import Operation, Posted, PostMail, Result, StartRun
+from loom.store.operations import Operation, Posted, PostMessage, Result, StartRun
 
 Fails = Callable[[list[bytes]], BaseException | None]
 
@@ -32,7 +32,7 @@ class SlowStore(MemoryStore):
 
     @override
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
-        names = [operation.data for operation in group if isinstance(operation, PostMail)]
+        names = [operation.data for operation in group if isinstance(operation, PostMessage)]
         self.groups.append(names)
         await self.gate.wait()
         error = self.fails(names) if self.fails is not None else None
@@ -48,12 +48,12 @@ async def ready(**options: Any) -> SlowStore:
     return store
 
 
-def post(name: str) -> PostMail:
-    return PostMail("r", name.encode(), 0.0)
+def post(name: str) -> PostMessage:
+    return PostMessage("r", name.encode(), 0.0)
 
 
 async def written(store: SlowStore) -> list[bytes]:
-    return [mail.data for mail in await store.mail("r", 0)]
+    return [message.data for message in await store.inbox("r", 0)]
 
 
 async def test_what_is_submitted_in_one_turn_shares_a_group() -> None:

@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from loom.store.encrypted import EncryptedStore, check_readable
-from loom.store.encrypted_values import MAGIC, Sealer
+from loom.store.encrypted import MAGIC, EncryptedStore, Sealer, check_readable
 from loom.store.errors import CorruptRecord, KeyUnavailable, WrongKeys
 from loom.store.keyring import Keyring
 from loom.store.memory import MemoryDatabase, MemoryStore
-from loom.store.operations import CommitRun, ImportRun, ParkRun, PostMail, StartRun
+from loom.store.operations import CommitRun, ImportRun, ParkRun, PostMessage, StartRun
 from loom.store.records import Chunk, RunHead, RunQuery, Snapshot
 
 ONE, TWO = b"1" * 32, b"2" * 32
@@ -54,9 +53,9 @@ async def fill(store: EncryptedStore, run_id: str = "r") -> int:
         head,
         chunk=Chunk(0, 1, 0, 1, SECRET, SECRET),
         snapshot=Snapshot(1, SECRET, SECRET),
-        sent=(PostMail(run_id, SECRET, 2.0), StartRun(f"child of {run_id}", "w", SECRET, 2.0)),
+        sent=(PostMessage(run_id, SECRET, 2.0), StartRun(f"child of {run_id}", "w", SECRET, 2.0)),
     )
-    await store.apply([commit, PostMail(run_id, SECRET, 2.0)])
+    await store.apply([commit, PostMessage(run_id, SECRET, 2.0)])
     await store.apply([ParkRun(run_id, fence, text)])
     await store.save_document("saved", SECRET)
     await store.put_entry("kind", "key", SECRET)
@@ -77,7 +76,7 @@ async def test_the_store_beneath_sees_nothing_of_it(store: EncryptedStore) -> No
     assert run.snapshot is not None
     assert {run.start, run.document, run.chunks[0].data, run.chunks[0].previous, run.snapshot.data} == {SECRET}
     assert (run.row.head.error, run.row.head.parked) == ("attack at dawn", "attack at dawn")
-    assert [mail.data for mail in run.mail] == [SECRET, SECRET]
+    assert [message.data for message in run.inbox] == [SECRET, SECRET]
     assert (run.row.head.link, run.snapshot.link) == (SECRET, SECRET)
 
 

@@ -5,8 +5,7 @@ import base64
 import pytest
 
 from loom.store.errors import WrongKeys
-from loom.store.keyring import Keyring, parse_keys
-from loom.store.marks import check_marks, marks
+from loom.store.keyring import Keyring, check_key_markers, key_markers, parse_keys
 from loom.store.memory import MemoryStore
 
 ONE, TWO = b"1" * 32, b"\xff" * 32
@@ -51,19 +50,19 @@ async def test_marks_tell_which_keys_a_store_needs() -> None:
     store = MemoryStore()
     await store.open()
     ring = Keyring({"k1": ONE})
-    await check_marks(store, "journal", None, "KEYS")
-    await check_marks(store, "journal", ring, "KEYS")
-    await check_marks(store, "journal", ring, "KEYS")
-    assert list(await marks(store, "journal")) == ["k1"]
-    assert await marks(store, "encryption") == {}
+    await check_key_markers(store, "journal", None, "KEYS")
+    await check_key_markers(store, "journal", ring, "KEYS")
+    await check_key_markers(store, "journal", ring, "KEYS")
+    assert list(await key_markers(store, "journal")) == ["k1"]
+    assert await key_markers(store, "encryption") == {}
     with pytest.raises(WrongKeys, match=r"uses the journal key .k1., and at hand is no key\. Add it to KEYS"):
-        await check_marks(store, "journal", None, "KEYS")
+        await check_key_markers(store, "journal", None, "KEYS")
     with pytest.raises(WrongKeys, match="key 'k1' in KEYS is not the one"):
-        await check_marks(store, "journal", Keyring({"k1": TWO}), "KEYS")
+        await check_key_markers(store, "journal", Keyring({"k1": TWO}), "KEYS")
     with pytest.raises(WrongKeys, match="at hand is 'k2'"):
-        await check_marks(store, "journal", Keyring({"k2": TWO}), "KEYS")
-    await check_marks(store, "journal", Keyring({"k2": TWO, "k1": ONE}), "KEYS")
-    assert list(await marks(store, "journal")) == ["k1", "k2"]
-    await check_marks(store, "journal", Keyring({"k2": TWO}, gone=frozenset({"k1"})), "KEYS")
-    assert list(await marks(store, "journal")) == ["k2"]
+        await check_key_markers(store, "journal", Keyring({"k2": TWO}), "KEYS")
+    await check_key_markers(store, "journal", Keyring({"k2": TWO, "k1": ONE}), "KEYS")
+    assert list(await key_markers(store, "journal")) == ["k1", "k2"]
+    await check_key_markers(store, "journal", Keyring({"k2": TWO}, gone=frozenset({"k1"})), "KEYS")
+    assert list(await key_markers(store, "journal")) == ["k2"]
     await store.close()

@@ -8,7 +8,7 @@ import pytest
 
 from loom.store.errors import StoreError, StoreUnavailable
 from loom.store.memory import MemoryDatabase, MemoryStore
-from loom.store.operations import CommitRun, PostMail, StartRun
+from loom.store.operations import CommitRun, PostMessage, StartRun
 from loom.store.records import Chunk, RunHead
 from loom.testing import run_virtual
 
@@ -85,24 +85,24 @@ async def test_a_chunk_that_does_not_follow_is_refused() -> None:
     await store.apply([commit(fence, 2, Chunk(0, 2, 0, 0, b""))])
     for first_tick in (0, 1, 3):
         with pytest.raises(StoreError, match="does not follow"):
-            await store.apply([PostMail("r", b"", 0.0), commit(fence, 9, Chunk(first_tick, 1, 0, 0, b""))])
-    assert await store.mail("r", 0) == []
+            await store.apply([PostMessage("r", b"", 0.0), commit(fence, 9, Chunk(first_tick, 1, 0, 0, b""))])
+    assert await store.inbox("r", 0) == []
 
 
 async def test_a_reader_keeps_its_moment() -> None:
     store = await opened()
     await store.apply([StartRun("r", "w", b"", 0.0)])
     before = store.database.tables
-    await store.apply([PostMail("r", b"", 0.0), StartRun("s", "w", b"", 0.0)])
+    await store.apply([PostMessage("r", b"", 0.0), StartRun("s", "w", b"", 0.0)])
     assert list(before.runs) == ["r"]
-    assert not before.runs["r"].mail
+    assert not before.runs["r"].inbox
 
 
 async def test_a_listener_that_has_closed_hears_nothing_more() -> None:
     database = MemoryDatabase()
     heard: list[str] = []
     store, other = await opened(database), await opened(database)
-    other.on_news = heard.extend
+    other.on_notification = heard.extend
     await store.apply([StartRun("r", "w", b"", 0.0)])
     await other.close()
     await asyncio.sleep(0)

@@ -11,18 +11,18 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from hand_made import HandMade, code_of, letter, opening_of, signal, timer_fired
-from temporalio.bridge.proto.workflow_activation import workflow_activation_pb2 as activations
+from hand_made import HandMade, argument_of, code_of, inbox_signal, signal, timer_fired
 from temporalio.common import RawValue
 from temporalio.testing import ActivityEnvironment
 
 import loom
 from loom.core.ticks import WorkflowTick
-from loom.runtime.durable.registered import Registered
-from loom.temporal.activity import StepActivity
-from loom.temporal.effects_out import ActivitySettings
-from loom.temporal.link import RunGone
-from loom.temporal.payloads import StepReport, payload_of, value_of
+from loom.runtime.durable.registration import Registration
+from loom.temporal.activity.step_activity import StepActivity
+from loom.temporal.bridge import activations
+from loom.temporal.payloads import ActivityReport, payload_of, value_of
+from loom.temporal.rpc import RunGone
+from loom.temporal.settings import ActivitySettings
 
 QUICK = ActivitySettings(flush_after_s=0.01, settle_s=0.02, grace_s=0.2, lock_poll_s=0.001, lock_poll_max_s=0.005)
 
@@ -32,13 +32,13 @@ class World:
 
     def __init__(
         self,
-        workflow: loom.Workflow | Registered,
+        workflow: loom.Workflow | Registration,
         inputs: dict[str, Any] | None = None,
         settings: ActivitySettings = QUICK,
     ) -> None:
-        code = workflow if isinstance(workflow, Registered) else code_of(workflow)
+        code = workflow if isinstance(workflow, Registration) else code_of(workflow)
         self.codes = {code.name: code}
-        self.made = HandMade(code, opening_of(code, inputs))
+        self.made = HandMade(code, argument_of(code, inputs))
         self.settings = settings
         self.activity = self.worker()
         self.scheduled: list[Any] = []
@@ -46,7 +46,7 @@ class World:
         self.timers: list[Any] = []
         self.children: list[Any] = []
         self.signals: list[tuple[str, Any]] = []
-        self.reports: list[StepReport] = []
+        self.reports: list[ActivityReport] = []
         self.end: Any = None
         self.on_signal: Callable[[str, Any], None] = lambda name, value: None
         self.is_open = True
@@ -90,7 +90,7 @@ class World:
 
     def tell(self, tick: WorkflowTick) -> None:
         """A letter comes."""
-        self.take(self.made.activate(letter(tick)))
+        self.take(self.made.activate(inbox_signal(tick)))
 
     def fire(self) -> None:
         """The oldest timer is due."""
@@ -121,7 +121,7 @@ class World:
         attempt: int = 1,
         env: ActivityEnvironment | None = None,
         worker: StepActivity | None = None,
-    ) -> StepReport:
+    ) -> ActivityReport:
         """What an activity returns."""
         env = env if env is not None else ActivityEnvironment()
         wanted = command.schedule_activity
@@ -129,7 +129,7 @@ class World:
             env.info, activity_type=wanted.activity_type, attempt=attempt, heartbeat_timeout=timedelta(seconds=0.03)
         )
         result = await env.run((worker or self.activity).perform, [RawValue(wanted.arguments[0])])
-        return value_of(result.payload, StepReport)
+        return value_of(result.payload, ActivityReport)
 
     async def settle(self) -> None:
         """Perform all that is scheduled, and what follows from it."""
@@ -155,7 +155,7 @@ class World:
         """What a run that has completed has as its result."""
         assert self.outcome is not None, "the run goes on"
         assert self.outcome.status == "completed", self.outcome
-        return self.made.code.convert.event(self.outcome.event).result
+        return self.made.code.codec.event(self.outcome.event).result
 
     @property
     def published(self) -> list[Any]:
@@ -163,4 +163,4 @@ class World:
         found = []
         for part in self.made.host.journal._parts:
             found += [event for event in part[3] if hasattr(event, "kind") and hasattr(event, "body")]
-        return [self.made.code.convert.event(record) for record in found]
+        return [self.made.code.codec.event(record) for record in found]

@@ -14,21 +14,27 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio import workflow as sdk
 from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.bridge.proto.workflow_activation import workflow_activation_pb2 as activations
-from temporalio.bridge.proto.workflow_commands import workflow_commands_pb2 as messages
-from temporalio.bridge.proto.workflow_completion import workflow_completion_pb2 as completions
 from temporalio.common import Priority, TypedSearchAttributes
 
 import loom
 from loom.core.ticks import TickAddEvent, TickStepResult, WorkflowTick
-from loom.runtime.durable.registered import Registered, registered
+from loom.runtime.durable.registration import Registration, prepared
 from loom.store import codec
 from loom.temporal import names
-from loom.temporal.history_shield import AskAgain, TakenIn, has_recorded
-from loom.temporal.instance import LoomInstance
-from loom.temporal.outgoing import ActivityOptions
-from loom.temporal.payloads import Card, Letter, Opening, StepReport, StepTask, payload_of, value_of
-from loom.temporal.policy import POLICIES, Policy
+from loom.temporal.bridge import activations, completions, messages
+from loom.temporal.payloads import (
+    ActivityReport,
+    RunMessage,
+    RunMetadata,
+    StartArgument,
+    StepTask,
+    payload_of,
+    value_of,
+)
+from loom.temporal.settings import ActivityOptions
+from loom.temporal.workflow.instance import LoomInstance
+from loom.temporal.workflow.policy import POLICIES, Policy
+from loom.temporal.workflow.queries import AskAgain, Intake, has_recorded
 
 START = 1_800_000_000.0
 
@@ -59,7 +65,7 @@ def info_of(run_id: str, workflow: str, **given: Any) -> sdk.Info:
     return sdk.Info(**{name: values.get(name) for name in known})
 
 
-class Around:
+class WorkerStub:
     """What an execution finds in its worker, and what it has told it."""
 
     def __init__(self, policies: tuple[Policy, ...] = POLICIES) -> None:
@@ -73,7 +79,7 @@ class Around:
         """The newest events of the history, the last one first; None: all that was taken in is recorded."""
         self.reads = 0
 
-    def check_recorded(self, info: sdk.Info, taken: TakenIn, length: int) -> None:
+    def check_recorded(self, info: sdk.Info, taken: Intake, length: int) -> None:
         self.reads += 1
         if isinstance(self.newest, Exception):
             raise AskAgain from self.newest
@@ -93,20 +99,18 @@ class Around:
         self.other_code.append(f"{run_id}, parked" if is_parked else run_id)
 
 
-def code_of(workflow: loom.Workflow, name: str = "made") -> Registered:
+def code_of(workflow: loom.Workflow, name: str = "made") -> Registration:
     """A workflow as a worker knows it."""
-    workflow._lock()
-    workflow._validate_once()
-    return registered(name, workflow)
+    return prepared(name, workflow)
 
 
-def opening_of(code: Registered, inputs: Any = None, *, run_id: str = "run-1", **given: Any) -> Opening:
+def argument_of(code: Registration, inputs: Any = None, *, run_id: str = "run-1", **given: Any) -> StartArgument:
     """What a run of it begins with."""
     digest, text = code.document if code.document is not None else (None, None)
-    card = Card(run_id, code.name, START, document=digest, **given.pop("card", {}))
+    metadata = RunMetadata(run_id, code.name, START, document=digest, **given.pop("metadata", {}))
     given.setdefault("config", code.config)
     start = codec.encode_start(code.start_spec(inputs)).decode()
-    return Opening(card, start=start, document=text.decode() if text is not None else None, **given)
+    return StartArgument(metadata, start=start, document=text.decode() if text is not None else None, **given)
 
 
 class HandMade:
@@ -114,18 +118,18 @@ class HandMade:
 
     def __init__(
         self,
-        code: Registered,
-        opening: Opening | None = None,
+        code: Registration,
+        argument: StartArgument | None = None,
         *,
-        around: Around | None = None,
+        around: WorkerStub | None = None,
         replaying: bool = False,
         flags: tuple[int, ...] = (),
         **info: Any,
     ) -> None:
         self.code = code
-        self.around = around or Around()
-        self.opening = opening or opening_of(code)
-        self.instance = LoomInstance(info_of(self.opening.card.run_id, code.name, **info), code, self.around)
+        self.around = around or WorkerStub()
+        self.argument = argument or argument_of(code)
+        self.instance = LoomInstance(info_of(self.argument.metadata.run_id, code.name, **info), code, self.around)
         self.now = START
         self.history_length = 3
         self.suggested = False
@@ -136,7 +140,7 @@ class HandMade:
     @property
     def host(self) -> Any:
         """The run that it hosts."""
-        return self.instance.driving.host
+        return self.instance.driver.host
 
     # -- activations --------------------------------------------------------------------------------------------------
 
@@ -160,7 +164,7 @@ class HandMade:
 
     def start(self, *more: activations.WorkflowActivationJob) -> list[Any]:
         """The first activation."""
-        return self.activate(initialize(self.opening), *more)
+        return self.activate(initialize(self.argument), *more)
 
     def finish(self, command: messages.WorkflowCommand, *events: loom.Event, **result: Any) -> list[Any]:
         """The activity of a command returns events."""
@@ -169,20 +173,20 @@ class HandMade:
     def returned(self, command: messages.WorkflowCommand, *events: loom.Event, **result: Any) -> Any:
         """The job that says so."""
         task = task_of(command)
-        records = tuple(self.code.convert.record(event) for event in events)
+        records = tuple(self.code.codec.record(event) for event in events)
         return self.reported(command, step_result(task, returned=records, **result))
 
     def reported(self, command: messages.WorkflowCommand, *ticks: WorkflowTick) -> Any:
         """The job of an activity that ends with these ticks."""
         job = activations.WorkflowActivationJob()
         job.resolve_activity.seq = command.schedule_activity.seq
-        job.resolve_activity.result.completed.result.CopyFrom(payload_of(StepReport(ticks)))
+        job.resolve_activity.result.completed.result.CopyFrom(payload_of(ActivityReport(ticks)))
         return job
 
     def event(self, event: loom.Event, event_id: str | None = None) -> activations.WorkflowActivationJob:
         """The job of an event from outside."""
-        record = self.code.convert.record(event)
-        return letter(TickAddEvent(at=0.0, event=record, event_id=event_id, accepted=True))
+        record = self.code.codec.record(event)
+        return inbox_signal(TickAddEvent(at=0.0, event=record, event_id=event_id, accepted=True))
 
     def ask(self, name: str, argument: Any = None, *, query_id: str = "q1") -> messages.QueryResult:
         """Ask a query. A task carries it, unless its id is `legacy_query`."""
@@ -201,18 +205,18 @@ class HandMade:
         return value_of(found.succeeded.response, expected)
 
 
-def initialize(opening: Opening) -> activations.WorkflowActivationJob:
+def initialize(argument: StartArgument) -> activations.WorkflowActivationJob:
     """The job that begins an execution."""
     job = activations.WorkflowActivationJob()
-    job.initialize_workflow.workflow_id = opening.card.run_id
-    job.initialize_workflow.workflow_type = opening.card.workflow
-    job.initialize_workflow.arguments.append(payload_of(opening))
+    job.initialize_workflow.workflow_id = argument.metadata.run_id
+    job.initialize_workflow.workflow_type = argument.metadata.workflow
+    job.initialize_workflow.arguments.append(payload_of(argument))
     return job
 
 
-def letter(tick: WorkflowTick, **given: Any) -> activations.WorkflowActivationJob:
+def inbox_signal(tick: WorkflowTick, **given: Any) -> activations.WorkflowActivationJob:
     """The job of a letter."""
-    return signal(names.SIGNAL_MAIL, Letter(tick, **given))
+    return signal(names.SIGNAL_MAIL, RunMessage(tick, **given))
 
 
 def signal(name: str, argument: Any) -> activations.WorkflowActivationJob:

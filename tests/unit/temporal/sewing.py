@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from hand_made import signal, task_of
-from temporalio.bridge.proto.workflow_activation import workflow_activation_pb2 as activations
 
 from loom import Context, Event, StartEvent, StopEvent, Workflow, step
 from loom.core.ticks import Source, TickLeaveStep, TickStartChild
 from loom.temporal import names
+from loom.temporal.bridge import activations
 from loom.temporal.payloads import Effects
-from loom.temporal.policy import Policy
+from loom.temporal.workflow.policy import Policy
 
 LIMIT = 2 * 1024 * 1024
 FORCED = Policy(budget=1_500_000, window=1_000, drain_events=100, force_events=200)

@@ -28,7 +28,7 @@ def start(number: int = 0) -> StartRun:
 async def test_without_faults_it_is_the_store_within() -> None:
     store: Store = await faulty(FaultPlan())
     heard: list[str] = []
-    store.on_news = heard.extend
+    store.on_notification = heard.extend
     assert await store.apply([start()]) == [Started(True)]
     assert heard == ["r0"]
     assert await store.get("r0") is not None
@@ -80,7 +80,7 @@ def test_slow_writes_keep_their_order() -> None:
     async def main() -> None:
         store = await faulty(FaultPlan(slow=1.0, slow_s=60.0))
         order: list[str] = []
-        store.on_news = order.extend
+        store.on_notification = order.extend
         before = asyncio.get_running_loop().time()
         await asyncio.gather(*(store.apply([start(number)]) for number in range(5)))
         assert order == [f"r{number}" for number in range(5)]
@@ -94,7 +94,7 @@ async def test_a_crash_is_the_last_that_happens(crash_after: bool) -> None:
     database = MemoryDatabase()
     store = await faulty(FaultPlan(crash_at=2, crash_after=crash_after), database)
     heard: list[str] = []
-    store.on_news = heard.extend
+    store.on_notification = heard.extend
     await store.apply([start(0)])
     with pytest.raises(Crash):
         await store.apply([start(1)])
@@ -126,7 +126,7 @@ def news(plan: FaultPlan) -> list[str]:
     async def main() -> list[str]:
         store = await faulty(plan)
         heard: list[str] = []
-        store.on_news = heard.extend
+        store.on_notification = heard.extend
         for number in range(10):
             await store.apply([start(number)])
         await asyncio.sleep(60.0)
@@ -148,7 +148,7 @@ def test_news_can_be_dropped_repeated_and_late() -> None:
 async def test_ids_of_one_call_can_be_shuffled() -> None:
     store = await faulty(FaultPlan(shuffle_news=1.0))
     heard: list[str] = []
-    store.on_news = heard.extend
+    store.on_notification = heard.extend
     await store.apply([start(number) for number in range(10)])
     assert heard != sorted(heard)
     assert sorted(heard) == [f"r{number}" for number in range(10)]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loom.core.commands import CommandCancelTimer
-from loom.testing.transcript_script import Kinds, ScriptError, duration, parse, reference, value_of
-from loom.testing.transcript_session import Session
+from loom.testing.transcript_session import Kinds, ScriptError, TranscriptSession, duration, parse, reference, value_of
 from loom.testing.transcripts import execute, run_transcript
 
 PLAN = "define plan StartEvent\nstart order-17"
@@ -62,7 +61,7 @@ def test_timers_fire_in_order_and_each_at_its_time() -> None:
 
 
 def test_broken_state_is_told() -> None:
-    session = Session()
+    session = TranscriptSession()
     for command in ("define plan StartEvent", "start order-17"):
         execute(session, command)
     session.check()
@@ -97,7 +96,7 @@ def test_step_is_made_from_its_line() -> None:
 
 
 def test_cancelled_timer_does_not_fire() -> None:
-    session = Session()
+    session = TranscriptSession()
     for command in ("define plan StartEvent", "start r", "wait plan#1 B timeout=5s", "event B"):
         execute(session, command)
     assert any(CommandCancelTimer.__name__ in line for line in session.out)

@@ -1,4 +1,4 @@
-"""`workflows.context.serializers`. Re-exports only; may import every room below `compat`."""
+"""`workflows.context.serializers`. Re-exports only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`workflows.context.state_store`. Re-exports only; may import every room below `compat`."""
+"""`workflows.context.state_store`. Re-exports only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`workflows.plugins`. Re-exports only; may import every room below `compat`."""
+"""`workflows.plugins`. Re-exports only."""
 
 from __future__ import annotations
 
-from loom.runtime.basic import BasicRuntime, basic_runtime, get_current_runtime
+from loom.runtime.memory import BasicRuntime, basic_runtime, get_current_runtime
 
 __all__ = ["BasicRuntime", "basic_runtime", "get_current_runtime"]

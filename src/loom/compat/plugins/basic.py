@@ -1,7 +1,7 @@
-"""`workflows.plugins.basic`. Re-exports only; may import every room below `compat`."""
+"""`workflows.plugins.basic`. Re-exports only."""
 
 from __future__ import annotations
 
-from loom.runtime.basic import BasicRuntime, JournalRecord, basic_runtime
+from loom.runtime.memory import BasicRuntime, JournalRecord, basic_runtime
 
 __all__ = ["BasicRuntime", "JournalRecord", "basic_runtime"]

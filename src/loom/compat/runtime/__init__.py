@@ -1,1 +1,1 @@
-"""`workflows.runtime`. Holds no names; may import nothing."""
+"""`workflows.runtime`. Holds no names."""

@@ -1,4 +1,4 @@
-"""`workflows.testing.runner`. Re-exports only; may import every room below `compat`."""
+"""`workflows.testing.runner`. Re-exports only."""
 
 from __future__ import annotations
 

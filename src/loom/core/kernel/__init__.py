@@ -1,4 +1,4 @@
-"""What every run has, whatever it was written in: workers, retries, timers, waiters, a store and a lifecycle. Pure.
+"""What every run has, whichever way it was written: workers, waiters, effects of bodies and a lifecycle.
 
 Internal: only the core imports it, and a contract of import-linter says so. What other rooms need is in `loom.core`.
 """

@@ -1,7 +1,7 @@
-"""The effects of an execution on its run: numbered, applied in order, and never applied twice. Pure.
+"""The effects of an execution on its run: numbered, applied in order, and never applied twice.
 
 A body that runs again after a crash or a release repeats what it did. Each effect carries (execution, ordinal), so a
-repeated one is recognised here and skipped. An ordinal that comes back as something else means that the code has
+repeated one is recognized here and skipped. An ordinal that comes back as something else means that the code has
 changed under the run: the run is parked, and says why. Stream writes are numbered apart, and may differ: what they
 replace is superseded.
 """
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from loom.core.body_effects import EMPTY_BUFFER, NO_WRITES, write_digest
-from loom.core.kernel import lifecycle, waits
-from loom.core.reports import SupersededReport
+from loom.core.kernel import lifecycle, workers
+from loom.core.records import SupersededReport
 from loom.core.ticks import TickRecordResult
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def find(d: Draft, step: str, item: int, seq: int) -> Execution | None:
-    """The execution that a command of this number started, if it is still under way; else the miss is counted."""
+    """Find the execution that a command of this number started. None if it is over: then the tick counts as dropped."""
     execution = d.worker(step).execution(item)
     if execution is None or execution.seq != seq or not execution.live:
         d.dropped += 1
@@ -36,7 +36,7 @@ def find(d: Draft, step: str, item: int, seq: int) -> Execution | None:
 
 
 def _of(d: Draft, source: Source, writes: int) -> Execution | None:
-    """The execution that an effect is of. `writes` is that of the tick: the first one says how writes are numbered."""
+    """Find the execution that an effect is of. `writes` of its first tick tells how its stream writes are numbered."""
     execution = find(d, source.step, source.item, source.seq)
     if execution is None or writes < 0 or execution.writes is not None:
         return execution
@@ -44,9 +44,9 @@ def _of(d: Draft, source: Source, writes: int) -> Execution | None:
 
 
 def claim(d: Draft, source: Source, kind: str, writes: int = -1) -> Execution | None:
-    """The execution that an effect is of, if it is to be applied: it is under way and has not had it before.
+    """Find the execution of an effect and record the effect. None if it must not be applied.
 
-    `writes` is that of the tick.
+    That is so if the execution is over, or has had the effect before. `writes` is the field of the tick.
     """
     execution = _of(d, source, writes)
     if execution is None:
@@ -82,7 +82,7 @@ def write(d: Draft, source: Source, number: int, event: EventRecord) -> None:
 
 
 def written(d: Draft, execution: Execution, count: int) -> Execution:
-    """A repeated body rests or ends after this many stream writes: what it had written beyond them is superseded."""
+    """Supersede what an execution had written beyond `count`: its repeated body waits or ends after that many."""
     if count < 0 or execution.writes is None or count >= execution.writes.count:
         return execution
     execution = _supersede(d, execution, count)
@@ -91,7 +91,7 @@ def written(d: Draft, execution: Execution, count: int) -> Execution:
 
 
 def _supersede(d: Draft, execution: Execution, number: int) -> Execution:
-    """The execution without its stream writes from this number on; the stream's readers are told."""
+    """Drop the stream writes of an execution from this number on, and tell the readers of the stream."""
     assert execution.writes is not None
     cursors = execution.writes.cursors_from(number)
     if cursors:
@@ -102,11 +102,11 @@ def _supersede(d: Draft, execution: Execution, number: int) -> Execution:
 def begin(
     d: Draft, tick: TickAwaitEvent | TickSleep | TickStartChild | TickRecordResult, kind: str, key: str
 ) -> tuple[Execution, str] | None:
-    """Note that a body waits. None if there is nothing to wait for: it is gone, or was answered before.
+    """Record that a body waits. None if there is nothing to wait for: the body is gone, or was answered before.
 
-    A body that runs again may have made up another waiter id; what counts is which of its effects the wait is, and that
-    it is of the same kind. Without a kind it must have the very same key. If the body itself is suspended, it writes no
-    more before the answer.
+    A body that runs again may have made up another waiter id. So the ordinal of the effect identifies the wait, and its
+    kind must be the same. Without a kind the key must be the same. A body that is suspended itself writes no more
+    before the answer.
     """
     source = tick.source
     execution = _of(d, source, tick.writes)
@@ -120,18 +120,18 @@ def begin(
     else:
         claim(d, source, key, tick.writes)
         return None
-    answer = waits.answer_of(d, execution.item.id, key)
+    answer = workers.answer_of(d, execution.item.id, key)
     if answer is not None:
-        waits.reply(d, execution, key, answer)
+        workers.reply(d, execution, key, answer)
         return None
     suspends = not isinstance(tick, TickRecordResult) and tick.suspends
     return written(d, execution, tick.writes) if suspends else execution, key
 
 
 def truncated(execution: Execution, call: CollectCall) -> Execution:
-    """The execution without its effects from this call on: the body will take another path from there.
+    """Drop the effects of an execution from this call on: the body will take another path from there.
 
-    Its stream writes stay, to be compared with what it writes on that path. Those that cannot be compared do not.
+    Its stream writes stay, to be compared with what it writes on that path. Writes that cannot be compared are dropped.
     """
     effects, writes = execution.effects, execution.writes
     for done in [n for n in effects if n >= call.ordinal]:

@@ -1,7 +1,11 @@
-"""How a run begins, is taken up, paused, becomes idle and ends, and how a failed one goes on. Pure.
+"""How a run begins, is recovered, is paused, becomes idle and ends; how a failed one goes on; its child runs.
 
 A tick only decides that a run is over; the command that says so is built when the queue is flushed, after everything
 else of the batch.
+
+A child is a run of its own, which a work item waits for like for an event. Its parent knows its number and id, and
+learns of its end by a tick. The start leaves with the commit that holds the wait, so it is never asked for twice.
+Children end with their parent.
 """
 
 from __future__ import annotations
@@ -12,11 +16,18 @@ from immutables import Map
 from msgspec.structs import replace
 
 from loom.core.body_effects import addressed, waiter_id_of
-from loom.core.config import specs_of
-from loom.core.kernel import children, timers, workers
+from loom.core.commands import CommandCancelChild, CommandStartChild
+from loom.core.kernel import workers
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
-from loom.core.reports import CancelledReport, FailedReport, IdleReport, TimedOutReport
-from loom.core.state import Abandoned, Outcome, Timer, Waiting
+from loom.core.records import (
+    CancelledReport,
+    FailedReport,
+    IdleReport,
+    TimedOutReport,
+    specs_of,
+    without_traceback,
+)
+from loom.core.state import Abandoned, Answer, Child, ChildEnd, Outcome, Timer, Waiting
 from loom.core.ticks import TickAddEvent
 
 if TYPE_CHECKING:
@@ -24,11 +35,19 @@ if TYPE_CHECKING:
     from loom.core.planner import Complete
     from loom.core.records import EventRecord, Failure
     from loom.core.state import InternalStepWorkerState, WorkItem
-    from loom.core.ticks import TickContinueRun, TickPauseRun, TickResume, TickRetryRun, TickStartRun
+    from loom.core.ticks import (
+        TickChildEnded,
+        TickContinueRun,
+        TickPauseRun,
+        TickResume,
+        TickRetryRun,
+        TickStartChild,
+        TickStartRun,
+    )
 
 
 def start(d: Draft, tick: TickStartRun) -> None:
-    """The first tick of a run. A second one is refused."""
+    """Begin a run with its first tick. A second one is refused."""
     if d.run_id or not tick.run_id:
         d.dropped += 1
         return
@@ -44,11 +63,11 @@ def start(d: Draft, tick: TickStartRun) -> None:
 def _arm_timeout(d: Draft) -> None:
     if d.config.timeout_s is not None:
         d.deadline = d.alive_since + d.config.timeout_s
-        d.timeout_timer = timers.arm(d, Timer(d.deadline, "timeout"))
+        d.timeout_timer = d.arm(Timer(d.deadline, "timeout"))
 
 
 def resume(d: Draft, tick: TickResume) -> None:
-    """A process takes the run up: bodies start again, timers are asked for again, dead time does not count."""
+    """Recover the run in a process: start bodies again, ask for timers again, do not count the time away."""
     if d.outcome is not None and d.outcome.status == "parked":
         d.outcome, d.is_running = None, True
     if tick.config is not None:
@@ -61,7 +80,7 @@ def resume(d: Draft, tick: TickResume) -> None:
     if d.deadline is not None and d.timeout_timer is not None:
         d.deadline += tick.away_s
         d.timers = d.timers.set(d.timeout_timer, Timer(d.deadline, "timeout"))
-    timers.rearm_all(d)
+    d.rearm_all()
     workers.rewind_in_progress(d)
     _fill_all(d)
 
@@ -72,19 +91,19 @@ def _fill_all(d: Draft) -> None:
 
 
 def pause(d: Draft, _tick: TickPauseRun) -> None:
-    """From here on nothing begins. Bodies at work end what they do, and whatever comes is taken in."""
+    """Let nothing begin from here on. Bodies at work end what they do, and all input is taken in."""
     d.paused = True
 
 
 def go_on(d: Draft, _tick: TickContinueRun) -> None:
-    """A paused run begins what has come together meanwhile."""
+    """Begin what has come in while the run was paused."""
     if d.paused:
         d.paused = False
         _fill_all(d)
 
 
 def retry(d: Draft, _tick: TickRetryRun) -> bool:
-    """A failed run goes on from what it had in hand, with all of its time before it. False if it has nothing."""
+    """Continue a failed run from what it had in hand, with its whole timeout again. False if it has nothing."""
     abandoned = d.outcome.abandoned if d.outcome is not None else None
     if abandoned is None:
         d.dropped += 1
@@ -92,7 +111,7 @@ def retry(d: Draft, _tick: TickRetryRun) -> bool:
     d.outcome, d.is_running = None, True
     d.workers, d.plan, d.waiting = abandoned.workers, abandoned.plan, abandoned.waiting
     d.timers, d.active, d.asleep = abandoned.timers, abandoned.active, abandoned.asleep
-    timers.rearm_all(d)
+    d.rearm_all()
     d.alive_since = d.at
     _arm_timeout(d)
     workers.rewind_in_progress(d)
@@ -110,7 +129,7 @@ def healed(abandoned: Abandoned, tick: TickRetryRun) -> Abandoned | None:
 
 
 def _with_answer(abandoned: Abandoned, tick: TickRetryRun) -> Abandoned | None:
-    """The wait has no answer: it is asked for again, and finds the event, which is kept for it alone."""
+    """Take the answer of the wait away. The body asks again and finds the new event, which is kept for it alone."""
     if tick.event is None or tick.key not in abandoned.answers_of(tick.item):
         return None
     waiting = abandoned.waiting
@@ -136,7 +155,7 @@ def _holds_work(worker: InternalStepWorkerState) -> bool:
 
 
 def _in_order(d: Draft) -> list[str]:
-    """The steps with a state, those of the config first and in its order."""
+    """List the steps with a state: first the steps of the config, in its order."""
     known = [spec.name for spec in d.config.steps if spec.name in d.workers]
     return known + sorted(set(d.workers) - set(known))
 
@@ -144,7 +163,7 @@ def _in_order(d: Draft) -> list[str]:
 def cancel(d: Draft) -> None:
     """End the run on request. Its work stays in the state, so that a saved context can go on from here."""
     d.publish(CancelledReport())
-    children.cancel_all(d)
+    _cancel_children(d)
     _end(d, Outcome("cancelled"))
 
 
@@ -154,9 +173,9 @@ def park(d: Draft, reason: str) -> None:
 
 
 def complete(d: Draft, intent: Complete) -> None:
-    """The run has its result, be it that of a failure."""
+    """End the run with its result, which may tell of a failure."""
     d.publish(intent.event)
-    children.cancel_all(d)
+    _cancel_children(d)
     abandoned = None
     if intent.status == "failed":
         # The planner has ended it, so the planner knows where to begin again: it needs nothing but its plan.
@@ -166,7 +185,7 @@ def complete(d: Draft, intent: Complete) -> None:
 
 
 def fail(d: Draft, step: str, failure: Failure, attempts: int | None = None, elapsed_s: float | None = None) -> None:
-    """The run has failed."""
+    """End the run with a failure."""
     d.publish(FailedReport(step, failure, attempts, elapsed_s))
     _end(d, Outcome("failed", step=step, failure=failure, abandoned=_abandon(d)))
     _clear(d)
@@ -174,7 +193,7 @@ def fail(d: Draft, step: str, failure: Failure, attempts: int | None = None, ela
 
 
 def time_out(d: Draft) -> None:
-    """The run's time is over."""
+    """End the run because its time is over."""
     timeout = d.config.timeout_s or 0.0
     active = tuple(spec.name for spec in d.config.steps if d.worker(spec.name).in_progress)
     steps = f"Currently active steps: {', '.join(active)}" if active else "No steps active"
@@ -185,10 +204,10 @@ def time_out(d: Draft) -> None:
 
 
 def _abandon(d: Draft) -> Abandoned:
-    """What the run has in hand, for a retry. Its children end with it, and its timeout will be another one."""
-    children.cancel_all(d)
+    """Return what the run has in hand, for a retry. Its children end with it; a retry sets a new timeout."""
+    _cancel_children(d)
     if d.timeout_timer is not None:
-        timers.take(d, d.timeout_timer)
+        d.take_timer(d.timeout_timer)
     return Abandoned(d.workers, d.plan, d.waiting, d.timers, d.active, d.asleep)
 
 
@@ -199,7 +218,7 @@ def _end(d: Draft, outcome: Outcome) -> None:
 
 
 def _clear(d: Draft) -> None:
-    """A run that ended for good has nothing left to do."""
+    """Drop the work of a run that ended for good."""
     workers.drop_all(d)
     d.due = EMPTY_FIFO
     d.plan = d.planner.start(d.config, d.run_id, d.seed)
@@ -209,13 +228,58 @@ def _clear(d: Draft) -> None:
 
 
 def waiting_items(d: Draft) -> list[WorkItem]:
-    """The work that is suspended in a wait, step by step."""
+    """List the work that is suspended in a wait, step by step."""
     return [e.item for step in _in_order(d) for _, e in sorted(d.workers[step].suspended.items())]
 
 
 def announce_idleness(d: Draft) -> None:
-    """If the run is idle still, note it, and tell the stream what it waits for."""
+    """Note that the run is idle, if it still is, and tell the stream what it waits for."""
     if not d.is_running or d.active or d.asleep:
         return
     d.idle_since = d.at
     d.publish(IdleReport(d.freeze().waiter_reports(), d.at))
+
+
+# Child runs.
+
+
+def start_child(d: Draft, tick: TickStartChild, item: WorkItem, key: str) -> None:
+    """Start a run that the item waits for under this key. Its id is made of the id of its parent."""
+    number = d.next_seq()
+    child = Child(f"{d.run_id}:{number}", tick.workflow, item.step, item.id, key, d.at)
+    d.children = d.children.set(number, child)
+    workers.open_wait(d, item.id, key, number)
+    d.commands.append(CommandStartChild(number, child.run_id, tick.workflow, tick.start))
+
+
+def child_ended(d: Draft, tick: TickChildEnded) -> None:
+    """Answer the wait for a child that is over, with its result or with how else it ended."""
+    child = d.children.get(tick.child)
+    if child is None:
+        d.dropped += 1
+        return
+    _forget_child(d, tick.child, child)
+    # A parent may have many children, and each has its traceback in its own history.
+    failure = without_traceback(tick.failure) if tick.failure is not None else None
+    answer = Answer(tick.event, child=ChildEnd(child.run_id, tick.status, failure))
+    workers.set_answer(d, child.item, child.key, answer)
+    workers.wake(d, child.step, child.item, child.key, answer)
+
+
+def cancel_child(d: Draft, number: int) -> None:
+    """Cancel a child that no body waits for any more."""
+    child = d.children[number]
+    _forget_child(d, number, child)
+    d.commands.append(CommandCancelChild(number, child.run_id))
+
+
+def _cancel_children(d: Draft) -> None:
+    """Cancel all children, oldest first, because the run is over."""
+    for number in sorted(d.children):
+        cancel_child(d, number)
+    d.children = EMPTY_MAP
+
+
+def _forget_child(d: Draft, number: int, child: Child) -> None:
+    d.children = d.children.delete(number)
+    workers.close_wait(d, child.item, child.key)

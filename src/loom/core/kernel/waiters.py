@@ -1,7 +1,7 @@
-"""Waiting for events, for time and for child runs: who waits, who is answered, which early events are kept. Pure.
+"""Waits for events, for time and for child runs: which are open, how they are answered, which early events are kept.
 
-A wait belongs to its work item, not to a process: its key is the waiter id with the number of the call, so a body that
-runs again finds its waiter, or the answer that came meanwhile.
+A wait belongs to its work item, not to a process: its key is the waiter id with the number of the call. So a body that
+runs again finds its waiter, or the answer that came in between.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ from loom.core.body_effects import (
     sleep_key,
     wait_key,
 )
-from loom.core.config import specs_of
-from loom.core.kernel import children, executions, lifecycle, timers, waits, workers
+from loom.core.kernel import executions, lifecycle, workers
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
-from loom.core.records import INPUT_REQUIRED_EVENT, STOP_EVENT
-from loom.core.reports import Refusal, RefusedReport
+from loom.core.records import INPUT_REQUIRED_EVENT, STOP_EVENT, Refusal, RefusedReport, specs_of
 from loom.core.state import Answer, StepWorkerWaiter, Timer
 
 if TYPE_CHECKING:
@@ -44,13 +42,13 @@ if TYPE_CHECKING:
 
 
 def begin_wait(d: Draft, tick: TickAwaitEvent) -> None:
-    """A body waits for an event: answer it from the record or from the kept events, else register a waiter."""
+    """Begin a wait for an event: answer it from the record or from the early events, else register a waiter."""
     begun = executions.begin(d, tick, WAIT, wait_key(tick.waiter_id, tick.occurrence))
     if begun is None:
         return
     execution, key = begun
     item = execution.item
-    if not waits.is_open(d, item.id, key):
+    if not workers.is_open(d, item.id, key):
         waiter = _waiter(d, tick, item.step, item.id, key)
         early = _take_kept(d, waiter)
         if early is not None:
@@ -64,45 +62,45 @@ def begin_wait(d: Draft, tick: TickAwaitEvent) -> None:
 
 
 def begin_sleep(d: Draft, tick: TickSleep) -> None:
-    """A body sleeps: a timer of the run brings it back."""
+    """Begin a sleep of a body: a timer of the run ends it."""
     begun = executions.begin(d, tick, SLEEP, sleep_key(tick.occurrence))
     if begun is None:
         return
     execution, key = begun
     item = execution.item
-    if not waits.is_open(d, item.id, key):
+    if not workers.is_open(d, item.id, key):
         due = d.at + max(tick.delay_s, 0.0)
-        number = timers.arm(d, Timer(due, "sleep", item.step, item.id, key))
-        waits.open_wait(d, item.id, key, number)
+        number = d.arm(Timer(due, "sleep", item.step, item.id, key))
+        workers.open_wait(d, item.id, key, number)
     if tick.suspends and not execution.waits_on:
         workers.suspend(d, execution, key)
 
 
 def begin_child(d: Draft, tick: TickStartChild) -> None:
-    """A body wants another run and waits for its end. A body that runs again finds the child that it had started."""
+    """Begin a wait for a child run. A body that runs again finds the child that it had started."""
     begun = executions.begin(d, tick, CHILD, child_key(tick.occurrence))
     if begun is None:
         return
     execution, key = begun
-    if not waits.is_open(d, execution.item.id, key):
-        children.begin(d, tick, execution.item, key)
+    if not workers.is_open(d, execution.item.id, key):
+        lifecycle.start_child(d, tick, execution.item, key)
     if tick.suspends and not execution.waits_on:
         workers.suspend(d, execution, key)
 
 
 def record_result(d: Draft, tick: TickRecordResult) -> None:
-    """Record a result with its work item and tell the body. The first one of a name counts."""
+    """Record a result with its work item and give it to the body. The first result under a name counts."""
     key = once_key(tick.name)
     begun = executions.begin(d, tick, "", key)
     if begun is None:
         return
     answer = Answer(value=tick.value)
-    waits.set_answer(d, tick.source.item, key, answer)
-    waits.reply(d, begun[0], key, answer)
+    workers.set_answer(d, tick.source.item, key, answer)
+    workers.reply(d, begun[0], key, answer)
 
 
 def _waiter(d: Draft, tick: TickAwaitEvent, step: str, item: int, key: str) -> StepWorkerWaiter:
-    """A waiter that begins now, without its number."""
+    """Make a waiter that begins now; its number is still 0."""
     deadline = d.at + max(tick.timeout_s, 0.0) if tick.timeout_s is not None else None
     return StepWorkerWaiter(
         0, step, item, key, tick.waiter_id, tick.event_type, tick.requirements, since=d.at, deadline=deadline
@@ -114,25 +112,25 @@ def _register(d: Draft, waiter: StepWorkerWaiter) -> None:
     number, step = d.next_seq(), waiter.step
     timer = None
     if waiter.deadline is not None:
-        timer = timers.arm(d, Timer(waiter.deadline, "waiter", step, number))
+        timer = d.arm(Timer(waiter.deadline, "waiter", step, number))
     waiter = replace(waiter, number=number, timer=timer)
     worker = d.worker(step)
     d.workers = d.workers.set(step, replace(worker, collected_waiters=worker.collected_waiters.set(number, waiter)))
     index = d.waiting.index
     of_type = index.get(waiter.event_type, EMPTY_MAP).set(number, step)
     d.waiting = replace(d.waiting, index=index.set(waiter.event_type, of_type))
-    waits.open_wait(d, waiter.item, waiter.key, number)
+    workers.open_wait(d, waiter.item, waiter.key, number)
 
 
 def _answer_early(d: Draft, execution: Execution, waiter: StepWorkerWaiter, early: EventRecord) -> None:
     """Answer a wait with an event that came before it."""
     _doubt(d, waiter, early)
-    waits.set_answer(d, waiter.item, waiter.key, Answer(early))
-    waits.reply(d, execution, waiter.key, Answer(early))
+    workers.set_answer(d, waiter.item, waiter.key, Answer(early))
+    workers.reply(d, execution, waiter.key, Answer(early))
 
 
 def _doubt(d: Draft, waiter: StepWorkerWaiter, event: EventRecord) -> None:
-    """Remember a waiter whose answer nobody has checked, in case that the answer does not fit its class."""
+    """Remember a waiter whose answer was not checked, in case the answer does not fit its class."""
     if event.checked is not False:
         return
     doubted = d.waiting.doubted
@@ -141,19 +139,19 @@ def _doubt(d: Draft, waiter: StepWorkerWaiter, event: EventRecord) -> None:
 
 
 def refuse(d: Draft, execution: Execution, tick: TickRefuseEvent) -> None:
-    """A body cannot read the answer to its wait: it waits on, with its old deadline, as if nothing had come."""
+    """Take back an answer that a body cannot read: it waits on, with its old deadline, as if nothing had come."""
     item, key = execution.item, tick.key
-    answer = waits.answer_of(d, item.id, key)
+    answer = workers.answer_of(d, item.id, key)
     event = answer.event if answer is not None else None
     if event is None or event.fingerprint() != tick.fingerprint:
         d.dropped += 1
         return
     waiter = d.waiting.doubted.get(item.id, EMPTY_MAP).get(key)
     if waiter is None:
-        # Nobody knows what to wait for: rather than for ever, the run waits for code that can read the event.
+        # No record says what to wait for. The run is parked until code comes that can read the event.
         lifecycle.park(d, f"Step '{item.step}': {tick.event_type} does not fit its class: {tick.reason}.")
         return
-    waits.forget_answer(d, item.id, key)
+    workers.forget_answer(d, item.id, key)
     refused = refusal(d, tick, waiter.waiter_id)
     early = _take_kept(d, waiter)
     if early is not None:
@@ -178,14 +176,16 @@ def resolve(d: Draft, event: EventRecord, waiter_id: str | None) -> frozenset[st
     for waiter in woken:
         _close(d, waiter)
         _doubt(d, waiter, event)
-        waits.set_answer(d, waiter.item, waiter.key, answer)
+        workers.set_answer(d, waiter.item, waiter.key, answer)
         workers.wake(d, waiter.step, waiter.item, waiter.key, answer)
     return frozenset(waiter.step for waiter in woken)
 
 
 def _candidates(d: Draft, kind: EventKind) -> list[StepWorkerWaiter]:
-    """Pending waiters for this type, by its wire name or its short one, and for its bases where the waiter's step takes
-    subclasses, oldest first."""
+    """List the pending waiters for this type, oldest first: by its wire name, by its short name, and by its bases.
+
+    Bases count only where the step of the waiter takes subclasses.
+    """
     index = d.waiting.index
     found = {**index.get(kind.name, EMPTY_MAP), **index.get(kind.label, EMPTY_MAP)}
     specs = specs_of(d.config)
@@ -208,7 +208,7 @@ def _meets(d: Draft, event: EventRecord, requirements: tuple[tuple[str, Any], ..
 
 def _close(d: Draft, waiter: StepWorkerWaiter) -> None:
     """Remove a waiter from everywhere it is listed, with its timer."""
-    timers.disarm(d, waiter.timer)
+    d.disarm(waiter.timer)
     worker = d.workers[waiter.step]
     d.workers = d.workers.set(
         waiter.step, replace(worker, collected_waiters=worker.collected_waiters.delete(waiter.number))
@@ -219,26 +219,26 @@ def _close(d: Draft, waiter: StepWorkerWaiter) -> None:
     d.waiting = replace(
         waiting,
         index=index.set(waiter.event_type, of_type) if of_type else index.delete(waiter.event_type),
-        open=waits.without(waiting.open, waiter.item, waiter.key),
+        open=workers.without(waiting.open, waiter.item, waiter.key),
     )
 
 
 def time_out(d: Draft, step: str, number: int) -> None:
-    """A waiter's time is over."""
+    """Answer a waiter whose time is over."""
     waiter = d.worker(step).collected_waiters.get(number)
     if waiter is None:
         return
     _close(d, waiter)
     answer = Answer(timed_out=True)
-    waits.set_answer(d, waiter.item, waiter.key, answer)
+    workers.set_answer(d, waiter.item, waiter.key, answer)
     workers.wake(d, step, waiter.item, waiter.key, answer)
 
 
 def abandon(d: Draft, execution: Execution, key: str) -> None:
-    """A body gave up a wait by itself. If that wait had suspended it, it holds a worker again."""
+    """End a wait that a body gave up by itself. If that wait had suspended it, it holds a worker again."""
     item = execution.item
     _drop(d, item.step, d.waiting.open.get(item.id, EMPTY_MAP).get(key, 0))
-    waits.close_wait(d, item.id, key)
+    workers.close_wait(d, item.id, key)
     if key and execution.waits_on == key:
         workers.reclaim(d, execution)
 
@@ -249,36 +249,37 @@ def _drop(d: Draft, step: str, number: int) -> None:
     if waiter is not None:
         _close(d, waiter)
     elif number in d.children:
-        children.cancel(d, number)
+        lifecycle.cancel_child(d, number)
     else:
-        timers.disarm(d, number)
+        d.disarm(number)
 
 
 def leave(d: Draft, tick: TickLeaveStep) -> None:
-    """A body is gone because it waits. It begins again with the first answer to one of its waits, which may be there.
+    """Note that a body has left its process because it waits. The first answer to one of its waits begins it again.
 
-    So it does if nothing will answer them any more: it has to find that out by itself.
+    It begins again at once if an answer is there, or if nothing will answer its waits any more: the body has to find
+    that out by itself.
     """
     execution = executions.find(d, tick.step, tick.item, tick.seq)
     if execution is None:
         return
     execution = executions.written(d, execution, tick.writes)
-    opened = {key for key in tick.pending if waits.is_open(d, tick.item, key)}
-    if not opened or any(waits.answer_of(d, tick.item, key) is not None for key in tick.pending):
+    opened = {key for key in tick.pending if workers.is_open(d, tick.item, key)}
+    if not opened or any(workers.answer_of(d, tick.item, key) is not None for key in tick.pending):
         workers.begin_again(d, execution)
     else:
         workers.leave(d, execution, opened.pop() if len(opened) == 1 else ANY)
 
 
 def end_sleep(d: Draft, timer: Timer) -> None:
-    """A sleep is over."""
-    waits.close_wait(d, timer.ref, timer.key)
-    waits.set_answer(d, timer.ref, timer.key, Answer())
+    """End a sleep whose timer has fired."""
+    workers.close_wait(d, timer.ref, timer.key)
+    workers.set_answer(d, timer.ref, timer.key, Answer())
     workers.wake(d, timer.step, timer.ref, timer.key, Answer())
 
 
 def forget_item(d: Draft, step: str, item: int) -> None:
-    """A work item is settled: nobody will ask for its waits again."""
+    """Drop the waits of a settled work item: no body will ask for them again."""
     for number in sorted(d.waiting.open.get(item, EMPTY_MAP).values()):
         _drop(d, step, number)
     waiting = d.waiting
@@ -293,14 +294,14 @@ def forget_item(d: Draft, step: str, item: int) -> None:
 
 
 def begin_anew(d: Draft, item: int) -> None:
-    """A new attempt begins. What came and what was recorded stays; what timed out or failed is waited for anew.
+    """Prepare the waits of an item for a new attempt.
 
-    Sleeps are slept anew.
+    Events that came and recorded results stay. Waits that timed out, failed child runs and sleeps begin anew.
     """
     for key, number in sorted(d.waiting.open.get(item, EMPTY_MAP).items()):
         if number in d.timers and d.timers[number].purpose == "sleep":
-            timers.disarm(d, number)
-            waits.close_wait(d, item, key)
+            d.disarm(number)
+            workers.close_wait(d, item, key)
     waiting = d.waiting
     answers = waiting.answers.get(item, EMPTY_MAP)
     for key in [k for k, answer in answers.items() if answer.event is None and not k.startswith(ONCE)]:
@@ -326,7 +327,7 @@ def keep(d: Draft, event: EventRecord, waiter_id: str | None, accepted: bool) ->
 
 
 def _take_kept(d: Draft, waiter: StepWorkerWaiter) -> EventRecord | None:
-    """The oldest kept event that a new waiter may have, kept no longer."""
+    """Take the oldest early event that a new waiter may have; None if there is none."""
     waiting = d.waiting
     if not waiting.kept_count:
         return None
@@ -337,7 +338,7 @@ def _take_kept(d: Draft, waiter: StepWorkerWaiter) -> EventRecord | None:
     if subclasses:
         names += sorted(name for name in waiting.kept if not name.startswith("@") and name != wanted)
     elif "." not in wanted:
-        # A flow asks by the short name, whoever has defined the type.
+        # A flow asks by the short name, in whichever module the type is defined.
         names += sorted(name for name in waiting.kept if name.rpartition(".")[2] == wanted != name)
     for name in names:
         kept: Fifo[EventRecord] = waiting.kept.get(name, EMPTY_FIFO)

@@ -1,22 +1,24 @@
-"""Queues, worker slots and executions: who works on what. Pure.
+"""Queues, worker slots and executions: which work runs, and what a suspended one waits for.
 
 A step has at most `num_workers` executions that hold a worker. Everything else of it is queued, delayed until a timer,
 suspended in a wait, or ready to go on. `active` counts what can move by itself, so that idleness costs O(1). While the
 run is paused nothing begins and nothing that was suspended goes on; see `fill`.
+
+A wait belongs to a work item and has a key there. Under the key stands the number of what will end it, which is a
+waiter, a timer or a child run, and later the answer. A result that a body has recorded is an answer too.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from immutables import Map
 from msgspec.structs import replace
 
-from loom.core.body_effects import ANY
-from loom.core.commands import CommandRunWorker
-from loom.core.config import num_workers
-from loom.core.kernel import waits
+from loom.core.body_effects import ANY, ONCE
+from loom.core.commands import CommandResumeWorker, CommandRunWorker
 from loom.core.persistent import EMPTY_MAP, Fifo
-from loom.core.reports import StepReport
+from loom.core.records import StepReport, num_workers
 from loom.core.state import Answer, Execution, InternalStepWorkerState, WorkItem
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ def fill(d: Draft, step: str) -> None:
 def _start(
     d: Draft, worker: InternalStepWorkerState, item: WorkItem, queue: Fifo[WorkItem] | None = None
 ) -> InternalStepWorkerState:
-    """Dispatch an item on the smallest free worker. `queue` is what is left behind it."""
+    """Dispatch an item on the smallest free worker. `queue` is what remains after it; None leaves the queue."""
     d.sequence = seq = d.sequence + 1
     worker_id = _free_slot(worker.busy) if worker.busy else 0
     if item.first_at is None:
@@ -79,12 +81,12 @@ def _start(
 
 
 def _free_slot(busy: int) -> int:
-    """The position of the lowest zero bit."""
+    """Return the position of the lowest zero bit."""
     return (~busy & (busy + 1)).bit_length() - 1
 
 
 def finish(d: Draft, execution: Execution, output: EventKind | None = None, returned: bool = False) -> None:
-    """An execution is over: its worker is free again. The caller decides what becomes of the item."""
+    """Free the worker of an execution that is over. The caller decides what becomes of the item."""
     item = execution.item
     d.active -= 1
     d.publish(StepReport(item.step, "not_running", execution.worker_id, item.event.kind, output, returned))
@@ -101,7 +103,7 @@ def _without(worker: InternalStepWorkerState, execution: Execution) -> InternalS
 
 
 def reclaim(d: Draft, execution: Execution) -> Execution:
-    """A suspended body goes on by itself: it has a worker again, even if that is one more than there should be."""
+    """Give a worker to a suspended body that goes on by itself, even if that is one more than `num_workers`."""
     item = execution.item
     worker = d.workers[item.step]
     if any(entry == item.id for entry in worker.ready):
@@ -138,7 +140,7 @@ def rerun(d: Draft, execution: Execution) -> None:
 
 
 def begin_again(d: Draft, execution: Execution) -> None:
-    """Run a body from the top that has left its process: on its worker if it has one, else with the next free one."""
+    """Run a body that has left its process from the top: on its worker if it has one, else on the next free one."""
     item = execution.item
     worker = d.workers[item.step]
     if item.id in worker.in_progress:
@@ -152,7 +154,7 @@ def begin_again(d: Draft, execution: Execution) -> None:
 
 
 def leave(d: Draft, execution: Execution, key: str) -> None:
-    """A body has left its process and waits under this key: it holds no worker, and begins again when it is woken."""
+    """Note that a body has left its process and waits under this key. It holds no worker; an answer begins it again."""
     item, execution = execution.item, replace(execution, live=False)
     worker = d.workers[item.step]
     if item.id in worker.in_progress:
@@ -174,7 +176,7 @@ def _command(d: Draft, worker: InternalStepWorkerState, execution: Execution) ->
             execution.id,
             d.at,
             worker.collected_events,
-            waits.records_of(d, item.id) if d.waiting.answers else EMPTY_MAP,
+            records_of(d, item.id) if d.waiting.answers else EMPTY_MAP,
         )
     )
 
@@ -187,7 +189,7 @@ def requeue(d: Draft, item: WorkItem) -> None:
 
 
 def suspend(d: Draft, execution: Execution, key: str) -> None:
-    """The body itself waits under this key: give its worker to others."""
+    """Suspend an execution whose body itself waits under this key, and give its worker to others."""
     execution = replace(execution, waits_on=key)
     step = execution.item.step
     worker = _without(d.workers[step], execution)
@@ -198,7 +200,7 @@ def suspend(d: Draft, execution: Execution, key: str) -> None:
 
 
 def wake(d: Draft, step: str, item: int, key: str, answer: Answer) -> None:
-    """A wait of an item is answered: its body goes on, now or as soon as a worker is free."""
+    """Let the body of an answered wait go on, now or as soon as a worker is free."""
     worker = d.worker(step)
     execution = worker.execution(item)
     if execution is None:
@@ -207,7 +209,7 @@ def wake(d: Draft, step: str, item: int, key: str, answer: Answer) -> None:
         _make_ready(d, step, item)
     elif execution.live:
         # The wait was in a child task of the body, which needs no worker of its own.
-        waits.reply(d, execution, key, answer)
+        reply(d, execution, key, answer)
 
 
 def _make_ready(d: Draft, step: str, item: int) -> None:
@@ -227,7 +229,7 @@ def _continue(d: Draft, worker: InternalStepWorkerState) -> InternalStepWorkerSt
         return _start(d, worker, execution.interrupted())
     worker_id = _free_slot(worker.busy)
     key = execution.waits_on
-    waits.reply(d, execution, key, waits.answer_of(d, item_id, key) or Answer(), worker_id)
+    reply(d, execution, key, answer_of(d, item_id, key) or Answer(), worker_id)
     d.publish(StepReport(item.step, "running", worker_id, item.event.kind))
     return replace(
         worker,
@@ -237,7 +239,7 @@ def _continue(d: Draft, worker: InternalStepWorkerState) -> InternalStepWorkerSt
 
 
 def rewind_in_progress(d: Draft) -> None:
-    """After a take-up: no body is alive. What was executing goes back to the head of its queue, what was waiting stays.
+    """Put executing work back at the head of its queue: no body is alive after a recovery. Suspended work stays.
 
     Worker ids start from 0 again. Nothing is dispatched yet: see `fill`.
     """
@@ -263,19 +265,92 @@ def rewind_in_progress(d: Draft) -> None:
 
 
 def rewind_stranded(d: Draft) -> None:
-    """What is suspended in a wait that nothing will end, since its child run was cancelled, begins again to wait."""
+    """Queue work again that is suspended in a wait which nothing will end, because its child run was cancelled."""
     for step in sorted(d.workers):
         worker = d.workers[step]
         ready = set(worker.ready)
         for item, execution in sorted(worker.suspended.items(), reverse=True):
-            if item not in ready and not waits.is_open(d, item, execution.waits_on):
+            if item not in ready and not is_open(d, item, execution.waits_on):
                 worker = d.workers[step]
                 d.workers = d.workers.set(step, replace(worker, suspended=worker.suspended.delete(item)))
                 requeue(d, execution.interrupted())
 
 
 def drop_all(d: Draft) -> None:
-    """The run is over: nothing is queued, executing or waiting any more."""
+    """Drop all work of a run that is over."""
     d.workers = EMPTY_MAP
     d.active = d.asleep = 0
     d.timers = EMPTY_MAP
+
+
+# Waits and their answers, by work item and key.
+
+
+def is_open(d: Draft, item: int, key: str) -> bool:
+    """Return whether something will still end this wait."""
+    return key in d.waiting.open.get(item, EMPTY_MAP)
+
+
+def open_wait(d: Draft, item: int, key: str, number: int) -> None:
+    """Open a wait. `number` is that of the waiter, the timer or the child run which will end it."""
+    waiting = d.waiting
+    d.waiting = replace(waiting, open=waiting.open.set(item, waiting.open.get(item, EMPTY_MAP).set(key, number)))
+
+
+def close_wait(d: Draft, item: int, key: str) -> None:
+    """Close a wait: nothing will end it any more."""
+    d.waiting = replace(d.waiting, open=without(d.waiting.open, item, key))
+
+
+def without(of_items: Map[int, Map[str, int]], item: int, key: str) -> Map[int, Map[str, int]]:
+    """Return the open waits without one of them."""
+    keys = of_items.get(item, EMPTY_MAP)
+    keys = keys.delete(key) if key in keys else keys
+    if keys:
+        return of_items.set(item, keys)
+    return of_items.delete(item) if item in of_items else of_items
+
+
+def answer_of(d: Draft, item: int, key: str) -> Answer | None:
+    """Return what a wait was answered with; None if it was not."""
+    found: Answer | None = d.waiting.answers.get(item, EMPTY_MAP).get(key)
+    return found
+
+
+def set_answer(d: Draft, item: int, key: str, answer: Answer) -> None:
+    """Remember what a wait was answered with, for a body that runs again."""
+    waiting = d.waiting
+    of_item = waiting.answers.get(item, EMPTY_MAP).set(key, answer)
+    d.waiting = replace(waiting, answers=waiting.answers.set(item, of_item))
+
+
+def forget_answer(d: Draft, item: int, key: str) -> None:
+    """Take the answer of a wait away."""
+    waiting = d.waiting
+    answers = waiting.answers.get(item, EMPTY_MAP)
+    if key in answers:
+        answers = answers.delete(key)
+        by_item = waiting.answers.set(item, answers) if answers else waiting.answers.delete(item)
+        d.waiting = replace(waiting, answers=by_item)
+
+
+def reply(d: Draft, execution: Execution, key: str, answer: Answer, worker_id: int | None = None) -> None:
+    """Let a body go on with the answer to its wait."""
+    d.commands.append(
+        CommandResumeWorker(
+            execution.seq,
+            execution.item.step,
+            key,
+            answer.event,
+            answer.timed_out,
+            worker_id,
+            answer.value,
+            answer.child,
+        )
+    )
+
+
+def records_of(d: Draft, item: int) -> Map[str, Any]:
+    """Return the results that were recorded with an item, by name."""
+    answers = d.waiting.answers.get(item, EMPTY_MAP)
+    return Map({key.removeprefix(ONCE): a.value for key, a in answers.items() if key.startswith(ONCE)})

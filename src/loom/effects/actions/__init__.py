@@ -1,1 +1,1 @@
-"""What the actions of flows do in the world: requests, handlers of the author's, child runs, waits for people."""
+"""What flows ask of the world: http, handlers of the author's, actors, AI, child runs, waits."""

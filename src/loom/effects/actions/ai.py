@@ -1,7 +1,7 @@
 """The ai action: a registered provider, or any server that speaks OpenAI's chat completions. Tools are off.
 
 The operator sets LOOM_AI_BASE_URL, LOOM_AI_API_KEY and LOOM_AI_MODEL. That address is the operator's own choice and
-passes the guard; the key never goes to an address that a flow names. May import loom.flows and loom.effects.
+passes the guard; the key never goes to an address that a flow names.
 """
 
 from __future__ import annotations
@@ -13,15 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from loom.effects.actions.bodies import TooManyValues, decode_off_loop
+from loom.effects.actions.content import TooManyValues, decode_content_off_loop
 from loom.effects.actions.exchange import AnswerRefused
 from loom.effects.actions.handlers import call_handler
 from loom.effects.actions.http import outcome_of, request, tamed
-from loom.effects.actions.outcomes import ActionFailed, Services, argument_of, context_of, object_inputs, within_limit
-from loom.effects.actions.plain import plain
-from loom.effects.actions.statuses import is_failure
-from loom.effects.threads import OFF_LOOP_BYTES, aside
-from loom.effects.weight import has_more_values, is_heavier
+from loom.effects.actions.outcomes import (
+    ActionFailed,
+    Services,
+    argument_of,
+    context_of,
+    is_failure,
+    object_inputs,
+    plain,
+    within_limit,
+)
+from loom.effects.off_loop import OFF_LOOP_BYTES, aside, has_more_values, is_heavier
 from loom.flows.calls import ActionCall, ActionOutcome
 
 if TYPE_CHECKING:
@@ -45,7 +51,7 @@ async def ai_action(execution: StepExecution, call: ActionCall, services: Servic
     async def work() -> ActionOutcome:
         if provider is None:
             return await tamed(lambda: _complete(execution, call, services))
-        argument = argument_of(inputs) if set(inputs) - {"provider"} == {"input"} else argument_of_provider(inputs)
+        argument = argument_of(inputs) if set(inputs) - {"provider"} == {"input"} else _argument_of_provider(inputs)
         answer = await call_handler(provider, argument, context_of(execution, call))
         return await tamed(lambda: _answered(answer, services.policy))
 
@@ -83,8 +89,8 @@ def _provider(inputs: dict[str, Any], registered: dict[str, Callable[..., Any]])
     return next(iter(registered.values()), None)
 
 
-def argument_of_provider(inputs: dict[str, Any]) -> dict[str, Any]:
-    """What a provider is called with: the inputs without its own name."""
+def _argument_of_provider(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Make the argument of a provider: the inputs without its own name."""
     return {key: value for key, value in inputs.items() if key != "provider"}
 
 
@@ -106,7 +112,7 @@ async def _complete(execution: StepExecution, call: ActionCall, services: Servic
 
 
 def _endpoint(inputs: dict[str, Any], services: Services) -> tuple[str, str, Services]:
-    """Where to ask, with which key, and what the guard says to it."""
+    """Find the address to ask, its key, and services whose guard allows it."""
     own = inputs.get("baseUrl")
     if isinstance(own, str) and own:
         return own.rstrip("/"), str(inputs.get("apiKey") or ""), services
@@ -162,7 +168,7 @@ def _content(body: Any) -> str:
 
 
 async def _answered(answer: Any, policy: HttpPolicy) -> ActionOutcome:
-    """What a registered provider has answered: it hands on what a model says, who is a stranger too."""
+    """Turn a registered provider's answer into an outcome. It hands on what a model says, which is not trusted."""
     if isinstance(answer, str) and len(answer) <= OFF_LOOP_BYTES:
         found = plain(answer)
     else:
@@ -194,7 +200,7 @@ async def _structured(text: str, policy: HttpPolicy) -> dict[str, Any]:
     if bare.startswith("{"):
         try:
             said = bare.encode("utf-8", "replace")
-            found = await decode_off_loop(said, "application/json", policy.max_response_values)
+            found = await decode_content_off_loop(said, "application/json", policy.max_response_values)
         except TooManyValues as error:
             raise AnswerRefused(f"The model's answer: {error}") from error
         if isinstance(found, dict):

@@ -1,7 +1,9 @@
 """An action of a flow, ready to be called by an execution: the counterpart of a step's binding.
 
-Whatever a body does, the execution's result is an outcome, which the flow decides about. Only what this process cannot
-do at all, and a cancellation, stay what they are. May import loom.flows, loom.steps and loom.effects.
+An action is done by the handler that is registered for its type, or else by the function that is built in for it.
+Whatever that does, the execution's result is an outcome, which the flow decides about. Only what this process cannot do
+at all, and a cancellation, stay what they are. Connectors, all other types, answer like servers: what a handler returns
+becomes `{statusCode, headers, body}` unless it is that already.
 """
 
 from __future__ import annotations
@@ -15,17 +17,31 @@ from msgspec.structs import replace
 
 from loom.core.records import EventRecord
 from loom.effects.actions import events as _known_events  # noqa: F401 - stored ones must find their classes
-from loom.effects.actions.activity import activity_action
-from loom.effects.actions.actor import actor_action
+from loom.effects.actions.actors import actor_action
 from loom.effects.actions.child import workflow_action
-from loom.effects.actions.connectors import connector_action
-from loom.effects.actions.outcomes import ActionBody, ActionFailed, Services, failure, masked
-from loom.effects.actions.waiting import wait_action
-from loom.effects.convert import MissingTypeError
-from loom.effects.exits import is_from_outside
-from loom.effects.tracebacks import has_other_frames
-from loom.effects.weight import is_heavier
+from loom.effects.actions.handlers import call_handler
+from loom.effects.actions.outcomes import (
+    NOT_SUPPORTED,
+    ActionFailed,
+    ActionFunction,
+    Services,
+    argument_of,
+    code_of,
+    context_of,
+    failure,
+    is_failure,
+    masked,
+    plain,
+    text_input,
+    within_limit,
+)
+from loom.effects.actions.waits import wait_action
+from loom.effects.event_codec import MissingTypeError
+from loom.effects.exceptions import has_other_frames, is_from_outside
+from loom.effects.off_loop import is_heavier
+from loom.flows.action_types import spelt
 from loom.flows.calls import OUTCOME_KIND, ActionCall, ActionOutcome
+from loom.flows.diagnostics import did_you_mean
 from loom.steps.ports import current_execution
 
 if TYPE_CHECKING:
@@ -33,64 +49,6 @@ if TYPE_CHECKING:
 
     from loom.core.state import WorkItem
     from loom.effects.execution import StepExecution
-
-
-def _ai() -> ActionBody:
-    from loom.effects.actions.ai import ai_action
-
-    return ai_action
-
-
-def _http() -> ActionBody:
-    from loom.effects.actions.http import http_action
-
-    return http_action
-
-
-def _webhook() -> ActionBody:
-    from loom.effects.actions.webhook import webhook_action
-
-    return webhook_action
-
-
-@cache
-def _importer() -> ThreadPoolExecutor:
-    """One thread that imports. Threads of bodies may all be busy for hours."""
-    return ThreadPoolExecutor(1, "loom-import")
-
-
-class _Late:
-    """An action that needs the http client, which is imported when it is first used.
-
-    That takes 0.2 s, with the authorities that the client trusts, so it is done in a thread.
-    """
-
-    def __init__(self, load: Callable[[], ActionBody]) -> None:
-        self._load = load
-        self._body: ActionBody | None = None
-
-    def _loaded(self) -> ActionBody:
-        from loom.effects.actions.guarded import default_tls
-
-        default_tls()
-        return self._load()
-
-    async def __call__(self, execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
-        if self._body is None:
-            self._body = await asyncio.get_running_loop().run_in_executor(_importer(), self._loaded)
-        return await self._body(execution, call, services)
-
-
-BODIES: dict[str, ActionBody] = {
-    "activity": activity_action,
-    "actor": actor_action,
-    "ai": _Late(_ai),
-    "http": _Late(_http),
-    "httpwebhook": _Late(_webhook),
-    "waitforevent": wait_action,
-    "workflow": workflow_action,
-}
-"""By type. Those that need the http client load it when they are first used: it takes longer than all the rest."""
 
 
 class ActionBinding:
@@ -109,7 +67,7 @@ class ActionBinding:
 
     @property
     def function(self) -> Callable[..., Any]:
-        """What people know the work by."""
+        """The function that people know the work by."""
         return self.perform
 
     def arguments(self, item: WorkItem) -> dict[str, Any]:
@@ -125,10 +83,10 @@ class ActionBinding:
         execution = cast("StepExecution", current_execution.get())
         # A registered handler wins over what is built in, which is how tests stub it.
         registered = call.type in self.services.handlers.actions
-        body = connector_action if registered else BODIES.get(call.type, connector_action)
+        function = _connector_action if registered else BUILT_IN_ACTIONS.get(call.type, _connector_action)
         task = asyncio.current_task()
         try:
-            outcome = masked(call, await body(execution, call, self.services))
+            outcome = masked(call, await function(execution, call, self.services))
             limit = execution.host.max_unsaved
             if limit is not None and is_heavier((outcome.outputs,), limit):
                 raise ActionFailed(
@@ -151,3 +109,123 @@ class ActionBinding:
     def classify(self, result: ActionOutcome) -> tuple[tuple[EventRecord, ...], bool]:
         """The outcome as the record that the flow gets."""
         return (EventRecord(OUTCOME_KIND, result),), False
+
+
+# --- actions of registered handlers -----------------------------------------------------------------------------------
+
+
+async def _activity_action(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
+    """Call the activity. What it returns are the outputs."""
+    name = text_input(call, "activityType")
+    function = services.handlers.activities.get(name)
+    if function is None:
+        near = did_you_mean(name, services.handlers.activities)
+        raise ActionFailed(
+            f"No activity is registered as {name!r}.{near} Register one with @loom.activity({name!r}).",
+            "ActivityNotFound",
+        )
+
+    async def work() -> ActionOutcome:
+        argument = argument_of(call.inputs, "activityType")
+        return ActionOutcome(outputs=plain(await call_handler(function, argument, context_of(execution, call))))
+
+    return await within_limit(execution, call, work)
+
+
+_BARE = frozenset({"activity", "actor", "ai", "waitforevent"})
+"""Types whose outputs are what their handler returned."""
+
+
+async def _connector_action(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
+    """Call the handler of the action's type."""
+    function = services.handlers.actions.get(call.type)
+    if function is None:
+        raise ActionFailed(
+            f"Nothing here can do the action '{call.action}' of type '{spelt(call.type)}'. Register a handler with "
+            f'@loom.action("{spelt(call.type)}").',
+            NOT_SUPPORTED,
+        )
+
+    async def work() -> ActionOutcome:
+        inputs = call.inputs
+        argument = argument_of(inputs) if isinstance(inputs, dict) and set(inputs) == {"input"} else inputs
+        result = plain(await call_handler(function, {} if argument is None else argument, context_of(execution, call)))
+        return ActionOutcome(outputs=result) if call.type in _BARE else _answered(result)
+
+    return await within_limit(execution, call, work)
+
+
+def _answered(result: Any) -> ActionOutcome:
+    """Turn what a connector's handler returned into a server's answer."""
+    if not isinstance(result, dict) or not ({"body", "statusCode"} & set(result)):
+        result = {"body": result}
+    outputs = {"statusCode": 200, "headers": {}, **result}
+    try:
+        status = int(outputs["statusCode"])
+    except (TypeError, ValueError):
+        return ActionOutcome(outputs=outputs, code=str(outputs["statusCode"]))
+    if is_failure(status):
+        message = f"The handler answered {status} {code_of(status)}."
+        return ActionOutcome("Failed", outputs, code_of(status), message)
+    return ActionOutcome(outputs=outputs, code=code_of(status))
+
+
+# --- built-in actions -------------------------------------------------------------------------------------------------
+
+
+@cache
+def _importer() -> ThreadPoolExecutor:
+    """Make the one thread that imports. Threads of bodies may all be busy for hours."""
+    return ThreadPoolExecutor(1, "loom-import")
+
+
+class _Late:
+    """An action that needs the http client, which is imported when it is first used.
+
+    That takes 0.2 s, with the authorities that the client trusts, so it is done in a thread.
+    """
+
+    def __init__(self, load: Callable[[], ActionFunction]) -> None:
+        self._load = load
+        self._function: ActionFunction | None = None
+
+    def _loaded(self) -> ActionFunction:
+        from loom.effects.actions.http_client import default_tls
+
+        default_tls()
+        return self._load()
+
+    async def __call__(self, execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
+        if self._function is None:
+            self._function = await asyncio.get_running_loop().run_in_executor(_importer(), self._loaded)
+        return await self._function(execution, call, services)
+
+
+def _ai() -> ActionFunction:
+    from loom.effects.actions.ai import ai_action
+
+    return ai_action
+
+
+def _http() -> ActionFunction:
+    from loom.effects.actions.http import http_action
+
+    return http_action
+
+
+def _webhook() -> ActionFunction:
+    from loom.effects.actions.webhook import webhook_action
+
+    return webhook_action
+
+
+BUILT_IN_ACTIONS: dict[str, ActionFunction] = {
+    "activity": _activity_action,
+    "actor": actor_action,
+    "ai": _Late(_ai),
+    "http": _Late(_http),
+    "httpwebhook": _Late(_webhook),
+    "waitforevent": wait_action,
+    "workflow": workflow_action,
+}
+"""The functions that do actions, by type. `_Late` ones load the http client when they are first used."""

@@ -1,13 +1,11 @@
-"""The workflow action: another registered workflow as a child run. May import loom.flows and loom.effects."""
+"""The workflow action: another registered workflow as a child run."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loom.effects.actions.outcomes import ActionFailed, object_inputs, within_limit
-from loom.effects.actions.plain import plain
-from loom.effects.actions.statuses import code_of
-from loom.effects.flow_convert import FlowStartEvent
+from loom.effects.actions.outcomes import ActionFailed, code_of, object_inputs, plain, within_limit
+from loom.effects.flow_codec import FlowStartEvent
 from loom.effects.flow_result import FlowResult
 from loom.flows.calls import ActionCall, ActionOutcome, ActionStatus, FlowEnd
 
@@ -52,7 +50,7 @@ def child_name(call: ActionCall) -> str:
 
 
 def outcome_of_child(name: str, ended: Any) -> ActionOutcome:
-    """What the end of a child means to the action: a flow ends with its result, a Python workflow with any value."""
+    """Turn the end of a child into an outcome: a flow ends with its result, a Python workflow with any value."""
     if not isinstance(ended, FlowEnd | FlowResult):
         return ActionOutcome(outputs=plain(ended))
     outputs: Any = ended.response if ended.response is not None else ended.outputs

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import msgspec
 
-from loom.effects.actions.bodies import TooManyValues, decode_off_loop
+from loom.effects.actions.content import TooManyValues, decode_content_off_loop
+from loom.effects.actions.outcomes import code_of
 from loom.effects.actions.ssrf import STORED_SHARE
-from loom.effects.actions.statuses import code_of
-from loom.effects.threads import OFF_LOOP_BYTES, aside
+from loom.effects.off_loop import OFF_LOOP_BYTES, aside
 
 if TYPE_CHECKING:
     from loom.effects.actions.ssrf import HttpPolicy
@@ -28,13 +28,13 @@ LONGEST_PATIENCE_S = 86_400.0
 
 
 _CHUNKS_AT_ONCE = 64
-"""After so many chunks others have a turn: thousands of tiny ones come with one packet, and none of them waits."""
+"""Chunks after which other tasks have a turn: thousands of tiny ones come with one packet, and none of them waits."""
 _MEMBER = b"\x1f"
 """What a member of gzip begins with."""
 
 
 class BadRequestError(ValueError):
-    """What the author asks for is no request that can be sent."""
+    """A request of the author's that cannot be sent."""
 
 
 class AnswerRefused(Exception):
@@ -42,7 +42,7 @@ class AnswerRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class HttpRequest:
     """A request, ready to be sent."""
 
     method: str
@@ -52,8 +52,8 @@ class Outgoing:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a server said."""
+class HttpAnswer:
+    """A server's answer."""
 
     status: int
     headers: dict[str, str]
@@ -73,7 +73,7 @@ class Answer:
     async def outputs(self, policy: HttpPolicy) -> dict[str, Any]:
         """The answer as outputs of an action; `AnswerRefused` if they would be more than the policy allows."""
         try:
-            body = await decode_off_loop(self.data, self.header("content-type"), policy.max_response_values)
+            body = await decode_content_off_loop(self.data, self.header("content-type"), policy.max_response_values)
         except TooManyValues as error:
             raise AnswerRefused(f"{error} It has {len(self.data)} bytes.") from error
         if len(self.data) > OFF_LOOP_BYTES:
@@ -97,8 +97,8 @@ class Answer:
 
 
 async def exchange(
-    client: httpx2.AsyncClient, outgoing: Outgoing, policy: HttpPolicy, *, may_leave: bool = True
-) -> Answer:
+    client: httpx2.AsyncClient, outgoing: HttpRequest, policy: HttpPolicy, *, may_leave: bool = True
+) -> HttpAnswer:
     """Send a request and follow where it leads; an error of the library if it takes longer than the policy allows.
 
     A connection that shows a certificate must not leave its host: `may_leave` is False then.
@@ -113,7 +113,7 @@ async def exchange(
                 following = response.next_request
                 if following is None:
                     data = await _content(response, policy.max_response_bytes)
-                    return Answer(response.status_code, _headers(response), data, str(request.url))
+                    return HttpAnswer(response.status_code, _headers(response), data, str(request.url))
             finally:
                 await response.aclose()
             if not _same_origin(request.url, following.url):
@@ -124,7 +124,7 @@ async def exchange(
     raise AnswerRefused(f"The request was redirected more than {policy.max_redirects} times.")
 
 
-def _request(client: httpx2.AsyncClient, outgoing: Outgoing) -> httpx2.Request:
+def _request(client: httpx2.AsyncClient, outgoing: HttpRequest) -> httpx2.Request:
     try:
         url = httpx2.URL(outgoing.url)
         if url.scheme not in ("http", "https") or not url.host:
@@ -138,7 +138,7 @@ def _request(client: httpx2.AsyncClient, outgoing: Outgoing) -> httpx2.Request:
 
 
 def same_origin(one: str, other: str) -> bool:
-    """Whether two addresses are of the same scheme, host and port."""
+    """Say whether two addresses are of the same scheme, host and port."""
     return _same_origin(httpx2.URL(one), httpx2.URL(other))
 
 
@@ -154,7 +154,7 @@ def _for_strangers(request: httpx2.Request) -> httpx2.Request:
 
 
 def _headers(response: httpx2.Response) -> dict[str, str]:
-    """The headers as the server wrote them; those that come several times are joined."""
+    """The headers as the server wrote them; headers that come several times are joined."""
     found: dict[str, str] = {}
     names: dict[str, str] = {}
     for raw_name, raw_value in response.headers.raw:

@@ -1,7 +1,7 @@
 """The author's handlers: activities, actors, AI providers and connectors, by name, and how they are called.
 
 A handler gets one argument and, if it asks for it by its annotation, the `ActionContext`. It may be async or not; one
-that is not runs in a thread. Registering a name again replaces the handler. May import loom.flows.
+that is not runs in a thread. Registering a name again replaces the handler.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Handlers:
 
 
 HANDLERS = Handlers()
-"""Those that `loom.activity` and its like register."""
+"""The handlers that `loom.activity` and its like register."""
 
 activity, actor, ai_provider, action = HANDLERS.activity, HANDLERS.actor, HANDLERS.ai_provider, HANDLERS.action
 
@@ -79,8 +79,8 @@ class _Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
-    """What a handler looks like to its caller."""
+class _Signature:
+    """The parameters of a handler, and whether it is async."""
 
     parameters: tuple[_Parameter, ...]
     is_async: bool
@@ -107,7 +107,7 @@ class _Shape:
         return places, keywords
 
 
-_shapes: weakref.WeakKeyDictionary[Any, dict[bool, _Shape]] = weakref.WeakKeyDictionary()
+_shapes: weakref.WeakKeyDictionary[Any, dict[bool, _Signature]] = weakref.WeakKeyDictionary()
 """By function, and whether it is bound to an object: looking at a signature takes longer than most calls."""
 
 
@@ -125,11 +125,11 @@ async def call_handler(
 
 
 def asks_for(function: Callable[..., Any], name: str) -> bool:
-    """Whether a handler has a parameter of this name."""
+    """Say whether a handler has a parameter of this name."""
     return any(parameter.name == name for parameter in _shape_of(function).parameters)
 
 
-def _shape_of(function: Callable[..., Any]) -> _Shape:
+def _shape_of(function: Callable[..., Any]) -> _Signature:
     key = getattr(function, "__func__", function)
     bound = key is not function
     try:
@@ -142,7 +142,7 @@ def _shape_of(function: Callable[..., Any]) -> _Shape:
     return shape
 
 
-def _look_at(function: Callable[..., Any]) -> _Shape:
+def _look_at(function: Callable[..., Any]) -> _Signature:
     hints = _hints(function)
     parameters = tuple(
         _Parameter(
@@ -155,7 +155,7 @@ def _look_at(function: Callable[..., Any]) -> _Shape:
     )
     bare = inspect.unwrap(function)
     called = bare if inspect.isroutine(bare) else getattr(bare, "__call__", bare)  # noqa: B004 - its code is wanted
-    return _Shape(parameters, inspect.iscoroutinefunction(called))
+    return _Signature(parameters, inspect.iscoroutinefunction(called))
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

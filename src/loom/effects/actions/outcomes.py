@@ -1,30 +1,48 @@
-"""How the attempts at actions end, and what all kinds of actions share. May import loom.flows and loom.effects."""
+"""How attempts at actions end, and what all kinds of actions share.
+
+`Services` is what actions find in their process. A function of an action returns an `ActionOutcome` or raises;
+`failure` turns what it raises into an outcome. `plain` turns what handlers return into JSON data, the only kind of
+value that a flow has: a value that cannot be stored must not enter a run.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import dataclasses
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
-from loom.effects.actions.actor_port import Actors
-from loom.effects.actions.callbacks import Callbacks
+import msgspec
+from pydantic import BaseModel
+
+from loom.effects.actions.events import Actors, Callbacks
 from loom.effects.actions.handlers import HANDLERS, ActionContext, Handlers
 from loom.effects.actions.ssrf import HttpPolicy
-from loom.effects.exits import is_signal
+from loom.effects.exceptions import is_signal
+from loom.expressions.values import INT_MAX, INT_MIN
 from loom.flows.calls import ActionCall, ActionOutcome
-from loom.steps.texts import message_of
+from loom.flows.plain import below
+from loom.steps.errors import message_of, well_formed
+from loom.steps.registry import framework_name
 
 if TYPE_CHECKING:
     from loom.effects.execution import StepExecution
+
 
 TIMED_OUT, NOT_SUPPORTED = "ActionTimedOut", "ActionTypeNotSupported"
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What actions find in their process."""
+    """The services of a process that its actions use."""
 
     handlers: Handlers = HANDLERS
     http: HttpPolicy | None = None
@@ -40,7 +58,7 @@ class Services:
 
     @property
     def policy(self) -> HttpPolicy:
-        """What requests may reach, now, and how much they may bring back."""
+        """The policy of requests, now: what they may reach, and how much they may bring back."""
         policy = self.http if self.http is not None else HttpPolicy.from_environment()
         if self.max_response is not None and self.max_response != policy.max_response_bytes:
             policy = dataclasses.replace(policy, max_response_bytes=self.max_response)
@@ -49,8 +67,8 @@ class Services:
         return policy
 
 
-ActionBody = Callable[["StepExecution", ActionCall, Services], Awaitable[ActionOutcome]]
-"""What does the actions of one type."""
+ActionFunction = Callable[["StepExecution", ActionCall, Services], Awaitable[ActionOutcome]]
+"""A function that does the actions of one type."""
 
 
 class ActionFailed(Exception):
@@ -61,6 +79,9 @@ class ActionFailed(Exception):
         self.code = code
         self.error_type = error_type
         self.outputs = outputs
+
+
+# --- outcomes ---------------------------------------------------------------------------------------------------------
 
 
 def failure(error: BaseException) -> ActionOutcome:
@@ -111,6 +132,23 @@ def masked(call: ActionCall, outcome: ActionOutcome) -> ActionOutcome:
     )
 
 
+def code_of(status: int) -> str:
+    """The reason of a status as one word: `OK`, `NotFound`; the number itself where it has none."""
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        return str(status)
+    return "".join(character for character in phrase if character.isalnum())
+
+
+def is_failure(status: int) -> bool:
+    """Say whether a status is no success: everything but 2xx."""
+    return not 200 <= status < 300  # noqa: PLR2004 - the range of successes
+
+
+# --- time limits ------------------------------------------------------------------------------------------------------
+
+
 def time_left(execution: StepExecution, call: ActionCall) -> float | None:
     """The seconds that all attempts together have left; None without a limit."""
     if call.timeout_s is None:
@@ -137,14 +175,17 @@ async def within_limit(
         raise
 
 
+# --- inputs -----------------------------------------------------------------------------------------------------------
+
+
 def context_of(execution: StepExecution, call: ActionCall) -> ActionContext:
-    """What handlers may know about the action."""
+    """Make the context that handlers may ask for."""
     key = call.key or execution.idempotency_key
     return ActionContext(execution.host.run_id, key, call.attempt, call.action)
 
 
 def argument_of(inputs: Any, *own: str) -> Any:
-    """What a handler is called with: `input` if there is one, else the inputs that are not the action's own."""
+    """Make a handler's argument: `input` if there is one, else the inputs that are not the action's own."""
     if inputs is None:
         return {}
     if not isinstance(inputs, dict):
@@ -165,3 +206,75 @@ def text_input(call: ActionCall, name: str) -> str:
     if isinstance(value, str) and value:
         return value
     raise ActionFailed(f"The {call.type} action '{call.action}' needs a text as inputs.{name}.", "InvalidInputs")
+
+
+# --- plain data -------------------------------------------------------------------------------------------------------
+
+MAX_DEPTH = 200
+
+
+class NotPlainData(TypeError):
+    """A result that is no JSON data. The message names the type and the place."""
+
+
+# Stored failures name the class so, whatever its module is called.
+framework_name(NotPlainData, "loom.effects.actions.plain.NotPlainData")
+
+
+def plain(value: Any, path: str = "", depth: int = 0) -> Any:
+    """The value as null, booleans, numbers, text, lists and dicts with text as keys."""
+    if isinstance(value, Enum):
+        return plain(value.value, path, depth)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if INT_MIN <= value <= INT_MAX else _finite(float(value), path)
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, float):
+        return _finite(value, path)
+    if depth > MAX_DEPTH:
+        raise NotPlainData(f"The result is nested more than {MAX_DEPTH} deep at {path[:80]}.")
+    if isinstance(value, dict):
+        return {_key(key, path): plain(item, below(path, f".{key}"), depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, below(path, f"[{index}]"), depth + 1) for index, item in enumerate(value)]
+    return plain(_opened(value, path), path, depth + 1)
+
+
+def _opened(value: Any, path: str) -> Any:
+    """Open one layer of an object that has a form in JSON."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, msgspec.Struct):
+        return {name: getattr(value, name) for name in value.__struct_fields__}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, bytes | bytearray):
+        content = base64.b64encode(value).decode()
+        return {"$content-type": "application/octet-stream", "$content": content}
+    raise NotPlainData(f"The result holds {_where(path)}a {type(value).__qualname__}, which is no JSON data.")
+
+
+def _finite(value: float, path: str) -> float:
+    if not math.isfinite(value):
+        raise NotPlainData(f"The result holds {_where(path)}{value}, which is no number in JSON.")
+    return value
+
+
+def _key(key: Any, path: str) -> str:
+    if isinstance(key, str):
+        return well_formed(key)
+    if isinstance(key, int) and not isinstance(key, bool):
+        return str(key)
+    raise NotPlainData(f"The result holds {_where(path)}a key of type {type(key).__qualname__}; keys are text.")
+
+
+def _where(path: str) -> str:
+    return f"at {path.removeprefix('.')} " if path else ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING
 
-from loom.effects.weight import MAX_VALUES
+from loom.effects.off_loop import MAX_VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +48,7 @@ class HostRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpPolicy:
-    """What http actions may reach beside public addresses, and how much they may bring back.
+    """The addresses that http actions may reach beside public ones, and how much they may bring back.
 
     `allow_hosts` are names, `name:port`, or `*.domain`; whatever address such a name has is allowed. `allow_networks`
     are addresses or networks in CIDR form. `allow_all` switches the guard off.
@@ -84,7 +84,7 @@ class HttpPolicy:
         return cls.allowing(*os.environ.get(ENVIRONMENT_VARIABLE, "").split(","))
 
     def allows_host(self, host: str, port: int) -> bool:
-        """Whether a name is allowed, whatever its address."""
+        """Say whether a name is allowed, whatever its address."""
         name = _normal(host)
         if self.allow_all or name in self.allow_hosts or f"{name}:{port}" in self.allow_hosts:
             return True
@@ -92,14 +92,14 @@ class HttpPolicy:
         return any("*." + ".".join(parents[start:]) in self.allow_hosts for start in range(len(parents)))
 
     def objection(self, address: Address) -> str:
-        """What speaks against an address; empty if nothing does."""
+        """Say what speaks against an address; empty if nothing does."""
         forms = (address, *carried(address))
         if any(form in network for form in forms for network in self.allow_networks if form.version == network.version):
             return ""
         return why_refused(address)
 
     def permitted(self, host: str, port: int, addresses: Sequence[str]) -> list[str]:
-        """Those of a host's addresses that may be connected to; `HostRefused` if there is none."""
+        """Choose the addresses of a host that may be connected to; `HostRefused` if there is none."""
         if self.allows_host(host, port):
             return list(addresses)
         objections = {text: self.objection(ip_address(text)) for text in addresses}
@@ -115,7 +115,7 @@ class HttpPolicy:
 
 
 def why_refused(address: Address) -> str:
-    """What kind of address it is that nobody may reach without leave; empty for a public one."""
+    """Name the kind of an address that no request may reach without leave; empty for a public one."""
     inner = carried(address)
     if inner:
         reasons = [(form, why_refused(form)) for form in inner]

@@ -1,29 +1,38 @@
-"""The httpWebhook action: ask a service to call back, and wait for the call. May import loom.flows and loom.effects.
+"""The httpWebhook action: ask a service to call back, and wait for the call.
 
-Whoever receives the call sends the run a `CallbackEvent` with the action's key. The address that is called leaves with
-the request and is recorded nowhere.
+The server that receives the call sends the run a `CallbackEvent` with the action's key. A flow knows neither the
+address of its host nor any secret, so `listCallbackUrl()` gives a mark. The mark becomes a real address when the
+request goes out and nowhere else: what is stored and shown has the mark.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from loom.effects.actions.callbacks import with_address, without_address
 from loom.effects.actions.events import CallbackEvent
 from loom.effects.actions.http import outcome_of, request, tamed
-from loom.effects.actions.outcomes import ActionFailed, context_of, object_inputs, time_left, timed_out, within_limit
-from loom.effects.actions.plain import plain
-from loom.effects.actions.waiting import seconds_of
-from loom.flows.calls import ActionCall, ActionOutcome
+from loom.effects.actions.outcomes import (
+    ActionFailed,
+    context_of,
+    object_inputs,
+    plain,
+    time_left,
+    timed_out,
+    within_limit,
+)
+from loom.effects.actions.waits import seconds_of
+from loom.flows.calls import CALLBACK, ActionCall, ActionOutcome
 
 if TYPE_CHECKING:
     from loom.effects.actions.outcomes import Services
     from loom.effects.execution import StepExecution
 
+
 DEFAULT_EXPIRY_S = 90 * 86_400.0
-"""How long an address is good if neither the action nor its limit says."""
+"""Seconds that an address is good for if neither the action nor its limit says."""
 
 
 async def webhook_action(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
@@ -76,7 +85,7 @@ async def _send(
 
 
 def _asked(execution: StepExecution, call: ActionCall) -> tuple[bool, float]:
-    """What `inputs.callback` asks of the address: whether a GET is a call too, and until when it is good.
+    """Read what `inputs.callback` asks of the address: whether a GET is a call too, and until when it is good.
 
     Without a word about it, the address is good for as long as the action may take. Both are worked out from when the
     work began: a repeated request, and the one that unsubscribes, have the same address.
@@ -95,3 +104,28 @@ def _asked(execution: StepExecution, call: ActionCall) -> tuple[bool, float]:
 
 def _key(call: ActionCall) -> str:
     return call.key or call.action
+
+
+# --- the address in the place of its mark -----------------------------------------------------------------------------
+
+
+def with_address(value: Any, address: str | None) -> Any:
+    """Put the address in the place of the mark, also within texts and as a part of another URL."""
+    return value if address is None else _replaced(value, CALLBACK, address)
+
+
+def without_address(value: Any, address: str | None) -> Any:
+    """Put the mark back for the address, in what a service says: the address is not for readers."""
+    return value if address is None else _replaced(value, address, CALLBACK)
+
+
+def _replaced(value: Any, old: str, new: str) -> Any:
+    match value:
+        case str():
+            return value.replace(old, new).replace(quote(old, safe=""), quote(new, safe=""))
+        case dict():
+            return {key: _replaced(item, old, new) for key, item in value.items()}
+        case list():
+            return [_replaced(item, old, new) for item in value]
+        case _:
+            return value

@@ -1,21 +1,22 @@
 """When a recurrence is due next: Logic Apps' frequency, interval, start, end, zone and schedule. Pure.
 
-May import `calendars`, `timestamps`, `zones` and `errors`. Everything is counted from `startTime`. A recurrence without
-one is counted from `after`, so whoever keeps a schedule writes its first time down as `startTime` to keep it steady.
+Everything is counted from `startTime`. A recurrence without one is counted from `after`, so a scheduler stores the
+first time as `startTime` to keep the recurrence steady. The calendar's periods (hours, days, weeks, months, years) are
+numbered; times in them are what a clock on the wall shows, without a zone.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loom.expressions.dotnet.calendars import Schedule, period_of, times_in
-from loom.expressions.dotnet.timestamps import epoch_seconds, parse_iso
+from loom.expressions.dotnet.timestamps import days_in_month, epoch_seconds, parse_iso
 from loom.expressions.dotnet.zones import UTC, zone_of
 from loom.expressions.errors import FunctionError
 
 if TYPE_CHECKING:
     from loom.expressions.dotnet.zones import Zone
+
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3_600}
 _FREQUENCIES = ("second", "minute", "hour", "day", "week", "month", "year")
@@ -24,8 +25,19 @@ _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday",
 _MAX_INTERVAL = 9_999_999
 _MOST_PERIODS = {"hour": 10_000, "day": 5_000}
 _MOST_OTHER_PERIODS = 500
-"""A schedule that names no time in so many periods names none: the 31st of every twelfth month from June on."""
+"""Periods to look at. A schedule that names no time in them names none: the 31st of every 12th month from June on."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)  # noqa: UP017
+
+
+class _Schedule(NamedTuple):
+    """The lists of a recurrence's schedule, sorted; an empty list was not given."""
+
+    hours: list[int]
+    minutes: list[int]
+    month_days: list[int]
+    """From 1, or from -1, the last day of a month."""
+    weekdays: list[int]
+    """From 0, Monday."""
 
 
 class _Plan(NamedTuple):
@@ -38,11 +50,11 @@ class _Plan(NamedTuple):
     """From when the periods are counted, as the zone's clock shows it, without a zone."""
     start: float | None
     end: float | None
-    schedule: Schedule | None
+    schedule: _Schedule | None
 
 
 def check_recurrence(recurrence: Any) -> list[str]:
-    """What is wrong with a recurrence, each in a sentence; an empty list if it can be kept."""
+    """List what is wrong with a recurrence, each in a sentence; an empty list if it can be kept."""
     if not isinstance(recurrence, dict):
         return [f"the recurrence must be an object, not {recurrence!r}"]
     problems = []
@@ -79,6 +91,9 @@ def next_occurrence(recurrence: dict[str, Any], after: float) -> float | None:
     return None if due is None or (plan.end is not None and due > plan.end) else due
 
 
+# --- the next time ----------------------------------------------------------------------------------------------------
+
+
 def _read(recurrence: dict[str, Any], after: float) -> _Plan:
     zone = zone_of(recurrence["timeZone"]) if recurrence.get("timeZone") else UTC
     start, end = (_instant(recurrence.get(name), zone) for name in ("startTime", "endTime"))
@@ -90,7 +105,7 @@ def _read(recurrence: dict[str, Any], after: float) -> _Plan:
     if lists:
         numbers = {name: sorted({int(item) for item in lists[name]}) for name in _LISTS if name in lists}
         weekdays = sorted({_WEEKDAYS.index(day.lower()) for day in lists.get("weekDays", ())})
-        schedule = Schedule(
+        schedule = _Schedule(
             hours=numbers.get("hours", []),
             minutes=numbers.get("minutes", []),
             month_days=numbers.get("monthDays", []),
@@ -113,8 +128,8 @@ def _next_passing(plan: _Plan, after: float) -> float:
 
 def _next_local(plan: _Plan, after: float) -> float | None:
     earliest = after if plan.start is None else max(after, plan.start)
-    first = period_of(plan.frequency, plan.anchor)
-    now = period_of(plan.frequency, _local(earliest, plan.zone))
+    first = _period_of(plan.frequency, plan.anchor)
+    now = _period_of(plan.frequency, _local(earliest, plan.zone))
     # One period early, for a time that the clock skipped may have moved on from there.
     count = max(0, (now - first) // plan.interval - 1)
     due = _due_in(plan, first, count)
@@ -130,7 +145,7 @@ def _next_local(plan: _Plan, after: float) -> float | None:
 
 def _due_in(plan: _Plan, first: int, index: int) -> list[float]:
     try:
-        times = times_in(plan.frequency, first + index * plan.interval, plan.anchor, plan.schedule)
+        times = _times_in(plan.frequency, first + index * plan.interval, plan.anchor, plan.schedule)
         return [_seconds(time, plan.zone) for time in times]
     except (ValueError, OverflowError):  # beyond the year 9999
         return []
@@ -154,6 +169,87 @@ def _instant(text: str | None, zone: Zone) -> float | None:
     if moment is not None and moment.utc:
         return at
     return _seconds((_EPOCH + timedelta(microseconds=round(at * 1_000_000))).replace(tzinfo=None), zone)
+
+
+# --- periods of the calendar ------------------------------------------------------------------------------------------
+
+
+def _period_of(frequency: str, at: datetime) -> int:
+    """The number of the hour, day, week (from Monday), month or year that a time lies in."""
+    match frequency:
+        case "hour":
+            return at.toordinal() * 24 + at.hour
+        case "day":
+            return at.toordinal()
+        case "week":
+            return (at.toordinal() - 1) // 7
+        case "month":
+            return at.year * 12 + at.month - 1
+        case _:
+            return at.year
+
+
+def _times_in(frequency: str, period: int, anchor: datetime, schedule: _Schedule | None) -> list[datetime]:
+    """The times in a period: what the schedule lists, else the one at which the anchor is in its own period.
+
+    Raises ValueError or OverflowError if the period is beyond the calendar.
+    """
+    if schedule is None:
+        return [datetime.combine(day, anchor.time()) for day in _days_like(frequency, period, anchor)]
+    days = _days_of_schedule(frequency, period, anchor, schedule)
+    minutes = schedule.minutes or [anchor.minute]
+    if frequency == "hour":
+        hour = period % 24
+        hours = [hour] if not schedule.hours or hour in schedule.hours else []
+    else:
+        hours = schedule.hours or [anchor.hour]
+    return [datetime.combine(day, time(hour, minute)) for day in days for hour in hours for minute in minutes]
+
+
+def _days_like(frequency: str, period: int, anchor: datetime) -> list[date]:
+    """The day of a period on which the anchor is in its own; clipped to the end of its month."""
+    match frequency:
+        case "day":
+            return [date.fromordinal(period)]
+        case "week":
+            return [date.fromordinal(period * 7 + 1) + timedelta(days=anchor.weekday())]
+        case "month":
+            return [_clipped(period // 12, period % 12 + 1, anchor.day)]
+        case _:
+            return [_clipped(period, anchor.month, anchor.day)]
+
+
+def _clipped(year: int, month: int, day: int) -> date:
+    return date(year, month, min(day, days_in_month(year, month)))
+
+
+def _days_of_schedule(frequency: str, period: int, anchor: datetime, schedule: _Schedule) -> list[date]:
+    match frequency:
+        case "hour":
+            days = [date.fromordinal(period // 24)]
+        case "day":
+            days = [date.fromordinal(period)]
+        case "week" if schedule.weekdays:
+            monday = date.fromordinal(period * 7 + 1)
+            days = [monday + timedelta(days=number) for number in range(7)]
+        case "month" | "year" if schedule.weekdays or schedule.month_days:
+            year, month = (period // 12, period % 12 + 1) if frequency == "month" else (period, anchor.month)
+            days = [date(year, month, day) for day in range(1, days_in_month(year, month) + 1)]
+        case _:
+            days = _days_like(frequency, period, anchor)
+    return [day for day in days if _is_named(day, schedule)]
+
+
+def _is_named(day: date, schedule: _Schedule) -> bool:
+    if schedule.weekdays and day.weekday() not in schedule.weekdays:
+        return False
+    if not schedule.month_days:
+        return True
+    from_the_end = day.day - days_in_month(day.year, day.month) - 1
+    return day.day in schedule.month_days or from_the_end in schedule.month_days
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------
 
 
 def _whole(value: Any) -> int | None:

@@ -1,15 +1,25 @@
-"""Timestamps as .NET keeps them: ticks of 100 ns since the year 1, and whether they are in UTC. Pure.
+"""Moments and lengths of time as .NET keeps them: timestamps, time spans and ISO 8601 durations. Pure.
 
-May import `errors` only. Days and months come from the proleptic Gregorian calendar of `datetime.date`.
+A timestamp counts ticks of 100 ns since the year 1 and knows whether it is in UTC. Days and months come from the
+proleptic Gregorian calendar of `datetime.date`. A time span is a number of ticks, `[-][d.]hh:mm:ss[.fffffff]` as text.
 """
 
 from __future__ import annotations
 
 import re
 from datetime import date
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from loom.expressions.dotnet.tokens import Token, tokens_of
 from loom.expressions.errors import FunctionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loom.expressions.dotnet.cultures import Culture
+
+
+# --- timestamps -------------------------------------------------------------------------------------------------------
 
 TICKS_PER_SECOND = 10_000_000
 TICKS_PER_MINUTE = 60 * TICKS_PER_SECOND
@@ -32,17 +42,17 @@ class Timestamp(NamedTuple):
 
     @property
     def hour(self) -> int:
-        """0 to 23."""
+        """The hour, 0 to 23."""
         return self.ticks // TICKS_PER_HOUR % 24
 
     @property
     def minute(self) -> int:
-        """0 to 59."""
+        """The minute, 0 to 59."""
         return self.ticks // TICKS_PER_MINUTE % 60
 
     @property
     def second(self) -> int:
-        """0 to 59."""
+        """The second, 0 to 59."""
         return self.ticks // TICKS_PER_SECOND % 60
 
     @property
@@ -51,7 +61,7 @@ class Timestamp(NamedTuple):
         return self.ticks % TICKS_PER_SECOND
 
     def plus(self, ticks: int) -> Timestamp:
-        """So many ticks later."""
+        """The moment some ticks later."""
         return timestamp(self.ticks + ticks, self.utc)
 
     def plus_months(self, months: int) -> Timestamp:
@@ -73,7 +83,7 @@ def timestamp(ticks: int, utc: bool) -> Timestamp:
 
 
 def days_in_month(year: int, month: int) -> int:
-    """28 to 31."""
+    """The number of days in a month, 28 to 31."""
     if month == 12:  # noqa: PLR2004
         return 31
     return (date(year, month + 1, 1) - date(year, month, 1)).days
@@ -91,6 +101,20 @@ def ticks_of_time(hour: int, minute: int, second: int, fraction: str = "") -> in
     whole = hour * TICKS_PER_HOUR + minute * TICKS_PER_MINUTE + second * TICKS_PER_SECOND
     return whole + (int((fraction + "0" * 8)[:8]) + 5) // 10
 
+
+def full_year(digits: str) -> int:
+    """The year of its digits: of two digits, one from 1950 to 2049."""
+    year = int(digits)
+    if len(digits) > 2:  # noqa: PLR2004
+        return year
+    century = _TWO_DIGIT_YEAR_MAX // 100 * 100
+    return century + year - (100 if century + year > _TWO_DIGIT_YEAR_MAX else 0)
+
+
+_TWO_DIGIT_YEAR_MAX = 2049
+
+
+# --- timestamps as ISO 8601 text --------------------------------------------------------------------------------------
 
 _ISO = re.compile(
     r"\s*(\d{4})-(\d{1,2})(?:-(\d{1,2}))?"
@@ -119,13 +143,13 @@ def in_utc(ticks: int, zone: str | None) -> Timestamp:
     """A clock reading with its zone as written, `Z` or an offset, in UTC. Without one it stays as it is."""
     if zone is None:
         return timestamp(ticks, utc=False)
-    return timestamp(ticks - offset_ticks(zone), utc=True)
+    return timestamp(ticks - _offset_ticks(zone), utc=True)
 
 
 _MAX_OFFSET = 14 * TICKS_PER_HOUR
 
 
-def offset_ticks(zone: str) -> int:
+def _offset_ticks(zone: str) -> int:
     """The ticks by which a zone such as `Z`, `+2`, `+0200` or `-08:00` is ahead of UTC; ValueError beyond 14 hours."""
     if zone in "Zz":
         return 0
@@ -161,13 +185,115 @@ def round_trip_text(moment: Timestamp) -> str:
     return f"{moment.day.isoformat()}T{clock}{'Z' if moment.utc else ''}"
 
 
-_TWO_DIGIT_YEAR_MAX = 2049
+# --- time spans -------------------------------------------------------------------------------------------------------
+
+_SPAN = re.compile(
+    r"\s*(-)?(?:(\d{1,8})|(?:(\d{1,8})(?:\.|:(?=\d{1,2}:\d{1,2}:)))?(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,7}))?)?)\s*",
+    re.ASCII,
+)
 
 
-def full_year(digits: str) -> int:
-    """The year of its digits: of two digits, one from 1950 to 2049."""
-    year = int(digits)
-    if len(digits) > 2:  # noqa: PLR2004
-        return year
-    century = _TWO_DIGIT_YEAR_MAX // 100 * 100
-    return century + year - (100 if century + year > _TWO_DIGIT_YEAR_MAX else 0)
+def parse_timespan(text: str) -> int:
+    """The ticks of a time span such as `1.02:03:04.5`, `02:03` or `14` (days)."""
+    match = _SPAN.fullmatch(text)
+    if match is None:
+        raise FunctionError(f"{text!r} is no time span such as '1.02:03:04'")
+    minus, only_days, days, hours, minutes, seconds, fraction = match.groups()
+    if int(hours or 0) > 23 or int(minutes or 0) > 59 or int(seconds or 0) > 59:  # noqa: PLR2004
+        raise FunctionError(f"the time span {text!r} has more than 23 hours, 59 minutes or 59 seconds beside its days")
+    ticks = (
+        int(only_days or days or 0) * TICKS_PER_DAY
+        + int(hours or 0) * TICKS_PER_HOUR
+        + int(minutes or 0) * TICKS_PER_MINUTE
+        + int(seconds or 0) * TICKS_PER_SECOND
+        + int((fraction or "").ljust(7, "0"))
+    )
+    return -ticks if minus else ticks
+
+
+def timespan_text(ticks: int) -> str:
+    """The constant form of a time span: `[-][d.]hh:mm:ss[.fffffff]`."""
+    size = abs(ticks)
+    days = f"{size // TICKS_PER_DAY}." if size >= TICKS_PER_DAY else ""
+    fraction = f".{size % TICKS_PER_SECOND:07}" if size % TICKS_PER_SECOND else ""
+    return f"{'-' if ticks < 0 else ''}{days}{_clock_text(size)}{fraction}"
+
+
+def format_timespan(ticks: int, fmt: str, culture: Culture) -> str:
+    """The text of a time span in a standard (`c`, `t`, `T`, `g`, `G`) or custom format. Custom formats show no sign."""
+    if fmt in ("", "c", "t", "T"):
+        return timespan_text(ticks)
+    if fmt in ("g", "G"):
+        return _general_timespan(ticks, fmt == "G", culture)
+    if len(fmt) == 1:
+        raise FunctionError(f"there is no time span format {fmt!r}; a single letter is one of c g G")
+    return "".join(_timespan_part(abs(ticks), token) for token in tokens_of(fmt, "dhmsfF"))
+
+
+def _general_timespan(ticks: int, long: bool, culture: Culture) -> str:
+    size, point = abs(ticks), culture.numbers.decimal
+    sign, days, hours = "-" if ticks < 0 else "", size // TICKS_PER_DAY, size // TICKS_PER_HOUR % 24
+    fraction = f"{size % TICKS_PER_SECOND:07}"
+    if long:
+        return f"{sign}{days}:{_clock_text(size)}{point}{fraction}"
+    fraction = fraction.rstrip("0")
+    return f"{sign}{f'{days}:' if days else ''}{hours}{_clock_text(size)[2:]}{point + fraction if fraction else ''}"
+
+
+def _clock_text(size: int) -> str:
+    hours, minutes = size // TICKS_PER_HOUR % 24, size // TICKS_PER_MINUTE % 60
+    return f"{hours:02}:{minutes:02}:{size // TICKS_PER_SECOND % 60:02}"
+
+
+_TIMESPAN_UNITS: dict[str, Callable[[int], int]] = {
+    "d": lambda size: size // TICKS_PER_DAY,
+    "h": lambda size: size // TICKS_PER_HOUR % 24,
+    "m": lambda size: size // TICKS_PER_MINUTE % 60,
+    "s": lambda size: size // TICKS_PER_SECOND % 60,
+}
+_TIMESPAN_WIDTHS = {"d": 8, "h": 2, "m": 2, "s": 2, "f": 7, "F": 7}
+
+
+def _timespan_part(size: int, token: Token) -> str:
+    if token.letter == "":
+        if token.length == 0:
+            # Unlike in date formats, separators are no literals unless they are marked as such.
+            raise FunctionError(f"write {token.text!r} as '\\{token.text}' or in quotes in a time span format")
+        return token.text
+    if token.length > _TIMESPAN_WIDTHS[token.letter]:
+        raise FunctionError(f"a time span format has no {token.text!r}")
+    if token.letter in "fF":
+        digits = f"{size % TICKS_PER_SECOND:07}"[: token.length]
+        return digits if token.letter == "f" else digits.rstrip("0")
+    return f"{_TIMESPAN_UNITS[token.letter](size):0{token.length}}"
+
+
+# --- ISO 8601 durations -----------------------------------------------------------------------------------------------
+
+_DURATION = re.compile(
+    r"([+-])?P(?:(\d+(?:[.,]\d+)?)Y)?(?:(\d+(?:[.,]\d+)?)M)?(?:(\d+(?:[.,]\d+)?)W)?(?:(\d+(?:[.,]\d+)?)D)?"
+    r"(T(?:(\d+(?:[.,]\d+)?)H)?(?:(\d+(?:[.,]\d+)?)M)?(?:(\d+(?:[.,]\d+)?)S)?)?",
+    re.ASCII,
+)
+_DAY = 86_400.0
+_DATE_UNITS = (365 * _DAY, 30 * _DAY, 7 * _DAY, _DAY)
+_TIME_UNITS = (3_600.0, 60.0, 1.0)
+_LONGEST_TEXT = 100
+
+
+def parse_duration(text: str) -> float:
+    """The seconds of a duration such as `PT900M`, `P14D`, `P1DT2H` or `PT0.5S`; a month is 30 days, a year 365."""
+    match = _DURATION.fullmatch(text.strip().upper()) if len(text) <= _LONGEST_TEXT else None
+    if match is None:
+        raise _no_duration(text)
+    sign, *dates, time, hours, minutes, seconds = match.groups()
+    times = (hours, minutes, seconds)
+    if not any(part is not None for part in (*dates, *times)) or (time is not None and not any(times)):
+        raise _no_duration(text)
+    parts = zip((*dates, *times), _DATE_UNITS + _TIME_UNITS, strict=True)
+    total = sum(float(part.replace(",", ".")) * unit for part, unit in parts if part is not None)
+    return -total if sign == "-" else total
+
+
+def _no_duration(text: str) -> FunctionError:
+    return FunctionError(f"{text[:_LONGEST_TEXT]!r} is no ISO 8601 duration such as 'PT30S', 'PT1H' or 'P14D'")

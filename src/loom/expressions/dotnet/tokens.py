@@ -1,11 +1,11 @@
-"""Cutting a .NET custom format for dates or time spans into its parts. Pure; may import `errors` and `limits`."""
+"""The parts of a .NET custom format for dates or time spans. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
 from loom.expressions.errors import FunctionError
-from loom.expressions.limits import MAX_LENGTH
+from loom.expressions.metering import MAX_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +16,7 @@ class Token(NamedTuple):
 
     letter: str
     length: int
-    """The length of the run; of a literal 1 if it was quoted or escaped, 0 if it stands there bare."""
+    """The length of the run; of a literal 1 if it was quoted or escaped, 0 if it is bare."""
     text: str
 
 
@@ -41,7 +41,7 @@ def tokens_of(pattern: str, letters: str) -> Iterator[Token]:
                 raise FunctionError(f"the format {pattern!r} ends with a lone backslash")
             yield Token("", 1, pattern[at + 1])
         elif char == "%":
-            # It only says that the letter after it stands alone, and so is no standard format.
+            # It only says that the letter after it is alone, and so is no standard format.
             end = at + 1
             if pattern[end : end + 1] in ("", "%"):
                 raise FunctionError(f"a '%' in the format {pattern!r} is followed by no format letter")
@@ -55,7 +55,7 @@ def tokens_of(pattern: str, letters: str) -> Iterator[Token]:
 
 
 def _quoted(pattern: str, start: int) -> tuple[int, str]:
-    """Where a quoted text ends, and the text; a backslash escapes within it, too."""
+    """Read a quoted text: its end, and the text. A backslash escapes within it, too."""
     text: list[str] = []
     quote, at = pattern[start], start + 1
     while at < len(pattern):

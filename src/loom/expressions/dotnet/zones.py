@@ -1,6 +1,6 @@
 """Time zones by their Windows or IANA names. Pure but for the zone tables, which are read when first asked for.
 
-May import `errors`, `extras` and `timestamps`. The Windows names are those of tzlocal's table, the zones zoneinfo's.
+The Windows names come from tzlocal's table, the zones from zoneinfo.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from loom.expressions.dotnet.extras import not_installed
 from loom.expressions.dotnet.timestamps import TICKS_PER_SECOND, Timestamp, timestamp
-from loom.expressions.errors import FunctionError
-from loom.expressions.remembered import remembered
+from loom.expressions.errors import FunctionError, not_installed
+from loom.expressions.strings import remembered
 
 UTC = timezone.utc  # noqa: UP017 - the one name serves annotations and values alike
 Zone = ZoneInfo | timezone
@@ -49,7 +48,7 @@ def _windows_names() -> dict[str, str]:
 
 
 def from_utc(moment: Timestamp, zone: Zone) -> Timestamp:
-    """What a clock in the zone shows at a moment of UTC; the answer carries no zone."""
+    """The reading of a clock in the zone at a moment of UTC; the answer carries no zone."""
     try:
         there = _clock(moment).replace(tzinfo=UTC).astimezone(zone)
     except OverflowError:
@@ -58,7 +57,7 @@ def from_utc(moment: Timestamp, zone: Zone) -> Timestamp:
 
 
 def to_utc(moment: Timestamp, zone: Zone) -> Timestamp:
-    """When a clock in the zone shows that time. Of a time that comes twice, the second, as .NET has it."""
+    """The moment of UTC at which a clock in the zone shows that time; of a time that comes twice, the second."""
     clock = _clock(moment)
     # The second of two readings is the one in standard time. At a gap the two folds disagree the other way round.
     early, late = (clock.replace(tzinfo=zone, fold=fold).utcoffset() for fold in (0, 1))

@@ -1,30 +1,32 @@
-"""The functions of the language by family. A family is imported when one of its functions is first asked for. Pure."""
+"""The functions of the language, one module for each family. Pure.
+
+A family is imported when one of its functions is first asked for, and registers its functions then (see `registry`).
+`_NAMES` says which family has which name, so that a name can be checked without an import.
+"""
 
 # ruff: noqa: F401 - a family registers its functions when it is imported
 
 from __future__ import annotations
 
-from loom.expressions.registry import FUNCTIONS, Function
+from loom.expressions.functions.registry import FUNCTIONS, Function
 
 _NAMES = {
-    "collection": "chunk contains empty first intersection join last length reverse skip sort take union",
+    "collection": "addProperty chunk contains empty first intersection join last length mergeObjects removeProperty"
+    " reverse setProperty skip sort take union",
     "conversion": "array base64 base64ToBinary base64ToString binary bool createArray dataUri dataUriToBinary"
-    " dataUriToString decimal decodeBase64 decodeDataUri decodeUriComponent encodeUriComponent float"
-    " formDataMultiValues formDataValue int json multipartBody string triggerFormDataMultiValues"
-    " triggerFormDataValue triggerMultipartBody uriComponent uriComponentToBinary uriComponentToString utf16Length"
-    " utf8Length",
+    " dataUriToString decimal decodeBase64 decodeDataUri decodeUriComponent encodeUriComponent float formatNumber"
+    " int isFloat isInt json string uriComponent uriComponentToBinary uriComponentToString utf16Length utf8Length",
     "dates": "addDays addHours addMinutes addSeconds addToTime convertFromUtc convertTimeZone convertToUtc"
-    " dateDifference dayOfMonth dayOfWeek dayOfYear formatDateTime getFutureTime getPastTime parseDateTime startOfDay"
-    " startOfHour startOfMonth subtractFromTime ticks utcNow",
-    "logical": "and equals greater greaterOrEquals if isFloat isInt less lessOrEquals not or",
-    "manipulation": "addProperty coalesce mergeObjects removeProperty setProperty",
-    "math": "add div max min mod mul rand range sub",
-    "numbers": "formatNumber",
-    "reference": "action actionBody actionOutputs actions agentParameters appsetting body item items iterationIndexes"
-    " listCallbackUrl outputs parameters result trigger triggerBody triggerOutputs triggers variables workflow",
+    " dateDifference dayOfMonth dayOfWeek dayOfYear formatDateTime formatTimeSpan getFutureTime getPastTime"
+    " parseDateTime startOfDay startOfHour startOfMonth subtractFromTime ticks utcNow",
+    "operators": "add and coalesce div equals greater greaterOrEquals if less lessOrEquals max min mod mul not or rand"
+    " range sub",
+    "reference": "action actionBody actionOutputs actions agentParameters appsetting body formDataMultiValues"
+    " formDataValue item items iterationIndexes listCallbackUrl multipartBody outputs parameters result trigger"
+    " triggerBody triggerFormDataMultiValues triggerFormDataValue triggerMultipartBody triggerOutputs triggers"
+    " variables workflow",
     "strings": "concat decodeXmlName decodeXmlValue encodeXmlName encodeXmlValue endsWith guid indexOf lastIndexOf"
     " nthIndexOf replace slice split startsWith substring toLower toUpper trim trimByteOrderMark",
-    "timespans": "formatTimeSpan",
     "uris": "uriHost uriPath uriPathAndQuery uriPort uriQuery uriScheme",
     "xml": "xml xpath",
 }
@@ -33,7 +35,7 @@ _FAMILY_OF = {name.lower(): family for family, names in _NAMES.items() for name 
 
 
 def find(name: str) -> Function | None:
-    """The function of that name in any case, if there is one."""
+    """Find a function by its name in any case; None if there is none."""
     key = name.lower()
     if key not in FUNCTIONS and key in _FAMILY_OF:
         _load(_FAMILY_OF[key])
@@ -41,7 +43,7 @@ def find(name: str) -> Function | None:
 
 
 def all_names() -> list[str]:
-    """The names of all functions, as they are usually written."""
+    """List the names of all functions, as they are usually written."""
     return sorted(name for names in _NAMES.values() for name in names.split())
 
 
@@ -50,10 +52,6 @@ def _load(family: str) -> None:
     match family:
         case "dates":
             from loom.expressions.functions import dates
-        case "timespans":
-            from loom.expressions.functions import timespans
-        case "numbers":
-            from loom.expressions.functions import numbers
         case "xml":
             from loom.expressions.functions import xml
         case "strings":
@@ -63,4 +61,4 @@ def _load(family: str) -> None:
         case "uris":
             from loom.expressions.functions import uris
         case _:
-            from loom.expressions.functions import collection, logical, manipulation, math, reference
+            from loom.expressions.functions import collection, operators, reference

@@ -1,7 +1,7 @@
-"""Collection functions: strings, arrays and objects as a whole. Pure.
+"""Collection and manipulation functions: strings, arrays and objects as a whole. Pure.
 
-Lengths and positions in strings count UTF-16 units. Which values are the same in `union` and `intersection` is said by
-`identity`, which is a key for a set, so that large arrays cost no more than their length.
+Lengths and positions in strings count UTF-16 units. `union` and `intersection` compare elements by keys of sets (see
+`identities`), so that large arrays cost no more than their length.
 """
 
 from __future__ import annotations
@@ -9,39 +9,36 @@ from __future__ import annotations
 from functools import cmp_to_key
 from typing import Any
 
-from loom.expressions import utf16
-from loom.expressions.access import read
-from loom.expressions.arguments import (
+from loom.expressions.errors import FunctionError
+from loom.expressions.functions.registry import (
     check_count,
     check_size,
+    function,
     refuse,
     want_array,
     want_integer,
     want_object,
     want_string,
 )
-from loom.expressions.errors import FunctionError
-from loom.expressions.identity import identities
-from loom.expressions.limits import BOX, ELEMENT, FEW, MAX_TEXT, NODE, SLOT
-from loom.expressions.metering import spend, spend_text
-from loom.expressions.registry import function
-from loom.expressions.searching import spend_search
-from loom.expressions.values import compare, equals, text_of
+from loom.expressions.metering import BOX, ELEMENT, FEW, MAX_TEXT, NODE, SLOT, spend, spend_text
+from loom.expressions.strings import count_units, cut_units, spend_search
+from loom.expressions.value_text import text_of
+from loom.expressions.values import compare, equals, find_key, identities, read
 
 
 @function("length", 1)
 def length(collection: Any) -> int:
-    """How many units a string or elements an array has."""
+    """Count the units of a string or the elements of an array."""
     if isinstance(collection, str):
         if not collection.isascii():
             spend_text(collection)
-        return utf16.length(collection)
+        return count_units(collection)
     return len(_sequence(collection))
 
 
 @function("empty", 1)
 def empty(collection: Any) -> bool:
-    """Whether there is nothing in it; null counts as empty."""
+    """Say whether there is nothing in a collection; null counts as empty."""
     if collection is None or isinstance(collection, str | list | dict):
         return not collection
     raise refuse("collection", "an object, an array or a string", collection)
@@ -49,7 +46,7 @@ def empty(collection: Any) -> bool:
 
 @function("contains", 2)
 def contains(collection: Any, value: Any) -> bool:
-    """Whether a string has a part, an array an element, or an object a key."""
+    """Say whether a string has a part, an array an element, or an object a key."""
     if isinstance(collection, str):
         part = want_string("value", value)
         spend_search(collection, part)
@@ -68,7 +65,7 @@ def first(collection: Any) -> Any:
     """The first character or element; of an empty string the empty string, of an empty array null."""
     if isinstance(collection, str):
         spend_text(collection)
-        return utf16.cut(collection, 0, 1)
+        return cut_units(collection, 0, 1)
     items = _sequence(collection)
     return items[0] if items else None
 
@@ -78,24 +75,24 @@ def last(collection: Any) -> Any:
     """The last character or element; of an empty string the empty string, of an empty array null."""
     if isinstance(collection, str):
         spend_text(collection)
-        return utf16.cut(collection, max(utf16.length(collection) - 1, 0))
+        return cut_units(collection, max(count_units(collection) - 1, 0))
     items = _sequence(collection)
     return items[-1] if items else None
 
 
 @function("take", 2)
 def take(collection: Any, count: Any) -> Any:
-    """So many characters or elements from the front, or all if there are fewer."""
+    """The first `count` characters or elements, or all if there are fewer."""
     end = _count(count)
     if isinstance(collection, str):
         spend_text(collection)
-        return utf16.cut(collection, 0, end)
+        return cut_units(collection, 0, end)
     return _counted(_sequence(collection))[:end]
 
 
 @function("skip", 2)
 def skip(array: Any, count: Any) -> list[Any]:
-    """The array without so many elements from its front."""
+    """The array without its first `count` elements."""
     return _counted(want_array("collection", array))[_count(count) :]
 
 
@@ -107,7 +104,7 @@ def chunk(collection: Any, size: Any) -> list[Any]:
         raise FunctionError(f"expects its argument 'length' to be at least 1, not {step}")
     if isinstance(collection, str):
         spend_text(collection)
-        total = utf16.length(collection)
+        total = count_units(collection)
         check_count(-(-total // step), BOX)
         if total == len(collection):
             return [collection[at : at + step] for at in range(0, total, step)]
@@ -155,7 +152,7 @@ def sort(array: Any, key: Any = None) -> list[Any]:
 
 
 def _order(keys: list[Any]) -> list[Any]:
-    """Something that Python sorts as `compare` would sort the keys: the keys themselves if they are all of one kind."""
+    """Make keys that Python sorts as `compare` would: the keys themselves if they are all of one kind."""
     kinds = set(map(type, keys))
     is_plain = kinds <= {int} or (kinds == {str} and all(key.isascii() for key in keys))
     rounds = len(keys).bit_length()
@@ -203,7 +200,7 @@ def intersection(*collections: Any) -> Any:
 
 
 def _are_objects(collections: tuple[Any, ...]) -> bool:
-    """Whether these are all objects rather than all arrays."""
+    """Say whether these are all objects rather than all arrays."""
     if isinstance(collections[0], dict):
         for data in collections:
             want_object("collection", data)
@@ -231,3 +228,43 @@ def _count(count: Any) -> int:
     if number < 0:
         raise FunctionError(f"expects its argument 'count' to be a positive integer or 0, not {number}")
     return number
+
+
+@function("addProperty", 3)
+def add_property(data: Any, name: Any, value: Any) -> dict[str, Any]:
+    """The object with a property that it did not have."""
+    known, key = want_object("object", data), want_string("property", name)
+    found = find_key(known, key)
+    if found is not None:
+        raise FunctionError(f"expects the property to not exist in the object, but it has '{found}'")
+    check_count(len(known) + 1, BOX)
+    return {**known, key: value}
+
+
+@function("setProperty", 3)
+def set_property(data: Any, name: Any, value: Any) -> dict[str, Any]:
+    """The object with a new value for a property, which then comes last."""
+    known, key = want_object("object", data), want_string("property", name)
+    found = find_key(known, key)
+    kept = {other: item for other, item in known.items() if other != found}
+    kept[key if found is None else found] = value
+    check_count(len(kept), BOX)
+    return kept
+
+
+@function("removeProperty", 2)
+def remove_property(data: Any, name: Any) -> dict[str, Any]:
+    """The object without a property; the same object if it has none of that name."""
+    known = want_object("object", data)
+    found = find_key(known, want_string("property", name))
+    if found is not None:
+        check_count(len(known) - 1, BOX)
+    return known if found is None else {other: item for other, item in known.items() if other != found}
+
+
+@function("mergeObjects", 2)
+def merge_objects(data: Any, other: Any) -> dict[str, Any]:
+    """The properties of both; where both have one, the value of the second."""
+    merged = want_object("object1", data) | want_object("object2", other)
+    check_count(len(merged), BOX)
+    return merged

@@ -1,29 +1,28 @@
-"""The functions of dates and times. Pure; may import `dotnet`, `arguments`, `registry` and `errors`.
+"""The functions of dates, times and time spans. Pure.
 
-The last argument of most is a .NET fmt, `o` by default. Timestamps with an offset are turned into UTC as they are read.
+The last argument of most is a .NET format, `o` by default. Timestamps with an offset are turned into UTC as they are
+read.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loom.expressions.arguments import want_integer, want_string
-from loom.expressions.dotnet.cultures import EN_US
-from loom.expressions.dotnet.date_exact import parse_exact
-from loom.expressions.dotnet.date_format import format_timestamp
-from loom.expressions.dotnet.date_parse import parse_date_text, parse_timestamp
-from loom.expressions.dotnet.locales import culture_of
-from loom.expressions.dotnet.timespans import timespan_text
+from loom.expressions.dotnet.cultures import EN_US, culture_of
+from loom.expressions.dotnet.date_text import format_timestamp, parse_date_text, parse_exact, parse_timestamp
 from loom.expressions.dotnet.timestamps import (
     TICKS_PER_DAY,
     TICKS_PER_HOUR,
     TICKS_PER_MINUTE,
     TICKS_PER_SECOND,
     Timestamp,
+    format_timespan,
+    parse_timespan,
+    timespan_text,
 )
 from loom.expressions.dotnet.zones import from_utc, to_utc, zone_of
 from loom.expressions.errors import FunctionError
-from loom.expressions.registry import function
+from loom.expressions.functions.registry import function, want_integer, want_string
 
 if TYPE_CHECKING:
     from loom.expressions.environment import Environment
@@ -114,7 +113,7 @@ def get_past_time(env: Environment, interval: Any, unit: Any, fmt: Any = "o") ->
 
 @function("convertFromUtc", 2, 3)
 def convert_from_utc(timestamp: Any, destination: Any, fmt: Any = "o") -> str:
-    """What a clock in a zone shows at a time of UTC; without a suffix."""
+    """The reading of a clock in a zone at a time of UTC; without a suffix."""
     zone = zone_of(want_string("destinationTimeZone", destination))
     return _written(from_utc(_read(timestamp), zone), fmt)
 
@@ -128,7 +127,7 @@ def convert_to_utc(timestamp: Any, source: Any, fmt: Any = "o") -> str:
 
 @function("convertTimeZone", 3, 4)
 def convert_time_zone(timestamp: Any, source: Any, destination: Any, fmt: Any = "o") -> str:
-    """What a clock in one zone shows when one in another shows the time; without a suffix."""
+    """The reading of a clock in one zone when one in another shows the time; without a suffix."""
     here = zone_of(want_string("sourceTimeZone", source))
     there = zone_of(want_string("destinationTimeZone", destination))
     return _written(from_utc(to_utc(_read(timestamp), here), there), fmt)
@@ -142,19 +141,19 @@ def date_difference(start: Any, end: Any) -> str:
 
 @function("dayOfMonth", 1)
 def day_of_month(timestamp: Any) -> int:
-    """1 to 31."""
+    """The day of the month, 1 to 31."""
     return _read(timestamp).day.day
 
 
 @function("dayOfWeek", 1)
 def day_of_week(timestamp: Any) -> int:
-    """0 (Sunday) to 6."""
+    """The day of the week, 0 (Sunday) to 6."""
     return _read(timestamp).day.isoweekday() % 7
 
 
 @function("dayOfYear", 1)
 def day_of_year(timestamp: Any) -> int:
-    """1 to 366."""
+    """The day of the year, 1 to 366."""
     return _read(timestamp).day.timetuple().tm_yday
 
 
@@ -201,3 +200,10 @@ def parse_date_time(text: Any, locale: Any = "en-US", fmt: Any = None) -> str:
 def ticks(timestamp: Any) -> int:
     """The number of 100 ns since the year 1."""
     return _read(timestamp).ticks
+
+
+@function("formatTimeSpan", 2, 3)
+def format_time_span(span: Any, fmt: Any, culture: Any = "en-US") -> str:
+    """A time span such as `1.02:03:04` in a format of a culture."""
+    ticks = parse_timespan(want_string("timeSpan", span))
+    return format_timespan(ticks, want_string("format", fmt), culture_of(want_string("culture", culture)))

@@ -1,16 +1,14 @@
-"""URI functions: the parts of an absolute URI. Pure; may import `arguments`, `errors`, `percent` and `registry`."""
+"""URI functions: the parts of an absolute URI. Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, NamedTuple
 
-from loom.expressions.arguments import want_string
 from loom.expressions.errors import FunctionError
-from loom.expressions.limits import ELEMENT
-from loom.expressions.metering import spend_text
-from loom.expressions.percent import encode
-from loom.expressions.registry import function
+from loom.expressions.functions.registry import function, want_string
+from loom.expressions.metering import ELEMENT, spend_text
+from loom.expressions.strings import percent_encode
 
 _PORTS = {
     "http": 80,
@@ -81,7 +79,7 @@ def _without_dots(path: str) -> str:
 
 def _escaped(text: str) -> str:
     """The text with what may not stand in a URI escaped; what is escaped already stays."""
-    return _NOT_OF_A_URI.sub(lambda match: encode(match[0]), text)
+    return _NOT_OF_A_URI.sub(lambda match: percent_encode(match[0]), text)
 
 
 @function("uriScheme", 1)

@@ -1,8 +1,7 @@
 """The functions of XML: `xml`, `xpath`, and what `json` makes of XML. Pure.
 
-May import `xml_tree`, `xml_json`, `dotnet.extras`, `arguments`, `envelopes`, `errors`, `registry` and `values`. XPath
-is Loom's own and counts the nodes that it visits. Runs that began before there were budgets keep lxml's (the extra
-`xml`), which stalls on paths that it walks again and again.
+XPath is Loom's own and counts the nodes that it visits. Runs that began before there were budgets keep lxml's (the
+extra `xml`), which stalls on paths that it walks again and again.
 """
 
 from __future__ import annotations
@@ -10,17 +9,21 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from loom.expressions.arguments import check_count, check_size, refuse, want_string
-from loom.expressions.dotnet.extras import not_installed
-from loom.expressions.envelopes import envelope, envelope_text
-from loom.expressions.errors import FunctionError
-from loom.expressions.functions.xml_json import json_of_nodes, nodes_of_json
-from loom.expressions.functions.xml_tree import Element, Heading, Node, parse_xml, xml_text
+from loom.expressions.errors import FunctionError, not_installed
+from loom.expressions.functions.registry import check_count, check_size, function, refuse, want_string
+from loom.expressions.functions.xml_tree import (
+    Element,
+    Heading,
+    Node,
+    json_of_nodes,
+    nodes_of_json,
+    parse_xml,
+    xml_text,
+)
 from loom.expressions.functions.xpath import select
 from loom.expressions.functions.xpath_nodes import ATTRIBUTE, NAMESPACE, ROOT, TEXT_NODE, Tree, XNode
-from loom.expressions.limits import NODE
-from loom.expressions.metering import Meter, meter, metered_by, spend
-from loom.expressions.registry import function
+from loom.expressions.metering import NODE, Meter, meter, metered_by, spend
+from loom.expressions.value_text import envelope, envelope_text
 from loom.expressions.values import CONTENT, CONTENT_TYPE, is_envelope
 
 XML_TYPE = "application/xml;charset=utf-8"
@@ -39,13 +42,13 @@ def xml_of(value: Any) -> dict[str, Any]:
 
 
 def json_of_xml(text: str) -> dict[str, Any]:
-    """What `json` makes of XML."""
+    """Convert XML to JSON, as the function `json` does."""
     return json_of_nodes(parse_xml(text))
 
 
 @function("xpath", 2)
 def xpath(xml: Any, path: Any) -> Any:
-    """What an XPath 1.0 expression selects in XML: an array of nodes, or a string, a float or a boolean."""
+    """Select with an XPath 1.0 expression in XML: an array of nodes, or a string, a float or a boolean."""
     if not is_envelope(xml) or not _is_xml(xml[CONTENT_TYPE]):
         raise FunctionError("expects its argument 'xml' to be an XML object, as xml(…) makes it")
     nodes = parse_xml(envelope_text(xml))

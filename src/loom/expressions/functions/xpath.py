@@ -1,7 +1,7 @@
 """XPath 1.0 over a document, with every visited node counted. Pure.
 
 A path is parsed to closures, and a closure takes a context: a node, its position and the number of nodes. Sets are
-lists without repeats in the order of the document. Each node that a step looks at is paid for before the next step, so
+lists without repeats in the order of the document. Each node that a step looks at is paid for before the next step. So
 no path can cost more than the budget of its action, whatever the document looks like.
 """
 
@@ -27,8 +27,7 @@ from loom.expressions.functions.xpath_nodes import (
     XNode,
 )
 from loom.expressions.functions.xpath_values import FUNCTIONS, boolean_of, compared, number_of
-from loom.expressions.limits import ELEMENT, MAX_LENGTH, NODE
-from loom.expressions.metering import spend
+from loom.expressions.metering import ELEMENT, MAX_LENGTH, NODE, spend
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,8 +38,8 @@ MAX_NESTING = 50
 Kind = Literal["nodes", "number", "string", "boolean"]
 
 
-class Context(NamedTuple):
-    """What an expression is evaluated for."""
+class PathContext(NamedTuple):
+    """The node for which an expression is evaluated, its position and the number of nodes around it."""
 
     node: XNode
     position: int
@@ -52,7 +51,7 @@ class Expr(NamedTuple):
     """A part of a path, ready to be evaluated."""
 
     kind: Kind
-    run: Callable[[Context], Any]
+    run: Callable[[PathContext], Any]
     positional: bool = False
     """Whether it asks for the position or the number of the nodes around."""
 
@@ -67,12 +66,12 @@ class Step(NamedTuple):
 
 
 def select(tree: Tree, path: str) -> Any:
-    """What a path selects, from the outermost element on: a list of nodes, a float, a text or a boolean."""
+    """Select with a path, from the outermost element on: a list of nodes, a float, a text or a boolean."""
     if len(path) > MAX_LENGTH:
         raise FunctionError(f"the path has more than {MAX_LENGTH:,} characters")
-    expr = _Parser(path).whole()
+    expr = _PathParser(path).whole()
     outermost = next((node for node in tree.root.children if node.kind == ELEMENT_NODE), tree.root)
-    return expr.run(Context(outermost, 1, 1, tree))
+    return expr.run(PathContext(outermost, 1, 1, tree))
 
 
 # -- reading a path ---------------------------------------------------------------------------------------------------
@@ -114,7 +113,7 @@ def _tokens(path: str) -> list[_Token]:
 _LEVELS = (("or",), ("and",), ("=", "!="), ("<", "<=", ">", ">="), ("+", "-"), ("*", "div", "mod"))
 
 
-class _Parser:
+class _PathParser:
     """Reads a path from left to right."""
 
     def __init__(self, path: str) -> None:
@@ -238,7 +237,7 @@ class _Parser:
         runs, call = [argument.run for argument in arguments], found.call
         positional = name in ("position", "last") or any(argument.positional for argument in arguments)
 
-        def run(context: Context) -> Any:
+        def run(context: PathContext) -> Any:
             spend(NODE)
             return call(context, *[each(context) for each in runs])
 
@@ -247,7 +246,7 @@ class _Parser:
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def steps(self, *, optional: bool) -> list[Step]:
-        """What follows on `/` and `//`; not `optional`: at least one."""
+        """Read the steps after `/` and `//`; if not `optional`, at least one."""
         found: list[Step] = []
         while self.peek().kind == "sign" and self.peek().text in ("/", "//"):
             if self.take("//"):
@@ -350,7 +349,7 @@ def _joined(steps: list[Step]) -> list[Step]:
 
 
 def _walk(start: Expr, steps: list[Step]) -> Expr:
-    def run(context: Context) -> list[XNode]:
+    def run(context: PathContext) -> list[XNode]:
         nodes: list[XNode] = start.run(context)
         for step in steps:
             nodes = _stepped(nodes, step, context.tree)
@@ -376,7 +375,7 @@ def _stepped(nodes: list[XNode], step: Step, tree: Tree) -> list[XNode]:
 
 
 def _ordered(groups: list[list[XNode]]) -> list[XNode]:
-    """One set of several, in the order of the document."""
+    """Join several sets to one, in the order of the document."""
     spend(sum(map(len, groups)) * ELEMENT)
     if all(before[-1].order < after[0].order for before, after in pairwise(groups)):
         return [node for group in groups for node in group]
@@ -389,7 +388,7 @@ def _kept(nodes: list[XNode], predicate: Expr, tree: Tree) -> list[XNode]:
     size, run, kept = len(nodes), predicate.run, []
     spend(size * NODE)
     for position, node in enumerate(nodes, 1):
-        value = run(Context(node, position, size, tree))
+        value = run(PathContext(node, position, size, tree))
         if value == position if isinstance(value, float) else boolean_of(value):
             kept.append(node)
     return kept
@@ -401,7 +400,7 @@ def _filtered(expr: Expr, predicate: Expr) -> Expr:
 
 
 def _union(left: Expr, right: Expr) -> Expr:
-    def run(context: Context) -> list[XNode]:
+    def run(context: PathContext) -> list[XNode]:
         return _ordered([group for group in (left.run(context), right.run(context)) if group])
 
     return Expr("nodes", run, left.positional or right.positional)

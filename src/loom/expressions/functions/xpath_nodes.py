@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loom.expressions.functions.xml_tree import CDATA, COMMENT, TEXT, Element, Heading, Leaf
-from loom.expressions.limits import ELEMENT
-from loom.expressions.metering import spend
+from loom.expressions.metering import ELEMENT, spend
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,18 +20,18 @@ ROOT, ELEMENT_NODE, TEXT_NODE, COMMENT_NODE, INSTRUCTION, ATTRIBUTE, NAMESPACE =
 XML_NAMESPACE = "http://www.w3.org/XML/1998/namespace"
 
 
-class Scope:
+class NamespaceScope:
     """The namespaces that an element declares, and the nearest element around it that declares some."""
 
     __slots__ = ("around", "declared")
 
-    def __init__(self, declared: dict[str, str], around: Scope | None) -> None:
+    def __init__(self, declared: dict[str, str], around: NamespaceScope | None) -> None:
         self.declared = declared
         self.around = around
 
     def find(self, prefix: str) -> str:
         """The namespace of a prefix, which is there; none for no prefix."""
-        scope: Scope | None = self
+        scope: NamespaceScope | None = self
         while scope is not None:
             if prefix in scope.declared:
                 return scope.declared[prefix]
@@ -42,7 +41,7 @@ class Scope:
     def all(self) -> dict[str, str]:
         """All namespaces in scope, the declarations of the element itself first."""
         found: dict[str, str] = {}
-        scope: Scope | None = self
+        scope: NamespaceScope | None = self
         while scope is not None:
             spend(len(scope.declared) * ELEMENT)
             for prefix, uri in scope.declared.items():
@@ -65,13 +64,13 @@ class XNode:
         self.order = order
         """Its number in the document, attributes counted."""
         self.index = self.end = index
-        """Its place among all nodes that are no attributes, and the place behind its last descendant."""
+        """Its place among all nodes that are no attributes, and the place after its last descendant."""
         self.name = self.local = self.uri = ""
         self.text = ""
         """Of a node without children: its value."""
         self.children: list[XNode] = []
         self.attributes: list[XNode] = []
-        self.scope: Scope | None = None
+        self.scope: NamespaceScope | None = None
         self.source: Leaf | Element | None = None
 
 
@@ -89,7 +88,7 @@ class Tree:
             "namespace": _namespace,
         }
         self.root = self._node(ROOT, None)
-        scope = Scope({"xml": XML_NAMESPACE}, None)
+        scope = NamespaceScope({"xml": XML_NAMESPACE}, None)
         self.root.scope = scope
         for node in nodes:
             if not isinstance(node, Heading):
@@ -104,7 +103,7 @@ class Tree:
             node.end = len(self.nodes)
         return node
 
-    def _add(self, source: Leaf | Element, parent: XNode, scope: Scope) -> XNode:
+    def _add(self, source: Leaf | Element, parent: XNode, scope: NamespaceScope) -> XNode:
         if isinstance(source, Element):
             return self._element(source, parent, scope)
         kind = _KINDS.get(source.name, INSTRUCTION)
@@ -114,11 +113,11 @@ class Tree:
             node.name = node.local = source.name[1:]
         return node
 
-    def _element(self, source: Element, parent: XNode, scope: Scope) -> XNode:
+    def _element(self, source: Element, parent: XNode, scope: NamespaceScope) -> XNode:
         declared = {key[6:]: uri for key, uri in source.attributes.items() if key.startswith("xmlns:")}
         if "xmlns" in source.attributes:
             declared[""] = source.attributes["xmlns"]
-        scope = Scope(declared, scope) if declared else scope
+        scope = NamespaceScope(declared, scope) if declared else scope
         node = self._node(ELEMENT_NODE, parent)
         node.scope, node.source = scope, source
         node.name = source.name

@@ -7,17 +7,15 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from loom.expressions.arguments import check_size
-from loom.expressions.casing import translated
+from loom.expressions.functions.registry import check_size
 from loom.expressions.functions.xpath_nodes import ELEMENT_NODE, ROOT, TEXT_NODE, XML_NAMESPACE, XNode
-from loom.expressions.limits import ELEMENT, NODE
-from loom.expressions.metering import spend, spend_text
-from loom.expressions.searching import spend_search
+from loom.expressions.metering import ELEMENT, NODE, spend, spend_text
+from loom.expressions.strings import spend_search, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loom.expressions.functions.xpath import Context
+    from loom.expressions.functions.xpath import PathContext
 
 _WHITE = " \t\r\n"
 _NUMBER = re.compile(r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
@@ -66,7 +64,7 @@ def number_of(value: Any) -> float:
 
 
 def boolean_of(value: Any) -> bool:
-    """Whether there is something: a node, a character, a number that is not 0."""
+    """Say whether there is something: a node, a character, a number that is not 0."""
     return value == value and bool(value)  # noqa: PLR0124 (NaN is false)
 
 
@@ -91,7 +89,7 @@ _ORDER: dict[str, Callable[[float, float], bool]] = {
 
 
 def compared(operator: str, left: Any, right: Any) -> bool:
-    """Whether a comparison holds; of sets, for any two of their nodes. It looks at each node once."""
+    """Say whether a comparison holds; of sets, for any two of their nodes. It looks at each node once."""
     if isinstance(left, list) and isinstance(right, list):
         return _compared_sets(operator, left, right)
     if isinstance(left, list) or isinstance(right, list):
@@ -154,58 +152,58 @@ class Known(NamedTuple):
     wants_nodes: bool = False
 
 
-def _named(context: Context, nodes: list[XNode] | None) -> XNode | None:
+def _named(context: PathContext, nodes: list[XNode] | None) -> XNode | None:
     if nodes is None:
         return context.node
     return nodes[0] if nodes else None
 
 
-def _local_name(context: Context, nodes: list[XNode] | None = None) -> str:
+def _local_name(context: PathContext, nodes: list[XNode] | None = None) -> str:
     node = _named(context, nodes)
     return node.local if node is not None else ""
 
 
-def _namespace_uri(context: Context, nodes: list[XNode] | None = None) -> str:
+def _namespace_uri(context: PathContext, nodes: list[XNode] | None = None) -> str:
     node = _named(context, nodes)
     return node.uri if node is not None else ""
 
 
-def _name(context: Context, nodes: list[XNode] | None = None) -> str:
+def _name(context: PathContext, nodes: list[XNode] | None = None) -> str:
     node = _named(context, nodes)
     return node.name if node is not None else ""
 
 
-def _given(context: Context, value: Any) -> Any:
+def _given(context: PathContext, value: Any) -> Any:
     return [context.node] if value is None else value
 
 
-def _concat(_: Context, *values: Any) -> str:
+def _concat(_: PathContext, *values: Any) -> str:
     texts = [string_of(value) for value in values]
     check_size(sum(map(len, texts)))
     return "".join(texts)
 
 
-def _contains(_: Context, text: Any, part: Any) -> bool:
+def _contains(_: PathContext, text: Any, part: Any) -> bool:
     whole, wanted = string_of(text), string_of(part)
     spend_search(whole, wanted)
     return wanted in whole
 
 
-def _before(_: Context, text: Any, part: Any) -> str:
+def _before(_: PathContext, text: Any, part: Any) -> str:
     whole, wanted = string_of(text), string_of(part)
     spend_search(whole, wanted)
     position = whole.find(wanted)
     return whole[:position] if position > 0 else ""
 
 
-def _after(_: Context, text: Any, part: Any) -> str:
+def _after(_: PathContext, text: Any, part: Any) -> str:
     whole, wanted = string_of(text), string_of(part)
     spend_search(whole, wanted)
     position = whole.find(wanted)
     return whole[position + len(wanted) :] if position >= 0 else ""
 
 
-def _substring(_: Context, text: Any, start: Any, length: Any = None) -> str:
+def _substring(_: PathContext, text: Any, start: Any, length: Any = None) -> str:
     """Positions count from 1 and are rounded; what is no number is nowhere."""
     whole = string_of(text)
     spend_text(whole)
@@ -217,17 +215,17 @@ def _substring(_: Context, text: Any, start: Any, length: Any = None) -> str:
     return whole[begin - 1 : None if last > len(whole) else int(last) - 1]
 
 
-def _string_length(context: Context, value: Any = None) -> float:
+def _string_length(context: PathContext, value: Any = None) -> float:
     return float(len(string_of(_given(context, value))))
 
 
-def _normalized(context: Context, value: Any = None) -> str:
+def _normalized(context: PathContext, value: Any = None) -> str:
     text = string_of(_given(context, value))
     spend_text(text, ELEMENT)
     return re.sub(r"[ \t\r\n]+", " ", text).strip(_WHITE)
 
 
-def _translated(_: Context, text: Any, old: Any, new: Any) -> str:
+def _translated(_: PathContext, text: Any, old: Any, new: Any) -> str:
     whole, others = string_of(text), string_of(new)
     table: dict[int, str | None] = {}
     for index, character in enumerate(string_of(old)):
@@ -236,7 +234,7 @@ def _translated(_: Context, text: Any, old: Any, new: Any) -> str:
     return translated(whole, table)
 
 
-def _lang(context: Context, wanted: Any) -> bool:
+def _lang(context: PathContext, wanted: Any) -> bool:
     asked = string_of(wanted).lower()
     node: XNode | None = context.node
     while node is not None:
@@ -249,7 +247,7 @@ def _lang(context: Context, wanted: Any) -> bool:
     return False
 
 
-def _sum(_: Context, nodes: list[XNode]) -> float:
+def _sum(_: PathContext, nodes: list[XNode]) -> float:
     spend(len(nodes) * NODE)
     return float(sum(number_of(text_of_node(node)) for node in nodes))
 
@@ -262,15 +260,15 @@ def _rounded(number: float) -> float:
     return nearest or math.copysign(0.0, number)
 
 
-def _whole(convert: Callable[[float], int]) -> Callable[[Context, Any], float]:
-    def call(_: Context, value: Any) -> float:
+def _whole(convert: Callable[[float], int]) -> Callable[[PathContext, Any], float]:
+    def call(_: PathContext, value: Any) -> float:
         number = number_of(value)
         return float(convert(number)) if math.isfinite(number) else number
 
     return call
 
 
-def _id(context: Context, value: Any) -> list[XNode]:
+def _id(context: PathContext, value: Any) -> list[XNode]:
     """The elements whose `xml:id` is among the words."""
     texts = [text_of_node(node) for node in value] if isinstance(value, list) else [string_of(value)]
     wanted = {word for text in texts for word in text.split()}

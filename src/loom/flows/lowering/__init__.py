@@ -1,1 +1,1 @@
-"""From a definition to a program, one file per family of actions. Pure."""
+"""Lowering: from the parts of a definition to the parts of a program, by what is lowered."""

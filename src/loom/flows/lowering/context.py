@@ -1,74 +1,190 @@
-"""What all lowering has in common: problems, templates with their references, nodes and blocks in the making. Pure."""
+"""The context of all lowering: actions as the document has them, and the program in the making.
+
+`ActionSource` finds the fields of an action in either dialect. `Lowering` compiles templates, keeps what they refer to,
+and collects problems, nodes and blocks.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from loom.expressions import (
-    Constant,
-    ExpressionError,
-    call_problem,
-    compile_template,
-    compile_value,
-    templates_in,
-)
-from loom.expressions.template import is_opaque
-from loom.flows.diagnostics import Problems
+from loom.expressions import Constant, ExpressionError, call_problem, compile_template, compile_value, templates_in
+from loom.expressions.parser import is_opaque
+from loom.flows.action_types import container_is_loom
+from loom.flows.diagnostics import ProblemList, at
 from loom.flows.document import Document
 from loom.flows.limits import Limits
-from loom.flows.lowering.sources import Located, Source
 from loom.flows.plain import MAKES_ODD_VALUES, NESTS, cleaned, sized
 from loom.flows.program import Block, Node, Value
 
 if TYPE_CHECKING:
     from loom.expressions import Template
-    from loom.flows.operation import Operation
+    from loom.flows.program import Operation
+
+
+EVERYWHERE = frozenset(
+    {
+        "type",
+        "kind",
+        "name",
+        "inputs",
+        "runAfter",
+        "conditions",
+        "retry",
+        "retryPolicy",
+        "limit",
+        "description",
+        "metadata",
+        "operationOptions",
+        "runtimeConfiguration",
+        "trackedProperties",
+    }
+)
+"""Keys that an action of any type may have."""
+
+
+class Located(NamedTuple):
+    """A part of the document and its JSON path."""
+
+    value: Any
+    path: str
+
+    def child(self, key: str) -> Located | None:
+        """Return the part under a key; None if this is no object, or lacks it."""
+        if isinstance(self.value, dict) and key in self.value:
+            return Located(self.value[key], at(self.path, key))
+        return None
+
+
+@dataclass(slots=True)
+class ActionSource:
+    """One action of the document."""
+
+    name: str
+    data: dict[str, Any]
+    path: str
+    around: bool
+    """True if it stands in a container of Loom's."""
+    type: str = field(init=False)
+    """Its type in lower case; empty if it has none."""
+    loom: bool = field(init=False)
+    """True if it speaks Loom's dialect: like its container, or by its own type and fields."""
+    _inputs: Located = field(init=False)
+
+    def __post_init__(self) -> None:
+        kind = self.data.get("type")
+        self.type = kind.lower() if isinstance(kind, str) else ""
+        self.loom = container_is_loom(self.type, self.data, around=self.around)
+        self._inputs = Located(self.data.get("inputs"), at(self.path, "inputs"))
+
+    def top(self, key: str) -> Located | None:
+        """Return a field of the action itself."""
+        return Located(self.data[key], at(self.path, key)) if key in self.data else None
+
+    def field(self, *keys: str) -> Located | None:
+        """Return the first field of these names: of the action itself, or under `inputs`."""
+        for key in keys:
+            found = self.top(key) or self._inputs.child(key)
+            if found is not None:
+                return found
+        return None
+
+    def input(self, key: str) -> Located | None:
+        """Return a field under `inputs`; in Loom's dialect also of the action itself."""
+        found = self._inputs.child(key)
+        return found or (self.top(key) if self.loom and key != "type" else None)
+
+    def inputs(self) -> Located:
+        """Return all inputs. In Loom's dialect they may stand in the action, beside the keys that every action has."""
+        if "inputs" in self.data or not self.loom:
+            return self._inputs
+        own = {key: value for key, value in self.data.items() if key not in EVERYWHERE}
+        return Located(own or None, self.path)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """`operationOptions`, in lower case."""
+        text = self.data.get("operationOptions")
+        if not isinstance(text, str):
+            return ()
+        return tuple(option.strip().lower() for option in text.split(",") if option.strip())
+
+    def setting(self, *keys: str) -> Located | None:
+        """Return the part under `runtimeConfiguration`, following these keys."""
+        found = self.top("runtimeConfiguration")
+        for key in keys:
+            found = found.child(key) if found is not None else None
+        return found
+
+
+ACTION_FUNCTIONS = frozenset(
+    {
+        "actions",
+        "outputs",
+        "body",
+        "actionoutputs",
+        "actionbody",
+        "result",
+        "items",
+        "iterationindexes",
+        "formdatavalue",
+        "formdatamultivalues",
+        "multipartbody",
+    }
+)
+"""Functions whose first argument names an action."""
 
 
 class Reference(NamedTuple):
-    """An expression calls a function, perhaps with the name of something."""
+    """A function call in an expression."""
 
     owner: int
-    """The action whose expression it is; -1: none's."""
+    """Index of the action that has the expression; -1: it belongs to no action."""
     path: str
     function: str
-    """In lower case."""
+    """The function, in lower case."""
     name: str | None
-    """The first argument, if that is a plain text."""
+    """The first argument, if it is a plain text; else None."""
     problem: str | None
-    """What is wrong with the call itself."""
+    """Problem of the call itself; None if it is sound."""
 
 
 class Lowered(NamedTuple):
-    """What has become of one action."""
+    """A lowered action: its operation, and the blocks that it owns."""
 
     operation: Operation
     blocks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where actions stand."""
+class BlockContext:
+    """The surroundings of a block's actions."""
 
     owner: int = -1
-    """The action around them."""
+    """Index of the action around them; -1: the top level."""
     loom: bool = False
-    """Whether that is one of Loom's."""
+    """True if the action around them speaks Loom's dialect."""
     loops: tuple[int, ...] = ()
     depth: int = 1
     in_foreach: bool = False
     retry: Located | None = None
-    """The policy that the action around them has for the one in it."""
+    """Retry policy that the action around them has for its inner action."""
     retried: bool = False
-    """Whether the action around them is a `retry`."""
+    """True if the action around them is a `retry`."""
 
 
 class LowerBlock(Protocol):
-    """Makes a block of actions. It comes from outside, for containers have blocks and blocks have containers."""
+    """Makes a block of actions. Lowering gets it as a value: containers make blocks, and blocks make containers."""
 
     def __call__(
-        self, low: Lowering, actions: Located | None, place: Place, *, ordered: bool | None = None, only: str = ""
+        self,
+        low: Lowering,
+        actions: Located | None,
+        place: BlockContext,
+        *,
+        ordered: bool | None = None,
+        only: str = "",
     ) -> int:
         """`ordered`: whether in the order of the document, whatever the dialect says. `only`: the name of the one
         action that the author wrote instead of a map of actions."""
@@ -82,33 +198,33 @@ class Lowering:
     document: Document
     limits: Limits
     lower_block: LowerBlock
-    problems: Problems = field(default_factory=Problems)
+    problems: ProblemList = field(default_factory=ProblemList)
     nodes: list[Node | None] = field(default_factory=list)
     """By index; None while its inner actions are being made, or if it cannot be made."""
     blocks: list[Block] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
-    """Where each action stands, by its name in lower case."""
+    """JSON paths of actions, by name in lower case."""
     variables: dict[str, str] = field(default_factory=dict)
-    """The variables that are initialised, by their names in lower case."""
+    """Variables that are initialised, by name in lower case."""
     assigned: list[tuple[int, Located]] = field(default_factory=list)
-    """Actions that change a variable, with the name of it."""
+    """Actions that change a variable, each with the variable's name."""
     references: list[Reference] = field(default_factory=list)
     owner: int = -1
     """The action whose fields are being read."""
     owner_path: str = ""
     stored: bool = False
-    """The document was stored. What it was allowed then and is refused today is a warning, and is cut down."""
+    """True for a stored document. What today's limits refuse is warned of and cut down, not refused."""
 
     def reading(self, owner: int, path: str) -> None:
-        """From here on, what is read belongs to this action, which stands there."""
+        """Begin to read an action: what follows belongs to it."""
         self.owner, self.owner_path = owner, path
 
     def within(self, path: str) -> str:
-        """A path as seen from the action that is being read, as its errors name it."""
+        """Make a path relative to the action that is being read, as its errors name it."""
         return path.removeprefix(self.owner_path).removeprefix(".")
 
     def value(self, part: Located | None, *, lenient: bool, default: Any = None) -> Value:
-        """A part of the document in which every text is a template; what is not there is the default."""
+        """Compile a part of the document in which every text is a template. A missing part is the default."""
         if part is None:
             return constant(default)
         templates = self._templates(part, lenient)
@@ -121,7 +237,7 @@ class Lowering:
         return value if functions.isdisjoint(MAKES_ODD_VALUES) else cleaned(value)
 
     def text(self, part: Located, *, lenient: bool, lenient_reads: bool = False) -> Template | None:
-        """One template; None, and a problem, if it does not parse."""
+        """Compile one template; None, and a problem, if it does not parse."""
         try:
             template = compile_template(part.value, lenient=lenient, lenient_reads=lenient_reads)
         except ExpressionError as error:
@@ -132,36 +248,36 @@ class Lowering:
         return template
 
     def refer(self, path: str, function: str, name: str | None, arguments: int) -> None:
-        """Keep in mind that the action calls a function."""
+        """Note that the action calls a function."""
         problem = call_problem(function, arguments)
         self.references.append(Reference(self.owner, path, function.lower(), name, problem))
 
     def _templates(self, part: Located, lenient: bool) -> list[Template | None]:
-        """Every template in it, with what it refers to kept; None, and a problem, for one that does not parse."""
+        """Compile every template of a part and note its references; None for one that does not parse."""
         texts = [Located(text, path) for path, text in templates_in(part.value, part.path)]
         return [self.text(text, lenient=lenient) for text in texts]
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class ActionDraft:
     """One action in the making: its source, its number, its place."""
 
     low: Lowering
-    source: Source
+    source: ActionSource
     index: int
-    place: Place
+    place: BlockContext
 
     @property
     def loom(self) -> bool:
-        """Whether it speaks Loom's dialect."""
+        """True if it speaks Loom's dialect."""
         return self.source.loom
 
     def value(self, part: Located | None, default: Any = None) -> Value:
-        """A part of it, compiled in its dialect."""
+        """Compile a part of it in its dialect."""
         return self.low.value(part, lenient=self.loom, default=default)
 
     def required(self, key: str, *, found: Located | None) -> Located | None:
-        """The part as it is; a problem if it is missing."""
+        """Return the part as it is; report a problem if it is missing."""
         if found is None:
             name = self.source.data.get("type")
             self.low.problems.error(self.source.path, f"{name} needs '{key}'")
@@ -176,8 +292,8 @@ class Action:
         loop: bool = False,
         retry: Located | None = None,
     ) -> int:
-        """The number of a block in it; `only` as for `LowerBlock`."""
-        place = Place(
+        """Make a block inside it, and return the block's number. `only` is as for `LowerBlock`."""
+        place = BlockContext(
             owner=self.index,
             loom=self.loom,
             depth=self.place.depth + 1,
@@ -192,12 +308,12 @@ class Action:
 
 
 def constant(value: Any) -> Value:
-    """The same value in every environment."""
+    """Make a value that is equal in every environment."""
     return Constant(value)
 
 
 def is_expression(value: Any) -> bool:
-    """Whether it is a text that may stand for anything: a template with an expression in it."""
+    """Tell whether it is a template with an expression in it, whose value is known only in a run."""
     if not isinstance(value, str) or "@" not in value:
         return False
     try:
@@ -207,5 +323,5 @@ def is_expression(value: Any) -> bool:
 
 
 def is_foreign(value: Any) -> bool:
-    """Whether it is an expression of a resource template, which is not evaluated here."""
+    """Tell whether it is an expression of a resource template, which is not evaluated here."""
     return isinstance(value, str) and is_opaque(value)

@@ -1,1 +1,1 @@
-"""What each family of actions does when the walk comes to it. Pure."""
+"""Operations: what each family of actions does when the walk comes to it."""

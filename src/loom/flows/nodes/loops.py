@@ -1,8 +1,7 @@
-"""Loops that go by a condition: until, while, doUntil, and Azure's Until. Pure.
+"""Loops: until, while and doUntil, which go by a condition, and foreach.
 
-A loop is a `LoopState` in the run's state. Before an iteration, or after it where the body comes first, the condition
-is tested. A test, an iteration and a delay are entries on the agenda or timers of the run, so a loop can be left and
-taken up at any of them.
+A loop is a `LoopState` or an `EachState` in the run's state. A test, an iteration and a delay are agenda entries or
+timers of the run, so a run can leave memory at any of them.
 """
 
 from __future__ import annotations
@@ -17,27 +16,26 @@ from typing_extensions import override
 from loom.core.persistent import EMPTY_MAP
 from loom.core.planner import Publish
 from loom.core.records import EventRecord
+from loom.expressions import ExpressionError
 from loom.expressions.values import kind_of
-from loom.flows.calls import LOOP_KIND, LoopIteration
-from loom.flows.nodes.base import outputs_by_name
-from loom.flows.operation import Operation
-from loom.flows.outcomes import without_unfinished
+from loom.flows.calls import LOOP_KIND, MASK, LoopIteration
+from loom.flows.nodes.containers import outputs_by_name
+from loom.flows.outcomes import invalid_template, outputs_in, skipped, without_unfinished
 from loom.flows.plain import check_weight
-from loom.flows.program import Value
-from loom.flows.records import MASK
+from loom.flows.program import Operation, Value
+from loom.flows.retries import reopen
 from loom.flows.rules import RETRIES_GO_ON
-from loom.flows.state import LoopState, Unfinished
-from loom.flows.walk import NEXT, bare_loop
+from loom.flows.state import NEXT, EachState, LoopState, Record, Unfinished, bare_loop
 
 if TYPE_CHECKING:
     from loom.flows.program import Node
-    from loom.flows.retried import Resumption
-    from loom.flows.state import Frame, Record
+    from loom.flows.retries import Resumption
+    from loom.flows.state import Frame
     from loom.flows.walk import Walk
 
 
 @dataclass(frozen=True, slots=True)
-class Loop(Operation):
+class ConditionLoop(Operation):
     """A loop with a condition and limits."""
 
     kind: Literal["until", "while", "doUntil"]
@@ -45,12 +43,12 @@ class Loop(Operation):
     text: str
     test_first: bool
     negated: bool
-    """It goes on while the condition holds."""
+    """True if the loop goes on while the condition holds, False if until it holds."""
     count: Value
     timeout_s: Value
     delay_s: Value | None
     loom: bool
-    """Loom's rules: a reached limit is a failure, and so is a failed iteration, at once."""
+    """True for Loom's rules: a reached limit, or a failed iteration, fails the loop at once."""
     fails_at_limit: bool
 
     @override
@@ -67,7 +65,7 @@ class Loop(Operation):
 
     @override
     def next_iteration(self, walk: Walk, state: LoopState, frame: Frame, node: Node) -> None:
-        """Test, look at the limits, and begin the iteration."""
+        """Test the condition, check the limits, and begin the iteration."""
         has_waited = not self.test_first and 0 < state.iteration == state.delayed
         if (self.test_first or state.iteration) and not has_waited:
             holds = self._test(walk)
@@ -98,7 +96,7 @@ class Loop(Operation):
         walk.open_iteration(walk.frames[state.frame], node.blocks[0], state.id, state.iteration)
 
     def _delays(self, walk: Walk, state: LoopState, node: Node) -> bool:
-        """Where the body comes first, the delay stands between the test and the next iteration."""
+        """Delay the next iteration, if the body comes before the test. Return whether the loop waits."""
         if self.test_first or self.delay_s is None or state.delayed == state.iteration:
             return False
         delay = self.delay_s(walk.env)
@@ -114,13 +112,13 @@ class Loop(Operation):
 
     @override
     def block_ended(self, walk: Walk, inner: Frame, node: Node, status: str, cause: Record | None) -> None:
-        """An iteration is over."""
+        """Take in the end of an iteration."""
         state = walk.loops[inner.loop]
         kept = state.iterations
         if node.keeps_iterations:
             kept = kept.set(inner.index, without_unfinished(inner.records))
         outputs = outputs_by_name(walk, inner)
-        check_weight(outputs)  # they may hold those of the iteration before, which hold those before them
+        check_weight(outputs)  # they may hold outputs of the iteration before, which hold outputs before them
         failed = None
         if walk.rules >= RETRIES_GO_ON and status != "Succeeded":
             failed = Unfinished((inner,), bare_loop(state))
@@ -149,7 +147,7 @@ class Loop(Operation):
         walk.agenda.append((NEXT, state.id, 0))
 
     def _tell(self, walk: Walk, state: LoopState, node: Node, holds: bool | None) -> None:
-        """Put the iteration that has ended on the stream."""
+        """Publish the end of an iteration on the stream."""
         event = LoopIteration(
             walk.run_id,
             node.name,
@@ -179,7 +177,7 @@ class Loop(Operation):
     def _end(
         self, walk: Walk, state: LoopState, node: Node, status: str, error: Any, left: Unfinished | None = None
     ) -> None:
-        """The loop is over. `left` is what a retry of the run goes on with, if the loop has failed."""
+        """End the loop. `left` is what a retry of the run goes on with; None if the loop has not failed."""
         walk.loops = walk.loops.delete(state.id)
         code = "" if error is None else error.get("code", "")
         record = walk.record(status, state.last_result, code=code, error=error)
@@ -198,7 +196,7 @@ class Loop(Operation):
     def resume(self, resumption: Resumption, node: Node, unfinished: Unfinished, record: Record | None) -> None:
         """Go on with the failed iteration, or with the test that the loop ended at.
 
-        The time that passed until the retry does not count. A limit that was reached is granted anew.
+        Time until the retry does not count. A limit that was reached is granted anew.
         """
         state, walk = unfinished.loop, resumption.walk
         assert state is not None
@@ -215,7 +213,7 @@ class Loop(Operation):
 
 
 def _last(state: LoopState) -> tuple[str, Any]:
-    """What a loop ends with that is over by its condition: the last iteration counts."""
+    """Return the status and error of a loop that its condition ended: the last iteration counts."""
     return state.last_status, state.last_error if state.last_status != "Succeeded" else None
 
 
@@ -225,3 +223,158 @@ def _wrong_limit(count: Any, timeout: Any) -> str:
     if not isinstance(timeout, int | float) or isinstance(timeout, bool) or timeout < 0:
         return f"A loop's limit.timeout must be an ISO 8601 duration, not {timeout!r} ({kind_of(timeout)})."
     return ""
+
+
+# -- foreach -----------------------------------------------------------------------------------------------------------
+
+_EVALUATION_FAILED = "ExpressionEvaluationFailed"
+
+
+@dataclass(frozen=True, slots=True)
+class Foreach(Operation):
+    """Runs its body for each element, several at a time if asked. Loom's rules end it at the first failure."""
+
+    items: Value
+    width: Value
+    loom: bool
+
+    @override
+    def enter(self, walk: Walk, frame: Frame, node: Node) -> None:
+        try:
+            items = self.items(walk.env)
+            width = self.width(walk.env)
+        except ExpressionError as error:
+            walk.fail(frame, node, _EVALUATION_FAILED, invalid_template(node, error, _EVALUATION_FAILED)["message"])
+            return
+        if not isinstance(items, list):
+            message = (
+                f"The execution of '{node.name}' failed: the value to go through is of type '{kind_of(items)}'. "
+                "The result must be a valid array."
+            )
+            walk.fail(frame, node, _EVALUATION_FAILED, message)
+            return
+        if not isinstance(width, int) or isinstance(width, bool) or width < 1:
+            message = f"'concurrency.repetitions' must be an integer of at least 1, not {width!r}."
+            walk.fail(frame, node, "InvalidTemplate", message)
+            return
+        walk.begin(frame, node)
+        state = EachState(walk.next_id(), frame.id, node.index, items, width, walk.at)
+        self._go_on(walk, state, node)
+
+    def _go_on(self, walk: Walk, state: EachState, node: Node) -> None:
+        """Begin as many iterations as may run; end the loop if none is left."""
+        stopped = self.loom and state.failure is not None
+        free = 0 if stopped else state.width - state.running
+        turns = state.again[state.turns : state.turns + free]
+        first = state.next
+        last = min(len(state.items), first + free - len(turns))
+        running = state.running + len(turns) + last - first
+        if not running:
+            self._end(walk, state, node)
+            return
+        state = replace(state, next=last, running=running, turns=state.turns + len(turns))
+        walk.eaches = walk.eaches.set(state.id, state)
+        if turns:
+            reopen(walk, [replace(one, records=state.iterations[one.index], started=walk.at) for one in turns])
+        for index in range(first, last):
+            frame = walk.frames[state.frame]
+            walk.open_iteration(frame, node.blocks[0], state.id, index, state.items[index])
+
+    @override
+    def block_ended(self, walk: Walk, inner: Frame, node: Node, status: str, cause: Record | None) -> None:
+        """Take in the end of an iteration."""
+        state = walk.eaches[inner.loop]
+        failure, failed = state.failure, state.failed
+        if status != "Succeeded":
+            if failure is None or inner.index < failure[2]:
+                failure = [status, cause.error if cause is not None else None, inner.index]
+            if walk.rules >= RETRIES_GO_ON:
+                failed = failed.set(inner.index, replace(inner, records=EMPTY_MAP))
+        self._go_on(
+            walk,
+            replace(
+                state,
+                running=state.running - 1,
+                failure=failure,
+                failed=failed,
+                iterations=state.iterations.set(inner.index, inner.records),
+            ),
+            node,
+        )
+
+    def _end(self, walk: Walk, state: EachState, node: Node) -> None:
+        walk.eaches = walk.eaches.delete(state.id) if state.id in walk.eaches else walk.eaches
+        iterations = [records for _, records in sorted(state.iterations.items())]
+        if state.width > 1 and iterations:
+            # Iterations side by side end in any order, but the last one is that of the last element.
+            walk.merge(walk.frames[state.frame], without_unfinished(iterations[-1]))
+        outputs = [outputs_in(walk.program, node.blocks[0], records) for records in iterations]
+        check_weight(outputs)
+        record = walk.record("Succeeded", outputs)
+        if state.failure is not None:
+            record = self._failed(walk, state, node, outputs)
+        repetitions = tuple(map(without_unfinished, iterations)) if node.keeps_iterations else ()
+        left = _unfinished(state) if state.failed else None
+        walk.finish(
+            walk.frames[state.frame],
+            node,
+            replace(record, iterations=len(iterations), repetitions=repetitions, unfinished=left),
+        )
+
+    @override
+    def resume(self, resumption: Resumption, node: Node, unfinished: Unfinished, record: Record | None) -> None:
+        """Go on with failed iterations, then with iterations that never began. The others keep their results."""
+        state, walk = unfinished.each, resumption.walk
+        assert state is not None
+        if record is None:  # it was under way
+            walk.eaches = walk.eaches.set(state.id, state)
+            for inner in unfinished.frames:
+                resumption.reopen(inner)
+            if state.failed:
+                self._go_on(walk, _with_failed_again(state), node)
+            return
+        iterations = _finished(walk, node, record)
+        iterations |= dict(state.iterations)
+        iterations |= {inner.index: inner.records for inner in unfinished.frames}
+        again = tuple(replace(inner, records=EMPTY_MAP) for inner in unfinished.frames)
+        self._go_on(walk, replace(state, iterations=Map(iterations), again=again), node)
+
+    def _failed(self, walk: Walk, state: EachState, node: Node, outputs: list[Any]) -> Record:
+        status, error, _ = state.failure
+        if not self.loom or error is None:
+            reason = f": {error['message']}" if error is not None else ""
+            error = {"code": "ActionFailed", "message": f"An iteration of '{node.name}' has ended {status}{reason}"}
+            status = status if self.loom else "Failed"
+        return walk.record(status, outputs, code=error["code"], error=error)
+
+
+def _unfinished(state: EachState) -> Unfinished:
+    """Collect what a failed loop leaves: its failed iterations with their records, and where the next ones begin.
+
+    Of the finished iterations only the last is kept, because it is what expressions outside the loop see. Outputs of
+    the others are in the loop's record.
+    """
+    failed = sorted(state.failed.items())
+    frames = tuple(replace(inner, records=state.iterations[index]) for index, inner in failed)
+    last = max(state.iterations)
+    kept = EMPTY_MAP if last in state.failed else Map({last: state.iterations[last]})
+    each = replace(state, iterations=kept, failure=None, failed=EMPTY_MAP, again=(), turns=0)
+    return Unfinished(frames, each=each)
+
+
+def _with_failed_again(state: EachState) -> EachState:
+    """Queue iterations that failed before the run ended, after iterations that still wait for their turn."""
+    failed = tuple(inner for _, inner in sorted(state.failed.items()))
+    return replace(state, failure=None, failed=EMPTY_MAP, again=(*state.again[state.turns :], *failed), turns=0)
+
+
+def _finished(walk: Walk, node: Node, record: Record) -> dict[int, Map[int, Record]]:
+    """Restore the records of a failed loop's iterations from the loop's own record."""
+    if node.keeps_iterations:
+        return dict(enumerate(record.repetitions))
+    body = [walk.program.nodes[index] for index in walk.program.blocks[node.blocks[0]].nodes]
+    return {
+        index: Map({n.index: Record("Succeeded", by_name[n.name]) if n.name in by_name else never for n in body})
+        for never in (skipped(walk.at),)
+        for index, by_name in enumerate(record.outputs)
+    }

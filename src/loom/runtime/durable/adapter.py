@@ -1,7 +1,4 @@
-"""The decorator that makes a run durable: its `commit` is one operation of the store.
-
-May import loom.core, loom.effects and loom.store.
-"""
+"""The decorator that makes a run durable: its `commit` is one operation of the store."""
 
 from __future__ import annotations
 
@@ -19,18 +16,17 @@ from loom.core.commands import (
     CommandStartTimer,
 )
 from loom.core.ticks import TickCancelRun, TickTimeout, TickTimerFired
-from loom.effects.threads import OFF_LOOP_BYTES, aside
-from loom.effects.weight import is_heavier, weight_of
-from loom.runtime import lifecycle_log
+from loom.effects.off_loop import OFF_LOOP_BYTES, aside, is_heavier, weight_of
 from loom.runtime.durable.heads import HeadWriter, child_ended
 from loom.runtime.durable.limits import Outgrown
 from loom.runtime.durable.names import SCHEDULES
 from loom.runtime.durable.probation import has_result
 from loom.runtime.durable.problems import problem_of
+from loom.runtime.logs import log_stuck
 from loom.runtime.masking import shown_published
 from loom.store import codec
-from loom.store.chain import first_link
-from loom.store.operations import CommitRun, PostMail, StartRun
+from loom.store.hash_chain import first_link
+from loom.store.operations import CommitRun, PostMessage, StartRun
 from loom.store.records import Snapshot, TimerRow
 
 if TYPE_CHECKING:
@@ -40,19 +36,19 @@ if TYPE_CHECKING:
     from loom.api.problems import ProblemKind
     from loom.core.adapter import InternalRunAdapter, TaskSet
     from loom.core.commands import WorkflowCommand
-    from loom.core.reports import Published
+    from loom.core.records import Published
     from loom.core.run import Batch, Run
     from loom.core.state import BrokerState
     from loom.core.ticks import WorkflowTick
     from loom.flows.program import Program
-    from loom.runtime.durable.families import Families
-    from loom.runtime.durable.figures import Figures
+    from loom.runtime.durable.admission_queue import Families
     from loom.runtime.durable.lease import Lease
     from loom.runtime.durable.limits import Limits
+    from loom.runtime.durable.metrics import RuntimeMetrics
     from loom.runtime.durable.probation import Probation
     from loom.runtime.durable.problems import Problems
     from loom.runtime.tracing import Tracing
-    from loom.store.chain import Links
+    from loom.store.hash_chain import Links
     from loom.store.operations import Operation, Result
     from loom.store.records import Chunk, RunHead, RunRow
 
@@ -60,6 +56,8 @@ if TYPE_CHECKING:
 SNAPSHOT_TICKS, SNAPSHOT_BYTES = 500, 1 << 20
 """No snapshot for a tail that is shorter and smaller: replaying it costs milliseconds. A tick of a flow may do much."""
 
+WEIGHED_UNITS = 2 << 20
+"""Units of work of a flow after which its state is weighed at the earliest: one burst of its walk."""
 
 _FOR_CHILDREN = frozenset({CommandStartChild, CommandCancelChild})
 _STORED = _FOR_CHILDREN | {CommandStartTimer, CommandCancelTimer}
@@ -71,7 +69,7 @@ _BYTES_PER_CHARACTER = 4
 
 
 class Fenced(Exception):
-    """The run belongs to somebody else now; what was to be committed here has not happened."""
+    """Another process owns the run now; what was to be committed here has not happened."""
 
 
 class _Written(NamedTuple):
@@ -94,7 +92,7 @@ class Keeper(Protocol):
     downtime: float
     prune: bool
     limits: Limits
-    figures: Figures
+    metrics: RuntimeMetrics
     tracing: Tracing | None
     links: Links
     problems: Problems
@@ -140,14 +138,14 @@ class DurableDecorator(RunAdapterDecorator):
         super().__init__(inner)
         self._core = core
         self._found = timers
-        """The timers that were stored when the run was taken up, until its first commit."""
+        """The timers that were stored when the run was recovered, until its first commit."""
         self.document: tuple[str, bytes] | None = None
         """The digest and text of a flow's document, if the run was stored without it: its first commit pins it."""
         self._row = row
         self._digest = row.document
         """The digest of the document that the row has after the commit under way."""
         self._keeper = keeper
-        self._counted = keeper.figures.of_workflow(row.workflow)
+        self._counted = keeper.metrics.of_workflow(row.workflow)
         self._stuck = row.head.stuck is not None
         """Whether the run was stuck by its last commit: that is logged once."""
         self._heads = HeadWriter(program, row.head.idle_reason)
@@ -159,8 +157,10 @@ class DurableDecorator(RunAdapterDecorator):
         self._snapshot_bytes, self._tail_bytes, self._covered = tail
         """The weight of the last snapshot and of what came after it; how many ticks it covers. Pruning leaves what came
         after it, for readers of the stream."""
-        # Those of earlier visits count too: a run that is released after every few ticks needs its snapshots as well.
+        # The ticks of earlier stays count too: a run that is released after every few ticks needs snapshots as well.
         self._tail_ticks = row.head.ticks - self._covered
+        self._weight = self._weighed_at = 0
+        """What a flow's state weighed when it was last weighed, and what the run had cost by then."""
         self._excess: str | None = None
         """Why the run may not go on: it is too large."""
         self.under_way: asyncio.Future[Result] | None = None
@@ -174,7 +174,7 @@ class DurableDecorator(RunAdapterDecorator):
         """Whether processes have died with the run, which its next result makes good."""
         self.last: Published | None = None
         """The last thing on the run's stream that was written here."""
-        self._dropped = core.look.dropped
+        self._dropped = core.fields.dropped
         """How many ticks had come too late when that was last counted."""
 
     @override
@@ -188,13 +188,13 @@ class DurableDecorator(RunAdapterDecorator):
             written = await aside("reduce", self._write, batch)
         else:
             written = self._write(batch)
-        operation, figures = self._operation(batch, written), self._keeper.figures
+        operation, metrics = self._operation(batch, written), self._keeper.metrics
         try:
             self.under_way = self._keeper.submit(operation)
             if not await self.under_way:
                 raise Fenced(self._row.run_id)
         except BaseException:
-            figures.commands_undone += len(batch.commands)
+            metrics.commands_undone += len(batch.commands)
             raise
         self._note(operation, batch)
         if self._excess is not None and operation.head.status == "running":
@@ -202,9 +202,9 @@ class DurableDecorator(RunAdapterDecorator):
 
     def _note(self, operation: CommitRun, batch: Batch) -> None:
         """A batch is durable: remember and tell what it has changed."""
-        figures = self._keeper.figures
-        figures.ticks += len(batch.ticks)
-        figures.commands += len(batch.commands)
+        metrics = self._keeper.metrics
+        metrics.ticks += len(batch.ticks)
+        metrics.commands += len(batch.commands)
         if not self._ticks:
             self._counted.count("started")
         self.document = None
@@ -223,7 +223,7 @@ class DurableDecorator(RunAdapterDecorator):
         if self._heads.is_stuck is not self._stuck:
             self._stuck = self._heads.is_stuck
             if self._stuck:
-                lifecycle_log.stuck(self._row.run_id, self._row.workflow, operation.head.error)
+                log_stuck(self._row.run_id, self._row.workflow, operation.head.error)
 
     def _is_heavy(self, batch: Batch) -> bool:
         """Say whether encoding a batch takes long. No value is looked at further than needed to tell."""
@@ -231,7 +231,7 @@ class DurableDecorator(RunAdapterDecorator):
         if self._program is not None and weight <= OFF_LOOP_BYTES:
             published = [command.event for command in batch.commands if type(command) is CommandPublishEvent]
             weight += weight_of(published, OFF_LOOP_BYTES)
-        if weight > OFF_LOOP_BYTES:
+        if weight > OFF_LOOP_BYTES or self._is_weighing_due:
             return True
         # The state is weighed only if a snapshot may come: weighing costs time by the size of the state.
         longest = _BYTES_PER_CHARACTER * weight
@@ -260,10 +260,10 @@ class DurableDecorator(RunAdapterDecorator):
 
     def _operation(self, batch: Batch, written: _Written) -> CommitRun:
         """All that the batch changes in the store."""
-        ticks, keeper, now = batch.ticks, self._keeper, self._core.look
+        ticks, keeper, now = batch.ticks, self._keeper, self._core.fields
         published, chunk, link, snapshot, covered = written
         if now.dropped != self._dropped:
-            keeper.figures.stale_results += now.dropped - self._dropped
+            keeper.metrics.stale_results += now.dropped - self._dropped
             self._dropped = now.dropped
         if published:
             self.last = published[-1]
@@ -275,7 +275,7 @@ class DurableDecorator(RunAdapterDecorator):
         sent = [self._to_child(command) for command in others if type(command) in _FOR_CHILDREN]
         if head.status != "running" and self._row.parent is not None:
             data = codec.encode_tick(child_ended(now, self._row.parent_ref))
-            sent.append(PostMail(self._row.parent, data, now.at))
+            sent.append(PostMessage(self._row.parent, data, now.at))
         if keeper.problems.channels:
             sent += self._notices(head)
         timers_set, timers_gone = self._timers(ticks, others)
@@ -289,7 +289,7 @@ class DurableDecorator(RunAdapterDecorator):
             chunk=chunk,
             timers_set=timers_set,
             timers_gone=timers_gone,
-            mail_taken=tuple([tick.mail for tick in ticks if tick.mail]),
+            messages_taken=tuple([tick.mail for tick in ticks if tick.mail]),
             snapshot=snapshot,
             sent=tuple(sent),
             prune=prune,
@@ -312,17 +312,17 @@ class DurableDecorator(RunAdapterDecorator):
         return list(map(self._keeper.links.signed_start, notices))
 
     def _timers(self, ticks: list[Any], others: list[WorkflowCommand]) -> tuple[tuple[TimerRow, ...], tuple[int, ...]]:
-        """The timers that are new, and those that have fired or are not wanted any more."""
+        """Return the timers that are new, and the numbers of fired and cancelled ones."""
         fired = [tick.timer for tick in ticks if type(tick) in _OF_TIMERS]
         armed = [TimerRow(c.seq, c.due, c.purpose) for c in others if type(c) is CommandStartTimer]
         cancelled = [command.seq for command in others if type(command) is CommandCancelTimer]
         if fired or armed:
-            self._keeper.figures.timers_fired += len(fired)
-            self._keeper.figures.timers_armed += len(armed)
+            self._keeper.metrics.timers_fired += len(fired)
+            self._keeper.metrics.timers_armed += len(armed)
         return tuple(armed), (*fired, *cancelled, *self._timers_left())
 
     def _timers_left(self) -> tuple[int, ...]:
-        """Timers that were stored before the run was taken up, and are not armed any more.
+        """Timers that were stored before the run was recovered, and are not armed any more.
 
         A take-up asks for all of them again. One that is cancelled by the next tick of the same batch leaves the queue
         without a word, as if it had never been asked for; but its row is there.
@@ -330,15 +330,15 @@ class DurableDecorator(RunAdapterDecorator):
         if not self._found:
             return ()
         found, self._found = self._found, ()
-        return tuple(seq for seq in found if seq not in self._core.look.timers)
+        return tuple(seq for seq in found if seq not in self._core.fields.timers)
 
     def _whole(self) -> BrokerState:
         return self._core.state
 
-    def _to_child(self, command: WorkflowCommand) -> StartRun | PostMail:
-        at = self._core.look.at
+    def _to_child(self, command: WorkflowCommand) -> StartRun | PostMessage:
+        at = self._core.fields.at
         if isinstance(command, CommandCancelChild):
-            return PostMail(command.run_id, codec.encode_tick(TickCancelRun(at=at)), at)
+            return PostMessage(command.run_id, codec.encode_tick(TickCancelRun(at=at)), at)
         assert isinstance(command, CommandStartChild)
         start = StartRun(
             command.run_id,
@@ -356,17 +356,31 @@ class DurableDecorator(RunAdapterDecorator):
         is_short = tail_ticks < SNAPSHOT_TICKS and tail_bytes < SNAPSHOT_BYTES
         return not is_short and tail_bytes >= self._snapshot_bytes
 
+    @property
+    def _is_weighing_due(self) -> bool:
+        """Say whether a flow may have outgrown its limit since its state was last weighed.
+
+        One small tick can let a flow build much, so neither the ticks nor their bytes tell how large its state is. What
+        it builds costs units; weighing after as many of them as the state weighed costs little beside the work.
+        """
+        unweighed = self._core.cost - self._weighed_at
+        return self._program is not None and unweighed >= max(WEIGHED_UNITS, self._weight)
+
     def _snapshot(self, ticks: int, size: int) -> Snapshot | None:
         """The state, when the ticks since the last one outweigh it."""
         self._tail_ticks += ticks
         self._tail_bytes += size
         if self._row.workflow not in _PRUNED:
             self._excess = self._keeper.limits.excess_history(self._ticks + ticks)
-        if not self._is_snapshot_due(self._tail_ticks, self._tail_bytes):
+        is_due = self._is_snapshot_due(self._tail_ticks, self._tail_bytes)
+        if not is_due and not self._is_weighing_due:
             return None
         limits, state = self._keeper.limits, self._core.state
-        if (excess := limits.excess_values(state.plan)) is not None:
+        self._weight, self._weighed_at = limits.weigh(state), self._core.cost
+        if (excess := limits.excess_weight(self._weight)) is not None:
             self._excess = excess
+            return None
+        if not is_due:
             return None
         data = codec.encode_state(state)
         if (excess := limits.excess_state(len(data))) is not None:
@@ -386,7 +400,7 @@ class DurableDecorator(RunAdapterDecorator):
             ticks = await self.inner.wait_for_next_task(tasks, until)
             self._keeper.stirred(self._row.run_id)
         if until is not None and (late := self.inner.get_now() - until) >= 0:
-            self._keeper.figures.timer_lateness.observe(late)
+            self._keeper.metrics.timer_lateness.observe(late)
         return ticks
 
     @override

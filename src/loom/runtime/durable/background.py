@@ -1,4 +1,4 @@
-"""Tasks that nobody waits for. What goes wrong in one of them is told to the log. May import asyncio."""
+"""Tasks that nobody waits for. What goes wrong in one of them is told to the log."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """What a runtime does about the definitions in its store: it records the flows that are registered, takes up what was
 put, here or elsewhere, and says which version a run begins with.
-
-May import loom.store and the rest of loom.runtime.
 """
 
 from __future__ import annotations
@@ -10,35 +8,72 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from loom.runtime.durable.definitions_numbers import keep
-from loom.runtime.durable.definitions_stored import (
+from loom.effects.off_loop import aside
+from loom.flows.diagnostics import DefinitionError
+from loom.flows.document import digest_of
+from loom.runtime.durable.names import OWN
+from loom.runtime.durable.registration import FlowRegistration
+from loom.runtime.durable.stored_definitions import (
     DEFINITIONS,
     DefinitionNotFound,
+    DefinitionNumbers,
     DefinitionUnreadable,
     NameTaken,
     can_be_defined,
+    keep,
     read_definition,
 )
-from loom.runtime.durable.definitions_versions import DefinitionVersions
-from loom.runtime.durable.names import OWN
-from loom.runtime.durable.registered import RegisteredFlow
+from loom.runtime.flow import FlowDefinition, flow_of
+from loom.runtime.planners import flow_planner
 from loom.store.errors import StoreUnavailable
 from loom.store.loop_time import until_look
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loom.runtime.durable.definitions_stored import Definition
-    from loom.runtime.durable.registered import Registered
-    from loom.runtime.durable.working import WorkingRuntime
+    from loom.runtime.durable.registration import Registration
+    from loom.runtime.durable.stored_definitions import StoredDefinition, Version
+    from loom.runtime.durable.worker import WorkerRuntime
     from loom.runtime.flow import Flow
     from loom.store.records import Entry
+
+
+class DefinitionVersions(DefinitionNumbers):
+    """The versions of the definitions in a runtime's store."""
+
+    def __init__(self, runtime: WorkerRuntime) -> None:
+        super().__init__(runtime.store, runtime.now)
+        self._runtime = runtime
+
+    async def text_of(self, name: str, version: Version) -> str:
+        """The text that a version is stored as; `DefinitionUnreadable` if it is not there as it was put."""
+        text = ((await self._runtime.store.document(version.digest)) or b"").decode(errors="replace")
+        if digest_of(text) != version.digest:
+            raise DefinitionUnreadable(name, version.number, "its text is missing or damaged")
+        return text
+
+    async def load(self, name: str, version: Version) -> Flow:
+        """A stored version as a flow; `DefinitionUnreadable` if it cannot be one here."""
+        text = await self.text_of(name, version)
+        try:
+            # In a thread, for a large document takes its time.
+            return await aside("replay", _ready_flow, text)
+        except (DefinitionError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise DefinitionUnreadable(name, version.number, " ".join(str(error).split())) from error
+
+
+def _ready_flow(text: str) -> Flow:
+    """A flow whose planner is made too, for those who will work for it."""
+    flow = flow_of(text)
+    flow_planner(flow.document.encode())
+    return flow
+
 
 _log = logging.getLogger("loom.durable")
 
 _PAGE = 100
 _POLLS = 3
-"""Definitions change less often than runs: only every so many poll intervals they are looked for."""
+"""Poll intervals between two looks for changed definitions, which change less often than runs."""
 _OLDER = 16
 """How many versions are kept loaded that are not current, for those who start them by number."""
 
@@ -46,28 +81,28 @@ _OLDER = 16
 class Definitions(DefinitionVersions):
     """The definitions of a store, for one runtime."""
 
-    def __init__(self, runtime: WorkingRuntime, *, follow: bool, poll_interval: float) -> None:
+    def __init__(self, runtime: WorkerRuntime, *, follow: bool, poll_interval: float) -> None:
         super().__init__(runtime)
         self.follow = follow
         """Whether this process works for all flows that are stored, not only for those that were registered here."""
         self._interval_s = _POLLS * poll_interval
         self.deleted: set[str] = set()
         """Names whose runs go on here, and under which nothing new starts."""
-        self._unrecorded: dict[str, RegisteredFlow] = {}
+        self._unrecorded: dict[str, FlowRegistration] = {}
         self._seen: dict[str, int] = {}
-        """The versions of the entries that were taken up."""
-        self._older: dict[str, RegisteredFlow] = {}
+        """The versions of the entries that were read."""
+        self._older: dict[str, FlowRegistration] = {}
         self._turn = asyncio.Lock()
-        """Whoever holds it reads an entry and takes it up: an older one never comes after a newer one."""
+        """Held while an entry is read and its flow adopted: an older one never comes after a newer one."""
         self._task: asyncio.Task[None] | None = None
 
     # -- with the runtime ---------------------------------------------------------------------------------------------
 
-    def registered(self, code: Registered) -> None:
+    def registered(self, code: Registration) -> None:
         """A workflow was registered here: a flow gets its number when work for it begins."""
         self.deleted.discard(code.name)
         self._unrecorded.pop(code.name, None)
-        if isinstance(code, RegisteredFlow) and can_be_defined(code.name):
+        if isinstance(code, FlowRegistration) and can_be_defined(code.name):
             self._unrecorded[code.name] = code
 
     async def begin(self) -> list[str]:
@@ -83,7 +118,7 @@ class Definitions(DefinitionVersions):
         self._task = asyncio.get_running_loop().create_task(self._look_on(), name="loom definitions")
         return found
 
-    async def _record(self, name: str, code: RegisteredFlow) -> None:
+    async def _record(self, name: str, code: FlowRegistration) -> None:
         try:
             _, definition = await self.stored.put(name, *code.document)
         except DefinitionUnreadable as error:
@@ -113,7 +148,7 @@ class Definitions(DefinitionVersions):
                 is_failing = True
 
     async def look(self) -> list[str]:
-        """Take up what was put or deleted elsewhere. The names of what has changed here by that."""
+        """Refresh what was put or deleted elsewhere. The names of what has changed here by that."""
         changed: list[str] = []
         after = ""
         while entries := await self._runtime.store.entries(DEFINITIONS, after, _PAGE):
@@ -126,10 +161,10 @@ class Definitions(DefinitionVersions):
         return changed
 
     async def _is_changed_by(self, entry: Entry) -> bool:
-        """Take up one of many: what is wrong with it is told once, and keeps nobody from the others."""
+        """Refresh one of many: what is wrong with it is told once, and keeps nobody from the others."""
         changed = False
         try:
-            changed = await self._take_up(entry.key)
+            changed = await self._refresh(entry.key)
         except DefinitionUnreadable as error:
             _log.error("A definition is left out: %s", error)
         self._seen[entry.key] = entry.version
@@ -138,8 +173,8 @@ class Definitions(DefinitionVersions):
     # -- putting and deleting -----------------------------------------------------------------------------------------
 
     async def put(
-        self, name: str, flow: Flow, check: Callable[[Definition | None], None] | None = None
-    ) -> tuple[Definition | None, Definition]:
+        self, name: str, flow: Flow, check: Callable[[StoredDefinition | None], None] | None = None
+    ) -> tuple[StoredDefinition | None, StoredDefinition]:
         """Store a flow under a name and work for it. What was stored before, and what is now.
 
         `check` may refuse what is there by an exception. Runs under way keep their version. A process that works for
@@ -152,7 +187,7 @@ class Definitions(DefinitionVersions):
             await self._work_for(name, flow)
         return before, after
 
-    async def delete(self, name: str, check: Callable[[Definition | None], None] | None = None) -> None:
+    async def delete(self, name: str, check: Callable[[StoredDefinition | None], None] | None = None) -> None:
         """Let nothing new start under a name. Runs under way go on, with their version."""
         await self._runtime.ready()
         self.check_free(name)
@@ -163,7 +198,7 @@ class Definitions(DefinitionVersions):
     async def _work_for(self, name: str, flow: Flow | None = None) -> None:
         """Work for what was stored just now."""
         try:
-            if await self._take_up(name, flow):
+            if await self._refresh(name, flow):
                 self._runtime.work_for([name])
         except StoreUnavailable as error:
             if not self.follow:
@@ -177,18 +212,18 @@ class Definitions(DefinitionVersions):
         if not can_be_defined(name):
             raise ValueError(f"The name of a definition has 1 to 200 characters that can be stored, unlike {name!r}.")
         code = self._runtime.codes.get(name)
-        if code is not None and not isinstance(code, RegisteredFlow):
+        if code is not None and not isinstance(code, FlowRegistration):
             raise NameTaken(name, "a workflow in Python")
 
     # -- versions -----------------------------------------------------------------------------------------------------
 
-    async def code_for(self, name: str, version: int | None = None) -> Registered | None:
-        """The code that a new run begins with; None if it is not at hand, and others may have it.
+    async def code_for(self, name: str, version: int | None = None) -> Registration | None:
+        """Return the code that a new run begins with; None if it is not registered here, and others may have it.
 
         `DefinitionNotFound` if the flow was deleted, or has no such version.
         """
         code = self._runtime.codes.get(name)
-        if code is not None and not isinstance(code, RegisteredFlow):
+        if code is not None and not isinstance(code, FlowRegistration):
             if version is not None:
                 raise DefinitionNotFound(name, "is written in Python, and has no versions by number")
             return code
@@ -207,29 +242,29 @@ class Definitions(DefinitionVersions):
         return await self._code_of(name, code, definition, version)
 
     async def _code_of(
-        self, name: str, code: RegisteredFlow | None, definition: Definition, number: int | None
-    ) -> Registered | None:
+        self, name: str, code: FlowRegistration | None, definition: StoredDefinition, number: int | None
+    ) -> Registration | None:
         wanted = definition.latest if number is None else definition.numbered(number)
         if wanted is None:
             raise DefinitionNotFound(name, f"has no version {number}: its current one is {definition.current}")
         if code is not None and code.document[0] == wanted.digest:
             return code
         if number is None:
-            if await self._take_up(name):
+            if await self._refresh(name):
                 self._runtime.work_for([name])
             return self._runtime.codes.get(name)
         older = self._older.get(wanted.digest)
         if older is None or older.name != name:
-            older = RegisteredFlow(name, await self.load(name, wanted), self._runtime.services)
+            older = FlowRegistration(name, FlowDefinition(await self.load(name, wanted)), self._runtime.services)
             keep(self._older, wanted.digest, older, _OLDER)
         return older
 
-    # -- taking up ----------------------------------------------------------------------------------------------------
+    # -- refreshing ---------------------------------------------------------------------------------------------------
 
-    async def _take_up(self, name: str, flow: Flow | None = None) -> bool:
-        """Work for the current version of a name, as it is stored now. Whether anything has changed by that.
+    async def _refresh(self, name: str, flow: Flow | None = None) -> bool:
+        """Work for the current version of a name, as it is stored now. Return whether that is a change.
 
-        A deleted one is worked for too: runs that have begun go on. `flow` is at hand, and may be that version.
+        A deleted one is worked for too: runs that have begun go on. `flow` saves a load if it is that version.
         """
         async with self._turn:
             entry = await self._runtime.store.entry(DEFINITIONS, name)
@@ -239,11 +274,11 @@ class Definitions(DefinitionVersions):
             self._seen[name] = entry.version
             return changed
 
-    async def _follow_to(self, name: str, definition: Definition, flow: Flow | None) -> bool:
+    async def _follow_to(self, name: str, definition: StoredDefinition, flow: Flow | None) -> bool:
         current = definition.latest
         self.learn(name, current)
         code = self._runtime.codes.get(name)
-        if code is not None and not isinstance(code, RegisteredFlow):
+        if code is not None and not isinstance(code, FlowRegistration):
             return False  # the class that was registered here has the name
         was_deleted, is_deleted = name in self.deleted, definition.deleted_at is not None
         (self.deleted.add if is_deleted else self.deleted.discard)(name)
@@ -252,6 +287,6 @@ class Definitions(DefinitionVersions):
         if flow is None or flow.digest != current.digest:
             flow = await self.load(name, current)
         if name in self._unrecorded or self._runtime.codes.get(name) is not code:
-            return False  # what was registered here is about to become the current version, or has come meanwhile
+            return False  # what was registered here is about to become the current version, or has come since
         self._runtime.adopt(name, flow)
         return True

@@ -9,20 +9,20 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loom.core.config import specs_of
+from loom.core.records import specs_of
 from loom.core.state import CHILD_RUN
-from loom.flows.nodes.calling import Awaited, Call
-from loom.flows.records import MASK
-from loom.runtime.details import program_of_row
+from loom.flows.calls import MASK
+from loom.flows.nodes.external import Awaited, ExternalCall
 from loom.runtime.durable.heads import MAX_WAITERS_SHOWN
-from loom.runtime.durable.registered import RegisteredFlow
-from loom.steps.external import CALLBACK_EVENT, is_answer, is_bound, is_declared, is_own
+from loom.runtime.durable.registration import FlowRegistration
+from loom.runtime.stored_run import program_of_row
+from loom.steps.graph import CALLBACK_EVENT, is_answer, is_bound, is_declared, is_own
 
 if TYPE_CHECKING:
     from loom.core.records import EventKind, EventRecord
     from loom.flows.program import Program
-    from loom.runtime.durable.calls import StoredRuns
-    from loom.runtime.durable.registered import Registered
+    from loom.runtime.durable.registration import Registration
+    from loom.runtime.durable.run_client import RunClient
     from loom.store.records import RunRow
 
 _WEBHOOK = "httpwebhook"
@@ -33,29 +33,29 @@ def awaited_by(program: Program) -> list[Awaited]:
     found: dict[str | None, Awaited] = {}
     for node in program.nodes:
         operation = node.operation
-        if isinstance(operation, Call) and operation.awaits is not None:
+        if isinstance(operation, ExternalCall) and operation.awaits is not None:
             found.setdefault(operation.awaits.event, operation.awaits)
         elif node.type == _WEBHOOK:
             found.setdefault(CALLBACK_EVENT, Awaited(CALLBACK_EVENT))
     return list(found.values())
 
 
-def takes(code: Registered, kind: EventKind, step: str | None = None) -> bool:
+def takes(code: Registration, kind: EventKind, step: str | None = None) -> bool:
     """Whether the steps of a workflow in Python, or one of them, take events of a kind from outside at any time."""
-    if is_own(kind) or is_bound(kind) or isinstance(code, RegisteredFlow):
+    if is_own(kind) or is_bound(kind) or isinstance(code, FlowRegistration):
         return False
-    return is_declared(code.workflow._step_configs(), kind, step) or (is_answer(kind) and code.accepts(kind, step))
+    return is_declared(code.definition.steps, kind, step) or (is_answer(kind) and code.accepts(kind, step))
 
 
 class Way(NamedTuple):
     """How an event from a caller who may answer a run, and no more, reaches the run."""
 
     waiter_id: str | None = None
-    """The only waiter that may get it; None: whoever takes it."""
+    """The only waiter that may get it; None: any waiter."""
 
 
 async def way_in(
-    runtime: StoredRuns, row: RunRow, event: EventRecord, step: str | None = None, waiter_id: str | None = None
+    runtime: RunClient, row: RunRow, event: EventRecord, step: str | None = None, waiter_id: str | None = None
 ) -> Way | None:
     """Tell how a running run takes an event from a caller who may answer it, and no more; None if it does not."""
     kind, code = event.kind, runtime.codes.get(row.workflow)
@@ -72,7 +72,7 @@ async def way_in(
 
 
 async def _awaited(
-    runtime: StoredRuns, row: RunRow, event: EventRecord, step: str | None, waiter_id: str | None
+    runtime: RunClient, row: RunRow, event: EventRecord, step: str | None, waiter_id: str | None
 ) -> Way | None:
     """Tell how a waiter would get it, or would do so if its fields were others and no step takes its type.
 
@@ -84,7 +84,7 @@ async def _awaited(
     if len(waiters) >= MAX_WAITERS_SHOWN:
         waiters = await runtime.waiters(row.run_id)
     must_fit = row.document is None and (code is None or code.accepts(kind, step))
-    convert = runtime.convert_of(row)
+    codec = runtime.codec_of(row)
     for waiter in waiters:
         if not _is_for(waiter, kind, code) or step not in (None, waiter["step"]):
             continue
@@ -93,12 +93,12 @@ async def _awaited(
         wanted = waiter["requirements"].items()
         if not must_fit:
             return Way(waiter_id)
-        if all(value in (MASK, convert.field(event, name)) for name, value in wanted):
+        if all(value in (MASK, codec.field(event, name)) for name, value in wanted):
             return Way(waiter["waiter_id"])
     return None
 
 
-def _is_for(waiter: dict[str, Any], kind: EventKind, code: Registered | None) -> bool:
+def _is_for(waiter: dict[str, Any], kind: EventKind, code: Registration | None) -> bool:
     """Whether a waiter waits for a kind: by its wire name, by the name that a flow gives it, or by a base of it."""
     wanted = waiter["event_type"]
     if wanted == CHILD_RUN:

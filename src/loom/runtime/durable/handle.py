@@ -1,35 +1,33 @@
-"""A stored run as its handlers see it, in whichever process: everything is read from the store.
-
-May import loom.core, loom.effects, loom.steps, loom.store and the rest of loom.runtime.
-"""
+"""A stored run as its handlers see it, in any process: everything is read from the store."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
-from loom.core.records import EventRecord
-from loom.core.reports import CancelledReport, FailedReport, TimedOutReport
+from loom.core.records import CancelledReport, EventRecord, FailedReport, TimedOutReport
 from loom.core.state import BrokerState
-from loom.effects.convert import exception_of, published_event
+from loom.effects.event_codec import exception_of, published_event
 from loom.runtime.logs import about
-from loom.runtime.stream_ends import is_internal, is_last
+from loom.runtime.streams import is_internal, is_last
 from loom.steps.errors import ContextStateError, WorkflowCancelledByUser, WorkflowRuntimeError, WorkflowTimeoutError
 from loom.steps.events import StopEvent
 from loom.store.errors import RunFinished, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator, Coroutine, Iterator
 
-    from loom.core.reports import Published
-    from loom.effects.stored import StoredBodies
-    from loom.runtime.durable.beginning import StartedRuns
+    from loom.core.records import Published
+    from loom.effects.stored_codec import StoredEventCodec
+    from loom.runtime.durable.worker import WorkerRuntime
+    from loom.steps.definition import Definition
     from loom.steps.events import Event
     from loom.steps.state_store import InMemoryStateStore
-    from loom.steps.workflow import Workflow
     from loom.store.records import RunRow
 
 _log = logging.getLogger("loom.durable")
@@ -39,16 +37,52 @@ _END_OF_FLOW = {"Failed": "failed", "TimedOut": "failed", "Cancelled": "cancelle
 """A flow that did not succeed has a result nevertheless."""
 
 
+class Handles:
+    """The handles that programs hold in this process, by run: they are told when their run ends here."""
+
+    def __init__(self) -> None:
+        self._handles: dict[str, WeakSet[RunHandle]] = {}
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._handles)
+
+    def __contains__(self, run_id: str) -> bool:
+        return run_id in self._handles
+
+    def keep(self, handle: RunHandle) -> None:
+        """Know a handle for as long as a program holds it."""
+        self._handles.setdefault(handle.run_id, WeakSet()).add(handle)
+        weakref.finalize(handle, self._drop, handle.run_id)
+
+    def saw(self, row: RunRow) -> None:
+        """Let the handles of a run know its row, which was read or written just now."""
+        for handle in self._handles.get(row.run_id, ()):
+            handle.saw(row)
+
+    def over(self, run_id: str, ending: StopEvent | BaseException) -> None:
+        """Tell the handles of a run that it has ended here."""
+        for handle in self._handles.get(run_id, ()):
+            handle.over(ending)
+
+    def _drop(self, run_id: str) -> None:
+        # The set may still count the one that goes: only going through it tells who is left.
+        if not list(self._handles.get(run_id, ())):
+            self._handles.pop(run_id, None)
+
+
 class RunHandle:
     """What `WorkflowHandler` and `Context` know of a run that lives in a store."""
 
     def __init__(
-        self, runtime: StartedRuns, run_id: str, workflow: Workflow, convert: StoredBodies, row: RunRow | None
+        self, runtime: WorkerRuntime, run_id: str, definition: Definition, codec: StoredEventCodec, row: RunRow | None
     ) -> None:
         self.run_id = run_id
-        self.workflow = workflow
+        self.definition = definition
         self._runtime = runtime
-        self._convert = convert
+        self._codec = codec
         self._row = row
         """The newest row of the run that this process has seen."""
         self._ending: StopEvent | BaseException | None = None
@@ -81,15 +115,15 @@ class RunHandle:
     @property
     def state(self) -> BrokerState:
         """The run as data, if it is in memory here; a released run has no active steps."""
-        resident = self._runtime.resident(self.run_id)
-        return resident.state if resident is not None else BrokerState(run_id=self.run_id)
+        active = self._runtime.active_run(self.run_id)
+        return active.state if active is not None else BrokerState(run_id=self.run_id)
 
     @property
     def is_idle(self) -> bool:
         """Whether only input from outside can move the run: from memory, else from the newest row seen here."""
-        resident = self._runtime.resident(self.run_id)
-        if resident is not None:
-            return resident.is_idle
+        active = self._runtime.active_run(self.run_id)
+        if active is not None:
+            return active.is_idle
         row = self._row
         return row is not None and row.head.status == "running" and row.head.idle_since is not None
 
@@ -100,9 +134,9 @@ class RunHandle:
             return "cancelled"
         if isinstance(self._ending, BaseException):
             return "failed"
-        resident = self._runtime.resident(self.run_id)
-        if resident is not None:
-            return resident.status
+        active = self._runtime.active_run(self.run_id)
+        if active is not None:
+            return active.status
         if self._ending is None:
             return self._row.head.status if self._row is not None else "running"
         from loom.effects.flow_result import FlowResult  # brings with it what only flows need
@@ -117,17 +151,17 @@ class RunHandle:
     @property
     def store(self) -> InMemoryStateStore[Any]:
         """The run's store while the run is in memory here."""
-        resident = self._runtime.resident(self.run_id)
-        if resident is None:
+        active = self._runtime.active_run(self.run_id)
+        if active is None:
             raise ContextStateError(
                 f"Run {self.run_id} is not in memory here: read its store with await runtime.read_store(run_id)."
             )
-        return resident.store
+        return active.store
 
     @property
     def is_done(self) -> bool:
         """Whether the run has ended: from memory, else from the newest row that was seen here."""
-        if self._runtime.resident(self.run_id) is not None:
+        if self._runtime.active_run(self.run_id) is not None:
             return False  # until its end is stored
         return self._ending is not None or (self._row is not None and self._row.head.status != "running")
 
@@ -189,7 +223,7 @@ class RunHandle:
 
     async def _wait_for_end(self) -> StopEvent | BaseException:
         await self._started()
-        if self._runtime.resident(self.run_id) is not None:
+        if self._runtime.active_run(self.run_id) is not None:
             self._ending = None  # it has ended before, and was retried
         waits = 0
         while self._ending is None:
@@ -204,7 +238,7 @@ class RunHandle:
 
     async def _has_ended(self) -> bool:
         """Whether the run is over, by what is stored. One that is in memory here says so by itself."""
-        if self._runtime.resident(self.run_id) is not None:
+        if self._runtime.active_run(self.run_id) is not None:
             return False
         row = await self._runtime.row(self.run_id)
         if row.head.status != "running":
@@ -214,7 +248,7 @@ class RunHandle:
     async def _read_ending(self, row: RunRow) -> StopEvent | BaseException:
         chunks = await self._runtime.store.stream(self.run_id, max(0, row.head.events - 1), 1)
         published = (await self._runtime.decoded.decode(self.run_id, chunks[0])).published[-1] if chunks else None
-        return ending_of(published, row, self._convert)
+        return ending_of(published, row, self._codec)
 
     async def read_stream(self, after: int, internal: bool) -> AsyncIterator[tuple[int, Event]]:
         """The stream from the first event behind a cursor, until it ends."""
@@ -239,7 +273,7 @@ class RunHandle:
                 position = max(position, chunk.first_cursor)  # what lies before it may have been pruned
                 for entry in islice(published, position - chunk.first_cursor, None):
                     if internal or not is_internal(entry):
-                        yield position, published_event(entry, self._convert)
+                        yield position, published_event(entry, self._codec)
                     if is_last(entry):
                         return
                     position += 1
@@ -250,11 +284,11 @@ def _age(row: RunRow) -> tuple[float, int]:
     return row.created_at, row.head.ticks
 
 
-def ending_of(published: Published | None, row: RunRow, convert: StoredBodies) -> StopEvent | BaseException:
-    """What whoever awaits a run gets, from the last event of its stream."""
+def ending_of(published: Published | None, row: RunRow, codec: StoredEventCodec) -> StopEvent | BaseException:
+    """Return what a caller that awaits a run gets, from the last event of its stream."""
     match published:
         case EventRecord():
-            event: Any = convert.event(published)
+            event: Any = codec.event(published)
             if isinstance(event, StopEvent):
                 return event
         case FailedReport():

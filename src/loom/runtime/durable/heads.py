@@ -1,7 +1,4 @@
-"""The row of a run, worked out from its state with every commit.
-
-May import loom.core, loom.effects, loom.store and what hides secure data.
-"""
+"""The row of a run, worked out from its state with every commit."""
 
 from __future__ import annotations
 
@@ -9,17 +6,17 @@ import json
 from operator import is_
 from typing import TYPE_CHECKING, Any, Literal
 
-from loom.api.problems import is_stuck
+from loom.api.problems import RunStatus, is_stuck
 from loom.core.ticks import TickChildEnded
-from loom.effects.kept import waiter_dict
+from loom.effects.stored_text import waiter_dict
 from loom.runtime.masking import shown_waiter
 from loom.runtime.stuck import StuckReason
-from loom.store.records import RunHead, RunStatus
+from loom.store.records import RunHead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from loom.core.reports import Published
+    from loom.core.records import Published
     from loom.core.state import BrokerState, Outcome, RunFields
     from loom.core.ticks import WorkflowTick
     from loom.flows.program import Program

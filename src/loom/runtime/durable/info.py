@@ -1,4 +1,4 @@
-"""What callers learn about a stored run. May import loom.store and loom.core."""
+"""What callers learn about a stored run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from loom.api.moments import moment
-from loom.store.records import RunStatus
+from loom.api.problems import RunStatus
+from loom.api.times import moment
 
 if TYPE_CHECKING:
     from loom.core.ticks import WorkflowTick
@@ -30,13 +30,13 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What it waits for: step, event_type, waiter_id, requirements, since, deadline."""
     paused: bool = False
     parked: str | None = None
-    """Why it cannot go on with the code at hand."""
+    """Why it cannot go on with the code of its worker; None if it can."""
     stuck: str | None = None
     """Why the run is idle although no step, timer or waiter can move it, and it is neither paused nor parked."""
     error: str | None = None
     """What a failed run failed with."""
     kept_events: int = 0
-    """Events that came early and wait for somebody to ask for them."""
+    """Events that came early and wait for a step to ask for them."""
     ticks: int = 0
     events: int = 0
     tags: dict[str, str] = {}

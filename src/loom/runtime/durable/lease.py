@@ -60,7 +60,7 @@ class Lease:
     def held(self) -> Awaitable[None] | None:
         """None while the lease is fresh; else what is done when the store has prolonged it once more.
 
-        If the lease was lost, it is never done: whoever waits is cancelled, as all bodies of this process are.
+        If the lease was lost, it is never done: bodies that wait are cancelled, as all bodies of this process are.
         """
         if self._is_fresh:
             return None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from loom.core.ticks import TickCancelRun
-from loom.effects.weight import is_heavier
+from loom.effects.off_loop import weight_of
 from loom.store import codec
 
 if TYPE_CHECKING:
@@ -37,16 +37,24 @@ class Limits(msgspec.Struct, frozen=True):
         return f"Its state has {size} bytes, and max_state allows {self.state}: it goes on when that is raised."
 
     def excess_values(self, *values: Any) -> str | None:
-        """Why a run may not go on that has these values to store, found out without encoding them.
+        """Tell why a run may not go on that has these values to store, found out without encoding them.
 
         A flow can repeat a long text many times: it is there once in memory, but as often as it is named when encoded.
         """
-        if self.state is None or not is_heavier(values, self.state):
+        return None if self.state is None else self.excess_weight(weight_of(values, self.state))
+
+    def weigh(self, state: BrokerState) -> int:
+        """Weigh the planner's part of a state: there a run grows by what it works out. It ends past the limit."""
+        return 0 if self.state is None else weight_of((state.plan,), self.state)
+
+    def excess_weight(self, weight: int) -> str | None:
+        """Tell why a run may not go on that has this much to store; None if it may."""
+        if self.state is None or weight <= self.state:
             return None
         return f"It has more than {self.state} bytes to store, which max_state allows: it goes on when that is raised."
 
     def excess_history(self, ticks: int) -> str | None:
-        """Why a run with so many ticks may not go on."""
+        """Say why a run with this number of ticks may not go on; None if it may."""
         if self.history is None or ticks <= self.history:
             return None
         return f"Its history has {ticks} ticks, and max_history allows {self.history}: it goes on when that is raised."

@@ -14,7 +14,7 @@ import sys
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from loom.effects.threads import aside
+from loom.effects.off_loop import aside
 from loom.store.errors import MemoryExceeded
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Names that callers give to runs, events and tags: what a store can keep. May import the standard library."""
+"""Names that callers give to runs, events and tags: what a store can keep."""
 
 from __future__ import annotations
 

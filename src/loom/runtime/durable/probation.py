@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("loom.durable")
 
 MAX_DEATHS = 5
-"""After so many deaths of its own a run is poison."""
+"""The number of deaths of its own after which a run is poison."""
 LONGEST_S = 1800.0
 """No probation is longer."""
 
@@ -39,7 +39,7 @@ _SHOWN = 5
 
 
 class Probation:
-    """The suspects among the runs that one process has taken up."""
+    """The suspects among the runs that one process has recovered."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Probation:
             self._spawn(self._write(AcquitRun(run_id, self._fence, self._clock())))
 
     def left(self, run_id: str, *, is_over: bool) -> None:
-        """A run has left memory, for good or until it is taken up again."""
+        """A run has left memory, for good or until it is recovered again."""
         was_marked = run_id in self._marked
         self._marked.discard(run_id)
         if is_over and was_marked:
@@ -121,7 +121,7 @@ class Probation:
 
 
 def probation_s(base_s: float, marks: int) -> float:
-    """How long a run is on probation that was at work in so many deaths: doubled with each since the second."""
+    """Return the seconds of probation for a run that was at work in this many deaths: doubled since the second."""
     return min(LONGEST_S, base_s * 2.0 ** min(max(0, marks - 2), 60))
 
 
@@ -135,7 +135,7 @@ def is_poison(stored: StoredRun) -> bool:
 
 
 def is_let_go(ticks: Sequence[WorkflowTick]) -> bool:
-    """Say whether somebody has asked that a poisonous run goes on, or ends."""
+    """Say whether an operator has asked that a poisonous run goes on, or ends."""
     return any(isinstance(tick, TickContinueRun | TickCancelRun) for tick in ticks)
 
 

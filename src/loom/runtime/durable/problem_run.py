@@ -10,15 +10,16 @@ import msgspec
 
 from loom.api.problems import Problem
 from loom.runtime.durable.problems import CALLABLE, WEBHOOK, notices_of
-from loom.runtime.durable.registered import Registered
+from loom.runtime.durable.registration import prepared
 from loom.steps.decorators import step
-from loom.steps.event_base import StartEvent, StopEvent
+from loom.steps.events import StartEvent, StopEvent
 from loom.steps.retry import retry_policy, stop_after_delay, wait_exponential
 from loom.steps.workflow import Workflow
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from loom.runtime.durable.registration import Registration
     from loom.runtime.durable.settings import Settings
 
     Hook = Callable[[Problem], Awaitable[None]]
@@ -58,19 +59,17 @@ class ProblemWorkflow(Workflow):
         return StopEvent(result=problem.id)
 
 
-def hook_codes(settings: Settings) -> dict[str, Registered]:
+def hook_codes(settings: Settings) -> dict[str, Registration]:
     """The workflows of the notices that this process tells, by name."""
     hooks: dict[str, Hook] = {}
     if settings.on_problem is not None:
         hooks[CALLABLE] = _called(settings.on_problem)
     if settings.webhook is not None:
         hooks[WEBHOOK] = settings.webhook.tell
-    found: dict[str, Registered] = {}
+    found: dict[str, Registration] = {}
     for channel, hook in hooks.items():
-        workflow = ProblemWorkflow(channel, hook)
-        workflow._lock()
-        workflow._validate_once()
-        found[notices_of(channel)] = Registered(notices_of(channel), workflow)
+        name = notices_of(channel)
+        found[name] = prepared(name, ProblemWorkflow(channel, hook))
     return found
 
 

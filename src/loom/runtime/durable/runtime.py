@@ -1,7 +1,4 @@
-"""The durable runtime: what `loom.connect(url)` gives for a store. It works on runs itself.
-
-May import loom.core, loom.effects, loom.steps, loom.store and the rest of loom.runtime.
-"""
+"""The durable runtime: what `loom.connect(url)` gives for a store. It works on runs itself."""
 
 from __future__ import annotations
 
@@ -12,25 +9,25 @@ from typing import TYPE_CHECKING, Self
 
 from typing_extensions import override
 
-from loom.runtime.durable.residents import Residents
+from loom.runtime.durable.active_runs import ActiveRuns
 from loom.runtime.durable.scanner import Scanner
-from loom.runtime.durable.working import WorkingRuntime
+from loom.runtime.durable.worker import WorkerRuntime
 from loom.store.errors import StoreError
 from loom.store.operations import ForgetDeaths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from loom.runtime.durable.readers import News
     from loom.runtime.durable.settings import Settings
-    from loom.runtime.durable.watching import News
     from loom.steps.events import StopEvent
-    from loom.store.ports import Store
+    from loom.store.ports import OwnedStore
     from loom.store.records import Member, RunRow
 
 _log = logging.getLogger("loom.durable")
 
 
-class DurableRuntime(WorkingRuntime):
+class DurableRuntime(WorkerRuntime):
     """Runs workflows that live in a store.
 
     Without a registered workflow it is a client: it starts, tells and asks, and leaves the work to others. With one it
@@ -38,42 +35,49 @@ class DurableRuntime(WorkingRuntime):
     """
 
     def __init__(
-        self, store: Store, settings: Settings | None = None, *, clock: Callable[[], float] | None = None
+        self, store: OwnedStore, settings: Settings | None = None, *, clock: Callable[[], float] | None = None
     ) -> None:
         super().__init__(store, settings, clock=clock)
+        self._owned_store = store
         self._name = self._settings.name or f"{socket.gethostname()}-{os.getpid()}"
         self._member: Member | None = None
         self._scanner: Scanner | None = None
 
     @override
     async def __aenter__(self) -> Self:
-        self._residents = self._scanner = None
+        self.active_runs = self._scanner = None
         return await super().__aenter__()
 
     # -- working ------------------------------------------------------------------------------------------------------
 
     @override
     async def _join(self) -> None:
-        if self._residents is not None:
+        if self.active_runs is not None:
             return
         self.check_keys()
-        self._member = await self.store.join(self._name, self._settings.lease)
+        self._member = await self._owned_store.join(self._name, self._settings.lease)
         await self.problems.look(self.now())
-        self._residents = Residents(
-            self, self._settings, self._member, self.problems, self._on_end, self._on_release, self._on_room
+        self.active_runs = ActiveRuns(
+            self,
+            self._settings,
+            self._member,
+            self.problems,
+            self.memory,
+            self._on_end,
+            self._on_release,
+            self._on_room,
         )
-        self._residents.memory = self.memory
-        self._residents.is_awaited = self._handles.__contains__
-        self._scanner = Scanner(self, self._residents, self._settings, self._lease_lost)
+        self.active_runs.is_awaited = self.handles.__contains__
+        self._scanner = Scanner(self, self._owned_store, self.active_runs, self._settings, self._lease_lost)
         self._scanner.start()
 
     @override
     async def _leave(self) -> None:
-        await _put_down(self._residents, self._scanner)
+        await _put_down(self.active_runs, self._scanner)
 
     @override
-    async def _take_up(self, names: Sequence[str]) -> None:
-        scanner = self._scanner  # if the lease is lost meanwhile, another one begins anew
+    async def _recover_runs(self, names: Sequence[str]) -> None:
+        scanner = self._scanner  # if the lease is lost while it works, another one begins anew
         if scanner is not None:
             for name in names:
                 await scanner.retry_parked(name)
@@ -82,27 +86,27 @@ class DurableRuntime(WorkingRuntime):
     def _lease_lost(self) -> None:
         """This process slept past its lease: others have its runs. It begins anew, as another member."""
         _log.error("The lease of %s was lost: its runs belong to others now. Joining again.", self._name)
-        self.measured.lease_losses += 1
-        residents, scanner = self._residents, self._scanner
-        self._residents = self._scanner = None
-        self._begin(self._begin_anew(residents, scanner))
+        self.metrics.lease_losses += 1
+        active_runs, scanner = self.active_runs, self._scanner
+        self.active_runs = self._scanner = None
+        self._begin(self._begin_anew(active_runs, scanner))
 
-    async def _begin_anew(self, residents: Residents | None, scanner: Scanner | None) -> None:
-        await _put_down(residents, scanner)
+    async def _begin_anew(self, active_runs: ActiveRuns | None, scanner: Scanner | None) -> None:
+        await _put_down(active_runs, scanner)
         await self._rejoin()
-        if residents is not None:
+        if active_runs is not None:
             # It was taken for dead, and is not: what it was at work on has killed nobody.
-            await self.committer.submit(ForgetDeaths(fence=residents.fence))
+            await self.committer.submit(ForgetDeaths(fence=active_runs.fence))
 
     @override
-    def _on_news(self, run_ids: Sequence[str]) -> None:
+    def _on_notification(self, run_ids: Sequence[str]) -> None:
         for run_id in run_ids:
-            if self._residents is not None and self._residents.is_own_end(run_id):
-                continue  # whoever waits for it is told in a moment, with what it has ended with
+            if self.active_runs is not None and self.active_runs.is_own_end(run_id):
+                continue  # callers that wait for it are told in a moment, with what it has ended with
             self.watchers.wake(run_id)
             self.endings.wake(run_id)
-            if self._residents is not None:
-                self._residents.wake(run_id)
+            if self.active_runs is not None:
+                self.active_runs.notify(run_id)
         if not run_ids:
             self.watchers.wake_all()
             self.endings.wake_all()
@@ -118,23 +122,22 @@ class DurableRuntime(WorkingRuntime):
             self._scanner.on_room()
 
     def _on_end(self, run_id: str, ending: StopEvent | BaseException) -> None:
-        """A run has ended here."""
-        for handle in self._handles.get(run_id, ()):
-            handle.over(ending)
+        """Tell the handles of a run that it has ended here."""
+        self.handles.over(run_id, ending)
 
     @override
-    def _summon(self, row: RunRow) -> None:
-        if self._residents is not None:
-            self._residents.summon(row)
+    def _expect_message(self, row: RunRow) -> None:
+        if self.active_runs is not None:
+            self.active_runs.expect_message(row)
 
     @property
     @override
     def is_alone(self) -> bool:
-        return self._residents is not None and self.store.exclusive
+        return self.active_runs is not None and self._owned_store.exclusive
 
     @override
     async def news(self, future: News, waits: int = 0) -> None:
-        """See `StoredRuns`. Where nobody else writes runs, all news are this process' own."""
+        """See `RunClient`. Where nobody else writes runs, all news are this process' own."""
         if not self._open:
             raise StoreError("The runtime was closed: what becomes of the run can be asked where it is open.")
         if self.is_alone:
@@ -145,21 +148,21 @@ class DurableRuntime(WorkingRuntime):
     @property
     @override
     def _is_at_work(self) -> bool:
-        return self._residents is not None and bool(self._residents.runs)
+        return self.active_runs is not None and bool(self.active_runs.runs)
 
     @property
     @override
     def figures(self) -> dict[str, int]:
-        in_memory = len(self._residents.runs) if self._residents is not None else 0
-        return {"in_memory": in_memory, "released": self.measured.released, "resumed": self.measured.resumed}
+        in_memory = len(self.active_runs.runs) if self.active_runs is not None else 0
+        return {"in_memory": in_memory, "released": self.metrics.released, "resumed": self.metrics.resumed}
 
     @override
-    async def _downtime(self) -> float:
+    async def downtime(self) -> float:
         return self._member.downtime if self._member is not None else 0.0
 
 
-async def _put_down(residents: Residents | None, scanner: Scanner | None) -> None:
+async def _put_down(active_runs: ActiveRuns | None, scanner: Scanner | None) -> None:
     if scanner is not None:
         await scanner.close()
-    if residents is not None:
-        await residents.close()
+    if active_runs is not None:
+        await active_runs.close()

@@ -1,7 +1,6 @@
 """Looks after the store from time to time: keeps the lease, finds runs that need a worker, wakes runs on time.
 
 News tell most of it at once; this is the safety net, and the alarm clock of the runs that are not in memory.
-May import loom.store and the rest of loom.runtime.
 """
 
 from __future__ import annotations
@@ -21,10 +20,11 @@ from loom.store.records import RunQuery
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loom.runtime.durable.calls import StoredRuns
-    from loom.runtime.durable.registered import Registered
-    from loom.runtime.durable.residents import Residents
+    from loom.runtime.durable.active_runs import ActiveRuns
+    from loom.runtime.durable.registration import Registration
+    from loom.runtime.durable.run_client import RunClient
     from loom.runtime.durable.settings import Settings
+    from loom.store.ports import OwnedStore
 
 _log = logging.getLogger("loom.durable")
 
@@ -39,12 +39,17 @@ class Scanner:
     """One background task of a process that works on runs."""
 
     def __init__(
-        self, stored: StoredRuns, residents: Residents, settings: Settings, on_lost: Callable[[], None]
+        self,
+        stored: RunClient,
+        store: OwnedStore,
+        active_runs: ActiveRuns,
+        settings: Settings,
+        on_lost: Callable[[], None],
     ) -> None:
         self._stored = stored
-        self._store = stored.store
+        self._store = store
         self._committer = stored.committer
-        self._residents = residents
+        self._active_runs = active_runs
         self._codes = stored.codes
         self._clock = stored.now
         # The lease is prolonged with every look: one may fail, and the next one be late.
@@ -69,8 +74,8 @@ class Scanner:
         self._has_more = False
         """Whether there may be runs in the store that had no room here."""
         self._task: asyncio.Task[None] | None = None
-        residents.lease.on_doubt = self._look.set
-        residents.probation.on_acquitted = self.look_soon
+        active_runs.lease.on_doubt = self._look.set
+        active_runs.probation.on_acquitted = self.look_soon
 
     def start(self) -> None:
         """Begin."""
@@ -111,7 +116,7 @@ class Scanner:
                     return
                 self._is_failing = False
             except StoreUnavailable as error:
-                self._residents.figures.store_failures += 1
+                self._active_runs.metrics.store_failures += 1
                 self._committer.failing = str(error)
                 if not self._is_failing:
                     _log.error("The store fails, and is tried again every %s s: %s", self._interval_s, error)
@@ -129,96 +134,95 @@ class Scanner:
         """If the clock was set, or the machine slept, runs in memory set their alarms by the new time."""
         before, self._ahead = self._ahead, self._clock() - self._loop.time()
         if abs(self._ahead - before) > _JUMP_S:
-            for resident in self._residents.runs.values():
-                resident.clock_changed()
+            for run in self._active_runs.runs.values():
+                run.clock_changed()
 
     async def scan(self) -> bool:
-        """Look once: the lease, what was stranded, missed mail, what needs a worker, what is due soon, what is old.
+        """Look once: the lease, what was stranded, missed messages, what needs a worker, what is due soon, what is old.
 
         False if the lease is lost: then nothing here is this process' own any more.
         """
-        asked_at = self._residents.lease.now()
-        if not await self._store.beat(self._residents.fence, self._lease_s):
+        asked_at = self._active_runs.lease.now()
+        if not await self._store.beat(self._active_runs.fence, self._lease_s):
             return False
-        self._residents.lease.renewed(asked_at)
+        self._active_runs.lease.renewed(asked_at)
         await self._stored.commits_work()
         if self._is_failing:
             # What was asked for while the store failed may have happened: nothing that is ours shall be forgotten.
-            for run_id in await self._store.owned(self._residents.fence):
-                if run_id not in self._residents.runs:
-                    self._residents.wake(run_id)
-        stranded, self._residents.stranded = self._residents.stranded, set()
-        if not stranded:
-            self._residents.complained_of.clear()
-        for run_id in sorted(stranded):
-            self._found(run_id)
-        for run_id in await self._store.owned(self._residents.fence, with_mail=True):
-            if run_id in self._residents.runs:
+            for run_id in await self._store.owned(self._active_runs.fence):
+                if run_id not in self._active_runs.runs:
+                    self._active_runs.notify(run_id)
+        if self._active_runs.retry_stranded():
+            keep_looking(self._loop, self._settles_s)
+        for run_id in await self._store.owned(self._active_runs.fence, with_messages=True):
+            if run_id in self._active_runs.runs:
                 self._found(run_id)  # the news of it may have been lost
-        await self._residents.problems.look(self._clock())
-        if not self._residents.is_safe:
+        await self._active_runs.problems.look(self._clock())
+        if not self._active_runs.is_safe:
             await self._find_work()
         await self._purge()
         return True
 
     async def _has_memory(self) -> bool:
-        """Tell whether more runs may come into memory. While they may not, those that rest leave it."""
-        memory = self._residents.memory
+        """Tell whether more runs may come into memory. While they may not, idle runs leave it."""
+        memory = self._active_runs.memory
         if memory.look():
             self._has_more = False  # room that others leave is not enough
             if not self._is_short:
                 _log.warning("%s Runs that wait leave memory.", memory.words)
-            self._residents.relieve()
+            self._active_runs.relieve()
             await memory.tidy()
-        memory.see(self._residents.runs)
+        memory.see(self._active_runs.runs)
         if self._is_short and not memory.look():
             _log.warning("There is enough memory again: runs are claimed and started.")
         self._is_short = memory.is_over
         return memory.has_room
 
     async def _find_work(self) -> None:
-        """Take up what needs a worker, if there is memory for it, and set the alarm for what is due soon."""
+        """Recover what needs a worker, if there is memory for it, and set the alarm for what is due soon."""
         if await self._has_memory():
-            self._residents.let_in(_BATCH)
+            self._active_runs.let_in(_BATCH)
             await self._claim()
         await self._set_alarms()
 
     def _found(self, run_id: str) -> None:
         """Wake a run that was found by looking."""
         keep_looking(self._loop, self._settles_s)
-        self._residents.wake(run_id)
+        self._active_runs.notify(run_id)
 
     async def _claim(self) -> None:
-        """Take up what needs a worker: of all workflows at once, but for those that limit their runs in memory."""
+        """Claim what needs a worker: for all workflows at once, but one by one where `num_concurrent_runs` is set."""
         self._has_more = False
         codes = list(self._codes.items())
-        with_room = tuple(name for name, code in codes if self._residents.room_for(code))
+        with_room = tuple(name for name, code in codes if self._active_runs.admission.room_for(code))
         # In the transaction of the claims, which do not take suspects.
-        trying = self._committer.submit(TryRun(self._residents.fence, with_room, self._clock())) if with_room else None
-        unlimited = [(name, code) for name, code in codes if code.workflow._num_concurrent_runs is None]
+        trying = (
+            self._committer.submit(TryRun(self._active_runs.fence, with_room, self._clock())) if with_room else None
+        )
+        unlimited = [(name, code) for name, code in codes if code.definition.limits.concurrent_runs is None]
         if unlimited:
             await self._claim_of(tuple(name for name, _ in unlimited), unlimited[0][1])
         for name, code in codes:
-            if code.workflow._num_concurrent_runs is not None:
+            if code.definition.limits.concurrent_runs is not None:
                 await self._claim_of((name,), code)
         tried = await trying if trying is not None else []
         assert isinstance(tried, list)
         for run_id in tried:
             self._found(run_id)
 
-    async def _claim_of(self, names: tuple[str, ...], code: Registered) -> None:
-        """Take up runs for which there is as much room as for this code. Without any, one is tried, if others may
+    async def _claim_of(self, names: tuple[str, ...], code: Registration) -> None:
+        """Recover runs for which there is as much room as for this code. Without any, one is tried, if others may
         leave for it.
         """
         while True:
-            self._residents.memory.look()  # what was claimed just now may have taken much
-            wanted = min(_BATCH, self._residents.room_for(code) or int(self._residents.can_make_room))
+            self._active_runs.memory.look()  # what was claimed just now may have taken much
+            wanted = min(_BATCH, self._active_runs.admission.room_for(code) or int(self._active_runs.can_make_room))
             if not wanted:
                 self._has_more = True
-                for run_id in await self._residents.children_without_place(code):
+                for run_id in await self._active_runs.admission.children_without_place(code):
                     self._found(run_id)
                 return
-            found = await self._claimed(ClaimRuns(self._residents.fence, names, self._clock(), wanted))
+            found = await self._claimed(ClaimRuns(self._active_runs.fence, names, self._clock(), wanted))
             for run_id in found:
                 self._found(run_id)
             if len(found) < wanted:
@@ -237,11 +241,11 @@ class Scanner:
 
         In safe mode any run may be one that was cancelled, and can be ended now.
         """
-        parked = None if self._residents.is_safe else True
+        parked = None if self._active_runs.is_safe else True
         query = RunQuery(status="running", workflow=name, parked=parked, limit=_BATCH)
         while rows := await self._store.find(query):
             for row in rows:
-                self._residents.wake(row.run_id)
+                self._active_runs.notify(row.run_id)
             query = replace(query, after=(rows[-1].created_at, rows[-1].run_id))
 
     # -- timers of runs that are not in memory ------------------------------------------------------------------------
@@ -285,7 +289,7 @@ class Scanner:
         now = self._clock()
         for run_id in [run_id for run_id, due in self._due.items() if due <= now]:
             del self._due[run_id]
-            self._residents.wake(run_id)
+            self._active_runs.notify(run_id)
         self._arm()
 
     async def _purge(self) -> None:

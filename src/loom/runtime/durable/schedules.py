@@ -1,7 +1,7 @@
 """Schedules: what any process can say and ask about them. Each is a run of its own; see `schedules_run`.
 
 Another definition under the same name is another generation: a run `schedule:<name>:<n>`. The newest one counts; older
-ones are cancelled, and end themselves if that was lost. May import loom.core, loom.store and the rest of loom.runtime.
+ones are cancelled, and end themselves if that was lost.
 """
 
 from __future__ import annotations
@@ -12,22 +12,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from loom.api.moments import moment
+from loom.api.times import moment
 from loom.core.ticks import TickCancelRun, TickContinueRun, TickPauseRun
-from loom.flows.plain import plain_value
-from loom.runtime.durable import looking
-from loom.runtime.durable.calls import StoredRuns
+from loom.runtime.durable import history
 from loom.runtime.durable.names import SCHEDULES, check_name, check_tags, check_workflow
-from loom.runtime.durable.registered import anybody
-from loom.runtime.durable.schedules_run import ScheduleStart, schedule_run_id, start_of
-from loom.runtime.durable.schedules_timing import next_due, pinned, timing_of
+from loom.runtime.durable.registration import anybody
+from loom.runtime.durable.schedules_run import (
+    FLOW_TAG,
+    SCHEDULE_TAG,
+    ScheduleStart,
+    schedule_run_id,
+    start_of,
+)
+from loom.runtime.durable.schedules_timing import next_due, pinned
 from loom.runtime.durable.starting import start_spec
 from loom.store import codec
 from loom.store.errors import StoreError
-from loom.store.operations import PostMail, Started, StartRun
+from loom.store.operations import PostMessage, Started, StartRun
 from loom.store.records import RunQuery
 
 if TYPE_CHECKING:
+    from loom.runtime.durable.run_client import RunClient
     from loom.store.records import RunRow
 
 _PAGE = 200
@@ -35,10 +40,6 @@ _ATTEMPTS = 20
 _MANY = 10_000_000
 """More generations than a schedule ever has."""
 _NUMBERED = re.compile(r":\d+\Z")
-SCHEDULE_TAG = "loom.schedules"
-"""The tag with a schedule's name, of its own run: another one than that of the many runs that it starts."""
-FLOW_TAG = "loom.flow"
-"""The tag with the flow's name, of the schedules that a flow's triggers have made."""
 
 
 class ScheduleNotFound(StoreError):
@@ -81,50 +82,24 @@ class _Generation(NamedTuple):
     is_paused: bool = False
 
 
-class ScheduledRuns(StoredRuns):
-    """Runs in a store, and the schedules that start them."""
+class ScheduleClient:
+    """Makes, finds and ends the schedules of a store."""
 
-    async def schedule(  # noqa: PLR0913 - all by name
-        self,
-        name: str,
-        workflow: str,
-        *,
-        recurrence: dict[str, Any] | None = None,
-        cron: str | None = None,
-        every: float | None = None,
-        time_zone: str | None = None,
-        input: Any = None,  # noqa: A002 - what it is called elsewhere
-        parameters: dict[str, Any] | None = None,
-        variables: dict[str, Any] | None = None,
-        tags: dict[str, str] | None = None,
-        catch_up: bool = False,
-    ) -> ScheduleInfo:
-        """Start runs of a workflow again and again. Returns once that is stored.
+    def __init__(self, runs: RunClient) -> None:
+        self._runs = runs
 
-        When: a `recurrence` of Logic Apps, five fields of `cron`, or `every` so many seconds, counted from now. The
-        same again changes nothing; something else under the same name replaces what was there. Of occurrences that
-        were missed because nobody worked, only the last one starts a run, unless it shall `catch_up`.
-        """
-        await self.ready()
-        _check(name, workflow, tags or {})
-        given = {"input": input, "parameters": parameters, "variables": variables}
-        definition = ScheduleStart(
-            name=name,
-            workflow=workflow,
-            timing=timing_of(recurrence, cron, every, time_zone),
-            tags=tags or {},
-            catch_up=catch_up,
-            **{key: plain_value(value, key) for key, value in given.items()},
-        )
-        await self.keep_schedule(definition)
-        return await self.get_schedule(name)
+    async def put(self, schedule: ScheduleStart) -> ScheduleInfo:
+        """Store a schedule in place of any other one of its name: see `WorkerRuntime.schedule`."""
+        await self._runs.ready()
+        await self.keep(schedule)
+        return await self.get(schedule.name)
 
-    async def keep_schedule(self, schedule: ScheduleStart, tags: dict[str, str] | None = None) -> None:
-        """See to it that a schedule is there, and in no other form than this."""
-        _check(schedule.name, schedule.workflow, schedule.tags)
-        if (code := self.codes.get(schedule.workflow)) is not None:
+    async def keep(self, schedule: ScheduleStart, tags: dict[str, str] | None = None) -> None:
+        """Make sure that a schedule is there, and in no other form than this."""
+        check_schedule(schedule.name, schedule.workflow, schedule.tags)
+        if (code := self._runs.codes.get(schedule.workflow)) is not None:
             # What its runs cannot begin with is refused here and now.
-            start_spec(code, self.convert_for(schedule.workflow), start_of(code, schedule, self.now()))
+            start_spec(code, self._runs.codec_for(schedule.workflow), start_of(code, schedule, self._runs.now()))
         for _ in range(_ATTEMPTS):
             found = await self._generations(schedule.name)
             number = found[0].number if found else 1
@@ -134,7 +109,7 @@ class ScheduledRuns(StoredRuns):
                 break
             if found and await self._is_stored(schedule, number + 1, tags):
                 if found[0].is_alive and found[0].is_paused:
-                    await self._ask(schedule_run_id(schedule.name, number + 1), TickPauseRun(at=self.now()))
+                    await self._ask(schedule_run_id(schedule.name, number + 1), TickPauseRun(at=self._runs.now()))
                 break
             # Another process was quicker: what it has stored is replaced.
         else:
@@ -150,29 +125,23 @@ class ScheduledRuns(StoredRuns):
             schedule_run_id(schedule.name, generation),
             SCHEDULES,
             start,
-            self.now(),
+            self._runs.now(),
             tags={**(tags or {}), SCHEDULE_TAG: schedule.name},
-            downtime=await self._downtime(),
+            downtime=await self._runs.downtime(),
         )
-        started = await self.committer.submit(self.signed_start(operation))
+        started = await self._runs.committer.submit(self._runs.signed_start(operation))
         assert isinstance(started, Started)
         return started.created or (started.workflow == SCHEDULES and started.start == start)
 
-    async def unschedule(self, name: str) -> None:
-        """Let a schedule start nothing any more. The runs that it has started are left alone."""
-        await self.ready()
-        if not await self.end_schedule(name):
-            raise ScheduleNotFound(name)
-
-    async def end_schedule(self, name: str) -> bool:
+    async def end(self, name: str) -> bool:
         """End all generations of a schedule. False if there was none, or it was over."""
         found = await self._generations(name)
         await self._cancel(found)
         return bool(found) and found[0].is_alive
 
-    async def schedules(self) -> list[ScheduleInfo]:
-        """All schedules that start runs, or would if they were not paused, by their names."""
-        await self.ready()
+    async def all(self) -> list[ScheduleInfo]:
+        """Return all schedules that start runs, or would if they were not paused, by their names."""
+        await self._runs.ready()
         rows = await self._rows({})
         newest: dict[str, _Generation] = {}
         for row in rows:
@@ -182,9 +151,9 @@ class ScheduledRuns(StoredRuns):
         found = [await self._seen(newest[name].number, newest[name].row) for name in sorted(newest)]
         return [await self._described(generation) for generation in found if generation.is_alive]
 
-    async def get_schedule(self, name: str) -> ScheduleInfo:
-        """A schedule as it is now, also if it has come to its end; `ScheduleNotFound` if there is none."""
-        await self.ready()
+    async def get(self, name: str) -> ScheduleInfo:
+        """Return a schedule as it is now, also if it has come to its end; `ScheduleNotFound` if there is none."""
+        await self._runs.ready()
         found = await self._generations(name)
         if not found or not (found[0].is_alive or found[0].row.head.status == "completed"):
             raise ScheduleNotFound(name)
@@ -196,11 +165,11 @@ class ScheduledRuns(StoredRuns):
 
     # -- runs of schedules --------------------------------------------------------------------------------------------
 
-    async def schedule_names_of(self, flow: str) -> list[str]:
-        """The schedules that a flow's triggers have made, and that are running."""
+    async def names_of(self, flow: str) -> list[str]:
+        """Return the names of running schedules that a flow's triggers have made."""
         return sorted({_identity(row)[0] for row in await self._rows({FLOW_TAG: flow}, running=True)})
 
-    async def is_schedule_of(self, flow: str, name: str) -> bool:
+    async def is_of(self, flow: str, name: str) -> bool:
         """Whether a schedule of this name is running, and a trigger of the flow has made it. It needs no list."""
         if await self._generation(name, 1) is None:
             return False  # as a rule, and found out at little cost
@@ -210,7 +179,7 @@ class ScheduledRuns(StoredRuns):
     async def _rows(self, tags: dict[str, str], *, running: bool = False) -> list[RunRow]:
         query = RunQuery(workflow=SCHEDULES, tags=tags, status="running" if running else None, limit=_PAGE)
         rows: list[RunRow] = []
-        while found := await self.store.find(query):
+        while found := await self._runs.store.find(query):
             rows += [row for row in found if row.run_id == schedule_run_id(*_identity(row))]  # and no forks of them
             query = msgspec.structs.replace(query, after=(found[-1].created_at, found[-1].run_id))
         return rows
@@ -226,17 +195,17 @@ class ScheduledRuns(StoredRuns):
         return [await self._seen(number, rows[number]) for number in sorted(rows, reverse=True)]
 
     async def _generation(self, name: str, number: int) -> RunRow | None:
-        row = await self.store.get(schedule_run_id(name, number))
+        row = await self._runs.store.get(schedule_run_id(name, number))
         return row if row is not None and row.workflow == SCHEDULES else None
 
     async def _seen(self, number: int, row: RunRow) -> _Generation:
-        """A generation as it is now. What it was asked for counts, whether somebody has done it yet or not."""
+        """Return a generation as it is now. What it was asked for counts, whether its run has done it yet or not."""
         if row.head.status != "running":
             return _Generation(number, row)
-        # In this order: whoever takes a cancellation from the mail ends the run in the same transaction.
-        mail = await self.store.mail(row.run_id, 0)
-        latest = await self.store.get(row.run_id) or row
-        asked = [codec.decode_tick(item.data, row.run_id) for item in mail]
+        # In this order: an owner that takes a cancellation from the inbox ends the run in the same transaction.
+        messages = await self._runs.store.inbox(row.run_id, 0)
+        latest = await self._runs.store.get(row.run_id) or row
+        asked = [codec.decode_tick(item.data, row.run_id) for item in messages]
         is_cancelled = any(isinstance(tick, TickCancelRun) for tick in asked)
         turns = [tick for tick in asked if isinstance(tick, TickPauseRun | TickContinueRun)]
         is_paused = isinstance(turns[-1], TickPauseRun) if turns else latest.head.paused
@@ -245,20 +214,20 @@ class ScheduledRuns(StoredRuns):
     async def _cancel(self, generations: list[_Generation], *, keep_newest: bool = False) -> None:
         for generation in generations[1 if keep_newest else 0 :]:
             if generation.is_alive:
-                await self._ask(generation.row.run_id, TickCancelRun(at=self.now()))
+                await self._ask(generation.row.run_id, TickCancelRun(at=self._runs.now()))
 
     async def _ask(self, run_id: str, tick: TickCancelRun | TickPauseRun) -> None:
-        """Ask something of a generation. One that has ended meanwhile refuses it, and that is as good."""
-        await self.committer.submit(PostMail(run_id, codec.encode_tick(tick), tick.at))
+        """Ask something of a generation. One that has ended since refuses it, and that is as good."""
+        await self._runs.committer.submit(PostMessage(run_id, codec.encode_tick(tick), tick.at))
 
     async def _described(self, generation: _Generation) -> ScheduleInfo:
         row = generation.row
-        stored = await self.store.load(row.run_id)
+        stored = await self._runs.store.load(row.run_id)
         assert stored is not None
         inputs = codec.decode_start(row.run_id, stored.start).inputs
         assert inputs is not None
         definition = ScheduleStart(**anybody().read_value(inputs))
-        state = await looking.state_at(self.store, row, anybody().field, None)
+        state = await history.state_at(self._runs.store, row, anybody().field, None)
         kept = dict(
             (await anybody().store_from(state.store, state.store_type, state.store_version).get_state()).items()
         )
@@ -284,7 +253,8 @@ class ScheduledRuns(StoredRuns):
         )
 
 
-def _check(name: str, workflow: str, tags: dict[str, str]) -> None:
+def check_schedule(name: str, workflow: str, tags: dict[str, str]) -> None:
+    """Raise if a schedule cannot have these names."""
     check_name("The name of a schedule", name)
     check_name("The run_id of a schedule", schedule_run_id(name, _MANY))
     check_workflow(workflow)

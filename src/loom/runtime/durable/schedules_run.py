@@ -1,7 +1,12 @@
 """The run that a schedule is: it sleeps until an occurrence is due, starts a run, and begins again.
 
-Each occurrence is a piece of work of its own, so that nothing gathers in the run's state. May import loom.effects,
-loom.expressions, loom.steps, loom.store and the rest of loom.runtime.
+Each occurrence is a piece of work of its own, so that nothing gathers in the run's state.
+
+A flow may ask for schedules itself, by a trigger of type Recurrence or, in Loom's dialect, schedule. A process that
+works for the flow keeps them: they are named after the flow, a new version of the flow replaces them, and one without
+them ends them.
+
+The classes of events here are stored by the name of this module, so they cannot move.
 """
 
 from __future__ import annotations
@@ -12,25 +17,38 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from loom.expressions import evaluate
-from loom.runtime.durable.schedules_timing import latest_due, next_due, pinned
+from loom.expressions import ExpressionError, evaluate
+from loom.runtime.durable.registration import FlowRegistration
+from loom.runtime.durable.schedules_timing import check_timing, latest_due, next_due, pinned
 from loom.runtime.durable.starting import flow_start
+from loom.runtime.durable.stored_definitions import DefinitionUnreadable
 from loom.runtime.masking import SCHEDULE_DEFINITION
 from loom.steps.context import Context  # noqa: TC001 - steps' annotations are read at run time
 from loom.steps.decorators import step
-from loom.steps.event_base import Event, StartEvent, StopEvent
+from loom.steps.errors import WorkflowRuntimeError
+from loom.steps.events import Event, StartEvent, StopEvent
 from loom.steps.retry import retry_if_exception_type, retry_policy, stop_never, wait_exponential
 from loom.steps.workflow import Workflow
 from loom.store.errors import RunExists, StoreError
 
 if TYPE_CHECKING:
-    from loom.runtime.durable.registered import Registered
-    from loom.runtime.durable.working import WorkingRuntime
+    from collections.abc import Container, Iterable
 
+    from loom.flows.program import Program, Trigger
+    from loom.runtime.durable.registration import Registration
+    from loom.runtime.durable.worker import WorkerRuntime
+
+SCHEDULE_TAG = "loom.schedules"
+"""The tag with a schedule's name, of its own run: another one than that of the many runs that it starts."""
+FLOW_TAG = "loom.flow"
+"""The tag with the flow's name, of the schedules that a flow's triggers have made."""
 STARTED_TAG = "loom.schedule"
 """The tag with a schedule's name, of the runs that it has started."""
 
 _log = logging.getLogger("loom.durable")
+
+_TYPES = frozenset({"recurrence", "schedule"})
+_KEYS = ("cron", "frequency", "interval", "startTime", "endTime", "timeZone", "schedule")
 
 _UNTIL_THE_STORE_IS_BACK = retry_policy(
     retry=retry_if_exception_type(StoreError), wait=wait_exponential(max=60), stop=stop_never()
@@ -76,14 +94,14 @@ def occurrence_run_id(name: str, at: float) -> str:
 class ScheduleWorkflow(Workflow):
     """What the run of a schedule runs. It ends with its last occurrence, or when another generation replaces it."""
 
-    def __init__(self, runtime: WorkingRuntime) -> None:
+    def __init__(self, runtime: WorkerRuntime) -> None:
         super().__init__(timeout=None)
-        self._stored = runtime
+        self._worker = runtime
 
     @step(retry_policy=_UNTIL_THE_STORE_IS_BACK)
     async def begin(self, ctx: Context, ev: ScheduleStart) -> Occurrence | StopEvent:
         """Find the first occurrence. Without a start of its own, a recurrence is counted from when it was stored."""
-        row = await self._stored.row(schedule_run_id(ev.name, ev.generation))
+        row = await self._worker.row(schedule_run_id(ev.name, ev.generation))
         timing = pinned(ev.timing, row.created_at)
         following = next_due(timing, row.created_at)
         async with ctx.store.edit_state() as state:
@@ -95,12 +113,12 @@ class ScheduleWorkflow(Workflow):
     @step(num_workers=1, retry_policy=_UNTIL_THE_STORE_IS_BACK)
     async def fire(self, ctx: Context, ev: Occurrence) -> Occurrence | StopEvent:
         """Wait for an occurrence, start its run, and find the next one. Of several that were missed the last counts."""
-        await ctx.sleep(max(0.0, ev.at - self._stored.now()))
+        await ctx.sleep(max(0.0, ev.at - self._worker.now()))
         schedule = ScheduleStart(**await ctx.store.get(SCHEDULE_DEFINITION))
         timing = await ctx.store.get("timing")
-        if await self._stored.is_replaced(schedule.name, schedule.generation):
+        if await self._worker.schedule_client.is_replaced(schedule.name, schedule.generation):
             return StopEvent(result="replaced")
-        at = ev.at if schedule.catch_up else latest_due(timing, ev.at, self._stored.now())
+        at = ev.at if schedule.catch_up else latest_due(timing, ev.at, self._worker.now())
         if schedule.trigger and await self._ends_with_its_flow(schedule):
             return _next(next_due(timing, at))  # the cancellation is under way
         run_id, error = await self._started(schedule, at)
@@ -118,10 +136,10 @@ class ScheduleWorkflow(Workflow):
         The process that deleted the flow has done so, unless it could not see this run yet. The run is not completed:
         the flow may come back, and its schedule with it.
         """
-        if not await self._stored.is_given_up(schedule):
+        if not await is_given_up(self._worker, schedule):
             return False
         _log.info("The schedule %s ends: the flow %s does not ask for it.", schedule.name, schedule.workflow)
-        await self._stored.end_schedule(schedule.name)
+        await self._worker.schedule_client.end(schedule.name)
         return True
 
     async def _started(self, schedule: ScheduleStart, at: float) -> tuple[str | None, str | None]:
@@ -130,11 +148,11 @@ class ScheduleWorkflow(Workflow):
         try:
             if not self._shall_start(schedule, at):
                 return None, None
-            inputs = start_of(self._stored.codes.get(schedule.workflow), schedule, at)
+            inputs = start_of(self._worker.codes.get(schedule.workflow), schedule, at)
             tags = {**schedule.tags, STARTED_TAG: schedule.name}
-            await self._stored.start(schedule.workflow, inputs, run_id=run_id, tags=tags)
+            await self._worker.start(schedule.workflow, inputs, run_id=run_id, tags=tags)
         except RunExists as error:
-            if (await self._stored.row(run_id)).workflow == schedule.workflow:
+            if (await self._worker.row(run_id)).workflow == schedule.workflow:
                 return run_id, None  # started before a crash, where the workflow was known better or less
             problem: Exception = error
         except StoreError:
@@ -148,7 +166,7 @@ class ScheduleWorkflow(Workflow):
 
     def _shall_start(self, schedule: ScheduleStart, at: float) -> bool:
         context = {
-            "utcNow": _iso(self._stored.now()),
+            "utcNow": _iso(self._worker.now()),
             "parameters": schedule.defaults,
             "trigger": {"name": schedule.trigger, "outputs": {"body": None, "scheduledTime": _iso(at)}},
         }
@@ -161,7 +179,7 @@ class ScheduleWorkflow(Workflow):
         return True
 
 
-def start_of(code: Registered | None, schedule: ScheduleStart, at: float) -> Any:
+def start_of(code: Registration | None, schedule: ScheduleStart, at: float) -> Any:
     """What a run of a schedule begins with. Only a flow can begin with something else than fields."""
     of_flow = (schedule.trigger, schedule.parameters is not None, schedule.variables is not None)
     if not any(of_flow) and (schedule.input is None or isinstance(schedule.input, dict)):
@@ -177,3 +195,107 @@ def _next(following: float | None) -> Occurrence | StopEvent:
 
 def _iso(at: float) -> str:
     return datetime.fromtimestamp(at, tz=UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+# -- schedules that flows ask for --------------------------------------------------------------------------------------
+
+
+async def keep_triggers(runtime: WorkerRuntime, names: Iterable[str], ended: Container[str] = ()) -> None:
+    """Make, replace and end schedules as the triggers of these flows say now; schedules of ended flows end."""
+    schedules = runtime.schedule_client
+    for name in names:
+        code = runtime.codes.get(name)
+        if not isinstance(code, FlowRegistration):
+            continue
+        asked_for = schedules_of(name, code.definition.program)
+        wanted = asked_for if name not in ended else []
+        kept = {schedule.name for schedule in wanted}
+        for gone in set(await schedules.names_of(name)) - kept:
+            await schedules.end(gone)
+        # Not every store lists at once what another process has made just now; by its name it is there.
+        for unsure in {name, *(schedule.name for schedule in asked_for)} - kept:
+            if await schedules.is_of(name, unsure):
+                await schedules.end(unsure)
+        for schedule in wanted:
+            try:
+                await schedules.keep(schedule, {FLOW_TAG: name})
+            except (ValueError, WorkflowRuntimeError) as error:
+                _complain(schedule.trigger, name, error)
+
+
+async def is_given_up(runtime: WorkerRuntime, schedule: ScheduleStart) -> bool:
+    """Say whether the flow that a schedule was made for was deleted, or asks for no schedule of this name any more.
+
+    A process that has another version of the flow than the current one does not know what that asks for.
+    """
+    try:
+        definition = await runtime.definitions.stored.get(schedule.workflow)
+    except DefinitionUnreadable:
+        return False  # the log tells it where the flow is taken up
+    if definition is None or definition.deleted_at is not None:
+        return definition is not None
+    code = runtime.codes.get(schedule.workflow)
+    if not isinstance(code, FlowRegistration):
+        return False
+    asked_for = schedules_of(schedule.workflow, code.definition.program, tells=False)
+    return code.document[0] == definition.latest.digest and schedule.name not in {each.name for each in asked_for}
+
+
+def schedules_of(name: str, program: Program, *, tells: bool = True) -> list[ScheduleStart]:
+    """The schedules that a flow asks for. What cannot be kept is left out, and the log says why if it `tells`."""
+    found: list[ScheduleStart] = []
+    for trigger in program.triggers:
+        if trigger.type not in _TYPES:
+            continue
+        try:
+            # A flow has one as a rule; others go by their trigger too.
+            known_as = f"{name}.{trigger.name}" if found else name
+            found.append(_schedule(known_as, name, trigger, program))
+        except ValueError as error:
+            if tells:
+                _complain(trigger.name, name, error)
+    return found
+
+
+def _complain(trigger: str, flow: str, error: Exception) -> None:
+    """A flow may be started otherwise: this is no reason not to work for it."""
+    _log.warning("The trigger %s of the flow %s starts no runs: %s", trigger, flow, error)
+
+
+def _schedule(known_as: str, workflow: str, trigger: Trigger, program: Program) -> ScheduleStart:
+    defaults = {each.name: each.default for each in program.parameters.values() if each.has_default}
+    # In Loom's dialect the recurrence may stand in the trigger itself, whatever other triggers the flow has.
+    beside = {key: trigger.definition[key] for key in _KEYS if key in trigger.definition}
+    timing = _evaluated(trigger.recurrence or beside, defaults)
+    problems = check_timing(timing)
+    if problems:
+        raise ValueError(f"{'; '.join(problems)}.")
+    conditions = [
+        each["expression"] if isinstance(each, dict) and isinstance(each.get("expression"), str) else None
+        for each in trigger.definition.get("conditions") or ()
+    ]
+    texts = [text for text in conditions if text is not None]
+    if len(texts) < len(conditions):
+        raise ValueError("its conditions must be texts: {'expression': '@…'}.")
+    return ScheduleStart(
+        name=known_as,
+        workflow=workflow,
+        timing=timing,
+        trigger=trigger.name,
+        conditions=texts,
+        defaults=defaults if texts else {},
+    )
+
+
+def _evaluated(value: Any, parameters: dict[str, Any]) -> Any:
+    """A recurrence may name parameters: it has their defaults."""
+    if isinstance(value, dict):
+        return {key: _evaluated(item, parameters) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_evaluated(item, parameters) for item in value]
+    if not isinstance(value, str) or "@" not in value:
+        return value
+    try:
+        return evaluate(value, {"parameters": parameters})
+    except ExpressionError as error:
+        raise ValueError(f"{value!r} cannot be evaluated: {error}.") from None

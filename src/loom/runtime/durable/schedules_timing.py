@@ -1,6 +1,6 @@
 """When schedules are due: what callers may say about it, in one form, and the occurrences of that form.
 
-The form is a recurrence of Logic Apps, or `{"cron": …, "timeZone": …}`. May import loom.expressions and loom.flows.
+The form is a recurrence of Logic Apps, or `{"cron": …, "timeZone": …}`.
 """
 
 from __future__ import annotations

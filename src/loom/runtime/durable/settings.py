@@ -1,4 +1,4 @@
-"""How a process works on stored runs. May import msgspec, the keys of loom.store and the limits beside it."""
+"""How a process works on stored runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from loom.effects.actions.ssrf import MAX_RESPONSE_BYTES, STORED_SHARE
-from loom.effects.weight import MAX_VALUES
+from loom.effects.off_loop import MAX_VALUES
 from loom.runtime.durable.limits import Limits
-from loom.runtime.durable.problem_webhook import Webhook
+from loom.runtime.durable.problems import Webhook
 from loom.store.keyring import Keyring, parse_keys
 
 JOURNAL_KEYS = "LOOM_JOURNAL_KEYS"
@@ -78,8 +78,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How many values such an answer may decode to; they are counted before that."""
 
     safe: bool = False
-    """Take up no run but to cancel it, so that an operator can look at a store whose runs kill the process. What is
-    started or sent meanwhile is stored, and waits."""
+    """Recover no run but to cancel it, so that an operator can look at a store whose runs kill the process. Starts and
+    events are stored, and wait for the next process."""
     probation: float = 2.0
     """How long a run that may have killed its process is recovered alone, after the second death. It is doubled with
     every further one."""

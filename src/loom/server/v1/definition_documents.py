@@ -1,27 +1,50 @@
-"""Documents that callers send: read, compiled and judged, never executed. May import loom.flows and loom.runtime."""
+"""Documents of definitions: how one that a caller sends is judged, and what a caller gets of one that is stored.
+
+A document is read and compiled, never executed. It is shown as it was put only to a caller who may put one: others see
+no defaults of secure parameters.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loom.effects.threads import aside
+import msgspec
+
+from loom.api.definitions import Definition, DefinitionSchemas, DefinitionVersion, Diagnostic, Graph
+from loom.api.times import moment
+from loom.effects.actions.events import CallbackEvent
+from loom.effects.flow_events import FlowEvent
+from loom.effects.off_loop import aside
+from loom.flows import graph as flow_graph
+from loom.flows.calls import MASK
+from loom.flows.compiler import compile_flow
 from loom.flows.diagnostics import DefinitionError, Problem
 from loom.flows.document import read_document
-from loom.flows.lower import compile_flow
-from loom.flows.places import Places, pointer_of
+from loom.flows.source_map import SourceMap, pointer_of
+from loom.runtime.durable.external import awaited_by
 from loom.runtime.flow import Flow
+from loom.server.bodies import check_shape
 from loom.server.problems import ApiProblem, invalid
-from loom.server.routing import check_shape
+from loom.steps.definition import definition_of
+from loom.steps.events import HumanResponseEvent
+from loom.steps.graph import CALLBACK_EVENT, external_types
+from loom.steps.representation import get_workflow_representation, to_mermaid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from loom.flows.document import Document
     from loom.flows.limits import Limits
-    from loom.flows.program import Program
-    from loom.server.routing import Call
-    from loom.server.shapes_definitions import Diagnostic
+    from loom.flows.nodes.external import Awaited
+    from loom.flows.program import Parameter, Program
+    from loom.runtime.durable import stored_definitions as stored
+    from loom.server.call import Call
+    from loom.steps.events import Event
+    from loom.steps.workflow import Workflow
+
+# -- documents that callers send --------------------------------------------------------------------------------------
+
 
 _YAML = frozenset({"application/yaml", "text/yaml", "application/x-yaml", "text/x-yaml"})
 _NAMELESS = "flow"
@@ -35,7 +58,7 @@ class Judged(NamedTuple):
 
 
 async def judged_body(call: Call, name: str | None = None) -> Judged:
-    """The document in the body of a request, in JSON or YAML: to be put under a name, or only to be judged."""
+    """Judge the document in the body of a request, in JSON or YAML: to be put under a name, or only to be judged."""
     body = await call.request.body()
     kind = call.request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     is_json = kind == "application/json" or kind.endswith("+json")
@@ -54,7 +77,7 @@ async def judged_body(call: Call, name: str | None = None) -> Judged:
 
 
 def judged(text: str, name: str, limits: Limits, *, is_json: bool = False) -> Judged:
-    """A document by its text."""
+    """Judge a document by its text."""
     if is_json and text.strip()[:1] not in ("{", ""):
         return Judged(None, _diagnostics(text, [Problem("", "a definition in JSON is an object", spot=(1, 1))]))
     try:
@@ -69,25 +92,191 @@ def judged(text: str, name: str, limits: Limits, *, is_json: bool = False) -> Ju
 
 
 def _unwrapped(document: Document, limits: Limits) -> tuple[Document, Program] | None:
-    """The same without what it was wrapped in, as it is shown to those who ask for it: put again, it is the same."""
+    """Strip the export wrapper, so that GET followed by PUT gives the same digest."""
     plain = replace(document, path="", shape="definition")
     program = compile_flow(plain, limits=limits)[0] if plain != document else None
     return (plain, program) if program is not None else None
 
 
 def _diagnostics(text: str, problems: Iterable[Problem]) -> list[Diagnostic]:
-    places = Places(text)
+    places = SourceMap(text)
     return [_diagnostic(problem, places) for problem in problems]
 
 
-def _diagnostic(problem: Problem, places: Places) -> Diagnostic:
-    spot = problem.spot or places.find(problem.path)
-    found: Diagnostic = {
-        "path": pointer_of(problem.path),
-        "message": f"{problem.message} ({problem.hint})" if problem.hint else problem.message,
-        "severity": problem.severity,
-        "code": "unreadable" if problem.spot is not None else "invalid" if problem.severity == "error" else "advice",
+def _diagnostic(problem: Problem, places: SourceMap) -> Diagnostic:
+    line, column = problem.spot or places.find(problem.path) or (None, None)
+    return Diagnostic(
+        path=pointer_of(problem.path),
+        message=f"{problem.message} ({problem.hint})" if problem.hint else problem.message,
+        severity=problem.severity,
+        code="unreadable" if problem.spot is not None else "invalid" if problem.severity == "error" else "advice",
+        line=line,
+        column=column,
+    )
+
+
+# -- what callers get -------------------------------------------------------------------------------------------------
+
+
+_PRIVATE = {"nodes": {"__all__": {"source_file", "source_line", "config_file", "config_value"}}}
+"""What a graph of steps tells of the machine that it was made on, and of what files hold there."""
+
+_TYPES = {
+    "string": "string",
+    "securestring": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "array": "array",
+    "object": "object",
+    "secureobject": "object",
+}
+_RESULT = {
+    "type": "object",
+    "properties": {"status": {"type": "string"}, "outputs": {"type": "object"}, "response": {}},
+    "required": ["status", "outputs", "response"],
+}
+"""What a run of a flow ends with."""
+_SECURE = ("securestring", "secureobject")
+_EVENTS: dict[str, type[Event]] = {HumanResponseEvent.__name__: HumanResponseEvent, CALLBACK_EVENT: CallbackEvent}
+"""What flows wait for that has a class."""
+
+
+def etag_of(version: stored.Version) -> str:
+    """Mark the content of a version: the mark changes whenever another version becomes current."""
+    return f'"{version.digest[:32]}"'
+
+
+def steps_view(name: str) -> Definition:
+    """A workflow in Python, in a list."""
+    return Definition(name=name, kind="steps")
+
+
+def flow_view(name: str, definition: stored.StoredDefinition | None) -> Definition:
+    """A flow, in a list; one that the store has no definition of has no version."""
+    if definition is None:
+        return Definition(name=name, kind="flow")
+    return Definition(
+        name=name,
+        kind="flow",
+        version=definition.current,
+        etag=etag_of(definition.latest),
+        updated_at=moment(definition.updated_at),
+    )
+
+
+def version_view(version: stored.Version, current: int) -> DefinitionVersion:
+    """One version of a flow, whose current one has this number."""
+    return DefinitionVersion(
+        version=version.number,
+        digest=version.digest,
+        etag=etag_of(version),
+        created_at=moment(version.created_at),
+        current=version.number == current,
+    )
+
+
+def document_view(text: str, *, whole: bool) -> dict[str, Any]:
+    """The document in a stored text, which is the same definition if it is put again: with its kind around it.
+
+    Only the `whole` one has the defaults of secure parameters.
+    """
+    facts = msgspec.json.decode(text)
+    definition: dict[str, Any] = facts["definition"]
+    if not whole:
+        _mask_defaults(definition.get("parameters"))
+    if facts.get("kind"):
+        return {"definition": definition, "kind": facts["kind"]}
+    return definition if _speaks_for_itself(definition) else {"definition": definition}
+
+
+def _mask_defaults(parameters: Any) -> None:
+    for parameter in parameters.values() if isinstance(parameters, dict) else ():
+        if (
+            isinstance(parameter, dict)
+            and str(parameter.get("type")).lower() in _SECURE
+            and "defaultValue" in parameter
+        ):
+            parameter["defaultValue"] = MASK
+
+
+def _speaks_for_itself(definition: dict[str, Any]) -> bool:
+    """Whether a definition is taken for one without a wrapper; one without actions, for instance, is not."""
+    try:
+        found = read_document(definition)
+    except DefinitionError:
+        return False
+    return (found.path, found.shape) == ("", "definition")
+
+
+def steps_document(name: str, workflow: Workflow) -> dict[str, Any]:
+    """A workflow in Python, which has no document: what it begins and ends with, and all events that it knows."""
+    return {
+        "name": name,
+        "kind": "steps",
+        "start": workflow.start_event_class.__name__,
+        "stop": workflow.stop_event_class.__name__,
+        "events": [{"type": cls.__name__, "schema": cls.model_json_schema()} for cls in workflow.events],
     }
-    if spot is not None:
-        found["line"], found["column"] = spot
+
+
+def graph_view(workflow: Workflow) -> Graph:
+    """Render the nodes and edges of either kind."""
+    if isinstance(workflow, Flow):
+        graph = flow_graph.to_graph(workflow.program)
+    else:
+        graph = get_workflow_representation(workflow).model_dump(mode="json", exclude=_PRIVATE)
+    return Graph(name=workflow.workflow_name, nodes=graph["nodes"], edges=graph["edges"])
+
+
+def mermaid_view(workflow: Workflow) -> str:
+    """Draw a workflow as text for Mermaid."""
+    if isinstance(workflow, Flow):
+        return flow_graph.to_mermaid(workflow.program)
+    return to_mermaid(get_workflow_representation(workflow))
+
+
+def schemas_view(workflow: Workflow) -> DefinitionSchemas:
+    """Render JSON Schemas of what a workflow takes and gives. Its events may come from outside at any time."""
+    if isinstance(workflow, Flow):
+        return _flow_schemas(workflow.program)
+    return DefinitionSchemas(
+        start=workflow.start_event_class.model_json_schema(),
+        stop=workflow.stop_event_class.model_json_schema(),
+        events=[cls.model_json_schema() for cls in external_types(definition_of(workflow).steps)],
+        parameters=None,
+    )
+
+
+def _flow_schemas(program: Program) -> DefinitionSchemas:
+    bodies = [trigger.schema for trigger in program.triggers if isinstance(trigger.schema, dict)]
+    declared = [each for each in program.parameters.values() if each.declared]
+    return DefinitionSchemas(
+        start=bodies[0] if bodies else {},
+        stop=_RESULT,
+        events=[_event_schema(awaited) for awaited in awaited_by(program)],
+        parameters={
+            "type": "object",
+            "properties": {each.name: _parameter_schema(each) for each in declared},
+            "required": [each.name for each in declared if not each.has_default],
+        },
+    )
+
+
+def _event_schema(awaited: Awaited) -> dict[str, Any]:
+    """What a flow waits for: by the name that the document has, else by any."""
+    cls = FlowEvent if awaited.event is None else _EVENTS.get(awaited.event)
+    if cls is not None:
+        return cls.model_json_schema()
+    return {"title": awaited.event, **(awaited.schema if isinstance(awaited.schema, dict) else {})}
+
+
+def _parameter_schema(parameter: Parameter) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": _TYPES[parameter.type]} if parameter.type in _TYPES else {}
+    if parameter.allowed is not None:
+        found["enum"] = list(parameter.allowed)
+    if parameter.is_secure:
+        found["writeOnly"] = True
+    elif parameter.has_default:
+        found["default"] = parameter.default
     return found

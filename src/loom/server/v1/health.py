@@ -1,31 +1,48 @@
-"""Whether the server lives, and whether it can do its work. Open to everybody, so it tells no names."""
+"""Whether the server lives, and whether it can do its work. Open to every caller, so it tells no names."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loom.api.service import Alive, Readiness
 from loom.server.answers import JsonAnswer
-from loom.server.routing import Route
+from loom.server.routes import Reply, Routes
 from loom.store.errors import StoreError
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from loom.server.routing import Call
-    from loom.server.shapes import Alive, Readiness
+    from loom.server.call import Call
+
+route = Routes("server")
 
 
+@route(
+    "GET",
+    "/v1/health/live",
+    "isLive",
+    scope=None,
+    summary="Whether the process answers",
+    replies={200: Reply("It does.", Alive)},
+)
 async def live(call: Call) -> Response:
     """The process answers."""
     del call
-    answer: Alive = {"status": "live"}
-    return JsonAnswer(answer)
+    return JsonAnswer(Alive(status="live"))
 
 
+@route(
+    "GET",
+    "/v1/health/ready",
+    "isReady",
+    scope=None,
+    summary="Whether the server takes work",
+    replies={200: Reply("It does.", Readiness), 503: Reply("It does not; the reasons are named.", Readiness)},
+)
 async def ready(call: Call) -> Response:
     """The store is reachable and up to date, commits are written, and the server takes new runs."""
     reasons = await unready(call)
-    answer: Readiness = {"status": "unready" if reasons else "ready", "reasons": reasons}
+    answer = Readiness(status="unready" if reasons else "ready", reasons=reasons)
     return JsonAnswer(answer, 503, headers={"Retry-After": "1"}) if reasons else JsonAnswer(answer)
 
 
@@ -41,9 +58,3 @@ async def unready(call: Call) -> list[str]:
         reasons.append("store-unavailable")
     # The loop turns, or this would not be asked.
     return reasons + [reason for reason in runtime.hindrances() if reason != "stalled"]
-
-
-ROUTES = (
-    Route("GET", "/v1/health/live", live, None),
-    Route("GET", "/v1/health/ready", ready, None),
-)

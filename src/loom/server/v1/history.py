@@ -1,28 +1,33 @@
-"""The past and the present of a run: its ticks, its state, its loops and actions. Secure data of flows is masked.
+"""A run now and before: its ticks, its state, its loops and actions, and whether its journal still replays.
 
-May import the server's frame, loom.core, loom.flows and loom.runtime.
+Secure data of flows is masked.
 """
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.responses import Response
 
+from loom.api.answers import Page
+from loom.api.runs import HistoryItem, Replay
+from loom.api.state import Action, Loop, State
+from loom.api.why import Why
 from loom.core import ticks as core_ticks
 from loom.core.reducer import replay_steps
-from loom.effects.threads import aside, aside_if_large
-from loom.runtime.flow_details import shown_dict
-from loom.runtime.plain import iso
+from loom.effects.off_loop import aside, aside_if_large
 from loom.runtime.planners import planner_for
-from loom.runtime.views import flow_of, masking_for, state_view, tick_view
-from loom.server.answers import JsonAnswer, json_answer, json_bytes
+from loom.runtime.render import flow_of, masking_for, rendered_state, rendered_tick
+from loom.runtime.render_flow import rendered_actions, rendered_loops
+from loom.runtime.verification import replayed_run
+from loom.server.answers import JsonAnswer, is_known, json_answer, json_bytes
+from loom.server.pages import PAGE_BYTES
 from loom.server.problems import ApiProblem, invalid
-from loom.server.routing import Route
-from loom.server.views import PAGE_BYTES, is_known
+from loom.server.routes import CURSOR, IF_NONE_MATCH, LIMIT, After, Number, Param, Reply, Routes
+from loom.server.v1.runs import SAME
 from loom.store import codec
 from loom.store.errors import HistoryGone
 
@@ -33,29 +38,52 @@ if TYPE_CHECKING:
     from loom.core.draft import FieldReader
     from loom.core.planner import Planner
     from loom.core.state import BrokerState
-    from loom.flows.progress import ActionState
     from loom.runtime.durable.info import HistoryEntry
     from loom.runtime.masking import Masking, ScheduleMasking
-    from loom.runtime.shapes import Action, Loop
-    from loom.server.routing import Call
-    from loom.server.shapes import Page
+    from loom.server.call import Call
     from loom.store.records import Chunk, RunRow
+
+route = Routes("runs")
 
 _TYPES = frozenset(name for name in vars(core_ticks) if name.startswith("Tick") and name != "Tick")
 _CHUNKS = 64
 _FOREVER = "private, max-age=31536000, immutable"
 
 
+@route(
+    "GET",
+    "/v1/runs/{run_id}/why",
+    "whyRun",
+    scope="read",
+    summary="Ask what holds a run now",
+    replies={200: Reply("One sentence, and its causes as data.", Why)},
+)
 async def why(call: Call) -> Response:
     """`GET /v1/runs/{run_id}/why`."""
     call.check_query()
     row = await call.row()
-    return JsonAnswer(msgspec.to_builtins(await call.runtime.why(row.run_id)))
+    return JsonAnswer(await call.runtime.why(row.run_id))
 
 
+@route(
+    "GET",
+    "/v1/runs/{run_id}/history",
+    "getHistory",
+    scope="read",
+    summary="Read the ticks of a run",
+    params=(
+        Param("after", After, "Begin behind this tick."),
+        Param("type", list[str], "Only ticks of these types, such as `TickAddEvent`."),
+        Param("commands", bool, "Add what each tick led to, by replay."),
+        LIMIT,
+        Param("cursor", After, CURSOR.description),
+    ),
+    replies={200: Reply("A page of ticks.", Page[HistoryItem])},
+    problems=("history-gone",),
+)
 async def history(call: Call) -> Response:
     """`GET /v1/runs/{run_id}/history`."""
-    call.check_query("after", "type", "limit", "cursor", "commands")
+    call.check_query()
     wanted = call.request.query_params.getlist("type")
     for name in wanted:
         if name not in _TYPES:
@@ -83,18 +111,14 @@ async def history(call: Call) -> Response:
         items.append(msgspec.Raw(item))
         last = entry.seq
         await asyncio.sleep(0)  # each takes a few milliseconds, and a page has hundreds
-    page: Page[Any] = {"items": items, "next_cursor": str(last) if more else None}
-    return JsonAnswer(page)
+    return JsonAnswer(Page[Any](items=items, next_cursor=str(last) if more else None))
 
 
 def _item(
     masking: Masking | ScheduleMasking | None, led_to: dict[int, list[dict[str, Any]]] | None, entry: HistoryEntry
 ) -> bytes:
     """Write a tick out, as an item of its page."""
-    item = tick_view(entry, masking)
-    if led_to is not None:
-        item["commands"] = led_to.get(entry.seq, [])
-    return json_bytes(item)
+    return json_bytes(rendered_tick(entry, masking, led_to.get(entry.seq, []) if led_to is not None else None))
 
 
 def _number(call: Call, name: str) -> int:
@@ -148,16 +172,26 @@ def _command(command: WorkflowCommand) -> dict[str, Any]:
 _TOLD = frozenset({"step", "item", "execution", "timer", "due", "purpose", "child", "run_id", "workflow", "worker_id"})
 
 
+@route(
+    "GET",
+    "/v1/runs/{run_id}/state",
+    "getState",
+    scope="read",
+    summary="Look at the state of a run, now or after a past tick",
+    params=(Param("tick", Number, "After this tick; a past state never changes."), IF_NONE_MATCH),
+    replies={200: Reply("The state.", State), 304: SAME},
+    problems=("history-gone",),
+)
 async def state(call: Call) -> Response:
     """`GET /v1/runs/{run_id}/state`."""
-    call.check_query("tick")
+    call.check_query()
     tick = call.number("tick")
     row = await call.row()
     mark = f'"{row.run_id}@{tick}-{row.created_at}"'  # another run may have had the id before
     if tick is not None and row.first_tick <= tick < row.head.ticks and is_known(call.request.headers, mark):
         return Response(status_code=304, headers={"ETag": mark, "Cache-Control": _FOREVER})
     try:
-        shown = await state_view(call.runtime, row, tick)
+        shown = await rendered_state(call.runtime, row, tick)
     except ValueError as error:
         raise invalid(str(error)) from error
     # A past state never changes.
@@ -165,67 +199,57 @@ async def state(call: Call) -> Response:
     return await json_answer(shown, headers=headers)
 
 
+@route(
+    "GET",
+    "/v1/runs/{run_id}/loops",
+    "getLoops",
+    scope="read",
+    summary="See how far the loops of a flow are",
+    params=(Param("all", bool, "Also those that have ended."),),
+    replies={200: Reply("Its loops.", Page[Loop])},
+)
 async def loops(call: Call) -> Response:
     """`GET /v1/runs/{run_id}/loops`."""
-    call.check_query("all")
+    call.check_query()
     ended = call.flag("all")
     row = await call.row()
     flow = await flow_of(call.runtime, row, await call.runtime.state_at(row.run_id), None)
-    running = [] if flow is None else flow.loops
-    items = [cast("Loop", {**shown_dict(loop), "status": "running"}) for loop in running]
-    if flow is not None and ended:
-        under_way = {loop.name for loop in running}
-        items += [
-            _ended_loop(each)
-            for each in flow.actions
-            if each.iterations is not None and each.ended is not None and each.name not in under_way
-        ]
-    page: Page[Loop] = {"items": items, "next_cursor": None}
-    return await json_answer(page)
+    items = rendered_loops(flow, ended=bool(ended)) if flow is not None else []
+    return await json_answer(Page[Loop](items=items))
 
 
-def _ended_loop(loop: ActionState) -> Loop:
-    """A loop that is over, by what is left of it: its limits and its condition stand in the definition."""
-    begun, ended = loop.started or 0.0, loop.ended or 0.0
-    return {
-        "name": loop.name,
-        "path": loop.path,
-        "type": loop.type,
-        "status": _LOOP_ENDS.get(loop.status, "failed"),
-        "condition": None,
-        "condition_result": None,
-        "iteration": loop.iterations or 0,
-        "max_iterations": None,
-        "timeout": None,
-        "start_time": iso(loop.started),
-        "duration": max(0.0, ended - begun),
-        "last_result": loop.outputs,
-        "next_iteration_at": None,
-        "parent": loop.path.rpartition("/")[0] or None,
-    }
-
-
-_LOOP_ENDS: dict[str, Literal["complete", "timeout"]] = {"Succeeded": "complete", "TimedOut": "timeout"}
-
-
+@route(
+    "GET",
+    "/v1/runs/{run_id}/actions",
+    "getActions",
+    scope="read",
+    summary="See what became of the actions of a flow",
+    params=(Param("path", str, "One action of one repetition, such as `outer[2]/inner`."),),
+    replies={200: Reply("Its actions.", Page[Action])},
+)
 async def actions(call: Call) -> Response:
     """`GET /v1/runs/{run_id}/actions`."""
-    call.check_query("path")
+    call.check_query()
     path = call.query("path")
     row = await call.row()
     if row.document is None:
         raise ApiProblem("invalid-request", f"Run {row.run_id!r} is no flow: it has steps, which its state shows.")
     flow = await flow_of(call.runtime, row, await call.runtime.state_at(row.run_id), None)
-    found = [] if flow is None else flow.actions
-    items = [cast("Action", shown_dict(action)) for action in found if path in (None, action.path)]
-    page: Page[Action] = {"items": items, "next_cursor": None}
-    return await json_answer(page)
+    items = rendered_actions(flow, path) if flow is not None else []
+    return await json_answer(Page[Action](items=items))
 
 
-ROUTES = (
-    Route("GET", "/v1/runs/{run_id}/why", why, "read"),
-    Route("GET", "/v1/runs/{run_id}/history", history, "read"),
-    Route("GET", "/v1/runs/{run_id}/state", state, "read"),
-    Route("GET", "/v1/runs/{run_id}/loops", loops, "read"),
-    Route("GET", "/v1/runs/{run_id}/actions", actions, "read"),
+@route(
+    "GET",
+    "/v1/runs/{run_id}/replay",
+    "replayRun",
+    scope="read",
+    summary="See whether the journal of a run still gives what is stored",
+    replies={200: Reply("What a replay has found.", Replay)},
+    problems=("result-unreadable",),
 )
+async def replay(call: Call) -> Response:
+    """`GET /v1/runs/{run_id}/replay`."""
+    call.check_query()
+    row = await call.row()
+    return JsonAnswer(await replayed_run(call.runtime, row.run_id))

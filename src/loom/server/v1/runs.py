@@ -1,30 +1,51 @@
-"""Runs: start, get, list, delete, and what can be asked of one. May import the server's frame and loom.runtime."""
+"""Runs: start, get, list and delete them, and what can be asked of one."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import hashlib
+import re
+from contextlib import aclosing
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
+import msgspec
+from msgspec import Meta
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from loom.runtime.durable.names import OWN, check_tags
+from loom.api.answers import Id, Page
+from loom.api.problems import RunStatus
+from loom.api.refusals import Place
+from loom.api.requests import CancelRequest, ForkRequest, NoFields, StartRequest
+from loom.api.runs import Run
+from loom.runtime.durable.names import OWN, can_be_kept, check_tags
 from loom.runtime.flow import Flow
-from loom.server.answers import json_answer
+from loom.runtime.render import rendered_run
+from loom.server.answers import JsonAnswer, etag, is_known, json_answer
+from loom.server.bodies import check_id, pointer
+from loom.server.call import new_id
+from loom.server.lookup import served_code
+from loom.server.pages import PAGE_BYTES, read_cursor, rows_of, run_item, write_cursor
 from loom.server.problems import ApiProblem, invalid
-from loom.server.routing import Route, new_id, pointer
-from loom.server.served import served_code
+from loom.server.routes import CURSOR, IF_NONE_MATCH, LIMIT, Body, Param, Reply, Routes, Seconds
 from loom.server.starts import check_open
-from loom.server.views import etag, is_known, run_view, wait_for_end
-from loom.server.waiting import while_serving
+from loom.server.waiting import wait_for_end, while_serving
 from loom.steps.errors import WorkflowRuntimeError
 from loom.store.errors import RunExists, RunNotFound, StoreError, StoreUnavailable
+from loom.store.records import RunQuery
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from loom.server.routing import Call
-    from loom.server.shapes import Place
+    from loom.server.call import Call
     from loom.store.records import RunRow
+
+route = Routes("runs")
+
+WAIT = Param("wait", Seconds, "Wait for the run's end, at most so many seconds, and at most 60.")
+TOLD = Reply("It is stored; the run as it is now.", Run, headers=("ETag",))
+SAME = Reply("Nothing has changed.", headers=("ETag",))
+_NEW_RUN = Reply("The run was started.", Run, headers=("ETag", "Location"))
 
 
 async def run_answer(call: Call, row: RunRow, status: int = 200) -> Response:
@@ -32,29 +53,34 @@ async def run_answer(call: Call, row: RunRow, status: int = 200) -> Response:
     headers = {"ETag": etag(row)}
     if status == 201:  # noqa: PLR2004 - created
         headers["Location"] = call.address_of(row.run_id)
-    return await json_answer(await call.seen(await run_view(call.runtime, row)), status, headers)
+    return await json_answer(await call.seen(await rendered_run(call.runtime, row)), status, headers)
 
 
+@route(
+    "POST",
+    "/v1/runs",
+    "startRun",
+    scope="start",
+    summary="Start a run",
+    description="Answered once the start is stored. The same `run_id`, workflow and input start one run only.",
+    params=(WAIT,),
+    body=StartRequest,
+    replies={201: _NEW_RUN, 200: Reply("This very run had been started before.", Run, headers=("ETag",))},
+    problems=("definition-not-found", "run-exists", "version-mismatch", "draining", "memory-exceeded"),
+)
 async def start(call: Call) -> Response:
     """`POST /v1/runs`."""
-    call.check_query("wait")
+    call.check_query()
     wait = call.seconds("wait", call.settings.max_wait) or 0.0
     check_open(call)
-    body = await call.fields(
-        "workflow", "input", "run_id", "parameters", "variables", "version", "tags", required=("workflow",)
-    )
-    workflow = body["workflow"]
-    if not isinstance(workflow, str):
-        raise invalid("The field 'workflow' must be a string.", "/workflow")
+    body = await call.body(StartRequest)
+    workflow = body.workflow
     call.check_workflow(workflow)
     if workflow.startswith(OWN) or workflow not in call.runtime.codes:
         await served_code(call, workflow)
-    version = body.get("version")
-    if version is not None and (not isinstance(version, int) or isinstance(version, bool) or version < 1):
-        raise invalid("The field 'version' must be a number from 1 on.", "/version")
-    run_id = new_id("run_id", body["run_id"]) if body.get("run_id") is not None else call.nonce
+    run_id = new_id("run_id", body.run_id) if body.run_id is not None else call.nonce
     await call.server.starts.reserve(call)
-    run_id, is_new = await _started(call, workflow, run_id, body)
+    run_id, is_new = await _started(call, run_id, body)
     call.has_begun(run_id)
     row = await (_at_its_end(call, run_id, wait) if wait else call.runtime.row(run_id))
     return await run_answer(call, row, 201 if is_new else 200)
@@ -66,18 +92,18 @@ async def _at_its_end(call: Call, run_id: str, wait: float) -> RunRow:
     return row if row is not None else await call.runtime.row(run_id)
 
 
-async def _started(call: Call, workflow: str, run_id: str | None, body: dict[str, Any]) -> tuple[str, bool]:
-    """The id of a run, and whether it is new."""
-    _check_objects(call, workflow, body)
+async def _started(call: Call, run_id: str | None, body: StartRequest) -> tuple[str, bool]:
+    """Start a run; return its id, and whether it is new."""
+    _check_start(call, body)
     try:
-        return await call.runtime.begin(
-            workflow,
-            body.get("input"),
+        return await call.runtime.starter.begin(
+            body.workflow,
+            body.input,
             run_id=run_id,
-            tags=body.get("tags"),
-            parameters=body.get("parameters"),
-            variables=body.get("variables"),
-            version=body.get("version"),
+            tags=body.tags,
+            parameters=body.parameters,
+            variables=body.variables,
+            version=body.version,
         )
     except (ValueError, TypeError, WorkflowRuntimeError) as error:
         # The workflow may have put its own words around what the class of its start event says.
@@ -87,34 +113,39 @@ async def _started(call: Call, workflow: str, run_id: str | None, body: dict[str
         raise invalid(str(error), "/input") from error
 
 
-def _check_objects(call: Call, workflow: str, body: dict[str, Any]) -> None:
-    """Refuse tags, parameters and variables that cannot be, where they stand."""
-    code = call.runtime.codes.get(workflow)
-    for name in ("parameters", "variables", "tags"):
-        if body.get(name) is None:
-            continue
-        if not isinstance(body[name], dict):
-            raise invalid(f"The field {name!r} must be an object.", pointer(name))
-        if name != "tags" and code is not None and not isinstance(code.workflow, Flow):
-            raise invalid(f"{workflow!r} is no flow: it has no {name}.", pointer(name))
+def _check_start(call: Call, body: StartRequest) -> None:
+    """Refuse parameters and variables of a workflow that has none, and tags that cannot be."""
+    code = call.runtime.codes.get(body.workflow)
+    for name in ("parameters", "variables"):
+        if getattr(body, name) is not None and code is not None and not isinstance(code.workflow, Flow):
+            raise invalid(f"{body.workflow!r} is no flow: it has no {name}.", pointer(name))
     try:
-        check_tags(body.get("tags") or {})
+        check_tags(body.tags or {})
     except (TypeError, ValueError) as error:
         raise invalid(str(error), "/tags") from error
 
 
 def refused(detail: str, error: ValidationError, *at: str) -> ApiProblem:
     """A value that its class refuses, with all places; the values themselves are not repeated."""
-    places: list[Place] = [
-        {"path": pointer(*(at or ("input",)), *(str(part) for part in found["loc"])), "message": found["msg"]}
+    places = [
+        Place(path=pointer(*(at or ("input",)), *(str(part) for part in found["loc"])), message=found["msg"])
         for found in error.errors(include_url=False, include_input=False, include_context=False)
     ]
     return ApiProblem("invalid-request", detail, errors=places)
 
 
+@route(
+    "GET",
+    "/v1/runs/{run_id}",
+    "getRun",
+    scope="read",
+    summary="Get a run",
+    params=(WAIT, IF_NONE_MATCH),
+    replies={200: Reply("The run as it is now.", Run, headers=("ETag",)), 304: SAME},
+)
 async def get(call: Call) -> Response:
     """`GET /v1/runs/{run_id}`."""
-    call.check_query("wait")
+    call.check_query()
     wait = call.seconds("wait", call.settings.max_wait) or 0.0
     row = await call.row()
     if wait and row.head.status == "running":
@@ -124,6 +155,15 @@ async def get(call: Call) -> Response:
     return await run_answer(call, row)
 
 
+@route(
+    "DELETE",
+    "/v1/runs/{run_id}",
+    "deleteRun",
+    scope="admin",
+    summary="Delete a run that has ended, with its history, state and events",
+    replies={204: Reply("It is gone.")},
+    problems=("run-active",),
+)
 async def delete(call: Call) -> Response:
     """`DELETE /v1/runs/{run_id}`."""
     call.check_query()
@@ -139,24 +179,52 @@ async def delete(call: Call) -> Response:
     return Response(status_code=204)
 
 
+@route(
+    "POST",
+    "/v1/runs/{run_id}/cancel",
+    "cancelRun",
+    scope="start",
+    summary="Cancel a run",
+    body=Body(CancelRequest, required=False),
+    replies={202: TOLD, 200: Reply("It was cancelled before.", Run, headers=("ETag",))},
+    problems=("run-finished",),
+)
 async def cancel(call: Call) -> Response:
     """`POST /v1/runs/{run_id}/cancel`."""
     call.check_query()
-    body = await call.fields("reason")
-    if not isinstance(body.get("reason"), str | None):
-        raise invalid("The field 'reason' must be a string.", "/reason")
+    body = await call.body(CancelRequest)
     row = await call.row()
     if row.head.status == "cancelled":
         return await run_answer(call, row)
-    await call.runtime.cancel(row.run_id, reason=body.get("reason") or "")
+    await call.runtime.cancel(row.run_id, reason=body.reason or "")
     return await run_answer(call, await call.row(), 202)
 
 
+@route(
+    "POST",
+    "/v1/runs/{run_id}/pause",
+    "pauseRun",
+    scope="start",
+    summary="Pause a run: it keeps events and starts nothing",
+    body=Body(NoFields, required=False),
+    replies={202: TOLD},
+    problems=("run-finished",),
+)
 async def pause(call: Call) -> Response:
     """`POST /v1/runs/{run_id}/pause`."""
     return await _told(call, call.runtime.pause)
 
 
+@route(
+    "POST",
+    "/v1/runs/{run_id}/resume",
+    "resumeRun",
+    scope="start",
+    summary="Let a paused run go on",
+    body=Body(NoFields, required=False),
+    replies={202: TOLD},
+    problems=("run-finished",),
+)
 async def resume(call: Call) -> Response:
     """`POST /v1/runs/{run_id}/resume`."""
     return await _told(call, call.runtime.resume)
@@ -164,24 +232,32 @@ async def resume(call: Call) -> Response:
 
 async def _told(call: Call, tell: Callable[[str], Awaitable[None]]) -> Response:
     call.check_query()
-    await call.fields()
+    await call.body(NoFields)
     row = await call.row()
     await tell(row.run_id)
     return await run_answer(call, await call.row(), 202)
 
 
+@route(
+    "POST",
+    "/v1/runs/{run_id}/fork",
+    "forkRun",
+    scope="start",
+    summary="Start a new run from a past state of this one",
+    description="What was in progress at that tick runs again. The original is never touched.",
+    body=ForkRequest,
+    replies={201: _NEW_RUN},
+    problems=("run-exists", "history-gone", "draining", "memory-exceeded"),
+)
 async def fork(call: Call) -> Response:
     """`POST /v1/runs/{run_id}/fork`."""
     call.check_query()
-    body = await call.fields("tick", "run_id", required=("tick",))
-    tick = body["tick"]
-    if not isinstance(tick, int) or isinstance(tick, bool) or tick < 0:
-        raise invalid("The field 'tick' must be a number from 0 on.", "/tick")
+    body = await call.body(ForkRequest)
     check_open(call)
     row = await call.row()
-    run_id = new_id("run_id", body["run_id"]) if body.get("run_id") is not None else call.nonce
+    run_id = new_id("run_id", body.run_id) if body.run_id is not None else call.nonce
     await call.server.starts.reserve(call)
-    made = await _forked(call, row, tick, run_id)
+    made = await _forked(call, row, body.tick, run_id)
     call.has_begun(made)
     return await run_answer(call, await call.row(made), 201)
 
@@ -203,12 +279,172 @@ def active(run_id: str, advice: str) -> ApiProblem:
     return ApiProblem("run-active", f"Run {run_id!r} is running: {advice}.")
 
 
-ROUTES = (
-    Route("POST", "/v1/runs", start, "start"),
-    Route("GET", "/v1/runs/{run_id}", get, "read"),
-    Route("DELETE", "/v1/runs/{run_id}", delete, "admin"),
-    Route("POST", "/v1/runs/{run_id}/cancel", cancel, "start"),
-    Route("POST", "/v1/runs/{run_id}/pause", pause, "start"),
-    Route("POST", "/v1/runs/{run_id}/resume", resume, "start"),
-    Route("POST", "/v1/runs/{run_id}/fork", fork, "start"),
+# -- lists ------------------------------------------------------------------------------------------------------------
+
+
+_STATUSES = ("running", "completed", "failed", "cancelled")
+_ORDERS = ("-created_at", "created_at")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+
+
+_Tag = Annotated[str, Meta(pattern="^[^=]+=")]
+_LISTED = (
+    Param("status", list[RunStatus], "Any of these."),
+    Param("workflow", list[str], "Runs of any of these workflows."),
+    Param("idle", bool, "Whether only something from outside can move the run."),
+    Param("idle_longer_than", Seconds, "Idle for more than so many seconds; implies running and idle."),
+    Param("waiting_for", str, "The name of an event type that the run waits for."),
+    Param("created_after", Annotated[datetime, Meta(tz=True)], "Started after this moment."),
+    Param("created_before", Annotated[datetime, Meta(tz=True)], "Started before this moment."),
+    Param("tag", list[_Tag], "A tag of the run in the form `name=value`; all of them, if several."),
+    Param("parent_id", Id, "Children of this run."),
+    Param("paused", bool, "Whether the run is paused."),
+    Param("parked", bool, "Whether the run cannot go on with the code at hand."),
+    Param("stuck", bool, "Whether the run is idle, waits for nothing, and is neither paused nor parked."),
+    Param("order", Literal["created_at", "-created_at"], "Oldest first, or newest first, as it is if nothing is said."),
+    Param("include", Literal["result"], "With the results of the runs, which are null otherwise."),
+    LIMIT,
+    CURSOR,
 )
+
+
+@route(
+    "GET",
+    "/v1/runs",
+    "listRuns",
+    scope="read",
+    summary="List runs",
+    description="`result` is null unless it is asked for, texts of errors are cut at 16 KiB, and a page ends early "
+    "where it would have more than 8 MiB: go on with `next_cursor`.",
+    params=_LISTED,
+    replies={200: Reply("A page of runs.", Page[Run])},
+)
+async def list_runs(call: Call) -> Response:
+    """`GET /v1/runs`."""
+    call.check_query()
+    limit, with_result = call.page_size(), _wants_result(call)
+    query = _query(call)
+    mark = _mark(call, query)
+    query = msgspec.structs.replace(query, after=_position(call.query("cursor"), mark))
+    items: list[msgspec.Raw] = []
+    size, cursor, last = 0, None, None
+    if query.status == () or query.workflow == ():
+        return _page(items, cursor)
+    async with aclosing(rows_of(call.runtime.store, query, limit + 1)) as rows:
+        async for row in rows:
+            item = await run_item(call, row, with_result=with_result) if len(items) < limit else None
+            size += len(bytes(item)) if item is not None else 0
+            if item is None or (items and size > PAGE_BYTES):
+                cursor = write_cursor(mark, last.created_at, last.run_id) if last is not None else None
+                break
+            items.append(item)
+            last = row
+    return _page(items, cursor)
+
+
+def _page(items: list[msgspec.Raw], cursor: str | None) -> Response:
+    return JsonAnswer(Page[Any](items=items, next_cursor=cursor))
+
+
+def _wants_result(call: Call) -> bool:
+    wanted = [part for each in call.request.query_params.getlist("include") for part in each.split(",")]
+    for part in wanted:
+        if part != "result":
+            raise invalid(f"The parameter 'include' has no {part[:100]!r}: use result.")
+    return bool(wanted)
+
+
+def _query(call: Call) -> RunQuery:
+    given = call.request.query_params
+    statuses = given.getlist("status")
+    for status in statuses:
+        if status not in _STATUSES:
+            raise invalid(f"The status {status[:100]!r} is not known: use {', '.join(_STATUSES)}.")
+    longer, idle = call.seconds("idle_longer_than"), call.flag("idle")
+    if longer is not None and idle is False:
+        raise invalid("idle_longer_than means runs that are idle, and idle=false those that are not.")
+    wanted = cast("tuple[RunStatus, ...]", tuple(statuses)) or None
+    if longer is not None or idle:
+        idle, wanted = True, ("running",) if not statuses or "running" in statuses else ()
+    given_order = call.query("order")
+    order = given_order if given_order is not None else _ORDERS[0]
+    if order not in _ORDERS:
+        raise invalid(f"The order {order[:100]!r} is not known: use created_at or -created_at.")
+    parent = call.query("parent_id")
+    return RunQuery(
+        status=wanted,
+        workflow=_workflows(call),
+        idle=idle,
+        # More than so long: what became idle at that very moment is not meant.
+        idle_before=call.runtime.now() - longer if longer is not None else None,
+        waiting_for=_name(call.query("waiting_for"), "waiting_for"),
+        tags=_tags(given.getlist("tag")),
+        parent=check_id("parent_id", parent) if parent is not None else None,
+        paused=call.flag("paused"),
+        parked=call.flag("parked"),
+        stuck=call.flag("stuck"),
+        created_after=_time(call, "created_after"),
+        created_before=_time(call, "created_before"),
+        oldest_first=order == "created_at",
+    )
+
+
+def _workflows(call: Call) -> tuple[str, ...] | None:
+    """Return the workflows that are asked for, as far as the key may see them."""
+    asked = [
+        name for name in (_name(each, "workflow") for each in call.request.query_params.getlist("workflow")) if name
+    ]
+    allowed = call.principal.workflows
+    if allowed is None:
+        return tuple(asked) or None
+    return tuple(name for name in asked if name in allowed) if asked else tuple(sorted(allowed))
+
+
+def _name(value: str | None, what: str) -> str | None:
+    if value is not None and not can_be_kept(value):
+        raise invalid(f"The parameter {what!r} must be a name.")
+    return value
+
+
+def _tags(given: list[str]) -> dict[str, str]:
+    tags: dict[str, str] = {}
+    for each in given:
+        name, found, value = each.partition("=")
+        if not found or not can_be_kept(name) or (value and not can_be_kept(value)):
+            raise invalid("The parameter 'tag' has the form name=value.")
+        tags[name] = value
+    return tags
+
+
+def _time(call: Call, name: str) -> float | None:
+    value = call.query(name)
+    if value is None:
+        return None
+    try:
+        # A plus sign that nobody has escaped arrives as a space.
+        text = value.replace(" ", "+")
+        return datetime.fromisoformat(text).timestamp() if _TIME.fullmatch(text) else _no_time(name)
+    except (ValueError, OverflowError):
+        return _no_time(name)
+
+
+def _no_time(name: str) -> float:
+    raise invalid(f"The parameter {name!r} must be a time such as 2026-01-01T00:00:00Z.")
+
+
+def _mark(call: Call, query: RunQuery) -> str:
+    """What a cursor is bound to: filters, order, and what the key may see. That time goes by changes nothing."""
+    bound: list[Any] = [
+        msgspec.to_builtins(msgspec.structs.replace(query, idle_before=None)),
+        call.query("idle_longer_than"),
+    ]
+    return hashlib.sha256(msgspec.json.encode(bound, order="deterministic")).hexdigest()[:16]
+
+
+def _position(cursor: str | None, mark: str) -> tuple[float, str] | None:
+    if cursor is None:
+        return None
+    found, created_at, run_id = read_cursor(cursor, tuple[str, float, str])
+    if found != mark or not can_be_kept(run_id):
+        raise invalid("The cursor belongs to a list with other filters or another order.")
+    return created_at, run_id

@@ -1,28 +1,41 @@
-"""Events between the engine's records and a serializer's text. May import loom.core and the event modules of steps.
+"""Events, streams and waiters between the engine's records and the text of a context dict.
 
-What the engine makes itself travels as the event that authors see: a failure as a `StepFailedEvent`, the set of a join
-as a `CollectionReleaseEvent`.
+What the engine makes itself is written as the event that authors see: a failure as a `StepFailedEvent`, the set of a
+join as a `CollectionReleaseEvent`.
+
+Loom numbers its streams. In a dict they have names, and a binding names a join: the step that opens the stream, the
+step that collects it, what it collects and how many.
+
+Ids of waiters come in three spellings. Older ones end without a work item, and the oldest have their requirements in
+Python's spelling. A loaded waiter gets the id that its body will ask for when it runs again.
 """
 
 from __future__ import annotations
 
+import ast
+import json
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from loom.core.records import RELEASE_KIND, STEP_FAILED_KIND, EventRecord, Failure, Release, StepFailure
-from loom.steps.context_dict.problems import malformed, unwritable
-from loom.steps.context_dict.stream_names import StreamNumbers, binding_of_step, joined_step, stream_id
-from loom.steps.event_base import Event
-from loom.steps.event_types import UnreconstructedException, dump_exception, load_exception
+from loom.core.records import RELEASE_KIND, STEP_FAILED_KIND, EventRecord, Failure, Release, StepFailure, specs_of
+from loom.steps.context_dict.shapes import malformed, unwritable
+from loom.steps.errors import message_of
+from loom.steps.events import (
+    CollectionReleaseEvent,
+    Event,
+    StepFailedEvent,
+    UnreconstructedException,
+    dump_exception,
+    load_exception,
+)
 from loom.steps.registry import kind_of, resolve
 from loom.steps.serializers import JsonSerializer
-from loom.steps.system_events import CollectionReleaseEvent, StepFailedEvent
-from loom.steps.texts import message_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from loom.core.config import BrokerConfig
+    from loom.core.records import BrokerConfig
     from loom.steps.serializers import BaseSerializer
 
 
@@ -36,14 +49,14 @@ class EventWriter:
         self._texts: dict[int, str] = {}
 
     def text(self, record: EventRecord, path: str) -> str:
-        """A record's event as text; `ContextSerdeError` with the path if it has none."""
+        """Return a record's event as text; `ContextSerdeError` with the path if it has none."""
         known = self._texts.get(id(record))
         if known is None:
             known = self._texts[id(record)] = self.value(self._event(record, path), path)
         return known
 
     def value(self, value: Any, path: str) -> str:
-        """Any value as text."""
+        """Return any value as text."""
         try:
             return self._serializer.serialize(value)
         except Exception as error:
@@ -71,7 +84,7 @@ class EventWriter:
         raise unwritable(path, f"a body of type {type(body).__name__} is not an event.")
 
     def release_marker(self, release: Release, path: str) -> str:
-        """The event of a join's work without its members, which its payload lists."""
+        """Return the event of a join's work without its members, which its payload lists."""
         binding = binding_of_step(self._config, release.step)
         return self.value(CollectionReleaseEvent(stream_id=stream_id(release.stream), binding_id=binding), path)
 
@@ -94,21 +107,21 @@ class EventReader:
         self._renames = renames
 
     def record(self, text: str, path: str) -> EventRecord:
-        """The record of an event; `ContextSerdeError` with the path if the text is none."""
+        """Return the record of an event; `ContextSerdeError` with the path if the text is none."""
         event = self.value(text, path)
         if not isinstance(event, Event):
             raise malformed(path, f"an event is wanted, not {type(event).__name__}.")
         return self._record(event)
 
     def value(self, text: str, path: str) -> Any:
-        """The value of any text."""
+        """Return the value of any text."""
         try:
             return self._serializer.deserialize(text)
         except Exception as error:
             raise malformed(path, error) from error
 
     def type_name(self, name: str, path: str) -> str:
-        """The wire name of the event class that a name means."""
+        """Return the wire name of the event class that a name means."""
         try:
             if isinstance(self._serializer, JsonSerializer):
                 found = self._serializer.resolve_class(name)
@@ -119,7 +132,7 @@ class EventReader:
             raise malformed(path, error) from error
 
     def failure(self, data: dict[str, Any], path: str) -> Failure:
-        """A failure from an exception's data."""
+        """Return a failure from an exception's data."""
         try:
             with self._serializer.validation_context():
                 return _failure_of(load_exception(data))
@@ -146,7 +159,7 @@ class EventReader:
 
 
 def failure_data(failure: Failure | None) -> dict[str, Any] | None:
-    """A failure as an exception is written."""
+    """Return a failure as an exception is written."""
     if failure is None:
         return None
     return {"exception_type": failure.type, "exception_message": failure.message}
@@ -167,3 +180,93 @@ def _exception_of(failure: Failure) -> Exception:
 def _failure_of(error: BaseException) -> Failure:
     data = dump_exception(error)
     return Failure(data["exception_type"], data["exception_message"], error)
+
+
+# Foreign names end in sixteen hexadecimal digits, which may happen to be decimal: so fewer than that.
+_OWN_NAME = re.compile(r"stream-(\d{1,15})")
+
+
+def stream_id(number: int) -> str:
+    """Return the name of a stream."""
+    return f"stream-{number}"
+
+
+def binding_id(config: BrokerConfig, source: str, target: str) -> str:
+    """Return the name of the join of `source`'s streams at `target`."""
+    spec = specs_of(config).get(target)
+    types = ",".join(spec.accepts) if spec is not None else ""
+    wanted = "All" if spec is None or spec.take is None else f"Take({spec.take})"
+    return f"{source}->{target}:{types}:{wanted}:nearest"
+
+
+def binding_of_step(config: BrokerConfig, target: str) -> str:
+    """Return the name of a join whose stream may be closed already: its first source is taken."""
+    source = next((spec.name for spec in config.steps if target in spec.joins), "")
+    return binding_id(config, source, target)
+
+
+def joined_step(binding: str) -> str:
+    """Return the collecting step that a binding names."""
+    return binding.partition("->")[2].partition(":")[0] or binding
+
+
+class StreamNumbers:
+    """Gives the streams of a dict their numbers: Loom's own keep theirs, others are counted as they come."""
+
+    def __init__(self, opened: int) -> None:
+        self._opened = self.opened = opened
+        self._numbers: dict[str, int] = {}
+
+    def number(self, name: str) -> int:
+        """Return the number of a stream, the same whenever it is asked for."""
+        number = self._numbers.get(name)
+        if number is None:
+            own = _OWN_NAME.fullmatch(name)
+            number = int(own[1]) if own else 0
+            if not 0 < number <= self._opened:
+                self.opened += 1
+                number = self.opened
+            self._numbers[name] = number
+        return number
+
+    def scope(self, names: list[str]) -> tuple[int, ...]:
+        """Return the numbers of the streams around something."""
+        return tuple(self.number(name) for name in names)
+
+
+def default_waiter_id(event_type: str, requirements: Mapping[str, Any], item: int) -> str:
+    """Return the id of a wait that its author gave none: what it waits for, and the work item that waits."""
+    return f"waiter_{event_type}_{_text(requirements)}_work_item_{item}"
+
+
+def current_waiter_id(waiter_id: str, event_type: str, saved_item: str | None, item: int) -> str:
+    """Return the id under which a wait of another writer is known here; an author's own id stays as it is."""
+    prefix = f"waiter_{event_type}_"
+    if not waiter_id.startswith(prefix):
+        return waiter_id
+    wanted = waiter_id.removeprefix(prefix)
+    if saved_item is not None:
+        wanted = wanted.removesuffix(f"_{saved_item}")
+    requirements = _parse(wanted)
+    return waiter_id if requirements is None else default_waiter_id(event_type, requirements, item)
+
+
+def waiter_id_of(key: str) -> str:
+    """Return the waiter id in the key of a wait, `wait:<number of the call>:<id>`."""
+    return key.split(":", 2)[2]
+
+
+def _text(requirements: Mapping[str, Any]) -> str:
+    return json.dumps(requirements, sort_keys=True, separators=(",", ":"), default=repr)
+
+
+def _parse(text: str) -> dict[str, Any] | None:
+    """Requirements in either spelling; None if the text is something else, such as a part of an author's own id."""
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            found = parse(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if isinstance(found, dict):
+            return found
+    return None

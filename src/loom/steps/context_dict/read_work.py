@@ -1,36 +1,49 @@
-"""Where the work of a context dict stands. May import loom.core, steps.planner and the rest of this package.
+"""The work and the waits of a context dict, as the state of a run has them.
 
-Dicts that Loom wrote say where each item stood. In those of others, an item stands among the waiters while it waits,
-and in the queue or in progress otherwise, with its answered waiters beside it.
+A dict that Loom wrote says where each item was. In a dict of another writer, an item is among the waiters while it
+waits, and otherwise in the queue or in progress, with its answered waiters beside it.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from immutables import Map
 from msgspec.structs import replace
 
-from loom.core.body_effects import CollectBuffer
-from loom.core.config import num_workers, specs_of
+from loom.core.body_effects import CollectBuffer, once_key, wait_key
 from loom.core.persistent import EMPTY_MAP, Fifo
-from loom.core.state import MOVING, Execution, InternalStepWorkerState, Timer, WorkItem
-from loom.steps.context_dict.problems import malformed
-from loom.steps.context_dict.read_items import ItemReader
-from loom.steps.context_dict.read_waits import WaitReader
-from loom.steps.context_dict.shapes import LoomShape
-from loom.steps.planner import takes
+from loom.core.records import RELEASE_KIND, EventRecord, Release, num_workers, specs_of
+from loom.core.state import (
+    MOVING,
+    Answer,
+    Execution,
+    InternalStepWorkerState,
+    StepWorkerWaiter,
+    Timer,
+    Waiting,
+    WorkItem,
+)
+from loom.steps.context_dict.codec import current_waiter_id, joined_step
+from loom.steps.context_dict.shapes import ItemExtras, LoomShape, TriesShape, malformed
+from loom.steps.planner import ROOT, Origin, StepInput, takes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from loom.core.config import BrokerConfig
-    from loom.core.state import Waiting
-    from loom.steps.context_dict.codec import EventReader
-    from loom.steps.context_dict.shapes import ContextShape, WaiterShape, WorkerShape
-    from loom.steps.context_dict.stream_names import StreamNumbers
+    from loom.core.records import BrokerConfig
+    from loom.steps.context_dict.codec import EventReader, StreamNumbers
+    from loom.steps.context_dict.shapes import (
+        ContextShape,
+        PayloadShape,
+        WaiterExtras,
+        WaiterShape,
+        WorkerShape,
+        WorkShape,
+    )
 
 
 class Places(msgspec.Struct):
@@ -188,7 +201,7 @@ class WorkReader:
         return CollectBuffer(Fifo.of(records), Map(counts), worker.collect_generations.get(buffer, len(records)))
 
     def workers(self) -> Map[str, InternalStepWorkerState]:
-        """The state of every step that has one."""
+        """Return the state of every step that has one."""
         return Map(
             {
                 step: InternalStepWorkerState(
@@ -210,7 +223,7 @@ class WorkReader:
         ]
 
     def waiting(self) -> Waiting:
-        """Who waits for what, and the answers that were given."""
+        """Return the open waits and the answers that were given."""
         return self._waits.waiting()
 
     def active(self) -> int:
@@ -220,3 +233,204 @@ class WorkReader:
     def asleep(self) -> int:
         """Pieces of work that a timer will bring back."""
         return sum(timer.purpose in MOVING for timer in self.timers.values())
+
+
+_NUMBERED = re.compile(r"work_item_(\d{1,15})")
+_NO_EXTRAS = ItemExtras()
+_NO_TRIES = TriesShape()
+
+
+class ItemReader:
+    """Makes work items, each with a number of its own: the saved one where there is one, else a new one."""
+
+    def __init__(
+        self, shape: ContextShape, events: EventReader, streams: StreamNumbers, renames: Mapping[str, str]
+    ) -> None:
+        self._loom = shape.loom if shape.loom is not None else LoomShape()
+        self._events = events
+        self._streams = streams
+        self._renames = renames
+        self._taken: set[int] = set()
+        self.last = max([shape.work_item_seq, *_saved_numbers(shape)])
+
+    def extras(self, number: int) -> ItemExtras:
+        """Return what the dict says of an item under `loom`."""
+        return self._loom.items.get(number, _NO_EXTRAS)
+
+    def has(self, number: int) -> bool:
+        """Return whether an item of this number was read."""
+        return number in self._taken
+
+    def read(self, step: str, shape: WorkShape, path: str) -> WorkItem:
+        """Return the item, with the attempt that was under way if there was one."""
+        number = self._number(shape.work_item_id)
+        extras = self.extras(number)
+        tries = shape if isinstance(shape, TriesShape) else extras.tries or _NO_TRIES
+        failure = tries.last_exception
+        return WorkItem(
+            number,
+            step,
+            self._event(shape, path),
+            self._extra(shape, tries, path),
+            tries.attempts,
+            tries.first_attempt_at,
+            self._events.failure(failure, f"{path}.last_exception") if failure is not None else None,
+            tries.last_failed_at,
+            Map(
+                {
+                    name: self._records(texts, f"loom.items.{number}.reserved.{name}")
+                    for name, texts in extras.reserved.items()
+                }
+            ),
+            extras.execution,
+            Map(extras.effects),
+        )
+
+    def _number(self, work_item_id: str | None) -> int:
+        number = _number_in(work_item_id)
+        if not number or number in self._taken:
+            self.last += 1
+            number = self.last
+        self._taken.add(number)
+        return number
+
+    def _event(self, shape: WorkShape, path: str) -> EventRecord:
+        payload = shape.collection_release_payload
+        if payload is None:
+            return self._events.record(shape.event, f"{path}.event")
+        # The payload is what counts: the event beside it only says that there is one.
+        return EventRecord(RELEASE_KIND, self._release(payload, f"{path}.collection_release_payload"))
+
+    def _release(self, payload: PayloadShape, path: str) -> Release:
+        step = joined_step(payload.binding_id)
+        members = self._records(payload.events, f"{path}.events")
+        return Release(self._streams.number(payload.stream_id), self._renames.get(step, step), members)
+
+    def _extra(self, shape: WorkShape, tries: TriesShape, path: str) -> StepInput | None:
+        payload = shape.collection_release_payload
+        scope = self._streams.scope(payload.output_scope_path if payload is not None else shape.scope_path)
+        recoveries = {self._renames.get(name, name): count for name, count in tries.recovery_counts.items()}
+        origin = Origin(scope, tuple(sorted(recoveries.items())))
+        bound = tuple(
+            (name, self._events.record(text, f"{path}.bound_events.{name}"))
+            for name, text in (shape.bound_events or {}).items()
+        )
+        return StepInput(origin, bound) if bound or origin != ROOT else None
+
+    def _records(self, texts: list[str], path: str) -> tuple[EventRecord, ...]:
+        return tuple(self._events.record(text, f"{path}[{index}]") for index, text in enumerate(texts))
+
+
+def _number_in(work_item_id: str | None) -> int:
+    found = _NUMBERED.fullmatch(work_item_id or "")
+    return int(found[1]) if found else 0
+
+
+def _saved_numbers(shape: ContextShape) -> list[int]:
+    return [
+        _number_in(entry.work_item_id)
+        for worker in shape.workers.values()
+        for entry in [*worker.queue, *worker.in_progress, *worker.collected_waiters]
+    ]
+
+
+class WaitReader:
+    """Gathers the waits of all steps by work item."""
+
+    def __init__(self, events: EventReader) -> None:
+        self._events = events
+        self._pending: list[StepWorkerWaiter] = []
+        self._pending_keys: dict[int, list[str]] = {}
+        self._numbered: dict[str, dict[int, StepWorkerWaiter]] = {}
+        self._open: dict[int, dict[str, int]] = {}
+        self._answers: dict[int, dict[str, Answer]] = {}
+        self._ids: set[tuple[int, str]] = set()
+        self._unclear: set[int] = set()
+
+    def read(self, step: str, item: int, waiter: WaiterShape, extras: WaiterExtras | None, path: str) -> None:
+        """Take a waiter of an item, pending or answered."""
+        self._ids.add((item, waiter.waiter_id))
+        event_type = self._events.type_name(waiter.waiting_for_event, f"{path}.waiting_for_event")
+        waiter_id = waiter.waiter_id
+        if extras is None:
+            waiter_id = current_waiter_id(waiter_id, waiter.waiting_for_event, waiter.work_item_id, item)
+        key = extras.key if extras is not None else wait_key(waiter_id, 0)
+        if waiter.resolved_event is not None:
+            event = self._events.record(waiter.resolved_event, f"{path}.resolved_event")
+            self._answers.setdefault(item, {})[key] = Answer(event)
+        elif extras is None and (waiter.has_requirements or waiter.requirements):
+            # The dict does not say what the event must be like. Only the body can tell, so it has to run again.
+            self._unclear.add(item)
+        else:
+            self._pending_keys.setdefault(item, []).append(key)
+            saved = StepWorkerWaiter(0, step, item, key, waiter_id, event_type)
+            self._pending.append(self._with_extras(saved, extras, path) if extras is not None else saved)
+
+    def _with_extras(self, waiter: StepWorkerWaiter, extras: WaiterExtras, path: str) -> StepWorkerWaiter:
+        requirements: Any = []
+        if extras.requirements is not None:
+            requirements = self._events.value(extras.requirements, f"{path}.requirements")
+        try:
+            pairs = tuple((str(name), value) for name, value in requirements)
+        except (TypeError, ValueError) as error:
+            raise malformed(f"{path}.requirements", "pairs of a field and its value are wanted.") from error
+        return replace(waiter, number=extras.number, requirements=pairs, since=extras.since, deadline=extras.deadline)
+
+    def has_id(self, item: int, waiter_id: str) -> bool:
+        """Return whether a waiter of this id was met for an item."""
+        return (item, waiter_id) in self._ids
+
+    def only_pending(self, item: int) -> str:
+        """Return the key of the one wait that holds an item up; empty if its body has to run again to tell."""
+        keys = self._pending_keys.get(item, [])
+        return keys[0] if len(keys) == 1 and item not in self._unclear else ""
+
+    def open_sleep(self, item: int, key: str, timer: int) -> None:
+        """Take a sleep that is not over."""
+        self._open.setdefault(item, {})[key] = timer
+
+    def end(self, item: int, ended: dict[str, bool]) -> None:
+        """Take waits that ended without an event."""
+        for key, timed_out in ended.items():
+            self._answers.setdefault(item, {})[key] = Answer(timed_out=timed_out)
+
+    def recorded(self, item: int, records: dict[str, str]) -> None:
+        """Take the results that a body has recorded."""
+        for name, text in records.items():
+            value = self._events.value(text, f"loom.records.{item}.{name}")
+            self._answers.setdefault(item, {})[once_key(name)] = Answer(value=value)
+
+    def number_waiters(self, next_number: Callable[[], int], arm: Callable[[Timer], int]) -> None:
+        """Give the pending waiters new numbers in the order of their old ones, and their deadlines timers."""
+        for saved in sorted(self._pending, key=lambda waiter: waiter.number):
+            number = next_number()
+            timer = None
+            if saved.deadline is not None:
+                timer = arm(Timer(saved.deadline, "waiter", saved.step, number))
+            waiter = replace(saved, number=number, timer=timer)
+            self._numbered.setdefault(waiter.step, {})[number] = waiter
+            self._open.setdefault(waiter.item, {})[waiter.key] = number
+
+    def knows(self, item: int, key: str) -> bool:
+        """Return whether there is such a wait, pending or over."""
+        return key in self._open.get(item, {}) or self.is_answered(item, key)
+
+    def is_answered(self, item: int, key: str) -> bool:
+        """Return whether a wait is over."""
+        return key in self._answers.get(item, {})
+
+    def of_step(self, step: str) -> dict[int, StepWorkerWaiter]:
+        """Return the pending waiters of a step by number."""
+        return self._numbered.get(step, {})
+
+    def waiting(self) -> Waiting:
+        """Return all of it, as a state has it."""
+        index: dict[str, dict[int, str]] = {}
+        for step, waiters in self._numbered.items():
+            for number, waiter in waiters.items():
+                index.setdefault(waiter.event_type, {})[number] = step
+        return Waiting(
+            index=Map({name: Map(numbers) for name, numbers in index.items()}),
+            open=Map({item: Map(keys) for item, keys in self._open.items()}),
+            answers=Map({item: Map(answers) for item, answers in self._answers.items()}),
+        )

@@ -1,13 +1,21 @@
-"""Retry policies: which errors of a step are tried again, after how long, and until when.
-
-Re-exports the public names of the modules beside it; imports nothing else of Loom.
-"""
+"""Retry policies: which errors of a step are tried again, after how long, and until when."""
 
 from __future__ import annotations
 
-from loom.steps.retry.checks import time_unit_type
-from loom.steps.retry.conditions import (
+from loom.steps.retry.policy import (
+    ConstantDelayRetryPolicy,
+    ExponentialBackoffRetryPolicy,
+    RetryInfo,
+    RetryPolicy,
+    ask_policy,
+    attempt_limit,
+    policy_seed,
+    retry_policy,
+)
+from loom.steps.retry.strategies import (
     RetryCondition,
+    StopCondition,
+    WaitStrategy,
     retry_all,
     retry_always,
     retry_any,
@@ -19,27 +27,13 @@ from loom.steps.retry.conditions import (
     retry_if_not_exception_type,
     retry_never,
     retry_unless_exception_type,
-)
-from loom.steps.retry.legacy import ConstantDelayRetryPolicy, ExponentialBackoffRetryPolicy
-from loom.steps.retry.policy import (
-    RetryInfo,
-    RetryPolicy,
-    ask_policy,
-    attempt_limit,
-    policy_seed,
-    retry_policy,
-)
-from loom.steps.retry.stops import (
-    StopCondition,
     stop_after_attempt,
     stop_after_delay,
     stop_all,
     stop_any,
     stop_before_delay,
     stop_never,
-)
-from loom.steps.retry.waits import (
-    WaitStrategy,
+    time_unit_type,
     wait_chain,
     wait_combine,
     wait_exponential,

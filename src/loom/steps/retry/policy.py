@@ -1,6 +1,8 @@
+# The names are the public API that Loom keeps.
+# ruff: noqa: N802
 """Retry policies: the protocol, the policy built from parts, and how the engine asks any policy for its verdict.
 
-May import its sibling modules only. Policies are asked at the edge; their verdict travels as data from there on.
+Policies are asked at the edge; their verdict travels as data from there on.
 """
 
 from __future__ import annotations
@@ -8,20 +10,30 @@ from __future__ import annotations
 import hashlib
 import inspect
 import math
+import warnings
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from types import CoroutineType, FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from loom.steps.retry.checks import Described, number, parts
-from loom.steps.retry.stops import StopCondition, most_attempts, stop_after_attempt
-from loom.steps.retry.waits import WaitStrategy, wait_fixed
+from loom.steps.retry.strategies import (
+    Described,
+    StopCondition,
+    WaitStrategy,
+    most_attempts,
+    number,
+    parts,
+    stop_after_attempt,
+    wait_exponential,
+    wait_fixed,
+    wait_random_exponential,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loom.steps.retry.conditions import RetryCondition
+    from loom.steps.retry.strategies import RetryCondition, time_unit_type
 
 
 @dataclass(frozen=True)
@@ -134,3 +146,31 @@ def _inspect_seed(function: Callable[..., Any]) -> bool:
 
 
 _has_seed = lru_cache(maxsize=1024)(_inspect_seed)
+
+
+def ConstantDelayRetryPolicy(maximum_attempts: int = 3, delay: time_unit_type = 5) -> RetryPolicy:
+    """Retry at a fixed interval. Deprecated: use `retry_policy`."""
+    _deprecated("ConstantDelayRetryPolicy", "wait_fixed(delay)")
+    return retry_policy(wait=wait_fixed(delay), stop=stop_after_attempt(maximum_attempts))
+
+
+def ExponentialBackoffRetryPolicy(
+    maximum_attempts: int = 5,
+    initial_delay: float = 1.0,
+    multiplier: float = 2.0,
+    max_delay: time_unit_type = 60.0,
+    jitter: bool = True,
+) -> RetryPolicy:
+    """Retry after growing delays, by default with full jitter. Deprecated: use `retry_policy`."""
+    _deprecated("ExponentialBackoffRetryPolicy", "wait_exponential(...)")
+    strategy = wait_random_exponential if jitter else wait_exponential
+    wait = strategy(multiplier=initial_delay, exp_base=multiplier, max=max_delay)
+    return retry_policy(wait=wait, stop=stop_after_attempt(maximum_attempts))
+
+
+def _deprecated(name: str, wait: str) -> None:
+    warnings.warn(
+        f"{name} is deprecated, use retry_policy(wait={wait}, stop=stop_after_attempt(n)) instead",
+        DeprecationWarning,
+        stacklevel=3,
+    )

@@ -1,7 +1,4 @@
-"""Store edits as data: what a committed change did to the top level of a state, and how to do it again.
-
-May import msgspec, pydantic, `loom.steps.dict_like` and the copying of states beside it.
-"""
+"""Store edits as data: what a committed change did to the top level of a state, and how to do it again."""
 
 from __future__ import annotations
 
@@ -14,8 +11,7 @@ import msgspec
 from pydantic import BaseModel
 
 from loom.steps.dict_like import DictLikeModel
-from loom.steps.state_store.copying import ATOMS, shallow_copy
-from loom.steps.state_store.dict_state import DictState
+from loom.steps.state_store.state import ATOMS, DictState, shallow_copy
 
 # Immutable types whose equality is looser than their text: 0.0 == -0.0, and so are two instants of two time zones.
 _BY_REPR = frozenset({float, complex, datetime, date, time, timedelta, Decimal})
@@ -25,7 +21,7 @@ _FROZEN = frozenset({tuple, frozenset})
 class StoreEdit(msgspec.Struct, frozen=True):
     """One committed change of a store, by the top-level keys (or fields) of its state; values are live objects.
 
-    `transient` names those of the changed keys that are declared `Field(exclude=True)`: they hold live handles and
+    `transient` names the changed keys that are declared `Field(exclude=True)`: they hold live handles and
     belong to no stored form. `state_type` is set when the change gave the state another class. No key is both changed
     and removed.
     """
@@ -71,7 +67,7 @@ def describe_rewrite(old: BaseModel | None, new: BaseModel, version: int, old_ty
 
 
 def apply_to_state(state: BaseModel | None, edit: StoreEdit, old_type: type[BaseModel]) -> BaseModel:
-    """Return the state after the edit; the given one is left as it is. `None` is a state that nobody has touched."""
+    """Return the state after the edit; the given one is left as it is. `None` is a state that was never used."""
     cls = edit.state_type or old_type
     if state is None or cls is not type(state):
         values = {} if state is None else top_level(state)
@@ -134,7 +130,7 @@ def _transient(state: BaseModel, changed: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _surely_same(old: Any, new: Any) -> bool:
-    """Whether two values are the same data, strictly: not even 1 and True, 0.0 and -0.0 or two key orders are.
+    """Return whether two values are the same data, strictly: not even 1 and True, 0.0 and -0.0 or two key orders are.
 
     A mutable object is never surely the same as itself: who shares it may have changed it.
     """
@@ -162,7 +158,7 @@ def _same(old: Any, new: Any, seen: set[tuple[int, int]]) -> bool:
 
 
 def _parts(value: Any) -> list[Any] | None:
-    """What a value consists of, in order. None for a foreign object, whose equality is not ours to trust."""
+    """Return what a value consists of, in order. None for a foreign object, whose equality is not ours to trust."""
     kind = type(value)
     if kind is list or kind is tuple:
         return list(value)

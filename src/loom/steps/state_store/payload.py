@@ -1,23 +1,25 @@
-"""States as payloads: what `to_dict` of a store writes into a context dict, and the way back.
+"""States as payloads: what `to_dict` of a store writes into a context dict, checkpoints, and JSON Patches between them.
 
-May import pydantic, `loom.steps.registry` and `loom.steps.serializers`. The type names that a payload carries are for
-readers; only the serializer decides which classes can come back, and it never imports one by name.
+The type names that a payload carries are for readers; only the serializer decides which classes can come back, and it
+never imports one by name.
 """
 
 from __future__ import annotations
 
 import warnings
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
 from loom.steps.registry import wire_name
-from loom.steps.state_store.dict_state import DictState
+from loom.steps.state_store.state import DictState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loom.steps.serializers import BaseSerializer, JsonSerializer
+
 
 TREE_KEY = "_tree"
 """Marks state data that is a JSON tree, whose inner values patches can address."""
@@ -152,3 +154,180 @@ def _dumps(tree: Any) -> str:
     import json
 
     return json.dumps(tree)
+
+
+class StateCheckpoint:
+    """A committed state at one point in time. It costs a reference: writes make a new state and leave this one.
+
+    A value that was mutated in place, without a write to the store, changes in every checkpoint that shares it.
+    """
+
+    __slots__ = ("_serializer", "_state")
+
+    def __init__(self, state: BaseModel, serializer: JsonSerializer) -> None:
+        self._state = state
+        self._serializer = serializer
+
+    @property
+    def state(self) -> BaseModel:
+        """The state itself, not to be mutated; the same object in two checkpoints means no write between them."""
+        return self._state
+
+    def to_dict(self) -> dict[str, Any]:
+        """Encode the state for the `state` part of a context dict, as a tree that patches can address."""
+        return encode_tree(self._state, self._serializer)
+
+    def diff(self, since: StateCheckpoint) -> list[Operation]:
+        """Give the JSON Patch that turns `since.to_dict()` into `self.to_dict()`."""
+        old, new = since._state, self._state
+        if old is new:
+            return []
+        if type(old) is DictState and type(new) is DictState:
+            return self._diff_items(old, new)
+        before, after = since.to_dict(), self.to_dict()
+        if type(old) is type(new):
+            return diff_members(before["state_data"], after["state_data"], "/state_data")
+        return diff_trees(before, after)
+
+    def _diff_items(self, old: DictState, new: DictState) -> list[Operation]:
+        """Compare item by item, so that what both share costs nothing."""
+        before: dict[str, Any] = {}
+        after: dict[str, Any] = {}
+        for key in {**old._data, **new._data}:
+            if key in old and key in new and old[key] is new[key]:
+                continue
+            for state, tree in ((old, before), (new, after)):
+                if key in state:
+                    tree.update(encode_tree_item(key, state[key], self._serializer))
+        return diff_members(before, after, "/state_data/_data")
+
+
+Operation = dict[str, Any]
+
+# Below this many operations a container keeps them without weighing them against one replacement of it.
+_FEW = 8
+
+
+def diff_trees(old: Any, new: Any, path: str = "") -> list[Operation]:
+    """List the operations (`add`, `remove`, `replace`) that turn `old` into `new`.
+
+    A container whose operations are longer than itself is replaced whole.
+    """
+    if isinstance(old, dict) and isinstance(new, dict):
+        operations = diff_members(old, new, path)
+    elif isinstance(old, list) and isinstance(new, list):
+        operations = _diff_lists(old, new, path)
+    else:
+        return [] if same_tree(old, new) else [_operation("replace", path, new)]
+    if len(operations) > _FEW:
+        whole = _operation("replace", path, new)
+        if _size(operations) > _size(whole):
+            return [whole]
+    return operations
+
+
+def diff_members(old: dict[str, Any], new: dict[str, Any], path: str) -> list[Operation]:
+    """List the operations between two dicts, which themselves stay in place whatever that costs."""
+    operations: list[Operation] = []
+    for key, value in new.items():
+        below = member_path(path, key)
+        if key in old:
+            operations += diff_trees(old[key], value, below)
+        else:
+            operations.append(_operation("add", below, value))
+    operations += [_operation("remove", member_path(path, key)) for key in old if key not in new]
+    return operations
+
+
+def member_path(path: str, key: str | int) -> str:
+    """Extend a JSON Pointer by one segment."""
+    return f"{path}/{str(key).replace('~', '~0').replace('/', '~1')}"
+
+
+def same_tree(old: Any, new: Any) -> bool:
+    """Return whether two trees are written alike: 1, 1.0 and True are three different things, and NaN is like NaN."""
+    if type(old) is not type(new):
+        return False
+    if isinstance(old, dict):
+        return old.keys() == new.keys() and all(same_tree(value, new[key]) for key, value in old.items())
+    if isinstance(old, list):
+        return len(old) == len(new) and all(map(same_tree, old, new))
+    return repr(old) == repr(new) if isinstance(old, float) else bool(old == new)
+
+
+def apply_state_patch(state: dict[str, Any], patch: list[Operation]) -> dict[str, Any]:
+    """Apply a patch to a payload; the payload stays as it is and shares what the patch does not touch."""
+    root: Any = copy(state)
+    ours = {id(root): root}  # containers that are already copies; holding them keeps their ids from being reused
+    for operation in patch:
+        kind, path = operation["op"], operation["path"]
+        if kind not in ("add", "remove", "replace"):
+            raise ValueError(f"Unsupported state patch op {kind!r}")
+        segments = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
+        try:
+            if segments:
+                _change(_container(root, segments[:-1], ours), kind, segments[-1], operation.get("value"))
+            else:
+                root = copy(operation["value"])
+                ours[id(root)] = root
+        except (LookupError, TypeError, ValueError) as error:
+            raise ValueError(f"State patch op {kind!r} does not fit the state at {path!r}: {error!r}") from error
+    patched: dict[str, Any] = root
+    return patched
+
+
+def _container(root: Any, segments: list[str], ours: dict[int, Any]) -> Any:
+    parent = root
+    for segment in segments:
+        key = int(segment) if isinstance(parent, list) else segment
+        child = parent[key]
+        if id(child) not in ours:
+            child = parent[key] = copy(child)
+            ours[id(child)] = child
+        parent = child
+    return parent
+
+
+def _change(parent: Any, kind: str, segment: str, value: Any) -> None:
+    if not isinstance(parent, (dict, list)):
+        raise TypeError(f"{type(parent).__name__} has no members")
+    if isinstance(parent, list):
+        index = len(parent) if segment == "-" else int(segment)
+        if not 0 <= index < len(parent) + (kind == "add"):
+            raise IndexError(index)
+        if kind == "add":
+            parent.insert(index, value)
+        elif kind == "remove":
+            del parent[index]
+        else:
+            parent[index] = value
+    elif kind == "remove":
+        del parent[segment]
+    else:
+        parent[segment] = value
+
+
+def _diff_lists(old: list[Any], new: list[Any], path: str) -> list[Operation]:
+    shorter = min(len(old), len(new))
+    head = 0
+    while head < shorter and same_tree(old[head], new[head]):
+        head += 1
+    tail = 0
+    while tail < shorter - head and same_tree(old[-1 - tail], new[-1 - tail]):
+        tail += 1
+    if len(old) == len(new):
+        middle = range(head, len(new) - tail)
+        return [operation for i in middle for operation in diff_trees(old[i], new[i], member_path(path, i))]
+    gone = len(old) - head - tail
+    operations = [_operation("remove", member_path(path, head))] * gone
+    return operations + [_operation("add", member_path(path, i), new[i]) for i in range(head, len(new) - tail)]
+
+
+def _operation(kind: str, path: str, *value: Any) -> Operation:
+    return {"op": kind, "path": path, "value": value[0]} if value else {"op": kind, "path": path}
+
+
+def _size(tree: Any) -> int:
+    import json
+
+    return len(json.dumps(tree))

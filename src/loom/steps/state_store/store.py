@@ -1,24 +1,31 @@
 """The state store: the protocol that steps see, and the store in memory that every runtime builds on.
 
-May import pydantic and the modules beside it; asyncio only where a writer has to wait.
+Writers are tasks of any event loop, in any thread. One lock puts them in line; readers never wait.
 """
 
 from __future__ import annotations
 
+from _thread import allocate_lock
+from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, Protocol, cast, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 
 from loom.steps.dict_like import DictLikeModel
-from loom.steps.state_store.checkpoint import StateCheckpoint
-from loom.steps.state_store.copying import copy_state_for_edit, shallow_copy
-from loom.steps.state_store.dict_state import MODEL_T, DictState
 from loom.steps.state_store.edits import StoreEdit, apply_to_state, describe_rewrite, describe_write, top_level
-from loom.steps.state_store.paths import get_by_path, split_write_path, with_path_set
-from loom.steps.state_store.payload import decode_payload, encode_payload
-from loom.steps.state_store.writer_lock import WriterLock
+from loom.steps.state_store.payload import StateCheckpoint, decode_payload, encode_payload
+from loom.steps.state_store.state import (
+    MODEL_T,
+    DictState,
+    copy_state_for_edit,
+    get_by_path,
+    shallow_copy,
+    split_write_path,
+    with_path_set,
+)
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
@@ -95,7 +102,7 @@ class InMemoryStateStore(Generic[MODEL_T]):
 
     @property
     def version(self) -> int:
-        """How many edits were applied."""
+        """Return how many edits were applied."""
         return self._version
 
     async def get(self, path: str, default: Any = ...) -> Any:
@@ -141,7 +148,7 @@ class InMemoryStateStore(Generic[MODEL_T]):
         return _EditBlock(self)
 
     def values(self) -> dict[str, Any]:
-        """The committed values by top-level key; none while nobody has needed the state."""
+        """Return the committed values by top-level key; none until the state is first needed."""
         return {} if self._state is None else top_level(self._state)
 
     def checkpoint(self) -> StateCheckpoint:
@@ -169,7 +176,7 @@ class InMemoryStateStore(Generic[MODEL_T]):
         return cls(cast("MODEL_T", decode_payload(serialized_state, serializer)))
 
     def _committed(self) -> MODEL_T:
-        """The state for a reader. A default is kept only if no writer is about to put something in its place."""
+        """Return the state to a reader. A default is kept only if no writer is about to replace it."""
         state = self._state
         if state is not None:
             return state
@@ -181,7 +188,7 @@ class InMemoryStateStore(Generic[MODEL_T]):
             self._lock.release()
 
     def _current(self) -> MODEL_T:
-        """The state for who holds the lock."""
+        """Return the state to the holder of the lock."""
         if self._state is None:
             self._state = _default(self.state_type)
         return self._state
@@ -196,7 +203,7 @@ class InMemoryStateStore(Generic[MODEL_T]):
     def _merged(self, state: Any) -> BaseModel:
         current_type = self._current_type()
         if isinstance(state, current_type):
-            return shallow_copy(state)  # whoever keeps the given one must not write into the store with it
+            return shallow_copy(state)  # the caller may keep the given one, and must not write into the store with it
         if not isinstance(state, BaseModel) or not issubclass(current_type, type(state)):
             raise ValueError(
                 f"State must be of type {current_type.__name__} or a parent type, got {type(state).__name__}"
@@ -253,3 +260,108 @@ def _values(state: BaseModel) -> dict[str, Any]:
         return top_level(state)
     fields = {name: value for name, value in top_level(state).items() if name in type(state).model_fields}
     return {**fields, "_data": state._data} if state._data else fields
+
+
+# Guards the few instructions that change a lock's slots, never foreign code; one for all stores keeps a store small.
+_guard = allocate_lock()
+
+_PASSING = object()
+"""The holder while a writer passes through without an await: no task has to be known for that."""
+
+
+class _Waiter:
+    """A task that waits for the lock, and the future that tells it."""
+
+    __slots__ = ("future", "task")
+
+    def __init__(self, task: asyncio.Task[Any] | None, future: asyncio.Future[None]) -> None:
+        self.task = task
+        self.future = future
+
+    def wake(self) -> bool:
+        """Tell the waiter, wherever it runs, that it holds the lock; False if it cannot hear."""
+        import asyncio
+
+        loop = self.future.get_loop()
+        try:
+            same_loop = asyncio.get_running_loop() is loop
+        except RuntimeError:
+            same_loop = False
+        if same_loop:
+            _settle(self.future)
+            return True
+        try:
+            loop.call_soon_threadsafe(_settle, self.future)
+        except RuntimeError:  # its loop is closed
+            return False
+        return True
+
+
+class WriterLock:
+    """A fair lock that belongs to no event loop and knows which task holds it."""
+
+    __slots__ = ("_holder", "_waiters")
+
+    def __init__(self) -> None:
+        self._holder: object | None = None
+        self._waiters: deque[_Waiter] | None = None
+
+    def try_acquire(self) -> bool:
+        """Take the lock for a writer that will not await; False if it is held."""
+        with _guard:
+            if self._holder is not None:
+                return False
+            self._holder = _PASSING
+            return True
+
+    async def acquire(self) -> None:
+        """Take the lock, waiting in turn. A task that holds it already gets a `RuntimeError`."""
+        import asyncio
+
+        task = asyncio.current_task()
+        with _guard:
+            if self._holder is None:
+                self._holder = task
+                return
+            if self._holder is task:
+                raise RuntimeError("writer called inside edit_state: mutate the yielded state instead")
+            waiter = _Waiter(task, asyncio.get_running_loop().create_future())
+            if self._waiters is None:
+                self._waiters = deque()
+            self._waiters.append(waiter)
+        try:
+            await waiter.future
+        except BaseException:
+            self._abandon(waiter)
+            raise
+
+    def release(self) -> None:
+        """Give the lock to the next waiter whose event loop is open; without one the lock is free."""
+        while (waiter := self._next()) is not None:
+            if waiter.wake():
+                return
+
+    def _next(self) -> _Waiter | None:
+        with _guard:
+            if not self._waiters:
+                self._waiters = None
+                self._holder = None
+                return None
+            waiter = self._waiters.popleft()
+            self._holder = waiter.task
+            return waiter
+
+    def _abandon(self, waiter: _Waiter) -> None:
+        """Leave the line after a cancellation; the lock may have been given just before."""
+        with _guard:
+            given = self._holder is waiter.task
+            if not given and self._waiters and waiter in self._waiters:
+                self._waiters.remove(waiter)
+        if given:
+            self.release()
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    """Wake the waiter, unless it was cancelled: then it passes the lock on by itself."""
+    if not future.done():
+        future.set_result(None)

@@ -1,8 +1,8 @@
 """The store in PostgreSQL, which any number of processes may share. Needs the extra `postgres`.
 
-`connections` opens and heals connections, `listener` hears of what others have written. `store` puts together the
-rooms for reading (`reading`), members (`members`) and writing: `batches` cuts a group into operations that can be
-written together, `plan` decides what each of them comes to, `writing` does it, with the texts of `statements`.
+`store` is the way in. `connections` opens and heals connections and hears what other processes have written. `plan`
+cuts a group into batches and decides what each operation comes to; `transactions` writes that, with the SQL of
+`statements`. `reads`, `ownership` and `key_values` do the rest.
 """
 
 from __future__ import annotations

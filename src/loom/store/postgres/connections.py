@@ -1,23 +1,68 @@
-"""Connections that are opened when they are needed and replaced when they are lost, and what their errors mean.
+"""Connections: where a database is, one to write, a few to read, one to listen, and what their errors mean.
 
-May import the errors of loom.store, and the driver and address beside it.
+A connection is opened when it is needed and replaced when it is lost.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+
+import msgspec
 
 from loom.store.errors import StoreError, StoreUnavailable
-from loom.store.loop_time import hold
+from loom.store.loop_time import hold, until_look
 from loom.store.postgres import driver
+from loom.store.postgres.driver import FAILURES, PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from loom.store.postgres.address import Address
     from loom.store.postgres.driver import Connection
+
+_SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")
+
+
+class Address(NamedTuple):
+    """A database and the schema in it."""
+
+    url: str
+    """The URL as the driver takes it."""
+    schema: str
+    place: str
+    """The database as error texts name it, without the password."""
+
+    @property
+    def quoted_schema(self) -> str:
+        """Return the schema as SQL names it."""
+        return f'"{self.schema}"'
+
+    @property
+    def channel(self) -> str:
+        """Return the channel of this schema's notifications."""
+        return f"loom_{self.schema}"
+
+
+def parse_address(url: str, schema: str | None = None) -> Address:
+    """Read an address from a URL. Its `search_path`, if it has one, is the schema unless another is given."""
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    named = query.pop("search_path", "loom")
+    schema = schema or named
+    if not _SCHEMA.fullmatch(schema):
+        raise ValueError(
+            f"{schema!r} cannot be the schema of a store: use at most 50 letters, digits and underscores, and no digit "
+            "at the beginning."
+        )
+    host = parts.netloc.rpartition("@")[2] or query.get("host", "localhost")
+    database = unquote(parts.path.lstrip("/")) or query.get("dbname", "the default database")
+    bare = urlunsplit(parts._replace(query=urlencode(query)))
+    return Address(bare, schema, f"PostgreSQL at {host}, {database}")
+
 
 MAX_READERS = 4
 
@@ -40,13 +85,13 @@ NOTHING_WRITTEN = " Nothing was written."
 OUTCOME_UNKNOWN = " The connection was lost in the commit: nobody knows whether it was written."
 
 
-class ChangedMeanwhileError(Exception):
-    """What was there when a transaction looked for it is gone, or the other way round: once more, then."""
+class ChangedSinceError(Exception):
+    """A row has come or gone since a transaction looked for it. The transaction is done again."""
 
 
 @contextmanager
 def told_as_store_errors(address: Address, outcome: str = "") -> Iterator[None]:
-    """Errors of the driver become those of a store, which also tell what came of the call."""
+    """Turn errors of the driver into errors of a store; `outcome` says in them whether anything was written."""
     try:
         yield
     except driver.UNSUITABLE as error:
@@ -59,7 +104,7 @@ def told_as_store_errors(address: Address, outcome: str = "") -> Iterator[None]:
 
 @contextmanager
 def unknown_if_lost(address: Address) -> Iterator[None]:
-    """Around what makes a transaction durable: without an answer, nobody knows whether it is."""
+    """Mark the outcome as unknown if the connection is lost inside: use it around a commit."""
     try:
         yield
     except driver.LOST as error:
@@ -68,7 +113,7 @@ def unknown_if_lost(address: Address) -> Iterator[None]:
 
 
 def cause(error: BaseException) -> str:
-    """An error as a sentence."""
+    """Write an error as a sentence."""
     return f"{type(error).__name__}: {_sentence(error)}" if str(error) else f"{type(error).__name__}."
 
 
@@ -83,7 +128,7 @@ class Connections:
     def __init__(self, address: Address) -> None:
         self.address = address
         self.pids: set[int] = set()
-        """The servers' numbers of all its connections: what they tell is not news here."""
+        """The server's process ids of all its connections. The listener ignores what they notify of."""
         self._writer: Connection | None = None
         self._writing = asyncio.Lock()
         self._places = asyncio.Semaphore(MAX_READERS)
@@ -91,7 +136,7 @@ class Connections:
         self._closed = False
 
     async def connect(self, **settings: str) -> Connection:
-        """A connection of one's own, with the schema as its search path."""
+        """Open a connection, with the schema as its search path."""
         if self._closed:
             raise StoreUnavailable(f"{self.address.place}: the store is not open.{NOTHING_WRITTEN}")
         every = {**_COMMON, **settings, "search_path": self.address.quoted_schema}
@@ -107,7 +152,7 @@ class Connections:
 
     @asynccontextmanager
     async def writer(self) -> AsyncIterator[Connection]:
-        """The connection for writing, for one caller at a time, in the order of their calls."""
+        """Give the connection for writing to one caller at a time, in the order of their calls."""
         async with self._writing:
             connection = self._writer
             if connection is None or connection.is_closed():
@@ -118,7 +163,7 @@ class Connections:
 
     @asynccontextmanager
     async def reader(self) -> AsyncIterator[Connection]:
-        """A connection for reading, and for small writes that must not wait behind groups."""
+        """Give a connection for reading, and for small writes that must not wait for groups."""
         async with self._places:
             with told_as_store_errors(self.address):
                 connection = self._idle_one() or await self.connect()
@@ -137,12 +182,12 @@ class Connections:
         return None
 
     async def finish_writing(self) -> None:
-        """Wait until everything that was to be written so far is."""
+        """Wait until all writes so far are done."""
         async with self._writing:
             pass
 
     async def close(self) -> None:
-        """Let what is under way finish, and close everything."""
+        """Wait for all callers, and close everything."""
         async with self._writing:
             self._closed = True
         for _ in range(MAX_READERS):
@@ -154,10 +199,10 @@ class Connections:
 
 @contextmanager
 def _ended_if_unfinished(connection: Connection) -> Iterator[None]:
-    """End a connection that its caller leaves amid a transaction: nobody else could use it.
+    """End a connection that its caller leaves amid a transaction: no other caller could use it.
 
-    A caller that is cancelled may leave a BEGIN on its way that the driver knows nothing of. Whatever the next caller
-    wrote would be part of that transaction, and never be committed.
+    A caller that is cancelled may leave a BEGIN on its way that the driver does not know of. What the next caller
+    writes would be part of that transaction, and never be committed.
     """
     try:
         yield
@@ -170,7 +215,7 @@ def _ended_if_unfinished(connection: Connection) -> Iterator[None]:
 
 
 async def close_quietly(connection: Connection) -> None:
-    """Say goodbye if there is still somebody to say it to."""
+    """Close a connection, whether or not the server answers."""
     if connection.is_closed():
         return
     try:
@@ -182,5 +227,88 @@ async def close_quietly(connection: Connection) -> None:
 
 
 def columns(rows: list[tuple[Any, ...]]) -> list[list[Any]]:
-    """Rows as the arrays that `unnest` takes."""
+    """Turn rows into the arrays that `unnest` takes."""
     return [list(column) for column in zip(*rows, strict=True)]
+
+
+_log = logging.getLogger("loom.store")
+
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+_LOOK_EVERY = 30.0
+"""Seconds after which a connection that has silently died is noticed."""
+
+_run_ids = msgspec.json.Decoder(list[str]).decode
+
+
+class Listener:
+    """A connection that only listens, and comes back when it is lost."""
+
+    def __init__(self, connections: Connections, on_notification: Callable[[Sequence[str]], None]) -> None:
+        self._connections = connections
+        self._address = connections.address
+        self._on_notification = on_notification
+        self._connection: Connection | None = None
+        self._lost = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen from now on."""
+        await self._listen()
+        self._task = asyncio.create_task(self._stay(), name="loom news")
+
+    async def stop(self) -> None:
+        """Listen no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        if self._connection is not None:
+            await close_quietly(self._connection)
+
+    async def _listen(self) -> None:
+        lost = asyncio.Event()
+        with told_as_store_errors(self._address):
+            connection = self._connection = await self._connections.connect()
+            connection.add_termination_listener(lambda _: lost.set())
+            with hold():
+                await connection.add_listener(self._address.channel, self._hear)
+        self._lost = lost
+
+    def _hear(self, _connection: object, pid: int, _channel: str, payload: object) -> None:
+        # The store has notified of its own writes already.
+        if pid not in self._connections.pids:
+            self._on_notification(_run_ids(str(payload)))
+
+    async def _stay(self) -> None:
+        while True:
+            await self._until_lost()
+            await self._listen_again()
+            # Notifications may have been missed. A listener that raises must not end this task.
+            asyncio.get_running_loop().call_soon(self._on_notification, [])
+
+    async def _until_lost(self) -> None:
+        while not self._lost.is_set():
+            if not await until_look(_LOOK_EVERY, self._lost.wait()):
+                await self._look()
+
+    async def _look(self) -> None:
+        assert self._connection is not None
+        try:
+            with hold():
+                async with asyncio.timeout(PATIENCE):
+                    await self._connection.execute("SELECT 1")
+        except FAILURES as error:
+            _log.warning("The connection for news does not answer: %s", error)
+            self._connection.terminate()
+            self._lost.set()
+
+    async def _listen_again(self) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return await self._listen()
+            except StoreUnavailable as error:
+                _log.warning("No news until the database is back: %s", error)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)

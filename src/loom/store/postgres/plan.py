@@ -1,29 +1,141 @@
-"""What the operations of a batch come to, worked out in their order from the rows that the transaction has locked.
+"""What the operations of a group come to, worked out before anything is written. Pure: facts in, results and rows out.
 
-Pure: facts in, results and rows to write out. May import the operations of loom.store and the rows beside it.
+A group is cut into batches: operations that can be decided and written together, in few statements. Within a batch a
+run is started once, and its owner acts on it once. Everything else, such as any number of events for one run, may
+repeat. Operations that look at many runs stand alone. A plan goes through a batch in its order, from the rows that the
+transaction has locked.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loom.store.errors import StoreError
-from loom.store.operations import ClaimRun, CommitRun, ParkRun, Posted, PostMail, ReleaseRun, Started, StartRun
+from loom.store.operations import (
+    AcquitRun,
+    ClaimRun,
+    ClaimRuns,
+    CommitRun,
+    ForgetDeaths,
+    ImportRun,
+    ParkRun,
+    Posted,
+    PostMessage,
+    PurgeRuns,
+    ReleaseRun,
+    SignHead,
+    Started,
+    StartRun,
+    TryRun,
+)
 from loom.store.postgres.rows import commit_values, snapshot_values, words
+from loom.store.rules import (
+    NO_RUN,
+    CommitEffects,
+    Receiver,
+    does_not_follow,
+    effects_of_commit,
+    follows,
+    mac_of_reopened,
+    refusal_of_full_inbox,
+    refusal_of_message,
+    start_notifies,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
-    from loom.store.operations import Result
-    from loom.store.postgres.batches import Batch
+    from loom.store.operations import Operation, Result
+
+Single = StartRun | PostMessage | CommitRun | ReleaseRun | ClaimRun | ParkRun
+"""Operations on the run that they name."""
+Wide = ClaimRuns | TryRun | AcquitRun | ForgetDeaths | PurgeRuns | ImportRun | SignHead
+"""Operations that look at many runs or none, and stand alone."""
+
+_SINGLE = (StartRun, PostMessage, CommitRun, ReleaseRun, ClaimRun, ParkRun)
+_BY_OWNER = (CommitRun, ReleaseRun, ClaimRun, ParkRun)
+_WIDE = (ClaimRuns, TryRun, AcquitRun, ForgetDeaths, PurgeRuns, ImportRun, SignHead)
+
+
+class OperationBatch:
+    """Operations that are written together."""
+
+    def __init__(self) -> None:
+        self.operations: list[Single] = []
+        self.starts: dict[str, StartRun] = {}
+        """The starts by run, also the ones that commits send."""
+        self.run_ids: set[str] = set()
+        """All runs that are touched, also the ones that commits send to."""
+        self._acted_on: set[str] = set()
+
+    def add(self, operation: Single) -> bool:
+        """Add an operation; False if it must wait for an operation in the batch."""
+        sent = operation.sent if isinstance(operation, CommitRun) else ()
+        starts = [start for start in (operation, *sent) if isinstance(start, StartRun)]
+        by_owner = isinstance(operation, _BY_OWNER)
+        if by_owner and operation.run_id in self._acted_on:
+            return False
+        if any(start.run_id in self.starts for start in starts):
+            return False
+        self.operations.append(operation)
+        for start in starts:
+            self.starts.setdefault(start.run_id, start)
+        self.run_ids.add(operation.run_id)
+        self.run_ids.update(other.run_id for other in sent)
+        if by_owner:
+            self._acted_on.add(operation.run_id)
+        return True
+
+
+def batches(group: Sequence[Operation]) -> Iterator[OperationBatch | Wide]:
+    """Cut a group into as few parts as possible, in order."""
+    batch = OperationBatch()
+    for operation in group:
+        if isinstance(operation, _SINGLE):
+            if not batch.add(operation):
+                yield batch
+                batch = OperationBatch()
+                batch.add(operation)
+            continue
+        if not isinstance(operation, _WIDE):
+            raise TypeError(f"Not an operation of a store: {operation!r}")
+        if batch.operations:
+            yield batch
+            batch = OperationBatch()
+        yield operation
+    if batch.operations:
+        yield batch
+
+
+def plain_commits(group: Sequence[Operation]) -> Sequence[CommitRun] | None:
+    """Return the group if all of it are plain commits (heads and chunks) of different runs, else None."""
+    seen: set[str] = set()
+    found: list[CommitRun] = []
+    for operation in group:
+        if not isinstance(operation, CommitRun) or not _is_plain(operation):
+            return None
+        seen.add(operation.run_id)
+        found.append(operation)
+    return found if len(seen) == len(found) else None
+
+
+def _is_plain(commit: CommitRun) -> bool:
+    return commit.head.status == "running" and not (
+        commit.timers_set
+        or commit.timers_gone
+        or commit.messages_taken
+        or commit.snapshot
+        or commit.sent
+        or commit.document
+    )
+
 
 Rows = list[tuple[Any, ...]]
 
 
 class LockedRun:
-    """A run whose row nobody else can change now."""
+    """A run whose row this transaction has locked."""
 
-    __slots__ = ("document", "events", "ids", "kept", "key", "mail", "owner", "status", "suspect", "ticks")
+    __slots__ = ("document", "events", "ids", "inbox", "kept", "key", "owner", "status", "suspect", "ticks")
 
     def __init__(
         self,
@@ -45,10 +157,14 @@ class LockedRun:
         self.document = document
         self.suspect = suspect
         """It is recovered only on probation."""
-        self.mail = 0
-        """How much mail it has, if anybody in the batch asks."""
+        self.inbox = 0
+        """How many messages it has; counted only if an operation of the batch depends on it."""
         self.ids: set[str] = set()
-        """Of the event ids that the batch names: those that it knows."""
+        """The event ids named in the batch that the run has had."""
+
+    def receiver(self, event_id: str | None) -> Receiver:
+        """Return what the rules of messages ask of the run."""
+        return Receiver(self.status, self.ticks, is_repeated=event_id is not None and event_id in self.ids)
 
 
 class Facts:
@@ -56,11 +172,11 @@ class Facts:
 
     def __init__(self) -> None:
         self.runs: dict[str, LockedRun] = {}
-        """The runs that were there before."""
+        """The runs that existed before the batch."""
         self.created: dict[str, int] = {}
-        """The keys of the runs that this transaction has put in, for the starts of the batch."""
+        """The keys of the runs that this transaction has inserted, for the starts of the batch."""
         self.started: dict[str, Started] = {}
-        """What the runs are that were there before and shall be started."""
+        """The results of starts whose run existed before."""
 
 
 class Plan:
@@ -68,32 +184,32 @@ class Plan:
 
     def __init__(self, facts: Facts) -> None:
         self.results: list[Result] = []
-        self.news: dict[str, None] = {}
+        self.notified: dict[str, None] = {}
         self.commits: Rows = []
         self.snapshots: Rows = []
         self.pruned: Rows = []
         self.timers_set: Rows = []
         self.timers_gone: Rows = []
-        self.mail: Rows = []
+        self.messages: Rows = []
         self.event_ids: Rows = []
-        self.mail_taken: Rows = []
+        self.messages_taken: Rows = []
         self.owners: Rows = []
         self.poison: list[int] = []
         self.ended: list[int] = []
-        self.mail_gone: list[int] = []
-        """Of those, the runs that cannot be retried: nobody takes their mail any more."""
+        self.messages_gone: list[int] = []
+        """Ended runs that cannot be retried: no owner will take their messages."""
         self.reopened: Rows = []
         self.documents: dict[str, tuple[bytes, float]] = {}
-        """What runs have got from their start or a commit, by digest: text and time."""
+        """Documents that starts and commits brought, by digest: text and time."""
         self.pinned: Rows = []
-        """The runs that have got one from a commit, with its digest."""
+        """The runs that got a document from a commit, with its digest."""
         self._facts = facts
         self._runs = facts.runs
         self._unused = dict(facts.created)
 
     @property
     def undone(self) -> list[int]:
-        """The keys of the runs that were put in for a commit that was refused."""
+        """Return the keys of runs that were inserted for a commit that was refused."""
         return list(self._unused.values())
 
     def _start(self, asked: StartRun) -> Started:
@@ -103,93 +219,78 @@ class Plan:
         run = self._runs[asked.run_id] = LockedRun(key, asked.owner, "running", 0, 0, 0, None)
         if asked.document is not None:
             self._keep_document(run, asked.document, asked.created_at)
-        if asked.owner is None:
-            self.news[asked.run_id] = None
-        if asked.mail is not None:
-            self._post(asked.mail)
+        if start_notifies(asked.owner):
+            self.notified[asked.run_id] = None
+        if asked.message is not None:
+            self._post(asked.message)
         return Started(True)
 
     def _keep_document(self, run: LockedRun, document: tuple[str, bytes], at: float) -> None:
         run.document, data = document
         self.documents.setdefault(run.document, (data, at))
 
-    def _post(self, asked: PostMail) -> Posted:
+    def _post(self, asked: PostMessage) -> Posted:
         run = self._runs.get(asked.run_id)
         if run is None:
-            return Posted("no_run")
-        if asked.event_id is not None and asked.event_id in run.ids:
-            return Posted("repeated")
-        if run.status != ("failed" if asked.reopens else "running"):
-            return Posted("finished", status=run.status)
-        if asked.reopened is not None and asked.reopened[0] != run.ticks:
-            return Posted("finished", status=run.status)
-        kept = run.kept + run.mail
-        if asked.limit is not None and kept >= asked.limit:
-            return Posted("full", kept=kept)
+            return NO_RUN
+        refusal = refusal_of_message(asked, run.receiver(asked.event_id))
+        refusal = refusal or refusal_of_full_inbox(asked, run.kept + run.inbox)
+        if refusal is not None:
+            return refusal
         if asked.reopens:
             run.status = "running"
-            self.reopened.append((run.key, asked.reopened[1] if asked.reopened is not None else None))
-        run.mail += 1
-        self.mail.append((run.key, asked.at, asked.data))
+            self.reopened.append((run.key, mac_of_reopened(asked)))
+        run.inbox += 1
+        self.messages.append((run.key, asked.at, asked.data))
         if asked.event_id is not None:
             run.ids.add(asked.event_id)
             self.event_ids.append((run.key, asked.event_id))
-        self.news[asked.run_id] = None
+        self.notified[asked.run_id] = None
         return Posted("posted")
 
     def _commit(self, asked: CommitRun) -> bool:
         run = self._runs.get(asked.run_id)
         if run is None or run.owner != asked.fence:
             return False
-        head, chunk = asked.head, asked.chunk
-        if chunk is not None and (chunk.first_tick, chunk.first_cursor) != (run.ticks, run.events):
+        head = asked.head
+        if not follows(asked.chunk, run.ticks, run.events):
             raise does_not_follow(asked)
-        self.commits.append(commit_values(asked))
+        effects = effects_of_commit(asked, run.document)
+        self.commits.append(commit_values(asked, effects.waits))
         run.status, run.kept, run.ticks, run.events = head.status, head.kept, head.ticks, head.events
-        if asked.document is not None and run.document is None:
-            self._keep_document(run, asked.document, head.updated_at)
+        if effects.document is not None:
+            self._keep_document(run, effects.document, head.updated_at)
             self.pinned.append((run.key, run.document))
         if asked.snapshot is not None:
             self.snapshots.append((run.key, *snapshot_values(asked.snapshot)))
         if asked.prune:
             self.pruned.append((run.key, asked.prune))
-        if head.status in ("running", "failed"):
-            self._take_mail(run, asked)
-        if head.status == "running":
-            self._keep_timers(run, asked)
-        else:
-            self._end(run)
-            self.news[asked.run_id] = None
+        if not effects.empties_inbox:
+            run.inbox -= len(asked.messages_taken)
+            self.messages_taken += [(run.key, number) for number in asked.messages_taken]
+        if effects.ends:
+            self._end(run, effects)
+            self.notified[asked.run_id] = None
+        self.timers_set += [(run.key, timer.seq, timer.due, timer.purpose) for timer in effects.timers_set]
+        self.timers_gone += [(run.key, seq) for seq in effects.timers_gone]
         for sent in asked.sent:
             ACTIONS[type(sent)](self, sent)
         return True
 
-    def _take_mail(self, run: LockedRun, asked: CommitRun) -> None:
-        """The mail of a run that goes on, or may be retried."""
-        run.mail -= len(asked.mail_taken)
-        self.mail_taken += [(run.key, number) for number in asked.mail_taken]
-
-    def _keep_timers(self, run: LockedRun, asked: CommitRun) -> None:
-        """The timers of a run that goes on."""
-        gone = set(asked.timers_gone)
-        armed = {timer.seq: timer for timer in asked.timers_set if timer.seq not in gone}
-        self.timers_set += [(run.key, timer.seq, timer.due, timer.purpose) for timer in armed.values()]
-        self.timers_gone += [(run.key, seq) for seq in asked.timers_gone]
-
-    def _end(self, run: LockedRun) -> None:
-        """It has no owner and no timers any more, and no mail unless it may be retried."""
+    def _end(self, run: LockedRun, effects: CommitEffects) -> None:
+        """End a run: it has no owner and no timers any more, and no messages unless it may be retried."""
         run.owner = None
         self.ended.append(run.key)
-        if run.status != "failed":
-            run.mail = 0
-            self.mail_gone.append(run.key)
-            self.mail = [row for row in self.mail if row[0] != run.key]  # also what came within this batch
+        if effects.empties_inbox:
+            run.inbox = 0
+            self.messages_gone.append(run.key)
+            self.messages = [row for row in self.messages if row[0] != run.key]  # also what came within this batch
 
     def _release(self, asked: ReleaseRun) -> bool:
         run = self._runs.get(asked.run_id)
         if run is None or run.owner != asked.fence:
             return True
-        if run.mail:
+        if run.inbox:
             return False
         self._give(run, None)
         return True
@@ -218,7 +319,7 @@ class Plan:
 
 ACTIONS: dict[type, Callable[[Plan, Any], Result]] = {
     StartRun: Plan._start,
-    PostMail: Plan._post,
+    PostMessage: Plan._post,
     CommitRun: Plan._commit,
     ReleaseRun: Plan._release,
     ClaimRun: Plan._claim,
@@ -226,18 +327,9 @@ ACTIONS: dict[type, Callable[[Plan, Any], Result]] = {
 }
 
 
-def decide(batch: Batch, facts: Facts) -> Plan:
-    """Go through a batch in its order."""
+def decide(batch: OperationBatch, facts: Facts) -> Plan:
+    """Decide the operations of a batch in their order."""
     plan = Plan(facts)
     for operation in batch.operations:
         plan.results.append(ACTIONS[type(operation)](plan, operation))
     return plan
-
-
-def does_not_follow(commit: CommitRun) -> StoreError:
-    """A commit that is written again, because nobody knew whether it had been, must not double its ticks."""
-    chunk = commit.chunk
-    place = "" if chunk is None else f" from tick {chunk.first_tick} and cursor {chunk.first_cursor}"
-    return StoreError(
-        f"Run {commit.run_id!r}: a chunk{place} does not follow on what its journal holds. Nothing was written."
-    )

@@ -1,4 +1,4 @@
-"""Between records and the values of columns. May import msgspec, and the records and errors of loom.store."""
+"""Records as values of columns, and back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from loom.store.deaths import Deaths
 from loom.store.errors import CorruptRecord
-from loom.store.records import Chunk, Mail, RunHead, RunRow, Snapshot, StoredRun, TimerRow
+from loom.store.records import Chunk, InboxMessage, RunHead, RunRow, Snapshot, StoredRun, TimerRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,7 @@ _list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def words(text: str | None) -> bytes | None:
-    """Text for people, which may hold what PostgreSQL's text cannot: NUL and lone surrogates."""
+    """Encode text for people, which may hold what PostgreSQL's text cannot: NUL and lone surrogates."""
     return None if text is None else text.encode("utf-8", "surrogatepass")
 
 
@@ -34,7 +34,7 @@ def _text(data: bytes | None) -> str | None:
 
 
 def start_values(start: StartRun) -> tuple[Any, ...]:
-    """A row of START_RUNS."""
+    """Return a row of START_RUNS."""
     return (
         start.run_id,
         start.workflow,
@@ -51,24 +51,17 @@ def start_values(start: StartRun) -> tuple[Any, ...]:
 
 
 def tags_values(tags: Mapping[str, str]) -> list[str]:
-    """Tags as an array of JSON."""
+    """Return tags as an array of JSON."""
     return [_to_json(tag).decode() for tag in tags.items()]
 
 
 _NO_CHUNK = (None,) * 7
 
 
-def commit_values(commit: CommitRun) -> tuple[Any, ...]:
-    """A row of COMMIT_RUNS."""
+def commit_values(commit: CommitRun, waits: tuple[bytes, tuple[str, ...]] | None) -> tuple[Any, ...]:
+    """Return a row of COMMIT_RUNS; without `waits` the stored waiters stay."""
     head, chunk = commit.head, commit.chunk
-    waiters: bytes | None
-    waiting: str | None
-    if head.status != "running":
-        waiters, waiting = b"[]", "[]"
-    elif commit.waiting_changed:
-        waiters, waiting = head.waiters, _to_json(head.waiting_for).decode()
-    else:
-        waiters = waiting = None
+    waiters, waiting = (waits[0], _to_json(waits[1]).decode()) if waits is not None else (None, None)
     return (
         commit.run_id,
         commit.fence,
@@ -92,18 +85,18 @@ def commit_values(commit: CommitRun) -> tuple[Any, ...]:
 
 
 def chunk_values(chunk: Chunk) -> tuple[Any, ...]:
-    """A row of WRITE_CHUNKS without the run."""
+    """Return a row of WRITE_CHUNKS without the run."""
     data = chunk.data
     return chunk.first_tick, chunk.ticks, chunk.first_cursor, chunk.events, zlib.crc32(data), data, chunk.previous
 
 
 def snapshot_values(snapshot: Snapshot) -> tuple[Any, ...]:
-    """A row of WRITE_SNAPSHOTS without the run."""
+    """Return a row of WRITE_SNAPSHOTS without the run."""
     return snapshot.ticks, zlib.crc32(snapshot.data), snapshot.data, snapshot.link
 
 
 def import_values(row: RunRow) -> tuple[Any, ...]:
-    """The values of IMPORT_RUN."""
+    """Return the values of IMPORT_RUN."""
     head = row.head
     return (
         row.run_id,
@@ -138,7 +131,7 @@ def import_values(row: RunRow) -> tuple[Any, ...]:
 
 
 def listed_row(row: Mapping[str, Any]) -> RunRow:
-    """A run from the columns of `runs`. Where its row is damaged, it is shown as parked: a list has other runs too."""
+    """Read a run from the columns of `runs`. A damaged row is shown as parked: a list has other runs too."""
     try:
         return run_row(row)
     except CorruptRecord as error:
@@ -146,7 +139,7 @@ def listed_row(row: Mapping[str, Any]) -> RunRow:
 
 
 def run_row(row: Mapping[str, Any]) -> RunRow:
-    """A run from the columns of `runs`; `CorruptRecord` if one of them holds nonsense."""
+    """Read a run from the columns of `runs`; `CorruptRecord` if a column holds nonsense."""
     try:
         tags = dict(map(_tag, row["tags"]))
         _list(row["waiters"])
@@ -209,7 +202,7 @@ def stored_run(row: Mapping[str, Any]) -> StoredRun:
         row["start"],
         snapshot,
         tuple(chunk(run_id, values) for values in row["chunks"]),
-        tuple(Mail(*values) for values in row["mail"]),
+        tuple(InboxMessage(*values) for values in row["mail"]),
         tuple(TimerRow(*values) for values in row["timers"]),
         tuple(row["event_ids"]),
         row["document_data"],

@@ -1,4 +1,4 @@
-"""Bringing a schema up to date. May import the migrations of loom.store and the address beside it."""
+"""Bring a schema up to date, and say what that would do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loom.store.migrations import Migration
-    from loom.store.postgres.address import Address
+    from loom.store.postgres.connections import Address
     from loom.store.postgres.driver import Connection
 
 MIGRATIONS = "loom.store.postgres.migrations"
@@ -48,14 +48,14 @@ async def upgrade(connection: Connection, address: Address, *, allowed: bool) ->
         if not await connection.fetchval(_HAS_SCHEMA, address.quoted_schema):
             await connection.execute(f"CREATE SCHEMA {address.quoted_schema}")
         await connection.execute(_CREATE)
-        # Somebody else may have been faster.
+        # Another process may have been faster.
         for migration in pending(await _applied(connection, address), known):
             await connection.execute(migration.sql)
             await connection.execute(_NOTE, migration.number, migration.name, migration.checksum)
 
 
 async def missing(address: Address) -> list[Migration]:
-    """What `upgrade` would apply to a schema, which is only read here; all of it, if there is no schema."""
+    """Return the migrations that `upgrade` would apply to a schema; all of them, if there is no schema."""
     connections = Connections(address)
     try:
         async with connections.reader() as connection:
@@ -65,7 +65,7 @@ async def missing(address: Address) -> list[Migration]:
 
 
 def script(migrations: Sequence[Migration], address: Address) -> str:
-    """What `upgrade` does for these migrations, as a text that a person can apply."""
+    """Return what `upgrade` does for these migrations, as SQL that a person can apply."""
     place = f"CREATE SCHEMA IF NOT EXISTS {address.quoted_schema};\nSET LOCAL search_path = {address.quoted_schema};"
     parts = [f"-- {note.number:04}_{note.name}\n{note.sql.strip()}\n{_NOTE_TEXT.format(note)}" for note in migrations]
     return "\n\n".join(["BEGIN;", place, f"{_CREATE.strip()};", *parts, "COMMIT;"]) + "\n"

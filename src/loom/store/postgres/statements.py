@@ -1,7 +1,7 @@
-"""The texts of what is written. Each takes columns of values as arrays, so that it serves any number of rows.
+"""The SQL of all writes. Each statement takes columns of values as arrays, so that it serves any number of rows.
 
-Whoever locks rows of `runs` does so in the order of their keys, or skips those that are locked: nobody can wait for
-each other in a circle. Imports nothing.
+All writers lock rows of `runs` in the order of their keys, or skip locked ones: they cannot wait for each other in a
+circle.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ STARTED_BEFORE = """
 SELECT r.run_id, r.workflow, s.data FROM runs r JOIN starts s ON s.run = r.id WHERE r.run_id = ANY ($1::text[])
 """
 
-COUNT_MAIL = "SELECT run, count(*) FROM inbox WHERE run = ANY ($1::bigint[]) GROUP BY run"
+COUNT_MESSAGES = "SELECT run, count(*) FROM inbox WHERE run = ANY ($1::bigint[]) GROUP BY run"
 
 KNOWN_EVENT_IDS = """
 SELECT e.run, e.event_id FROM event_ids e
@@ -115,7 +115,7 @@ DROP_TIMERS = """
 DELETE FROM timers t USING unnest($1::bigint[], $2::bigint[]) AS g (run, seq) WHERE t.run = g.run AND t.seq = g.seq
 """
 
-WRITE_MAIL = """
+WRITE_MESSAGES = """
 INSERT INTO inbox (run, at, data)
 SELECT run, at, data
 FROM unnest($1::bigint[], $2::float8[], $3::bytea[]) WITH ORDINALITY AS g (run, at, data, n) ORDER BY n
@@ -123,7 +123,7 @@ FROM unnest($1::bigint[], $2::float8[], $3::bytea[]) WITH ORDINALITY AS g (run, 
 
 WRITE_EVENT_IDS = "INSERT INTO event_ids (run, event_id) SELECT * FROM unnest($1::bigint[], $2::text[])"
 
-DROP_MAIL = """
+DROP_MESSAGES = """
 DELETE FROM inbox i USING unnest($1::bigint[], $2::bigint[]) AS g (run, id) WHERE i.run = g.run AND i.id = g.id
 """
 

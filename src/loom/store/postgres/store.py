@@ -1,40 +1,44 @@
-"""The store in PostgreSQL, as the port wants it. May import the records and operations of loom.store."""
+"""The store in PostgreSQL: opening, closing, and each method of the port on a connection."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
 
-from loom.store.entries import check_names
 from loom.store.errors import StoreUnavailable
-from loom.store.postgres import documents, entries, members, reading, schema
-from loom.store.postgres.address import parse
-from loom.store.postgres.connections import NOTHING_WRITTEN, Connections, told_as_store_errors, unknown_if_lost
-from loom.store.postgres.listener import Listener
-from loom.store.postgres.writing import Writing
-from loom.store.records import Entry
+from loom.store.postgres import key_values, ownership, reads, schema
+from loom.store.postgres.connections import (
+    NOTHING_WRITTEN,
+    Connections,
+    Listener,
+    parse_address,
+    told_as_store_errors,
+    unknown_if_lost,
+)
+from loom.store.postgres.transactions import GroupWriter
+from loom.store.records import Entry, check_entry_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from loom.store.operations import Operation, Result
-    from loom.store.records import Chunk, HeldRuns, Holder, Mail, Member, RunQuery, RunRow, StoredRun
+    from loom.store.records import Chunk, HeldRuns, Holder, InboxMessage, Member, RunQuery, RunRow, StoredRun
 
 _log = logging.getLogger("loom.store")
 
 _FSYNC = "SELECT current_setting('fsync')"
 
 
-def _no_news(_run_ids: Sequence[str]) -> None:
-    """Nobody has asked."""
+def _ignore(_run_ids: Sequence[str]) -> None:
+    """Take notifications of a store that has no listener."""
 
 
 class PostgresStore:
     """Runs in a schema of a PostgreSQL database, which any number of processes may share.
 
-    The schema is that of `search_path` in the URL, or `loom`. News come through NOTIFY. When the listening connection
-    was lost and is back, `on_news` is called with no id at all: look at everything, since something may have been
-    missed. A lost connection is replaced with the next call.
+    The schema is that of `search_path` in the URL, or `loom`. Notifications come through NOTIFY. When the listening
+    connection was lost and is back, `on_notification` is called without ids: look at everything, since notifications
+    may have been missed. A lost connection is replaced with the next call.
 
     It keeps state in its sessions (prepared statements, LISTEN, the search path), so that a pooler in front of the
     database must be in session mode.
@@ -44,17 +48,17 @@ class PostgresStore:
     keyed = True
 
     def __init__(self, url: str, *, upgrade: bool = True, schema: str | None = None) -> None:
-        self.address = parse(url, schema)
-        self.on_news: Callable[[Sequence[str]], None] = _no_news
+        self.address = parse_address(url, schema)
+        self.on_notification: Callable[[Sequence[str]], None] = _ignore
         self._upgrade = upgrade
         self._connections: Connections | None = None
         self._listener: Listener | None = None
-        self._writing = Writing(self.address)
+        self._writer = GroupWriter(self.address)
         self._fences: list[int] = []
         self._knows_disk = False
 
     async def open(self) -> None:
-        """Connect, bring the schema up to date or refuse, and begin to hear news."""
+        """Connect, bring the schema up to date or refuse, and begin to listen."""
         if self._connections is not None:
             return
         connections = Connections(self.address)
@@ -69,7 +73,7 @@ class PostgresStore:
         self._connections, self._listener = connections, listener
 
     async def close(self) -> None:
-        """Finish what was accepted, leave, if joined, and let go of everything."""
+        """Finish what was accepted, leave, if joined, and close all connections."""
         connections, listener = self._connections, self._listener
         if connections is None or listener is None:
             return
@@ -86,7 +90,7 @@ class PostgresStore:
         fences, self._fences = self._fences, []
         try:
             async with connections.reader() as connection:
-                await members.leave(connection, fences)
+                await ownership.leave(connection, fences)
         except StoreUnavailable as error:
             _log.warning("Could not say goodbye, so that the lease must run out first: %s", error)
 
@@ -95,7 +99,7 @@ class PostgresStore:
         async with self._opened().reader() as connection:
             if not self._knows_disk:
                 self._look_at_disk(await connection.fetchval(_FSYNC))
-            member = await members.join(connection, name, lease_s)
+            member = await ownership.join(connection, name, lease_s)
         self._fences.append(member.fence)
         return member
 
@@ -111,126 +115,126 @@ class PostgresStore:
     async def beat(self, fence: int, lease_s: float) -> bool:
         """Prolong the lease, if it is not over, and free what dead members own."""
         async with self._opened().reader() as connection:
-            return await members.beat(connection, fence, lease_s)
+            return await ownership.beat(connection, fence, lease_s)
 
     async def holder(self, row: RunRow) -> Holder | None:
-        """The member that owns a run."""
+        """Return the member that owns a run; None without an owner."""
         if row.owner is None:
             return None
         async with self._opened().reader() as connection:
-            return await members.holder(connection, row.owner)
+            return await ownership.holder(connection, row.owner)
 
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
-        """All of the group or nothing, and then the news of it. An error that does not say that nothing was written
-        means that the connection was lost in the commit.
+        """Write all of the group or nothing, and notify. An error that does not say that nothing was written means that
+        the connection was lost in the commit.
         """
         async with self._opened().writer() as connection:
             with told_as_store_errors(self.address, NOTHING_WRITTEN):
-                results, news = await self._writing.write(connection, group)
-        if news:
-            self.on_news(news)
+                results, notified = await self._writer.write(connection, group)
+        if notified:
+            self.on_notification(notified)
         return results
 
-    async def owned(self, fence: int, *, with_mail: bool = False) -> list[str]:
-        """The runs that a member owns."""
+    async def owned(self, fence: int, *, with_messages: bool = False) -> list[str]:
+        """Return the runs that a member owns, or only the ones with messages."""
         async with self._opened().reader() as connection:
-            return await reading.owned(connection, fence, with_mail)
+            return await reads.owned(connection, fence, with_messages)
 
     async def get(self, run_id: str) -> RunRow | None:
-        """The row of a run."""
+        """Return the row of a run; None if there is none."""
         async with self._opened().reader() as connection:
-            return await reading.get(connection, run_id)
+            return await reads.get(connection, run_id)
 
     async def find(self, query: RunQuery) -> list[RunRow]:
-        """The rows that match."""
+        """Return the rows that match."""
         async with self._opened().reader() as connection:
-            return await reading.find(connection, query)
+            return await reads.find(connection, query)
 
     async def load(self, run_id: str) -> StoredRun | None:
-        """What is needed to take a run up: snapshot, the chunks behind it, mail, timers, document."""
+        """Return what is needed to recover a run."""
         async with self._opened().reader() as connection:
-            return await reading.stored(connection, run_id, whole=False)
+            return await reads.stored(connection, run_id, whole=False)
 
     async def export(self, run_id: str) -> StoredRun | None:
-        """Everything of a run: all chunks too."""
+        """Return everything of a run."""
         async with self._opened().reader() as connection:
-            return await reading.stored(connection, run_id, whole=True)
+            return await reads.stored(connection, run_id, whole=True)
 
-    async def mail(self, run_id: str, after: int) -> list[Mail]:
-        """The mail of a run behind an id, in order."""
+    async def inbox(self, run_id: str, after: int) -> list[InboxMessage]:
+        """Return the messages of a run after an id."""
         async with self._opened().reader() as connection:
-            return await reading.mail(connection, run_id, after)
+            return await reads.inbox(connection, run_id, after)
 
     async def chunks(self, run_id: str, first_tick: int, limit: int) -> list[Chunk]:
-        """Chunks in order, beginning with the one that holds this tick."""
+        """Return chunks, beginning with the one that holds this tick."""
         async with self._opened().reader() as connection:
-            return await reading.chunks(connection, run_id, first_tick, limit)
+            return await reads.chunks(connection, run_id, first_tick, limit)
 
     async def stream(self, run_id: str, cursor: int, limit: int) -> list[Chunk]:
-        """Chunks with events in order, beginning with the one that holds this cursor."""
+        """Return chunks with events, beginning with the one that holds this cursor."""
         async with self._opened().reader() as connection:
-            return await reading.stream(connection, run_id, cursor, limit)
+            return await reads.stream(connection, run_id, cursor, limit)
 
     async def timers_due(self, workflows: tuple[str, ...], before: float, limit: int) -> list[tuple[str, float]]:
-        """Runs without an owner, with the due time of their first timer before a time; earliest first."""
+        """Return runs that could be claimed for a timer, with the due time of their first one; earliest first."""
         async with self._opened().reader() as connection:
-            return await reading.timers_due(connection, workflows, before, limit)
+            return await reads.timers_due(connection, workflows, before, limit)
 
     async def document(self, digest: str) -> bytes | None:
-        """The text of a definition."""
+        """Return the text of a definition; None if there is none."""
         async with self._opened().reader() as connection:
-            return await documents.text(connection, digest)
+            return await key_values.document(connection, digest)
 
     async def save_document(self, digest: str, data: bytes) -> None:
-        """Keep a definition for good."""
+        """Store a definition for good."""
         async with self._opened().reader() as connection:
-            await documents.save(connection, digest, data)
+            await key_values.save_document(connection, digest, data)
 
     async def put_entry(
         self, kind: str, key: str, data: bytes, *, expires_at: float | None = None, expect: int | None = None
     ) -> int | None:
-        """Keep an entry, if the one that is there is as expected."""
-        check_names(kind, key)
+        """Store an entry, if the stored one is the expected one."""
+        check_entry_names(kind, key)
         async with self._opened().reader() as connection:
             with unknown_if_lost(self.address):
-                return await entries.put(connection, Entry(kind, key, 0, data, expires_at), expect)
+                return await key_values.put_entry(connection, Entry(kind, key, 0, data, expires_at), expect)
 
     async def entry(self, kind: str, key: str) -> Entry | None:
-        """An entry, unless it has expired."""
-        check_names(kind, key)
+        """Return an entry, unless it has expired."""
+        check_entry_names(kind, key)
         async with self._opened().reader() as connection:
-            return await entries.get(connection, kind, key)
+            return await key_values.entry(connection, kind, key)
 
     async def entries(self, kind: str, after: str = "", limit: int = 100) -> list[Entry]:
-        """The entries of a kind behind a key, in the order of keys."""
-        check_names(kind, after or "-")
+        """Return the entries of a kind after a key, in the order of keys."""
+        check_entry_names(kind, after or "-")
         async with self._opened().reader() as connection:
-            return await entries.page(connection, kind, after, limit)
+            return await key_values.entries(connection, kind, after, limit)
 
     async def drop_entry(self, kind: str, key: str, expect: int | None = None) -> bool:
-        """Delete an entry, if it is as expected."""
-        check_names(kind, key)
+        """Delete an entry, if it is the expected one."""
+        check_entry_names(kind, key)
         async with self._opened().reader() as connection:
             with unknown_if_lost(self.address):
-                return await entries.drop(connection, kind, key, expect)
+                return await key_values.drop_entry(connection, kind, key, expect)
 
     async def drop_expired(self, now: float, limit: int = 1000) -> int:
         """Delete entries that have expired by `now`."""
         async with self._opened().reader() as connection:
-            return await entries.drop_expired(connection, now, limit)
+            return await key_values.drop_expired(connection, now, limit)
 
     async def counts(self) -> dict[str, int]:
-        """How many runs there are by status, plus `idle` and `owned`."""
+        """Count runs by status, plus `idle` and `owned`."""
         async with self._opened().reader() as connection:
-            return await reading.counts(connection)
+            return await reads.counts(connection)
 
     async def held_counts(self) -> dict[str, HeldRuns]:
-        """Give the runs by workflow that wait for input, are parked or are stuck."""
+        """Count the runs by workflow that wait for input, are parked or are stuck."""
         async with self._opened().reader() as connection:
-            return await reading.held_counts(connection)
+            return await reads.held_counts(connection)
 
     def _hear(self, run_ids: Sequence[str]) -> None:
-        self.on_news(run_ids)
+        self.on_notification(run_ids)
 
     def _opened(self) -> Connections:
         if self._connections is None:

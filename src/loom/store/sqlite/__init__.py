@@ -1,4 +1,8 @@
-"""Runs in an SQLite file: one writer thread with group commit, readers apart. May import the rest of loom.store."""
+"""The store in an SQLite file: one process works on runs, any number read and write beside it.
+
+`store` is the way in. `db_threads` runs work on a writer thread and on readers. `transactions` writes groups with the
+statements of `writes`, `ownership` and `key_values`; `reads` reads.
+"""
 
 from loom.store.sqlite.store import SqliteStore
 

@@ -1,6 +1,6 @@
-"""Who owns which run: claims, releases, the place of the one engine; and the deletion of runs that have ended.
+"""Who owns which run: the place of the one engine, claims and releases, deaths and probation, and the deletion of runs.
 
-May import the operations and records of the store, and this folder's helpers.
+See `loom.store.deaths` for the rules of unclean deaths.
 """
 
 from __future__ import annotations
@@ -9,53 +9,66 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from loom.store.deaths import TIMER_SLACK_S, Deaths, after_death
 from loom.store.records import Member
-from loom.store.sqlite import documents, suspects
-from loom.store.sqlite.blocks import Many
-from loom.store.sqlite.statements import DELETE_MAIL, DELETE_TIMERS, DELETE_WAITING
+from loom.store.sqlite.key_values import drop_unused_documents
+from loom.store.sqlite.session import DELETE_MESSAGES, DELETE_TIMERS, DELETE_WAITING, BulkStatement
 
 if TYPE_CHECKING:
-    from loom.store.operations import ClaimRun, ClaimRuns, ParkRun, PurgeRuns, ReleaseRun
+    from loom.store.operations import (
+        AcquitRun,
+        ClaimRun,
+        ClaimRuns,
+        ForgetDeaths,
+        ParkRun,
+        PurgeRuns,
+        ReleaseRun,
+        TryRun,
+    )
+    from loom.store.sqlite.connection import Connection
     from loom.store.sqlite.session import Session
 
+_NOT_SUSPECTED = "runs.id NOT IN (SELECT run FROM deaths WHERE suspect = 1)"
+"""The condition of a run that may be claimed without probation."""
+
 _CLAIM_ANY = "UPDATE runs SET owner = ? WHERE run_id = ? AND owner ISNULL AND status = 'running'"
-_CLAIM = f"{_CLAIM_ANY} AND {suspects.NOT_SUSPECTED}"
+_CLAIM = f"{_CLAIM_ANY} AND {_NOT_SUSPECTED}"
 _IS_OWNER = "SELECT 1 FROM runs WHERE run_id = ? AND owner = ?"
 _RELEASE = """UPDATE runs SET owner = NULL WHERE run_id = ? AND owner = ?
 AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.run = runs.id)"""
 _PARK = "UPDATE runs SET parked = ?, owner = NULL WHERE run_id = ? AND owner = ?"
 
-# Three ways in which a run asks to be taken up. `CROSS JOIN` keeps the order in which the tables are visited.
+# Three ways in which a run needs an owner. `CROSS JOIN` keeps the order in which the tables are visited.
 _UNATTENDED = f"""SELECT updated_at, run_id, id FROM runs INDEXED BY runs_unattended
 WHERE workflow = ? AND owner IS NULL AND status = 'running' AND needs_worker = 1 AND parked IS NULL
-AND {suspects.NOT_SUSPECTED} ORDER BY updated_at, run_id LIMIT ?"""  # noqa: S608 - fixed text
-_WITH_MAIL = f"""SELECT runs.updated_at, runs.run_id, runs.id
+AND {_NOT_SUSPECTED} ORDER BY updated_at, run_id LIMIT ?"""  # noqa: S608 - fixed text
+_WITH_MESSAGES = f"""SELECT runs.updated_at, runs.run_id, runs.id
 FROM (SELECT DISTINCT run FROM inbox) AS asking CROSS JOIN runs ON runs.id = asking.run
 WHERE runs.owner IS NULL AND runs.status = 'running' AND runs.parked IS NULL
-AND {suspects.NOT_SUSPECTED}
+AND {_NOT_SUSPECTED}
 AND runs.workflow IN (SELECT value FROM json_each(?)) ORDER BY runs.updated_at, runs.run_id LIMIT ?"""  # noqa: S608 - as above
 _WITH_TIMER = f"""SELECT runs.updated_at, runs.run_id, runs.id
 FROM (SELECT DISTINCT run FROM timers WHERE due <= ?) AS asking CROSS JOIN runs ON runs.id = asking.run
 WHERE runs.owner IS NULL AND runs.status = 'running' AND runs.parked IS NULL
-AND {suspects.NOT_SUSPECTED}
+AND {_NOT_SUSPECTED}
 AND runs.workflow IN (SELECT value FROM json_each(?)) ORDER BY runs.updated_at, runs.run_id LIMIT ?"""  # noqa: S608 - as above
-_TAKE = Many("UPDATE runs SET owner = v.column2 FROM (VALUES {rows}) AS v WHERE runs.id = v.column1", 2)
+_SET_OWNERS = BulkStatement("UPDATE runs SET owner = v.column2 FROM (VALUES {rows}) AS v WHERE runs.id = v.column1", 2)
 
 _ENDED_BEFORE = """SELECT id, document FROM runs INDEXED BY runs_ended WHERE ended_at IS NOT NULL AND ended_at < ?
 ORDER BY ended_at, run_id LIMIT ?"""
 _ENDED = """SELECT id, document FROM runs
 WHERE run_id = ? AND ended_at IS NOT NULL AND (? ISNULL OR ended_at < ?) LIMIT ?"""
 _DELETE = (
-    DELETE_MAIL,
+    DELETE_MESSAGES,
     DELETE_TIMERS,
     DELETE_WAITING,
-    Many("DELETE FROM tags WHERE run IN (VALUES {rows})", 1),
-    Many("DELETE FROM event_ids WHERE run IN (VALUES {rows})", 1),
-    Many("DELETE FROM snapshots WHERE run IN (VALUES {rows})", 1),
-    Many("DELETE FROM chunks WHERE run IN (VALUES {rows})", 1),
-    Many("DELETE FROM starts WHERE run IN (VALUES {rows})", 1),
-    Many("DELETE FROM deaths WHERE run IN (VALUES {rows})", 1),
-    Many("DELETE FROM runs WHERE id IN (VALUES {rows})", 1),
+    BulkStatement("DELETE FROM tags WHERE run IN (VALUES {rows})", 1),
+    BulkStatement("DELETE FROM event_ids WHERE run IN (VALUES {rows})", 1),
+    BulkStatement("DELETE FROM snapshots WHERE run IN (VALUES {rows})", 1),
+    BulkStatement("DELETE FROM chunks WHERE run IN (VALUES {rows})", 1),
+    BulkStatement("DELETE FROM starts WHERE run IN (VALUES {rows})", 1),
+    BulkStatement("DELETE FROM deaths WHERE run IN (VALUES {rows})", 1),
+    BulkStatement("DELETE FROM runs WHERE id IN (VALUES {rows})", 1),
 )
 
 _ENGINE = "SELECT fence, last_alive, downtime FROM engine"
@@ -71,26 +84,26 @@ _BEAT = "UPDATE engine SET last_alive = ? WHERE fence = ?"
 
 
 def claim(session: Session, asked: ClaimRun) -> bool:
-    """Take one run up."""
+    """Claim one run."""
     if session.connection.execute(_CLAIM_ANY if asked.suspected else _CLAIM, (asked.fence, asked.run_id)):
         return True
     return bool(session.connection.query(_IS_OWNER, (asked.run_id, asked.fence)))
 
 
 def claim_many(session: Session, asked: ClaimRuns) -> list[str]:
-    """Take up those that ask for it, longest waiting first."""
+    """Claim runs that need an owner, longest waiting first."""
     connection, limit = session.connection, asked.limit
     workflows = msgspec.json.encode(asked.workflows).decode()
     asking = {row for name in asked.workflows for row in connection.query(_UNATTENDED, (name, limit))}
-    asking.update(connection.query(_WITH_MAIL, (workflows, limit)))
+    asking.update(connection.query(_WITH_MESSAGES, (workflows, limit)))
     asking.update(connection.query(_WITH_TIMER, (asked.now, workflows, limit)))
     taken = sorted(asking)[:limit]
-    _TAKE.execute(connection, [(key, asked.fence) for _, _, key in taken])
+    _SET_OWNERS.execute(connection, [(key, asked.fence) for _, _, key in taken])
     return [run_id for _, run_id, _ in taken]
 
 
 def release(session: Session, asked: ReleaseRun) -> bool:
-    """Give a run up, unless it has mail."""
+    """Release a run, unless its inbox has messages."""
     if session.connection.execute(_RELEASE, (asked.run_id, asked.fence)):
         session.forget(asked.run_id)
         return True
@@ -98,12 +111,12 @@ def release(session: Session, asked: ReleaseRun) -> bool:
 
 
 def park(session: Session, asked: ParkRun) -> bool:
-    """Note why a run cannot go on, and give it up."""
+    """Note why a run cannot go on, and release it."""
     session.forget(asked.run_id)
     if session.connection.execute(_PARK, (asked.reason, asked.run_id, asked.fence)) != 1:
         return False
     if asked.is_poison:
-        suspects.is_poison(session, asked.run_id)
+        _mark_poison(session, asked.run_id)
     return True
 
 
@@ -118,14 +131,14 @@ def purge(session: Session, asked: PurgeRuns) -> int:
     keys = [(key,) for key, _ in gone]
     for statement in _DELETE:
         statement.execute(session.connection, keys)
-    documents.drop_unused(session.connection, {digest for _, digest in gone if digest is not None})
+    drop_unused_documents(session.connection, {digest for _, digest in gone if digest is not None})
     return len(keys)
 
 
 def join(session: Session, name: str, now: float) -> Member:
-    """Become the engine of this file. The one before owns nothing any more; if it did still, it has died."""
+    """Become the engine of this file. Runs that the engine before still owned died with it, and are freed."""
     [(fence, last_alive, downtime)] = session.connection.query(_ENGINE)
-    suspects.mark(session, now if last_alive is None else last_alive)
+    _mark_deaths(session, now if last_alive is None else last_alive)
     if last_alive is not None:
         downtime += max(0.0, now - last_alive)
     session.connection.execute(_JOIN, (fence + 1, name, now, downtime))
@@ -144,7 +157,7 @@ def stretch(session: Session) -> None:
 
 
 def beat(session: Session, fence: int, now: float) -> bool:
-    """Note that the engine lives; False if this fence is not that of the engine any more."""
+    """Note that the engine lives; False if another engine has joined since."""
     return session.connection.execute(_BEAT, (now, fence)) == 1
 
 
@@ -153,3 +166,86 @@ def leave(session: Session, fence: int, now: float) -> None:
     if beat(session, fence, now):
         session.connection.execute(_FREE_ALL)
         session.owned.clear()
+
+
+_AT_WORK = """SELECT runs.id, runs.owner, deaths.marks, deaths.own, deaths.at, deaths.suspect, deaths.trial
+FROM runs INDEXED BY runs_owned LEFT JOIN deaths ON deaths.run = runs.id
+WHERE runs.owner IS NOT NULL AND runs.status = 'running' AND runs.parked IS NULL
+AND (runs.needs_worker = 1 OR EXISTS (SELECT 1 FROM inbox WHERE inbox.run = runs.id)
+    OR EXISTS (SELECT 1 FROM timers WHERE timers.run = runs.id AND timers.due <= ?))"""
+_MARK = BulkStatement(
+    """INSERT OR REPLACE INTO deaths (run, marks, own, at, suspect, trial, fence)
+    SELECT column1, column2, column3, column4, column5, NULL, column6 FROM (VALUES {rows}) WHERE column1 NOTNULL""",
+    6,
+)
+_ON_TRIAL = "SELECT 1 FROM deaths JOIN runs ON runs.id = deaths.run WHERE deaths.trial = ? AND runs.owner = ?"
+_NEXT = """SELECT runs.id, runs.run_id FROM deaths CROSS JOIN runs ON runs.id = deaths.run
+WHERE deaths.suspect = 1 AND runs.owner IS NULL AND runs.status = 'running' AND runs.parked IS NULL
+AND runs.workflow IN (SELECT value FROM json_each(?))
+AND (runs.needs_worker = 1 OR EXISTS (SELECT 1 FROM inbox WHERE inbox.run = runs.id)
+    OR EXISTS (SELECT 1 FROM timers WHERE timers.run = runs.id AND timers.due <= ?))
+ORDER BY deaths.own DESC, runs.updated_at DESC, runs.run_id LIMIT 1"""
+_SET_OWNER = "UPDATE runs SET owner = ? WHERE id = ?"
+_TRY = "UPDATE deaths SET trial = ?, at = ? WHERE run = ?"
+_ACQUIT = """UPDATE deaths SET suspect = 0, trial = NULL, at = ? WHERE trial = ?
+AND run = (SELECT id FROM runs WHERE run_id = ?)"""
+_FORGET = "DELETE FROM deaths WHERE run = (SELECT id FROM runs WHERE run_id = ?)"
+_FORGET_MEMBER = "DELETE FROM deaths WHERE fence = ?"
+_UNPARK = "UPDATE runs SET parked = NULL, needs_worker = 1 WHERE run_id = ? AND owner = ?"
+_POISON = """UPDATE deaths SET suspect = 0, trial = NULL WHERE run = (SELECT id FROM runs WHERE run_id = ?)"""
+_EXPLAINED = "DELETE FROM deaths WHERE own = 0"
+_DEATHS = "SELECT marks, own, at, suspect, trial FROM deaths WHERE run = ?"
+
+
+def _mark_deaths(session: Session, died_at: float) -> None:
+    """Mark the runs that an engine was at work on when it died."""
+    connection = session.connection
+    rows = []
+    for key, owner, *known in connection.query(_AT_WORK, (died_at + TIMER_SLACK_S,)):
+        deaths = after_death(_deaths(known) if known[0] is not None else None, died_at)
+        rows.append((key, deaths.marks, deaths.own, deaths.at, deaths.suspect, owner))
+    _MARK.execute(connection, rows)
+
+
+def try_one(session: Session, asked: TryRun) -> list[str]:
+    """Claim the next suspect on probation, unless the engine has one on probation already."""
+    connection = session.connection
+    if connection.query(_ON_TRIAL, (asked.fence, asked.fence)):
+        return []
+    found = connection.query(_NEXT, (msgspec.json.encode(asked.workflows).decode(), asked.now))
+    for key, _ in found:
+        connection.execute(_SET_OWNER, (asked.fence, key))
+        connection.execute(_TRY, (asked.fence, asked.now, key))
+    return [run_id for _, run_id in found]
+
+
+def acquit(session: Session, asked: AcquitRun) -> bool:
+    """End a probation."""
+    return session.connection.execute(_ACQUIT, (asked.now, asked.fence, asked.run_id)) == 1
+
+
+def forget_deaths(session: Session, asked: ForgetDeaths) -> int:
+    """Forget the deaths of a run, or of an engine that lives."""
+    if asked.run_id is None:
+        return session.connection.execute(_FORGET_MEMBER, (asked.fence,))
+    if asked.unparks:
+        session.forget(asked.run_id)
+        session.connection.execute(_UNPARK, (asked.run_id, asked.fence))
+    return session.connection.execute(_FORGET, (asked.run_id,))
+
+
+def _mark_poison(session: Session, run_id: str) -> None:
+    """Clear a parked run of suspicion, and forget deaths of other runs: this run explains them."""
+    session.connection.execute(_POISON, (run_id,))
+    session.connection.execute(_EXPLAINED)
+
+
+def deaths_of(connection: Connection, key: int) -> Deaths | msgspec.UnsetType:
+    """Return the deaths that count for a run."""
+    rows = connection.query(_DEATHS, (key,))
+    return _deaths(rows[0]) if rows else msgspec.UNSET
+
+
+def _deaths(known: tuple[int, ...] | list[int]) -> Deaths:
+    marks, own, at, suspect, trial = known
+    return Deaths(marks, own, at, bool(suspect), trial)

@@ -1,27 +1,27 @@
-"""Reading runs. May import the records and this folder's helpers."""
+"""Read runs: one by its id, or all that a query finds.
+
+A query is put together from fixed pieces of text; what a caller asks for is only ever a parameter. Without statistics
+SQLite guesses which index is best, and can guess badly; so the narrowest one that can serve is named.
+"""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from loom.store.records import HeldRuns, Holder, StoredRun
-from loom.store.sqlite import documents, suspects
-from loom.store.sqlite.rows import (
-    RUN_COLUMNS,
-    chunks_of,
-    mail_of,
-    run_row,
-    snapshot_of,
-    timers_of,
-)
+from loom.store.sqlite.key_values import document
+from loom.store.sqlite.ownership import deaths_of
+from loom.store.sqlite.rows import RUN_COLUMNS, chunks_of, listed_row, messages_of, run_row, snapshot_of, timers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from loom.store.records import Chunk, Mail, RunRow
+    from loom.api.problems import RunStatus
+    from loom.store.records import Chunk, InboxMessage, RunQuery, RunRow
     from loom.store.sqlite.connection import Connection
 
 _RUN = "SELECT {columns}, runs.id FROM runs WHERE run_id = ?".replace("{columns}", RUN_COLUMNS)
@@ -30,7 +30,7 @@ _START = "SELECT data FROM starts WHERE run = ?"
 _SNAPSHOT = "SELECT ticks, checksum, data, link FROM snapshots WHERE run = ?"
 _TIMERS = "SELECT seq, due, purpose FROM timers WHERE run = ? ORDER BY seq"
 _EVENT_IDS = "SELECT event_id FROM event_ids WHERE run = ? ORDER BY event_id"
-_MAIL = "SELECT id, data FROM inbox WHERE run = ? AND id > ? ORDER BY id"
+_INBOX = "SELECT id, data FROM inbox WHERE run = ? AND id > ? ORDER BY id"
 
 # The chunk that holds a place is the last one that begins at it or before; the index finds that at once.
 _CHUNKS = """SELECT first_tick, ticks, first_cursor, events, checksum, data, previous FROM chunks
@@ -44,8 +44,8 @@ COALESCE((SELECT first_tick FROM chunks INDEXED BY chunks_by_cursor
     ORDER BY first_cursor DESC LIMIT 1), 0)
 ORDER BY first_tick, id LIMIT ?"""
 _NO_LIMIT = -1
-_ALL = -1
-"""Behind this tick is every chunk, also a first one that has no tick."""
+_EVERY_TICK = -1
+"""Every chunk comes after this tick, also a first one that has no tick."""
 
 _TIMERS_DUE = """SELECT runs.run_id, timers.due FROM timers INDEXED BY timers_by_due
 CROSS JOIN runs ON runs.id = timers.run
@@ -58,25 +58,25 @@ ORDER BY timers.due, runs.run_id LIMIT ?"""
 _BY_STATUS = "SELECT status, COUNT(*) FROM runs GROUP BY status"
 _ENGINE = "SELECT fence, name, last_alive FROM engine"
 _SILENT_S = 30.0
-"""An engine notes every few seconds that it lives."""
+"""An engine that was silent for this long is taken for dead: it beats every few seconds."""
 _IDLE = "SELECT COUNT(*) FROM runs INDEXED BY runs_idle WHERE idle_since IS NOT NULL AND status = 'running'"
 _IDLE_BY_WORKFLOW = """SELECT workflow, COUNT(*) FROM runs INDEXED BY runs_idle_by_workflow
 WHERE idle_since IS NOT NULL AND status = 'running' GROUP BY workflow"""
 _PARKED_BY_WORKFLOW = """SELECT workflow, COUNT(*), COUNT(idle_since) FROM runs INDEXED BY runs_parked
 WHERE parked IS NOT NULL AND status = 'running' GROUP BY workflow"""
-STUCK = "runs.status = 'running' AND runs.idle_since IS NOT NULL AND runs.waiting_for = '[]' AND runs.paused = 0 \
+_STUCK = "runs.status = 'running' AND runs.idle_since IS NOT NULL AND runs.waiting_for = '[]' AND runs.paused = 0 \
 AND runs.parked IS NULL"
-"""As `is_stuck` has it, in the words of the index of such runs."""
-_STUCK_BY_WORKFLOW = f"SELECT workflow, COUNT(*) FROM runs INDEXED BY runs_stuck WHERE {STUCK} GROUP BY workflow"  # noqa: S608 - fixed text
+"""The condition of `is_stuck`, worded like the index of stuck runs."""
+_STUCK_BY_WORKFLOW = f"SELECT workflow, COUNT(*) FROM runs INDEXED BY runs_stuck WHERE {_STUCK} GROUP BY workflow"  # noqa: S608 - fixed text
 _OWNED_BY = "SELECT run_id FROM runs INDEXED BY runs_owned WHERE owner = ?"
-_OWNED_WITH_MAIL = """SELECT runs.run_id FROM (SELECT DISTINCT run FROM inbox) AS asking
+_OWNED_WITH_MESSAGES = """SELECT runs.run_id FROM (SELECT DISTINCT run FROM inbox) AS asking
 CROSS JOIN runs ON runs.id = asking.run WHERE runs.owner = ?"""
 _OWNED = "SELECT COUNT(*) FROM runs INDEXED BY runs_owned WHERE owner IS NOT NULL"
 
 
 @contextmanager
-def moment(connection: Connection) -> Iterator[None]:
-    """All that is read within belongs to one moment."""
+def _moment(connection: Connection) -> Iterator[None]:
+    """Let all reads within see one moment."""
     connection.execute("BEGIN")
     try:
         yield
@@ -86,14 +86,14 @@ def moment(connection: Connection) -> Iterator[None]:
 
 
 def get(connection: Connection, run_id: str) -> RunRow | None:
-    """The row of a run."""
+    """Return the row of a run; None if there is none."""
     rows = connection.query(_RUN, (run_id,))
     return run_row(rows[0]) if rows else None
 
 
 def stored(connection: Connection, run_id: str, *, whole: bool) -> StoredRun | None:
-    """Everything of a run, or what is needed to take it up."""
-    with moment(connection):
+    """Return everything of a run, or what is needed to recover it."""
+    with _moment(connection):
         rows = connection.query(_RUN, (run_id,))
         if not rows:
             return None
@@ -101,17 +101,17 @@ def stored(connection: Connection, run_id: str, *, whole: bool) -> StoredRun | N
         [(start,)] = connection.query(_START, (key,))
         snapshots = [snapshot_of(run_id, *row) for row in connection.query(_SNAPSHOT, (key,))]
         snapshot = snapshots[0] if snapshots else None
-        behind = _ALL if whole or snapshot is None else snapshot.ticks
+        after = _EVERY_TICK if whole or snapshot is None else snapshot.ticks
         return StoredRun(
             row,
             start,
             snapshot,
-            tuple(chunks_of(run_id, connection.query(_CHUNKS, (key, behind, key, behind, _NO_LIMIT)))),
-            tuple(mail_of(connection.query(_MAIL, (key, 0)))),
+            tuple(chunks_of(run_id, connection.query(_CHUNKS, (key, after, key, after, _NO_LIMIT)))),
+            tuple(messages_of(connection.query(_INBOX, (key, 0)))),
             tuple(timers_of(connection.query(_TIMERS, (key,)))),
             tuple(event_id for (event_id,) in connection.query(_EVENT_IDS, (key,))) if whole else (),
-            documents.text(connection, row.document) if row.document is not None else None,
-            msgspec.UNSET if whole else suspects.deaths_of(connection, key),
+            document(connection, row.document) if row.document is not None else None,
+            msgspec.UNSET if whole else deaths_of(connection, key),
         )
 
 
@@ -120,22 +120,22 @@ def _key_of(connection: Connection, run_id: str) -> int | None:
     return rows[0][0] if rows else None
 
 
-def mail(connection: Connection, run_id: str, after: int) -> list[Mail]:
-    """The mail of a run behind an id."""
-    with moment(connection):
-        return mail_of(connection.query(_MAIL, (_key_of(connection, run_id), after)))
+def inbox(connection: Connection, run_id: str, after: int) -> list[InboxMessage]:
+    """Return the messages of a run after an id, in order."""
+    with _moment(connection):
+        return messages_of(connection.query(_INBOX, (_key_of(connection, run_id), after)))
 
 
 def chunks(connection: Connection, run_id: str, first_tick: int, limit: int) -> list[Chunk]:
-    """Chunks, beginning with the one that holds this tick."""
-    with moment(connection):
+    """Return chunks, beginning with the one that holds this tick."""
+    with _moment(connection):
         key = _key_of(connection, run_id)
         return chunks_of(run_id, connection.query(_CHUNKS, (key, first_tick, key, first_tick, limit)))
 
 
 def stream(connection: Connection, run_id: str, cursor: int, limit: int) -> list[Chunk]:
-    """Chunks with events, beginning with the one that holds this cursor."""
-    with moment(connection):
+    """Return chunks with events, beginning with the one that holds this cursor."""
+    with _moment(connection):
         key = _key_of(connection, run_id)
         return chunks_of(run_id, connection.query(_STREAM, (key, cursor, key, cursor, limit)))
 
@@ -143,22 +143,22 @@ def stream(connection: Connection, run_id: str, cursor: int, limit: int) -> list
 def timers_due(
     connection: Connection, workflows: tuple[str, ...], before: float, limit: int
 ) -> list[tuple[str, float]]:
-    """Runs that could be claimed for a timer, with the due time of their first one; earliest first."""
+    """Return runs that could be claimed for a timer, with the due time of their first one; earliest first."""
     names = msgspec.json.encode(workflows).decode()
     return [(run_id, due) for run_id, due in connection.query(_TIMERS_DUE, (before, names, limit))]
 
 
 def holder(connection: Connection, fence: int, now: float) -> Holder:
-    """The engine of a fence."""
+    """Return the engine of a fence."""
     [(current, name, last_alive)] = connection.query(_ENGINE, ())
     alive = current == fence and last_alive is not None and now - last_alive <= _SILENT_S
     return Holder(name if current == fence else f"engine {fence}", alive=alive, seen=last_alive)
 
 
 def counts(connection: Connection) -> dict[str, int]:
-    """How many runs there are by status, plus `idle` and `owned`."""
+    """Count runs by status, plus `idle` and `owned`."""
     found = dict.fromkeys(("running", "completed", "failed", "cancelled"), 0)
-    with moment(connection):
+    with _moment(connection):
         found.update(connection.query(_BY_STATUS))
         [(found["idle"],)] = connection.query(_IDLE)
         [(found["owned"],)] = connection.query(_OWNED)
@@ -166,8 +166,8 @@ def counts(connection: Connection) -> dict[str, int]:
 
 
 def held_counts(connection: Connection) -> dict[str, HeldRuns]:
-    """Give the runs by workflow that wait for input, are parked or are stuck."""
-    with moment(connection):
+    """Count the runs by workflow that wait for input, are parked or are stuck."""
+    with _moment(connection):
         idle = dict(connection.query(_IDLE_BY_WORKFLOW))
         parked = {name: (count, idle) for name, count, idle in connection.query(_PARKED_BY_WORKFLOW)}
         stuck = dict(connection.query(_STUCK_BY_WORKFLOW))
@@ -178,6 +178,219 @@ def held_counts(connection: Connection) -> dict[str, HeldRuns]:
     return found
 
 
-def owned(connection: Connection, fence: int, with_mail: bool) -> list[str]:
-    """The runs that a member owns."""
-    return [run_id for (run_id,) in connection.query(_OWNED_WITH_MAIL if with_mail else _OWNED_BY, (fence,))]
+def owned(connection: Connection, fence: int, with_messages: bool) -> list[str]:
+    """Return the runs that a member owns, or only the ones with messages."""
+    return [run_id for (run_id,) in connection.query(_OWNED_WITH_MESSAGES if with_messages else _OWNED_BY, (fence,))]
+
+
+_PROBED = 1000
+
+
+class _Lookup(NamedTuple):
+    """A condition on another table than `runs`: SQL to begin with it, to check it, and to weigh it."""
+
+    source: str
+    check: str
+    weigh: str
+
+
+_TYPE = _Lookup(
+    "FROM waiting AS first CROSS JOIN runs ON runs.id = first.run WHERE first.event_type = ?",
+    "EXISTS (SELECT 1 FROM waiting WHERE waiting.run = runs.id AND waiting.event_type = ?)",
+    "SELECT COUNT(*) FROM (SELECT 1 FROM waiting WHERE event_type = ? LIMIT ?)",
+)
+_TAG = _Lookup(
+    "FROM tags AS first CROSS JOIN runs ON runs.id = first.run WHERE first.name = ? AND first.value = ?",
+    "EXISTS (SELECT 1 FROM tags WHERE tags.run = runs.id AND tags.name = ? AND tags.value = ?)",
+    "SELECT COUNT(*) FROM (SELECT 1 FROM tags WHERE name = ? AND value = ? LIMIT ?)",
+)
+_BY_INDEX = "FROM runs INDEXED BY {index} WHERE {always}"
+_BROAD = ("runs_by_workflow", "runs_by_status", "runs_by_time")
+"""Indexes of all runs. Busy runs may be few among them, and have an index of their own."""
+_NEWEST = "ORDER BY {created_at} DESC, {run_id} DESC LIMIT ?"
+_OLDEST = "ORDER BY {created_at}, {run_id} LIMIT ?"
+_LOOKED_UP = {"created_at": "first.created_at", "run_id": "runs.run_id"}
+# By their places in RUN_COLUMNS, as a union wants it.
+_LISTED = {"created_at": "3", "run_id": "1"}
+_MAX_UNION = 100
+"""SQLite takes 500, and is slow with many."""
+_WEIGH_IDLE = """SELECT COUNT(*) FROM
+(SELECT 1 FROM runs INDEXED BY runs_by_idle_since WHERE idle_since IS NOT NULL AND idle_since <= ? LIMIT ?)"""
+_WEIGH_WORKFLOW = "SELECT COUNT(*) FROM (SELECT 1 FROM runs INDEXED BY runs_by_workflow WHERE workflow = ? LIMIT ?)"
+_FEW_IDLE = 3000
+_STATUSES: tuple[RunStatus, ...] = ("running", "completed", "failed", "cancelled")
+
+
+def find(connection: Connection, query: RunQuery) -> list[RunRow]:
+    """Return the runs that match."""
+    if () in (query.statuses, query.workflows):
+        return []  # nothing is one of none, and no narrow index would hold for it
+    found: list[tuple[Any, ...]] = []
+    with _moment(connection):
+        lookups = _lookups(connection, query)
+        portions = _portions(query)
+        for portion in portions:
+            found += connection.query(*statement(portion, lookups, _narrow_index(connection, portion, lookups)))
+    if len(portions) > 1:
+        found.sort(key=lambda values: (values[2], values[0]), reverse=not query.oldest_first)
+    return [listed_row(values) for values in found[: query.limit]]
+
+
+def _portions(query: RunQuery) -> list[RunQuery]:
+    """Split a query by its workflows, as many at a time as one statement can take."""
+    names = query.workflows
+    if names is None or len(names) <= _MAX_UNION:
+        return [query]
+    return [replace(query, workflow=names[first : first + _MAX_UNION]) for first in range(0, len(names), _MAX_UNION)]
+
+
+def _narrow_index(
+    connection: Connection, query: RunQuery, lookups: Sequence[tuple[_Lookup, tuple[str, ...]]]
+) -> str | None:
+    """Choose an index with few runs, worth a sort of what it finds; None if there is none."""
+    if lookups and _weight(connection, *lookups[0]) < _PROBED:
+        return None
+    if query.idle_before is not None and _count(connection, _WEIGH_IDLE, query.idle_before, _FEW_IDLE) < _FEW_IDLE:
+        return "runs_by_idle_since"
+    if not lookups or not query.workflows:
+        return None
+    runs = 0
+    for workflow in query.workflows:
+        runs += _count(connection, _WEIGH_WORKFLOW, workflow, _PROBED)
+        if runs >= _PROBED:
+            return None
+    return "runs_by_workflow"
+
+
+def _weight(connection: Connection, lookup: _Lookup, values: tuple[str, ...]) -> int:
+    """Count the runs that a lookup finds, up to a limit."""
+    return _count(connection, lookup.weigh, *values, _PROBED)
+
+
+def _count(connection: Connection, sql: str, *parameters: Any) -> int:
+    count: int = connection.query(sql, parameters)[0][0]
+    return count
+
+
+def _lookups(connection: Connection, query: RunQuery) -> list[tuple[_Lookup, tuple[str, ...]]]:
+    """Return the lookups of a query with their parameters; the one that finds the fewest runs comes first."""
+    lookups: list[tuple[_Lookup, tuple[str, ...]]] = [(_TAG, tag) for tag in query.tags.items()]
+    if query.waiting_for is not None:
+        lookups.append((_TYPE, (query.waiting_for,)))
+    if len(lookups) > 1:
+        lookups.sort(key=lambda lookup: _weight(connection, *lookup))
+    return lookups
+
+
+def statement(
+    query: RunQuery, lookups: Sequence[tuple[_Lookup, tuple[str, ...]]], narrow: str | None = None
+) -> tuple[str, list[Any]]:
+    """Return SQL and parameters of a query. It begins with the narrow index, if there is one, or the first lookup."""
+    order = _OLDEST if query.oldest_first else _NEWEST
+    if lookups and narrow is None:
+        order = order.format_map(_LOOKED_UP)
+        text, parameters = _selected(query, lookups[0][0].source, lookups[0][1], "first.created_at", lookups[1:])
+    else:
+        order = order.format_map(_LISTED)
+        parts = [
+            _selected(part, _source(index), (), "runs.created_at", lookups)
+            for index, part in _parts(query, narrow or _index(query))
+        ]
+        text = " UNION ALL ".join(part for part, _ in parts)
+        parameters = [value for _, values in parts for value in values]
+    return f"{text} {order}", [*parameters, query.limit]
+
+
+def _parts(query: RunQuery, index: str) -> list[tuple[str, RunQuery]]:
+    """Return the indexes that serve, each with its part of the query. SQLite merges what each brings in order.
+
+    A query for several values of what an index begins with is one for each of them.
+    """
+    statuses = _STATUSES if query.statuses is None else query.statuses
+    if query.idle is False and index in _BROAD and "running" in statuses:
+        others = tuple(status for status in statuses if status != "running")
+        busy = ("runs_busy", replace(query, status="running"))
+        if not others:
+            return [busy]
+        rest = replace(query, status=others)
+        return [busy, *_parts(rest, _index(rest))]
+    if index in ("runs_by_workflow", "runs_idle_by_workflow"):
+        return [(index, replace(query, workflow=workflow)) for workflow in query.workflows or ()]
+    if index == "runs_by_status":
+        return [(index, replace(query, status=status)) for status in query.statuses or ()]
+    return [(index, query)]
+
+
+def _selected(
+    query: RunQuery,
+    source: str,
+    values: Sequence[Any],
+    created_at: str,
+    checks: Sequence[tuple[_Lookup, tuple[str, ...]]] = (),
+) -> tuple[str, list[Any]]:
+    """Return SQL that finds all runs that match, without an order yet, and its parameters."""
+    conditions = [*_conditions(query), *_times(query, created_at), *((lookup.check, asked) for lookup, asked in checks)]
+    texts, parameters = ["SELECT", RUN_COLUMNS, source], list(values)
+    for text, asked in conditions:
+        texts.extend(("AND", text))
+        parameters.extend(asked)
+    return " ".join(texts), parameters
+
+
+def _source(index: str) -> str:
+    # A parameter would not show SQLite that the index has all the runs that are asked for.
+    return _BY_INDEX.format(index=index, always="runs.status = 'running'" if index == "runs_busy" else "1")
+
+
+def _index(query: RunQuery) -> str:
+    idle = query.idle is True or query.idle_before is not None
+    candidates = (
+        (query.stuck is True, "runs_stuck"),
+        (query.parked is True, "runs_parked"),
+        (query.paused is True, "runs_paused"),
+        (query.parent is not None, "runs_by_parent"),
+        (idle and bool(query.workflows), "runs_idle_by_workflow"),
+        (idle, "runs_idle"),
+        (bool(query.workflows), "runs_by_workflow"),
+        (bool(query.statuses), "runs_by_status"),
+    )
+    return next((index for serves, index in candidates if serves), "runs_by_time")
+
+
+def _times(query: RunQuery, created_at: str) -> list[tuple[str, tuple[Any, ...]]]:
+    """Return the conditions on time, by the column whose index brings the runs in order."""
+    found: list[tuple[str, tuple[Any, ...]]] = []
+    if query.created_after is not None:
+        found.append((created_at + " > ?", (query.created_after,)))
+    if query.created_before is not None:
+        found.append((created_at + " < ?", (query.created_before,)))
+    if query.after is not None:
+        # The first condition lets the index begin at the right place.
+        sign = ">" if query.oldest_first else "<"
+        found.append((f"{created_at} {sign}= ?", (query.after[0],)))
+        found.append((f"({created_at}, runs.run_id) {sign} (?, ?)", query.after))
+    return found
+
+
+def _one_of(column: str, values: Sequence[str] | None) -> list[tuple[str, tuple[Any, ...]]]:
+    if values is None:
+        return []
+    return [(f"{column} = ?" if len(values) == 1 else f"{column} IN ({', '.join('?' * len(values))})", tuple(values))]
+
+
+def _conditions(query: RunQuery) -> list[tuple[str, tuple[Any, ...]]]:
+    """Return the conditions on columns of `runs`, with the parameters of each."""
+    candidates: tuple[tuple[bool, str, tuple[Any, ...]], ...] = (
+        (query.parent is not None, "runs.parent = ?", (query.parent,)),
+        (query.idle is True or query.idle_before is not None, "runs.idle_since IS NOT NULL", ()),
+        (query.idle is False, "runs.idle_since IS NULL", ()),
+        (query.idle_before is not None, "runs.idle_since <= ?", (query.idle_before,)),
+        (query.paused is True, "runs.paused = 1", ()),
+        (query.paused is False, "runs.paused = 0", ()),
+        (query.parked is True, "runs.parked IS NOT NULL", ()),
+        (query.parked is False, "runs.parked IS NULL", ()),
+        (query.stuck is True, _STUCK, ()),
+        (query.stuck is False, f"NOT ({_STUCK})", ()),
+    )
+    plain = [(text, values) for is_asked, text, values in candidates if is_asked]
+    return [*_one_of("runs.status", query.statuses), *_one_of("runs.workflow", query.workflows), *plain]

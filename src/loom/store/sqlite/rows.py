@@ -1,4 +1,4 @@
-"""Rows of the tables as records, and back. May import msgspec, zlib and the records of the store."""
+"""Rows of the tables as records, and back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zlib import crc32
 import msgspec
 
 from loom.store.errors import CorruptRecord
-from loom.store.records import Chunk, Mail, RunHead, RunRow, Snapshot, TimerRow
+from loom.store.records import Chunk, InboxMessage, RunHead, RunRow, Snapshot, TimerRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ RUN_COLUMNS = """runs.run_id, runs.workflow, runs.created_at, runs.tags, runs.en
 runs.forked_from, runs.owner, runs.first_tick, runs.document, runs.status, runs.ticks, runs.events, runs.updated_at,
 runs.idle_since, runs.needs_worker, runs.waiters, runs.waiting_for, runs.kept, runs.paused, runs.parked, runs.error,
 runs.downtime, runs.link, runs.mac"""
-"""What `run_row` reads, in its order."""
+"""The columns that `run_row` reads, in its order."""
 
 _TAGS = msgspec.json.Decoder(dict[str, str])
 _TYPES = msgspec.json.Decoder(tuple[str, ...])
@@ -30,12 +30,12 @@ _KINDS: tuple[tuple[tuple[type, ...], Any], ...] = (
     (_TIME, 0.0), (_NO_TIME, None), (_NUMBER, 0), ((bytes, str), b"[]"), (_TEXT, "[]"), (_NUMBER, 0), (_NUMBER, 0),
     (_NAME, None), (_NAME, None), (_TIME, 0.0),
 )  # fmt: skip
-"""What each of `RUN_COLUMNS` is, up to the links, and what a list shows in the place of anything else: SQLite keeps
+"""The types of each of `RUN_COLUMNS`, up to the links, and what a list shows instead of any other value: SQLite keeps
 any value in any column."""
 
 
 def listed_row(values: Sequence[Any]) -> RunRow:
-    """A run from `RUN_COLUMNS`. Where its row is damaged, it is shown as parked: a list has other runs too."""
+    """Read a run from `RUN_COLUMNS`. A damaged row is shown as parked: a list has other runs too."""
     try:
         return run_row(values)
     except CorruptRecord as error:
@@ -48,7 +48,7 @@ def listed_row(values: Sequence[Any]) -> RunRow:
 
 
 def run_row(values: Sequence[Any]) -> RunRow:
-    """A run from `RUN_COLUMNS`; `CorruptRecord` if one of them holds nonsense."""
+    """Read a run from `RUN_COLUMNS`; `CorruptRecord` if a column holds nonsense."""
     head = values[11:]
     try:
         tags, waiting_for = _TAGS.decode(values[3]), _TYPES.decode(head[7])
@@ -98,7 +98,7 @@ ON CONFLICT (run_id) DO NOTHING RETURNING id"""
 
 
 def run_values(row: RunRow) -> tuple[Any, ...]:
-    """The parameters of `INSERT_RUN`."""
+    """Return the parameters of `INSERT_RUN`."""
     head = row.head
     return (
         row.run_id,
@@ -131,23 +131,23 @@ def run_values(row: RunRow) -> tuple[Any, ...]:
 
 
 def text_of(value: dict[str, str] | tuple[str, ...]) -> str:
-    """Tags or event types as JSON."""
+    """Write tags or event types as JSON."""
     return msgspec.json.encode(value).decode()
 
 
 def types_of(text: str) -> tuple[str, ...]:
-    """Event types from JSON."""
+    """Read event types from JSON."""
     return _TYPES.decode(text)
 
 
 def chunk_values(run: int, chunk: Chunk) -> tuple[Any, ...]:
-    """A row of chunks: run, first_tick, ticks, first_cursor, events, checksum, data, previous."""
+    """Return a row of chunks: run, first_tick, ticks, first_cursor, events, checksum, data, previous."""
     data = chunk.data
     return run, chunk.first_tick, chunk.ticks, chunk.first_cursor, chunk.events, crc32(data), data, chunk.previous
 
 
 def chunks_of(run_id: str, rows: Iterable[Sequence[Any]]) -> list[Chunk]:
-    """Chunks from those columns without the run; `CorruptRecord` if one is not what was written."""
+    """Read chunks from these columns without the run; `CorruptRecord` if one is not what was written."""
     return [
         Chunk(tick, ticks, cursor, events, _checked(run_id, f"chunk {tick}", checksum, data), _link(previous))
         for tick, ticks, cursor, events, checksum, data, previous in rows
@@ -155,27 +155,27 @@ def chunks_of(run_id: str, rows: Iterable[Sequence[Any]]) -> list[Chunk]:
 
 
 def snapshot_values(run: int, snapshot: Snapshot) -> tuple[Any, ...]:
-    """A row of snapshots."""
+    """Return a row of snapshots."""
     return run, snapshot.ticks, crc32(snapshot.data), snapshot.data, snapshot.link
 
 
 def snapshot_of(run_id: str, ticks: int, checksum: int, data: Any, link: bytes | None) -> Snapshot:
-    """A snapshot; `CorruptRecord` if it is not what was written."""
+    """Read a snapshot; `CorruptRecord` if it is not what was written."""
     return Snapshot(ticks, _checked(run_id, f"the snapshot after {ticks} ticks", checksum, data), _link(link))
 
 
-def mail_of(rows: Iterable[Sequence[Any]]) -> list[Mail]:
-    """Mail from (id, data)."""
-    return [Mail(number, data) for number, data in rows]
+def messages_of(rows: Iterable[Sequence[Any]]) -> list[InboxMessage]:
+    """Read messages from (id, data)."""
+    return [InboxMessage(number, data) for number, data in rows]
 
 
 def timers_of(rows: Iterable[Sequence[Any]]) -> list[TimerRow]:
-    """Timers from (seq, due, purpose)."""
+    """Read timers from (seq, due, purpose)."""
     return [TimerRow(seq, due, purpose) for seq, due, purpose in rows]
 
 
 def _link(value: Any) -> bytes | None:
-    """A link or a signature; what is none will not fit anything."""
+    """Read a link or a signature. A value of another type becomes one that fits nothing."""
     return value if value is None or isinstance(value, bytes) else b""
 
 

@@ -1,4 +1,4 @@
-"""Bringing a database file up to date. May import the migrations and the connection beside it."""
+"""Bring a database file up to date, say what that would do, and check the file for damage."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check_exists(path: str) -> None:
 def upgrade(connection: Connection, path: str, *, allowed: bool) -> None:
     """Apply what is pending, each migration in a transaction of its own; several processes may do so at once.
 
-    A database that is up to date is only read, so that nobody waits for the engine.
+    A database that is up to date is only read, so that no process waits for the engine.
     """
     known = available(MIGRATIONS)
     missing = pending(_applied(connection), known)
@@ -53,7 +53,7 @@ def upgrade(connection: Connection, path: str, *, allowed: bool) -> None:
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.execute(_CREATE)
-            # Somebody else may have been faster.
+            # Another process may have been faster.
             still_missing = pending(_applied(connection), known)
             if still_missing:
                 _apply(connection, still_missing[0])
@@ -65,7 +65,7 @@ def upgrade(connection: Connection, path: str, *, allowed: bool) -> None:
 
 
 def missing(path: str) -> list[Migration]:
-    """What `upgrade` would apply to a file, which is only read here; all of it, if there is no file."""
+    """Return the migrations that `upgrade` would apply to a file; all of them, if there is no file."""
     known = available(MIGRATIONS)
     if not os.path.exists(path):
         return known
@@ -79,11 +79,11 @@ def missing(path: str) -> list[Migration]:
 
 
 _PROBLEMS = 100
-"""How many places of a damaged file are named."""
+"""The most places of a damaged file that are named."""
 
 
 def damage(path: str) -> list[str]:
-    """What SQLite's own check finds wrong with a file, which is only read here; nothing, if it is sound."""
+    """Return what SQLite's own check finds wrong with a file; an empty list if it is sound."""
     try:
         with closing(_read_only(path)) as connection:
             found = connection.execute(f"PRAGMA integrity_check({_PROBLEMS})").fetchall()
@@ -97,7 +97,7 @@ def _read_only(path: str) -> sqlite3.Connection:
 
 
 def script(migrations: Sequence[Migration]) -> str:
-    """What `upgrade` does for these migrations, as a text that a person can apply."""
+    """Return what `upgrade` does for these migrations, as SQL that a person can apply."""
     parts = [f"-- {note.number:04}_{note.name}\n{note.sql.strip()}\n{_NOTE_TEXT.format(note)}" for note in migrations]
     return "\n\n".join(["BEGIN IMMEDIATE;", f"{_CREATE};", *parts, "COMMIT;"]) + "\n"
 
@@ -115,7 +115,7 @@ def _apply(connection: Connection, migration: Migration) -> None:
 
 
 def statements(sql: str) -> Iterator[str]:
-    """The statements of a file, one by one: `executescript` would end the transaction that they shall share."""
+    """Yield the statements of a file: `executescript` would end the transaction that they share."""
     statement = ""
     for line in sql.splitlines(keepends=True):
         statement += line

@@ -1,4 +1,4 @@
-"""The store in an SQLite file. May import the port's records and the modules of this folder."""
+"""The store in an SQLite file: opening, closing, and each method of the port as work for a thread."""
 
 from __future__ import annotations
 
@@ -10,33 +10,27 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from loom.store.entries import check_names
 from loom.store.errors import StoreUnavailable
 from loom.store.loop_time import hold, wall_clock
-from loom.store.records import Entry
-from loom.store.sqlite import documents, entries, finding, ownership, reads
-from loom.store.sqlite.applying import Group
+from loom.store.records import Entry, check_entry_names
+from loom.store.sqlite import key_values, ownership, reads
 from loom.store.sqlite.connection import (
     Sqlite3Connection,
-    check_file_names,
-    check_place,
-    check_present,
-    make_private,
     open_reader,
     open_writer,
     patiently,
 )
-from loom.store.sqlite.lanes import Readers, Writer
-from loom.store.sqlite.lock import EngineLock
-from loom.store.sqlite.news import Watcher
+from loom.store.sqlite.database_file import EngineLock, check_file_names, check_place, check_present, make_private
+from loom.store.sqlite.db_threads import ChangeWatcher, ReaderPool, WriterThread
 from loom.store.sqlite.schema import check_exists, upgrade
 from loom.store.sqlite.session import Session
+from loom.store.sqlite.transactions import Group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from loom.store.operations import Operation, Result
-    from loom.store.records import Chunk, HeldRuns, Holder, Mail, Member, RunQuery, RunRow, StoredRun
+    from loom.store.records import Chunk, HeldRuns, Holder, InboxMessage, Member, RunQuery, RunRow, StoredRun
     from loom.store.sqlite.connection import Connection
 
 T = TypeVar("T")
@@ -46,16 +40,15 @@ _log = logging.getLogger("loom.store")
 _READERS = 2
 
 
-def _no_news(_run_ids: Sequence[str]) -> None:
-    """Nobody has asked."""
+def _ignore(_run_ids: Sequence[str]) -> None:
+    """Take notifications of a store that has no listener."""
 
 
 class SqliteStore:
     """Runs in one SQLite file. One process may `join` and run them; any number may read and write beside it.
 
-    `connect` opens a connection, if not with the standard library. `busy_timeout` is how many seconds a write waits for
-    other processes. `clock` tells the time in which an engine lived; without one the event loop's date, if it has one,
-    else the system's.
+    `connect` opens a connection, by default with the standard library. `busy_timeout` is how many seconds a write waits
+    for other processes. `clock` gives the date; by default it is the event loop's, if it has one, else the system's.
     """
 
     exclusive = True
@@ -71,7 +64,7 @@ class SqliteStore:
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.path = os.fspath(path)
-        self.on_news: Callable[[Sequence[str]], None] = _no_news
+        self.on_notification: Callable[[Sequence[str]], None] = _ignore
         self._connect = connect
         self._upgrade = upgrade
         self._patience = busy_timeout
@@ -79,9 +72,9 @@ class SqliteStore:
         self._source = secrets.randbits(62)
         self._lock = EngineLock(self.path)
         self._fence: int | None = None
-        self._writer: Writer | None = None
-        self._readers: Readers | None = None
-        self._watcher: Watcher | None = None
+        self._writer: WriterThread | None = None
+        self._readers: ReaderPool | None = None
+        self._watcher: ChangeWatcher | None = None
 
     async def open(self) -> None:
         """Open the file and bring its schema up to date, or refuse."""
@@ -91,11 +84,11 @@ class SqliteStore:
         if not self._upgrade:
             check_exists(self.path)
         loop = asyncio.get_running_loop()
-        self._writer = Writer(self.path, loop, self._open_session, self._hear)
-        self._readers = Readers(self.path, loop, self._open_reader, _READERS)
-        watcher = Watcher(self.path, self._open_reader, self._source, partial(self._tell, loop))
+        self._writer = WriterThread(self.path, loop, self._open_session, self._hear)
+        self._readers = ReaderPool(self.path, loop, self._open_reader, _READERS)
+        watcher = ChangeWatcher(self.path, self._open_reader, self._source, partial(self._notify, loop))
         try:
-            # The writer opens its connection, which is where the schema is seen to.
+            # The writer opens its connection, which brings the schema up to date.
             await self._writer.submit(_nothing)
             await self._readers.submit(watcher.start)
         except BaseException:
@@ -105,7 +98,7 @@ class SqliteStore:
 
     def _open_session(self) -> Session:
         if self._watcher is not None:
-            # It was open before, so it must not begin anew with an empty file.
+            # The store was open before, so it must not begin anew with an empty file.
             check_present(self.path)
         else:
             make_private(self.path)
@@ -121,21 +114,21 @@ class SqliteStore:
         check_present(self.path)
         return open_reader(self._connect, self.path)
 
-    def _tell(self, loop: asyncio.AbstractEventLoop, run_ids: list[str]) -> None:
-        """From the watcher's thread."""
+    def _notify(self, loop: asyncio.AbstractEventLoop, run_ids: list[str]) -> None:
+        """Pass notifications from the watcher's thread to the event loop."""
         try:
             loop.call_soon_threadsafe(self._hear, run_ids)
         except RuntimeError:
-            # The event loop was closed without closing the store: nobody is left to be told.
+            # The event loop was closed without closing the store: there is no listener left.
             if not loop.is_closed():
                 raise
 
     def _hear(self, run_ids: list[str]) -> None:
         if self._writer is not None:
-            self.on_news(run_ids)
+            self.on_notification(run_ids)
 
     async def close(self) -> None:
-        """Leave, if joined, finish what was accepted, and let go of the file."""
+        """Leave, if joined, finish what was accepted, and close the file."""
         writer, readers, watcher = self._writer, self._readers, self._watcher
         if writer is None or readers is None:
             return
@@ -153,7 +146,7 @@ class SqliteStore:
             try:
                 await leaving
             except StoreUnavailable as error:
-                # Whoever joins next frees what this engine owned.
+                # The next engine frees what this one owned.
                 _log.warning("The end of this engine could not be noted: %s", error)
 
     async def join(self, name: str, lease_s: float) -> Member:  # noqa: ARG002 - the lock is the lease
@@ -178,94 +171,94 @@ class SqliteStore:
         writer = self._opened()
         return fence == self._fence and await writer.submit(partial(ownership.beat, fence=fence, now=self._now()))
 
-    async def owned(self, fence: int, *, with_mail: bool = False) -> list[str]:
-        """The runs that a member owns."""
-        return await self._read(reads.owned, fence, with_mail)
+    async def owned(self, fence: int, *, with_messages: bool = False) -> list[str]:
+        """Return the runs that a member owns, or only the ones with messages."""
+        return await self._read(reads.owned, fence, with_messages)
 
     async def holder(self, row: RunRow) -> Holder | None:
-        """The engine, if it owns a run. Its place has no end; one that is silent for long is taken for dead."""
+        """Return the engine, if it owns the run. Its lease has no end; a silent engine is taken for dead."""
         if row.owner is None:
             return None
         return await self._read(reads.holder, row.owner, self._now())
 
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
-        """One transaction."""
+        """Write a group in one transaction."""
         return await self._opened().submit(Group(group))
 
     async def get(self, run_id: str) -> RunRow | None:
-        """The row of a run."""
+        """Return the row of a run; None if there is none."""
         return await self._read(reads.get, run_id)
 
     async def find(self, query: RunQuery) -> list[RunRow]:
-        """The rows that match, newest first."""
-        return await self._read(finding.find, query)
+        """Return the rows that match."""
+        return await self._read(reads.find, query)
 
     async def load(self, run_id: str) -> StoredRun | None:
-        """Snapshot, the chunks behind it, mail, timers, document."""
+        """Return what is needed to recover a run."""
         return await self._read(partial(reads.stored, whole=False), run_id)
 
     async def export(self, run_id: str) -> StoredRun | None:
-        """Everything of a run."""
+        """Return everything of a run."""
         return await self._read(partial(reads.stored, whole=True), run_id)
 
-    async def mail(self, run_id: str, after: int) -> list[Mail]:
-        """The mail of a run behind an id."""
-        return await self._read(reads.mail, run_id, after)
+    async def inbox(self, run_id: str, after: int) -> list[InboxMessage]:
+        """Return the messages of a run after an id."""
+        return await self._read(reads.inbox, run_id, after)
 
     async def chunks(self, run_id: str, first_tick: int, limit: int) -> list[Chunk]:
-        """Chunks, beginning with the one that holds this tick."""
+        """Return chunks, beginning with the one that holds this tick."""
         return await self._read(reads.chunks, run_id, first_tick, limit)
 
     async def stream(self, run_id: str, cursor: int, limit: int) -> list[Chunk]:
-        """Chunks with events, beginning with the one that holds this cursor."""
+        """Return chunks with events, beginning with the one that holds this cursor."""
         return await self._read(reads.stream, run_id, cursor, limit)
 
     async def timers_due(self, workflows: tuple[str, ...], before: float, limit: int) -> list[tuple[str, float]]:
-        """Runs that could be claimed for a timer, with the due time of their first one; earliest first."""
+        """Return runs that could be claimed for a timer, with the due time of their first one; earliest first."""
         return await self._read(reads.timers_due, workflows, before, limit)
 
     async def document(self, digest: str) -> bytes | None:
-        """The text of a definition."""
-        return await self._read(documents.text, digest)
+        """Return the text of a definition; None if there is none."""
+        return await self._read(key_values.document, digest)
 
     async def save_document(self, digest: str, data: bytes) -> None:
-        """Keep a definition for good."""
-        await self._opened().submit(partial(documents.save, digest=digest, data=data, at=self._now()))
+        """Store a definition for good."""
+        await self._opened().submit(partial(key_values.save_document, digest=digest, data=data, at=self._now()))
 
     async def put_entry(
         self, kind: str, key: str, data: bytes, *, expires_at: float | None = None, expect: int | None = None
     ) -> int | None:
-        """Keep an entry, if the one that is there is as expected."""
-        check_names(kind, key)
+        """Store an entry, if the stored one is the expected one."""
+        check_entry_names(kind, key)
         entry = Entry(kind, key, 0, data, expires_at)
-        return await self._opened().submit(partial(entries.put, entry=entry, expect=expect, now=self._now()))
+        return await self._opened().submit(partial(key_values.put_entry, entry=entry, expect=expect, now=self._now()))
 
     async def entry(self, kind: str, key: str) -> Entry | None:
-        """An entry, unless it has expired."""
-        check_names(kind, key)
-        return await self._read(entries.get, kind, key, self._now())
+        """Return an entry, unless it has expired."""
+        check_entry_names(kind, key)
+        return await self._read(key_values.entry, kind, key, self._now())
 
     async def entries(self, kind: str, after: str = "", limit: int = 100) -> list[Entry]:
-        """The entries of a kind behind a key, in the order of keys."""
-        check_names(kind, after or "-")
-        return await self._read(entries.page, kind, after, limit, self._now())
+        """Return the entries of a kind after a key, in the order of keys."""
+        check_entry_names(kind, after or "-")
+        return await self._read(key_values.entries, kind, after, limit, self._now())
 
     async def drop_entry(self, kind: str, key: str, expect: int | None = None) -> bool:
-        """Delete an entry, if it is as expected."""
-        check_names(kind, key)
-        dropping = partial(entries.drop, kind=kind, key=key, expect=expect, now=self._now())
+        """Delete an entry, if it is the expected one."""
+        check_entry_names(kind, key)
+        dropping = partial(key_values.drop_entry, kind=kind, key=key, expect=expect, now=self._now())
         return await self._opened().submit(dropping)
 
     async def drop_expired(self, now: float, limit: int = 1000) -> int:
         """Delete entries that have expired by `now`."""
-        return await self._opened().submit(partial(entries.drop_expired, now=now, limit=limit))
+        return await self._opened().submit(partial(key_values.drop_expired, now=now, limit=limit))
 
     async def counts(self) -> dict[str, int]:
-        """How many runs there are by status, plus `idle` and `owned`."""
+        """Count runs by status, plus `idle` and `owned`."""
         return await self._read(reads.counts)
 
     async def held_counts(self) -> dict[str, HeldRuns]:
-        """Give the runs by workflow that wait for input, are parked or are stuck."""
+        """Count the runs by workflow that wait for input, are parked or are stuck."""
         return await self._read(reads.held_counts)
 
     def _read(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
@@ -273,7 +266,7 @@ class SqliteStore:
             raise self._not_open()
         return self._readers.submit(lambda connection: function(connection, *arguments))
 
-    def _opened(self) -> Writer:
+    def _opened(self) -> WriterThread:
         if self._writer is None:
             raise self._not_open()
         return self._writer
@@ -287,7 +280,7 @@ class SqliteStore:
         return wall_clock(asyncio.get_running_loop())()
 
 
-async def _stopped(watcher: Watcher) -> None:
+async def _stopped(watcher: ChangeWatcher) -> None:
     """Wait for the end of a watcher's thread, without another one: a process that ends starts no threads any more."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()

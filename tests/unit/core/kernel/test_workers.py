@@ -5,8 +5,7 @@ from __future__ import annotations
 from core_rig import START, A, B, Rig
 
 from loom.core.commands import CommandRunWorker
-from loom.core.config import StepSpec
-from loom.core.reports import StepReport
+from loom.core.records import StepReport, StepSpec
 from loom.core.ticks import TickPublishEvent, TickResume
 
 
@@ -50,14 +49,14 @@ def test_every_phase_is_reported() -> None:
     assert [(r.phase, r.returned, r.output) for r in rig.published(StepReport)] == [("not_running", True, None)]
 
 
-def test_take_up_runs_what_was_executing_again_before_the_queue() -> None:
+def test_recovery_runs_what_was_executing_again_before_the_queue() -> None:
     rig = Rig(spec(2)).start().event(A).event(A).tick(TickResume(at=1.0))
     assert rig.dispatched() == [("work", 1), ("work", 2)]
     assert [c.worker_id for c in rig.commands(CommandRunWorker)] == [0, 1]
     assert [item.id for item in rig.worker().queue] == [3]
 
 
-def test_take_up_keeps_the_execution_and_its_effects() -> None:
+def test_recovery_keeps_the_execution_and_its_effects() -> None:
     rig = Rig(spec(1)).start()
     rig.tick(TickPublishEvent(at=0.0, event=rig.body().item.event, source=rig.source()))
     execution = rig.body().id
@@ -67,7 +66,7 @@ def test_take_up_keeps_the_execution_and_its_effects() -> None:
     assert again.seq != execution
 
 
-def test_take_up_leaves_what_waits_alone() -> None:
+def test_recovery_leaves_what_waits_alone() -> None:
     rig = Rig(spec(1)).start().wait(1, of=B).tick(TickResume(at=1.0))
     assert rig.dispatched() == []
     assert not rig.body().live

@@ -27,7 +27,7 @@ from loom.effects.actions.binding import ActionBinding
 from loom.effects.actions.handlers import Handlers
 from loom.effects.actions.outcomes import Services
 from loom.effects.actions.ssrf import HttpPolicy
-from loom.effects.convert import LIVE, record_of
+from loom.effects.event_codec import LIVE_CODEC, record_of
 from loom.effects.execution import StepExecution
 from loom.flows.calls import CALL_KIND, OUTCOME_KIND, ActionCall, ActionOutcome
 from loom.steps.events import Event
@@ -42,7 +42,7 @@ class Crash(BaseException):
 class ActionHost:
     """One run with one work item per call of `run`; `resume` runs the last one again, as after a crash."""
 
-    convert = LIVE
+    codec = LIVE_CODEC
     loop_ends = False
 
     def __init__(self, services: Services | None = None, at: float = 1_000.0) -> None:

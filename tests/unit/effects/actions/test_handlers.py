@@ -15,11 +15,10 @@ import pytest
 from action_host import ActionHost, call_of
 from pydantic import BaseModel
 
-from loom.effects.actions.binding import BODIES, ActionBinding
+from loom.effects.actions.binding import BUILT_IN_ACTIONS, ActionBinding
 from loom.effects.actions.handlers import HANDLERS, ActionContext, Handlers, activity
-from loom.effects.actions.outcomes import ActionFailed
-from loom.effects.actions.plain import NotPlainData, plain
-from loom.effects.convert import MissingTypeError
+from loom.effects.actions.outcomes import ActionFailed, NotPlainData, plain
+from loom.effects.event_codec import MissingTypeError
 
 
 @pytest.fixture
@@ -232,7 +231,7 @@ def test_bindings_fit_what_executions_need() -> None:
     binding = ActionBinding("A")
     assert (binding.event_name, binding.context_name, binding.retry_policy) == ("call", None, None)
     assert binding.function.__qualname__ == "ActionBinding.perform"
-    assert set(BODIES) == {"activity", "actor", "ai", "http", "httpwebhook", "waitforevent", "workflow"}
+    assert set(BUILT_IN_ACTIONS) == {"activity", "actor", "ai", "http", "httpwebhook", "waitforevent", "workflow"}
 
 
 # -- results ----------------------------------------------------------------------------------------------------------

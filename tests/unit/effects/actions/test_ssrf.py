@@ -14,9 +14,9 @@ from action_server import Reply, serving
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loom.effects.actions import guarded
-from loom.effects.actions.exchange import Outgoing, exchange
-from loom.effects.actions.guarded import (
+from loom.effects.actions import http_client
+from loom.effects.actions.exchange import HttpRequest, exchange
+from loom.effects.actions.http_client import (
     GuardedBackend,
     GuardedTransport,
     _as_client_errors,
@@ -146,7 +146,7 @@ def test_the_error_says_how_to_allow_it() -> None:
 async def test_spellings_of_the_loopback_do_not_get_through(host: str) -> None:
     client = make_client(HttpPolicy())
     with pytest.raises((HostRefused, httpx2.ConnectError)) as caught:
-        await exchange(client, Outgoing("GET", f"http://{host}:9/", {}), HttpPolicy())
+        await exchange(client, HttpRequest("GET", f"http://{host}:9/", {}), HttpPolicy())
     if not isinstance(caught.value, HostRefused):
         assert "no address" in str(caught.value)  # the system does not know the spelling
     await client.aclose()
@@ -165,7 +165,7 @@ async def test_the_connection_goes_to_the_address_that_was_judged() -> None:
         client = make_client(policy, resolver=resolver)
         url = f"http://service.example:{server.port}/"
         for _ in range(2):
-            assert (await exchange(client, Outgoing("GET", url, {}), policy)).status == 200
+            assert (await exchange(client, HttpRequest("GET", url, {}), policy)).status == 200
         await client.aclose()
         assert server.asked[0].headers["Host"] == f"service.example:{server.port}"
     assert asked == ["service.example"]
@@ -206,7 +206,7 @@ async def test_tls_is_asked_for_by_name_and_verified() -> None:
     policy = HttpPolicy(allow_hosts=frozenset({"service.example"}))
     client = make_client(policy, resolver=resolver)
     with pytest.raises(httpx2.ConnectError):
-        await exchange(client, Outgoing("GET", f"https://service.example:{port}/", {}), policy)
+        await exchange(client, HttpRequest("GET", f"https://service.example:{port}/", {}), policy)
     assert b"service.example" in await hello
     assert client._transport.tls.check_hostname  # type: ignore[attr-defined]
     await client.aclose()
@@ -235,7 +235,7 @@ def test_the_client_of_an_event_loop_is_shared_and_closed_with_it() -> None:
 
 def test_the_guard_stands_on_public_names_of_the_libraries() -> None:
     """A private attribute that a release renames would leave a pool without the guard."""
-    written = Path(guarded.__file__).read_text()
+    written = Path(http_client.__file__).read_text()
     assert not re.findall(r"(?:httpx2|httpcore2)(?:\.\w+)*\._\w+", written)
     assert GuardedTransport.__bases__ == (httpx2.AsyncBaseTransport,)
     theirs = {name for name in vars(httpx2.AsyncHTTPTransport) if name.startswith("_") and not name.startswith("__")}
@@ -274,6 +274,6 @@ async def test_a_broken_answer_is_an_error_of_the_client(sent: bytes, error: typ
     policy = HttpPolicy(allow_hosts=frozenset({"127.0.0.1"}))
     async with make_client(policy) as client:
         with pytest.raises(error):
-            await exchange(client, Outgoing("GET", f"http://127.0.0.1:{port}/", {}), policy)
+            await exchange(client, HttpRequest("GET", f"http://127.0.0.1:{port}/", {}), policy)
     server.close()
     await server.wait_closed()

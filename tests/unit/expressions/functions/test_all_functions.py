@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from loom.expressions import ContextEnvironment, FunctionError
 from loom.expressions.functions import all_names, find
-from loom.expressions.registry import FUNCTIONS, Function
+from loom.expressions.functions.registry import FUNCTIONS, Function
 from loom.expressions.values import INT_MAX, INT_MIN, kind_of
 
 # Least and most arguments; None is any number.

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loom.expressions.errors import FunctionError
-from loom.expressions.functions import escapes, strings
-from loom.expressions.limits import MAX_ITEMS, MAX_TEXT
+from loom.expressions.functions import strings
+from loom.expressions.metering import MAX_ITEMS, MAX_TEXT
 
 SMILE = "\U0001f600"
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
@@ -180,13 +180,13 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_guid_has_five_forms(form: str) -> None:
-    assert re.fullmatch(FORMS[form], escapes.guid(Chance(2**32 - 1, 12345, 2**31, 7), form))
+    assert re.fullmatch(FORMS[form], strings.guid(Chance(2**32 - 1, 12345, 2**31, 7), form))
 
 
 def test_guid_is_made_of_the_numbers_it_is_given() -> None:
-    assert escapes.guid(Chance(0, 0, 0, 1)) == "00000000-0000-4000-8000-000000000001"
+    assert strings.guid(Chance(0, 0, 0, 1)) == "00000000-0000-4000-8000-000000000001"
     with pytest.raises(FunctionError, match="N, D, B, P and X"):
-        escapes.guid(Chance(), "Q")
+        strings.guid(Chance(), "Q")
 
 
 # --- escapes ------------------------------------------------------------------------------------------------------
@@ -206,27 +206,27 @@ def test_guid_is_made_of_the_numbers_it_is_given() -> None:
     ],
 )
 def test_xml_names_have_escapes_for_what_a_name_may_not_have(text: str, name: str) -> None:
-    assert escapes.encode_xml_name(text) == name
-    assert escapes.decode_xml_name(name) == text
+    assert strings.encode_xml_name(text) == name
+    assert strings.decode_xml_name(name) == text
 
 
 @given(TEXTS)
 def test_every_text_comes_back_from_its_xml_name_and_value(text: str) -> None:
-    assert escapes.decode_xml_value(escapes.encode_xml_value(text)) == text
+    assert strings.decode_xml_value(strings.encode_xml_value(text)) == text
     if "\0" not in text:
-        assert escapes.decode_xml_name(escapes.encode_xml_name(text)) == text
+        assert strings.decode_xml_name(strings.encode_xml_name(text)) == text
 
 
 def test_xml_values_have_entities() -> None:
-    assert escapes.encode_xml_value("<a b='c' d=\"e\">&") == "&lt;a b=&apos;c&apos; d=&quot;e&quot;&gt;&amp;"
-    assert escapes.decode_xml_value("&#65;&#x42;&amp;amp; &nope; &#0; &#xD800;") == "AB&amp; &nope; &#0; &#xD800;"
+    assert strings.encode_xml_value("<a b='c' d=\"e\">&") == "&lt;a b=&apos;c&apos; d=&quot;e&quot;&gt;&amp;"
+    assert strings.decode_xml_value("&#65;&#x42;&amp;amp; &nope; &#0; &#xD800;") == "AB&amp; &nope; &#0; &#xD800;"
 
 
 def test_byte_order_marks_are_dropped_once_from_texts_and_binary_content() -> None:
-    assert escapes.trim_byte_order_mark("\ufeff\ufeffa") == "\ufeffa"
+    assert strings.trim_byte_order_mark("\ufeff\ufeffa") == "\ufeffa"
     marked = {"$content-type": "text/plain", "$content": "77u/YQ=="}
-    assert escapes.trim_byte_order_mark(marked) == {"$content-type": "text/plain", "$content": "YQ=="}
+    assert strings.trim_byte_order_mark(marked) == {"$content-type": "text/plain", "$content": "YQ=="}
     unmarked = {"$content-type": "text/plain", "$content": "Y Q=="}
-    assert escapes.trim_byte_order_mark(unmarked) is unmarked
+    assert strings.trim_byte_order_mark(unmarked) is unmarked
     with pytest.raises(FunctionError, match="'content'"):
-        escapes.trim_byte_order_mark(None)
+        strings.trim_byte_order_mark(None)

@@ -10,9 +10,10 @@ import pytest
 
 import loom
 from loom import Context, HumanResponseEvent, StartEvent, StopEvent, Workflow, WorkflowTimeoutError, step
-from loom.core.config import BrokerConfig
+from loom.core.records import BrokerConfig
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.server.app import create_app
+from loom.steps.definition import definition_of
 from loom.store.memory import MemoryDatabase, MemoryStore
 from loom.testing import run_virtual
 
@@ -72,11 +73,11 @@ def test_the_default_is_45_s_and_whether_it_was_asked_for_is_kept_apart() -> Non
     assert inspect.signature(Workflow).parameters["timeout"].default == 45.0
     for workflow in (Asks(), Asks(timeout=45.0)):
         assert (type(workflow._timeout), workflow._timeout) == (float, 45.0)
-        assert workflow._config().timeout_s == 45.0
-    assert [Asks()._asked_for_timeout, Asks(timeout=45.0)._asked_for_timeout] == [False, True]
-    assert Asks()._config(stored=True).timeout_s is None
-    assert Asks(timeout=45.0)._config(stored=True) == Asks(timeout=45.0)._config()
-    assert Asks(timeout=None)._config(stored=True) == Asks(timeout=None)._config()
+        assert definition_of(workflow).config().timeout_s == 45.0
+    assert [definition_of(asks).limits.keeps_timeout for asks in (Asks(), Asks(timeout=45.0))] == [True, False]
+    assert definition_of(Asks()).config(stored=True).timeout_s is None
+    assert definition_of(Asks(timeout=45.0)).config(stored=True) == definition_of(Asks(timeout=45.0)).config()
+    assert definition_of(Asks(timeout=None)).config(stored=True) == definition_of(Asks(timeout=None)).config()
 
 
 def test_a_subclass_that_hands_its_default_on_asks_for_it() -> None:
@@ -88,8 +89,8 @@ def test_a_subclass_that_hands_its_default_on_asks_for_it() -> None:
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
 
-    assert Short()._config(stored=True).timeout_s == 10.0
-    assert Open()._config(stored=True).timeout_s is None
+    assert definition_of(Short()).config(stored=True).timeout_s == 10.0
+    assert definition_of(Open()).config(stored=True).timeout_s is None
 
 
 def test_a_plain_run_in_memory_keeps_45_s() -> None:
@@ -137,8 +138,8 @@ def test_one_that_was_asked_for_holds_in_a_store_too() -> None:
 def test_flows_have_none_anywhere() -> None:
     wait = {"type": "Wait", "inputs": {"interval": {"count": 2, "unit": "Hour"}}}
     flow = loom.load({"definition": {"actions": {"Rest": wait}}})
-    assert flow._config().timeout_s is None
-    assert flow._config(stored=True) == flow._config()
+    assert definition_of(flow).config().timeout_s is None
+    assert definition_of(flow).config(stored=True) == definition_of(flow).config()
 
     async def main() -> None:
         assert (await flow.run()).status == "Succeeded"
@@ -152,7 +153,9 @@ def test_flows_have_none_anywhere() -> None:
 def test_a_stored_run_keeps_the_timeout_that_it_began_with() -> None:
     """What a version stored that gave every run 45 s is what `timeout=45.0` stores."""
     old = Fails(timeout=45.0)
-    assert old._config(stored=True) == BrokerConfig(old.workflow_name, old._config().steps, 45.0)
+    assert definition_of(old).config(stored=True) == BrokerConfig(
+        old.workflow_name, definition_of(old).config().steps, 45.0
+    )
 
     async def main() -> None:
         database = MemoryDatabase()
@@ -192,7 +195,7 @@ def test_a_stored_run_without_one_gets_none() -> None:
     run_virtual(main())
 
 
-def test_a_take_up_by_the_same_code_brings_no_config() -> None:
+def test_a_recovery_by_the_same_code_brings_no_config() -> None:
     async def main() -> None:
         database = MemoryDatabase()
         for number, code in enumerate((Fails(timeout=45.0), Fails(), Fails())):

@@ -134,7 +134,7 @@ async def test_a_run_whose_row_does_not_open_is_parked(tmp_path: Path, until_idl
     async with connect(path, K1, on_problem=lambda _problem: None) as runtime:
         runtime.register(Hurries(), name="hurries")
         async with asyncio.timeout(30):
-            while not runtime.measured.parked:  # noqa: ASYNC110 - nobody tells of it
+            while not runtime.metrics.parked:  # noqa: ASYNC110 - nobody tells of it
                 await asyncio.sleep(0.01)
         [info] = [info async for info in runtime.list()]
         assert not info.in_memory

@@ -57,7 +57,7 @@ async def _expire_many() -> int:
         for _ in range(4):  # in one go, the looks in between would be left out
             await asyncio.sleep(60)
         assert await MemoryStore.drop_expired(store, now + 1000.0) == 0
-        return runtime.measured.lease_losses
+        return runtime.metrics.lease_losses
 
 
 def test_many_expired_entries_do_not_cost_the_lease() -> None:

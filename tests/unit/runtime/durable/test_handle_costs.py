@@ -48,8 +48,8 @@ async def test_handlers_that_nobody_holds_leave_nothing_behind() -> None:
     async with loom.connect("memory://") as runtime:
         runtime.register(Chain(), name="chain")
         handlers = [await runtime.start("chain") for _ in range(5)]
-        assert len(runtime._handles) == 5
+        assert len(runtime.handles) == 5
         assert [await handler for handler in handlers] == [STEPS] * 5
         del handlers
         gc.collect()
-        assert not runtime._handles
+        assert not runtime.handles

@@ -8,9 +8,7 @@ import pytest
 from immutables import Map
 from msgspec.structs import replace
 
-from loom.core.config import BrokerConfig, StepSpec
-from loom.core.records import Failure
-from loom.core.reports import Refusal
+from loom.core.records import BrokerConfig, Failure, Refusal, StepSpec
 from loom.core.state import BrokerState, Child, InternalStepWorkerState, Outcome, StepWorkerWaiter, Waiting
 from loom.runtime.durable.heads import MAX_WAITERS_SHOWN, HeadWriter, child_ended, status_of
 

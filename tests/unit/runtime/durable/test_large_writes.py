@@ -10,11 +10,11 @@ import pytest
 
 import loom
 from loom import Context, Event, StartEvent, StopEvent, Workflow, step
-from loom.effects.weight import is_heavier
-from loom.runtime.durable import adapter, resident
-from loom.runtime.durable.decoded import KEPT_BYTES, OFF_LOOP_BYTES, DecodedChunks
+from loom.effects.off_loop import is_heavier
+from loom.runtime.durable import active_run, adapter
+from loom.runtime.durable.readers import KEPT_BYTES, OFF_LOOP_BYTES, DecodedChunks
 from loom.runtime.durable.runtime import DurableRuntime
-from loom.runtime.replaying import replay_view
+from loom.runtime.verification import replayed_run
 from loom.store import codec
 from loom.store.errors import CorruptRecord, StoreUnavailable
 from loom.store.memory import MemoryStore
@@ -65,15 +65,15 @@ async def test_a_large_write_is_split_into_bounded_chunks(url: str, count: int, 
         assert await notes(runtime, "r") == list(range(count))
         chunks = await runtime.store.stream("r", 0, 1000)
         assert len(chunks) > 2
-        assert max(chunk.ticks for chunk in chunks) <= resident.MAX_TICKS
-        assert max(len(chunk.data) for chunk in chunks) <= 2 * resident.MAX_WEIGHT
+        assert max(chunk.ticks for chunk in chunks) <= active_run.MAX_TICKS
+        assert max(len(chunk.data) for chunk in chunks) <= 2 * active_run.MAX_WEIGHT
         # No gap and no repeat, and a replay gives what is stored.
         assert [chunk.first_cursor for chunk in chunks[1:]] == [
             chunk.first_cursor + chunk.events for chunk in chunks[:-1]
         ]
         ticks = [tick for chunk in chunks for tick in codec.decode_ticks("r", chunk)]
         assert [tick.more for tick in ticks].count(False) <= 3
-        assert (await replay_view(runtime, "r"))["differences"] == []
+        assert (await replayed_run(runtime, "r")).differences == []
 
 
 class Counts(Workflow):
@@ -152,16 +152,16 @@ async def test_more_than_a_run_may_store_fails_the_attempt_by_name(url: str, giv
 
 
 async def test_a_body_in_a_thread_waits_until_its_writes_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resident, "BLOCKS_AT", 20_000)
+    monkeypatch.setattr(active_run, "BLOCKS_AT", 20_000)
     most = 0
-    real = resident.Resident.report
+    real = active_run.ActiveRun.report
 
     def report(self: Any, tick: Any) -> None:
         nonlocal most
         real(self, tick)
         most = max(most, self._unsaved)
 
-    monkeypatch.setattr(resident.Resident, "report", report)
+    monkeypatch.setattr(active_run.ActiveRun, "report", report)
     async with loom.connect("memory://") as runtime:
         runtime.register(Blocks(), name="blocks")
         await asyncio.wait_for(await runtime.start("blocks", {"notes": 500, "size": 1000}, run_id="r"), 60)
@@ -171,8 +171,8 @@ async def test_a_body_in_a_thread_waits_until_its_writes_are_stored(monkeypatch:
 
 async def test_a_thread_that_the_event_loop_waits_for_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop stands still: without an end of its patience the body would wait for ever."""
-    monkeypatch.setattr(resident, "BLOCKS_AT", 20_000)
-    monkeypatch.setattr(resident, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(active_run, "BLOCKS_AT", 20_000)
+    monkeypatch.setattr(active_run, "PATIENCE_S", 0.01)
 
     class Joins(Workflow):
         @step
@@ -246,3 +246,18 @@ async def test_little_is_kept() -> None:
     assert len(chunks._kept) == 2
     await chunks.decode("r", chunk_of(KEPT_BYTES + 1, 10))
     assert len(chunks._kept) == 1
+
+
+async def test_a_flow_that_builds_much_is_parked_before_its_journal_is_long(url: str) -> None:
+    """Each burst adds a tick of a few bytes, so no snapshot comes that would weigh what the loop keeps."""
+    leaf = {"type": "compose", "inputs": "@range(0, 20000)"}
+    flow = loom.load({"each": {"type": "foreach", "items": "@range(0, 100)", "actions": {"leaf": leaf}}})
+    async with loom.connect(url, max_state=4 << 20) as runtime:
+        runtime.register(flow, name="builds")
+        await runtime.start("builds", run_id="b")
+        async with asyncio.timeout(30):
+            while (info := await runtime.get("b")).parked is None and info.status == "running":  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert f"more than {4 << 20} bytes to store, which max_state allows" in str(info.parked)
+        [loop] = (await runtime.state_at("b")).plan.eaches.values()
+        assert len(loop.iterations) < 30

@@ -139,14 +139,14 @@ def test_nothing_is_kept_of_runs_that_are_over() -> None:
                 await handler
             del handler, handlers, asking
             await asyncio.sleep(100)
-            residents, scanner = runtime._residents, runtime._scanner
-            assert residents is not None
+            active, scanner = runtime.active_runs, runtime._scanner
+            assert active is not None
             assert scanner is not None
+            admission = active.admission
             left = (
-                residents.runs, residents.stranded, residents._resting._since, residents._held_back._waiting,
-                residents._coming, residents._last_words,
-                residents._promised, residents._again, residents._background, residents.complained_of, scanner._due,
-                runtime._handles, runtime.watchers._waiting, runtime.endings._waiting,
+                active.runs, active._slots, active._logged, active._idle._since, active._background, scanner._due,
+                admission._waiting, admission._places, admission._lenders,
+                runtime.handles, runtime.watchers._waiting, runtime.endings._waiting,
             )  # fmt: skip
             assert [dict.fromkeys(each) for each in left] == [{}] * len(left)
 

@@ -135,7 +135,7 @@ async def test_starts_are_refused_until_there_is_enough() -> None:
     async with working() as (runtime, used):
         used.bytes = LIMIT + 1
         await until(lambda: runtime.memory.is_over)
-        for start in (runtime.start("asker"), runtime.begin("asker", run_id="a")):
+        for start in (runtime.start("asker"), runtime.starter.begin("asker", run_id="a")):
             with pytest.raises(loom.MemoryExceeded, match="it begins no run until it is below"):
                 await start
         with pytest.raises(loom.MemoryExceeded):

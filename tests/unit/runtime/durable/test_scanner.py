@@ -42,7 +42,7 @@ class Deaf(MemoryStore):
     """A store whose news are lost."""
 
     async def open(self) -> None:
-        self.on_news = _nothing
+        self.on_notification = _nothing
         await super().open()
 
 
@@ -96,7 +96,7 @@ async def _lost_news() -> object:
         await worker.ready()
         handler = await client.start("ask", run_id="a")
         await asyncio.sleep(3)
-        assert worker.resident("a") is not None
+        assert worker.active_run("a") is not None
         await client.send_event("a", Word(text="found"))
         async with asyncio.timeout(5):
             return await handler
@@ -111,9 +111,9 @@ async def _lease_shorter_than_a_look() -> object:
         runtime.register(Ask(timeout=None), name="ask")
         handler = await runtime.start("ask", run_id="a")
         await asyncio.sleep(60)
-        resident = runtime.resident("a")
-        assert resident is not None
-        assert resident.row.owner is None or runtime._member is not None
+        active = runtime.active_run("a")
+        assert active is not None
+        assert active.row.owner is None or runtime._member is not None
         assert runtime._member is not None
         assert runtime._member.fence == 1
         await runtime.send_event("a", Word(text="mine still"))

@@ -10,9 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from loom.core.commands import CommandResumeWorker, CommandRunWorker
-from loom.core.config import BrokerConfig, StepSpec
 from loom.core.invariants import violations
-from loom.core.records import EventRecord, Release
+from loom.core.records import BrokerConfig, EventRecord, Release, StepSpec
 from loom.core.run import Run
 from loom.core.state import BrokerState
 from loom.core.ticks import Source, TickAddEvent, TickAwaitEvent, TickResume, TickStepResult

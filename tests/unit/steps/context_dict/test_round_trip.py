@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from loom.core.body_effects import CollectBuffer
-from loom.core.config import BrokerConfig, StepSpec
 from loom.core.invariants import violations
 from loom.core.persistent import EMPTY_MAP, Fifo
-from loom.core.records import STEP_FAILED_KIND, EventRecord, Failure
+from loom.core.records import STEP_FAILED_KIND, BrokerConfig, EventRecord, Failure, StepSpec
 from loom.core.reducer import advance
 from loom.core.run import Run
 from loom.core.state import (
@@ -44,10 +43,9 @@ from loom.core.ticks import (
 )
 from loom.steps.context_dict import context_from_dict, context_to_dict
 from loom.steps.events import Event, HumanResponseEvent, StartEvent, StopEvent
-from loom.steps.planner import StepsPlanner
+from loom.steps.planner import StepsPlan, StepsPlanner
 from loom.steps.registry import kind_of, wire_name
 from loom.steps.serializers import JsonSerializer
-from loom.steps.streams import StepsPlan
 
 
 class Task(Event):

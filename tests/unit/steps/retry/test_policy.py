@@ -1,6 +1,10 @@
+"""Retry policies: built from parts, asked by the engine, and the two older ones."""
+
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from datetime import timedelta
 from fractions import Fraction
@@ -12,13 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loom.steps.retry import (
+    ConstantDelayRetryPolicy,
+    ExponentialBackoffRetryPolicy,
     RetryInfo,
     RetryPolicy,
     ask_policy,
+    attempt_limit,
     policy_seed,
     retry_if_exception_type,
     retry_policy,
     stop_after_attempt,
+    stop_after_delay,
     stop_before_delay,
     stop_never,
     wait_chain,
@@ -26,6 +34,7 @@ from loom.steps.retry import (
     wait_fixed,
     wait_none,
     wait_random,
+    wait_random_exponential,
 )
 
 
@@ -195,3 +204,59 @@ def test_retry_info_is_a_frozen_record() -> None:
     assert info == RetryInfo(0, 0.0, None, None)
     with pytest.raises(FrozenInstanceError):
         info.retry_number = 1  # type: ignore[misc]
+
+
+def made(build: Callable[..., RetryPolicy], **settings: Any) -> RetryPolicy:
+    with pytest.warns(DeprecationWarning, match=f"{build.__name__} is deprecated, use retry_policy") as caught:
+        policy = build(**settings)
+    assert caught[0].filename == __file__
+    return policy
+
+
+def delays(policy: RetryPolicy, seed: int | None = None) -> list[float | None]:
+    return [policy.next(0.0, failures, ValueError(), seed=seed) for failures in (1, 2, 3, 4, 5)]
+
+
+def test_constant_delay() -> None:
+    assert delays(made(ConstantDelayRetryPolicy)) == [5, 5, None, None, None]
+    assert delays(made(ConstantDelayRetryPolicy, maximum_attempts=4, delay=0.5)) == [0.5, 0.5, 0.5, None, None]
+
+
+def test_exponential_backoff_without_jitter() -> None:
+    settings = {"initial_delay": 2, "multiplier": 3, "max_delay": 50}
+    assert delays(made(ExponentialBackoffRetryPolicy, jitter=False, **settings)) == [2, 6, 18, 50, None]
+    assert delays(made(ExponentialBackoffRetryPolicy, jitter=False)) == [1, 2, 4, 8, None]
+
+
+def test_exponential_backoff_has_full_jitter_by_default() -> None:
+    modern = retry_policy(wait=wait_random_exponential(), stop=stop_after_attempt(5))
+    assert delays(made(ExponentialBackoffRetryPolicy), seed=3) == delays(modern, seed=3)
+
+
+def test_nonsense_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_attempt_number must be at least 1"):
+        made(ConstantDelayRetryPolicy, maximum_attempts=0)
+    with pytest.raises(ValueError, match="multiplier must be finite and not negative"):
+        made(ExponentialBackoffRetryPolicy, initial_delay=-1)
+
+
+class Own:
+    def next(self, elapsed_time: float, attempts: int, error: Exception) -> float | None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (None, 1),
+        (retry_policy(), 3),
+        (retry_policy(stop=stop_after_attempt(5) | stop_after_delay(60)), 5),
+        (retry_policy(stop=stop_after_attempt(5) & stop_after_delay(60)), 0),
+        (retry_policy(stop=stop_after_attempt(5) & stop_after_attempt(7)), 7),
+        (retry_policy(stop=stop_after_attempt(math.inf)), 0),
+        (retry_policy(stop=stop_never()), 0),
+        (Own(), 0),
+    ],
+)
+def test_a_limit_is_told_where_there_is_one(policy: Any, expected: int) -> None:
+    assert attempt_limit(policy) == expected

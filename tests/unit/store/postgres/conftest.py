@@ -30,10 +30,12 @@ async def opened(url: str) -> AsyncIterator[Opener]:
     """Opens stores on the test's database, which are closed at its end."""
     stores: list[PostgresStore] = []
 
-    async def open_store(on_news: Callable[[Sequence[str]], None] | None = None, at: str = url) -> PostgresStore:
+    async def open_store(
+        on_notification: Callable[[Sequence[str]], None] | None = None, at: str = url
+    ) -> PostgresStore:
         store = PostgresStore(at)
-        if on_news is not None:
-            store.on_news = on_news
+        if on_notification is not None:
+            store.on_notification = on_notification
         await store.open()
         stores.append(store)
         return store

@@ -9,10 +9,10 @@ import pytest
 from postgres_races import blocked
 
 from loom.store.operations import CommitRun, PurgeRuns, Started, StartRun
-from loom.store.postgres import PostgresStore, documents
-from loom.store.postgres.address import parse
-from loom.store.postgres.batches import Batch
-from loom.store.postgres.writing import _write_batch, _write_wide
+from loom.store.postgres import PostgresStore, key_values
+from loom.store.postgres.connections import parse_address
+from loom.store.postgres.plan import OperationBatch
+from loom.store.postgres.transactions import _write_batch, _write_wide
 from loom.store.records import RunHead
 
 DOCUMENT = ("d", b"text")
@@ -32,7 +32,7 @@ async def other(url: str, store: PostgresStore) -> AsyncIterator[asyncpg.Connect
     fence = (await store.join("one", 60.0)).fence
     await store.apply([start("old", fence), StartRun("bare", "w", b"", 1.0, owner=BARE_FENCE)])
     await store.apply([CommitRun("old", fence, RunHead("completed", 0, 0, 2.0))])
-    address = parse(url)
+    address = parse_address(url)
     connection = await asyncpg.connect(address.url, server_settings={"search_path": address.quoted_schema})
     yield connection
     await connection.close()
@@ -43,19 +43,19 @@ async def _purge(connection: asyncpg.Connection) -> None:
 
 
 async def _start(connection: asyncpg.Connection) -> None:
-    batch = Batch()
+    batch = OperationBatch()
     batch.add(start("new"))
     assert (await _write_batch(connection, batch)).results == [Started(True)]
 
 
 async def _commit(connection: asyncpg.Connection) -> None:
-    batch = Batch()
+    batch = OperationBatch()
     batch.add(FIRST_COMMIT)
     assert (await _write_batch(connection, batch)).results == [True]
 
 
 async def _save(connection: asyncpg.Connection) -> None:
-    await documents.save(connection, *DOCUMENT)
+    await key_values.save_document(connection, *DOCUMENT)
 
 
 async def _both(

@@ -9,17 +9,16 @@ import asyncpg
 import pytest
 from postgres_races import blocked
 
-from loom.store.entries import ABSENT
 from loom.store.errors import StoreUnavailable
-from loom.store.postgres import PostgresStore, entries
-from loom.store.postgres.address import parse
-from loom.store.records import Entry
+from loom.store.postgres import PostgresStore, key_values
+from loom.store.postgres.connections import parse_address
+from loom.store.records import ABSENT, Entry
 
 
 @pytest.fixture
 async def other(url: str, store: PostgresStore) -> AsyncIterator[asyncpg.Connection]:
     """A connection of another process, amid a transaction."""
-    address = parse(url)
+    address = parse_address(url)
     connection = await asyncpg.connect(address.url, server_settings={"search_path": address.quoted_schema})
     await connection.execute("BEGIN")
     yield connection
@@ -34,7 +33,7 @@ async def after(url: str, other: asyncpg.Connection, end: str, work: Awaitable[o
 
 
 async def put(other: asyncpg.Connection, data: bytes, expect: int | None = None) -> int:
-    version = await entries.put(other, Entry("k", "a", 0, data), expect)
+    version = await key_values.put_entry(other, Entry("k", "a", 0, data), expect)
     assert version is not None
     return version
 
@@ -73,7 +72,7 @@ async def test_of_two_that_expect_nothing_the_second_stays(url: str, store: Post
 
 async def test_an_entry_that_is_being_dropped_can_be_added(url: str, store: PostgresStore, other) -> None:
     await store.put_entry("k", "a", b"first")
-    assert await entries.drop(other, "k", "a", None)
+    assert await key_values.drop_entry(other, "k", "a", None)
     assert await after(url, other, "COMMIT", store.put_entry("k", "a", b"own", expect=ABSENT)) is not None
     assert await data_of(store) == b"own"
 
@@ -105,7 +104,7 @@ async def test_dropping_what_expired_does_not_wait_for_who_renews_it(store: Post
 async def test_a_put_whose_connection_is_lost_fails_and_the_next_one_does_not(url: str, store, other) -> None:
     await put(other, b"other")
     task = await blocked(url, other, store.put_entry("k", "a", b"own"))
-    killer = await asyncpg.connect(parse(url).url)
+    killer = await asyncpg.connect(parse_address(url).url)
     await killer.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))",
         other.get_server_pid(),

@@ -9,7 +9,7 @@ import pytest
 from postgres_server import OwnServer, own_server, with_fresh_schema
 
 from loom.store.errors import StoreError, StoreUnavailable
-from loom.store.operations import CommitRun, PostMail, StartRun
+from loom.store.operations import CommitRun, PostMessage, StartRun
 from loom.store.postgres import PostgresStore
 from loom.store.records import Chunk, RunHead
 
@@ -109,20 +109,20 @@ async def test_while_the_server_is_away_every_call_says_so_and_the_next_one_heal
         for call in (
             store.get("r"),
             store.beat(fence, 60.0),
-            store.apply([PostMail("r", b"", 1.0)]),
+            store.apply([PostMessage("r", b"", 1.0)]),
             store.apply([CommitRun("r", fence, RunHead("running", 1, 0, 1.0))]),
         ):
             with pytest.raises(StoreUnavailable, match=store.address.place):
                 await call
         # Connecting has failed, so nothing can have been written.
         with pytest.raises(StoreUnavailable, match="Nothing was written"):
-            await store.apply([PostMail("r", b"", 1.0)])
+            await store.apply([PostMessage("r", b"", 1.0)])
     finally:
         await asyncio.to_thread(server.start)
 
-    assert await store.apply([PostMail("r", b"again", 1.0)])
+    assert await store.apply([PostMessage("r", b"again", 1.0)])
     assert await store.beat(fence, 60.0) is True
-    assert [mail.data for mail in await store.mail("r", 0)] == [b"again"]
+    assert [message.data for message in await store.inbox("r", 0)] == [b"again"]
     # The listener is back too: first it says that something may have been missed, then it hears others.
     async with asyncio.timeout(30):
         while await heard.get() != []:

@@ -11,13 +11,13 @@ from loom.store.errors import StoreError, StoreOutdated, StoreTooNew, StoreUnava
 from loom.store.migrations import available
 from loom.store.operations import PurgeRuns, StartRun
 from loom.store.postgres import PostgresStore, schema
-from loom.store.postgres.address import parse
+from loom.store.postgres.connections import parse_address
 from loom.store.records import RunQuery
 
 
 async def change(url: str, statement: str) -> None:
     """Do something to a database behind the store's back."""
-    address = parse(url)
+    address = parse_address(url)
     connection = await asyncpg.connect(address.url, server_settings={"search_path": address.quoted_schema})
     await connection.execute(statement)
     await connection.close()
@@ -40,7 +40,7 @@ INSERT INTO starts (run, data) SELECT id, 'in' FROM runs;
 
 
 async def test_a_schema_of_the_first_version_is_upgraded_with_its_runs(url: str) -> None:
-    await change(url, schema.script(available(schema.MIGRATIONS)[:1], parse(url)))
+    await change(url, schema.script(available(schema.MIGRATIONS)[:1], parse_address(url)))
     await change(url, FIRST_RUN)
     with pytest.raises(StoreOutdated, match=r"has version 1, .* Run `loom db upgrade`"):
         await PostgresStore(url, upgrade=False).open()
@@ -58,7 +58,7 @@ async def test_a_schema_of_the_first_version_is_upgraded_with_its_runs(url: str)
 
 
 async def test_a_schema_of_the_second_version_is_upgraded_and_keeps_what_it_has(url: str) -> None:
-    await change(url, schema.script(available(schema.MIGRATIONS)[:2], parse(url)))
+    await change(url, schema.script(available(schema.MIGRATIONS)[:2], parse_address(url)))
     await change(
         url, FIRST_RUN + "UPDATE runs SET document = 'd'; INSERT INTO documents VALUES ('d', 1, false, 'text')"
     )
@@ -115,7 +115,7 @@ async def test_a_database_with_another_text_of_a_migration_is_refused(url: str) 
 async def test_a_server_that_is_not_there_is_named(wrong: str) -> None:
     with pytest.raises(StoreUnavailable) as caught:
         await PostgresStore(wrong).open()
-    assert parse(wrong).place in str(caught.value)
+    assert parse_address(wrong).place in str(caught.value)
 
 
 async def test_a_database_that_does_not_exist_is_named(url: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from loom.store.errors import StoreLocked, StoreUnavailable
-from loom.store.operations import ClaimRun, PostMail, StartRun
+from loom.store.operations import ClaimRun, PostMessage, StartRun
 from loom.store.sqlite import SqliteStore
 
 
@@ -180,15 +180,15 @@ async def test_news_of_another_process_arrive(open_store, path: Path) -> None:
     store = await open_store()
     await store.join("engine", 10.0)
     await store.apply([StartRun("r", "w", b"", 1.0)])
-    store.on_news = hear
+    store.on_notification = hear
     body = """
-        await store.apply([PostMail("r", b"hello", 2.0), StartRun("new", "w", b"", 2.0)])
+        await store.apply([PostMessage("r", b"hello", 2.0), StartRun("new", "w", b"", 2.0)])
     """
     with in_another_process(path, body) as process:
         async with asyncio.timeout(30):
             await arrived.wait()
         assert process.wait() == 0
-    assert [mail.data for mail in await store.mail("r", 0)] == [b"hello"]
+    assert [message.data for message in await store.inbox("r", 0)] == [b"hello"]
 
 
 async def test_own_news_are_heard_once(open_store) -> None:
@@ -201,11 +201,11 @@ async def test_own_news_are_heard_once(open_store) -> None:
             complete.set()
 
     store, second = await open_store(), await open_store()
-    store.on_news = hear
+    store.on_notification = hear
     await store.apply([StartRun("mine", "w", b"", 1.0)])
     assert heard == ["mine"]
     # The news of the other store come behind, so that by then the watcher has passed over its own.
-    await second.apply([StartRun("theirs", "w", b"", 1.0), PostMail("mine", b"", 1.0)])
+    await second.apply([StartRun("theirs", "w", b"", 1.0), PostMessage("mine", b"", 1.0)])
     async with asyncio.timeout(30):
         await complete.wait()
     assert heard == ["mine", "theirs", "mine"]

@@ -1,1 +1,1 @@
-"""`workflows.runtime.types`. Holds no names; may import nothing."""
+"""`workflows.runtime.types`. Holds no names."""

@@ -1,4 +1,4 @@
-"""`workflows.runtime.types.results`. Re-exports only; may import every room below `compat`."""
+"""`workflows.runtime.types.results`. Re-exports only."""
 
 from __future__ import annotations
 

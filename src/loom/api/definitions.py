@@ -1,0 +1,108 @@
+"""Definitions and schedules as callers see them: workflows that a server knows, and starts that recur."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, NotRequired
+
+from loom.api.answers import Answer, Kind, promises
+
+
+@promises(line=NotRequired[int | None], column=NotRequired[int | None])
+class Diagnostic(Answer, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that is wrong with a definition, or worth knowing about it."""
+
+    path: str
+    message: str
+    severity: str
+    code: str | None
+    line: int | None = None
+    """Where it is in the text, from 1; None if that is not known."""
+    column: int | None = None
+
+
+@promises(kind=Kind, version=int | None)
+class Definition(Answer, frozen=True, kw_only=True):
+    """A workflow that the server knows; only flows have versions."""
+
+    name: str
+    kind: str | None = None
+    version: str | int | None = None
+    etag: str | None = None
+    updated_at: datetime | None = None
+
+
+class PutDefinition(Definition, frozen=True, kw_only=True):
+    """A flow that is stored now, and what is worth knowing about it."""
+
+    warnings: list[Diagnostic] = []
+
+
+@promises(etag=str, created_at=datetime)
+class DefinitionVersion(Answer, frozen=True, kw_only=True):
+    """One content that a flow has had."""
+
+    version: int
+    digest: str
+    etag: str | None = None
+    created_at: datetime | None = None
+    current: bool = False
+    """Whether new runs begin with it."""
+
+
+class Graph(Answer, frozen=True, kw_only=True):
+    """A workflow as nodes, each with `id`, `label` and `node_type`, and edges from `source` to `target`."""
+
+    name: str
+    nodes: list[dict[str, Any]]
+    edges: list[dict[str, Any]]
+
+
+class DefinitionSchemas(Answer, frozen=True, kw_only=True):
+    """JSON Schemas of what a workflow takes and gives; only flows have parameters.
+
+    `events` are the types that a key with the scope `event` may send at any time: answers that a step takes, what a
+    step declares, what an action of a flow waits for by name.
+    """
+
+    start: dict[str, Any]
+    stop: dict[str, Any]
+    events: list[dict[str, Any]]
+    parameters: dict[str, Any] | None
+
+
+class Validation(Answer, frozen=True, kw_only=True):
+    """Whether a definition can be used."""
+
+    valid: bool
+    diagnostics: list[Diagnostic] = []
+
+
+@promises(recurrence=dict[str, Any], run_id=str)
+class Schedule(Answer, frozen=True, kw_only=True):
+    """A start that recurs. It is a run itself, and what is secure in the flow that it starts is masked."""
+
+    name: str
+    workflow: str
+    recurrence: dict[str, Any] | None = None
+    input: Any = None
+    parameters: dict[str, Any] | None = None
+    variables: dict[str, Any] | None = None
+    tags: dict[str, str] = {}
+    catch_up: bool = False
+    trigger: str | None = None
+    """The trigger of a flow that it was made for."""
+    next_at: datetime | None = None
+    last_at: datetime | None = None
+    last_run_id: str | None = None
+    last_error: str | None = None
+    """Why the last occurrence started no run."""
+    paused: bool = False
+    run_id: str | None = None
+    """The run that it is."""
+
+
+class CalledBack(Answer, frozen=True, kw_only=True):
+    """The call is stored; a repeated one changes nothing."""
+
+    duplicate: bool

@@ -1,0 +1,296 @@
+"""The commands that change runs: start, send, cancel, pause, resume, retry, fork, export, import and purge.
+
+Each works beside the engine and returns once what was asked is stored.
+"""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from loom.cli.options import (
+    json_object,
+    json_option,
+    json_value,
+    limit_options,
+    moment,
+    run_id_argument,
+    start_options,
+    tag_option,
+    target_option,
+)
+from loom.cli.sources import perform, source_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from loom.cli.sources import Data, Runs, Source
+
+
+_FLOW_FILES = (".json", ".yaml", ".yml")
+
+
+def tell(as_json: bool, words: str, **facts: Any) -> None:
+    """Say what was done: in words, or as facts."""
+    from loom.cli.output import print_json, print_line
+
+    if as_json:
+        print_json(facts)
+    else:
+        print_line(words)
+
+
+@click.command()
+@click.argument("workflow")
+@click.argument("inputs", metavar="[JSON]", type=json_value, required=False)
+@click.option("--body", metavar="JSON", type=json_value, help="The same as JSON: the body that a flow begins with.")
+@start_options
+@click.option("--run-id", metavar="ID", help="The id of the run; the same start again is then the same run.")
+@tag_option("Give the run a tag. May be repeated.")
+@limit_options
+@target_option
+@source_options
+@json_option
+def start(workflow: str, inputs: Any, targets: Sequence[str], source: Source, as_json: bool, **given: Any) -> None:
+    """Start a run of WORKFLOW with the inputs in JSON.
+
+    WORKFLOW is the name that its runs go by, or in a store also the .json or .yaml file of a flow. Whoever works for
+    that name takes the run up. JSON may be @file, or @- for the standard input.
+    """
+    name, targets, limits = _named(workflow, targets, source, given)
+    given["body"] = inputs if given["body"] is None else given["body"]
+
+    async def work(runs: Runs) -> Data:
+        return await runs.start(name, given, given["run_id"], dict(given["tags"]))
+
+    found = perform(source, work, targets, limits, starts=True)
+    tell(as_json, f"Run {found['run_id']} of {name} is stored.", **found)
+
+
+def _named(
+    workflow: str, targets: Sequence[str], source: Source, given: Mapping[str, Any]
+) -> tuple[str, Sequence[str], Any]:
+    """The name of the workflow, the code that is to be loaded for it, and what its loops may ask for."""
+    if source.url is not None:
+        from loom.cli.problems import WrongUse
+
+        if workflow.endswith(_FLOW_FILES):
+            raise WrongUse(f"{workflow} is a file: on a server, name a workflow that it has.")
+        if given["max_iterations"] is not None or given["max_duration"] is not None:
+            raise WrongUse("What loops may ask for is decided where a flow is loaded: by the server.")
+        return workflow, targets, None
+    from loom.cli.event_inputs import named_target
+    from loom.cli.flow_files import limits_of
+
+    name, targets = named_target(workflow, targets)
+    return name, targets, limits_of(given["max_iterations"], given["max_duration"])
+
+
+@click.command()
+@run_id_argument
+@click.argument("event_type", metavar="TYPE")
+@click.argument("fields", metavar="[JSON]", type=json_object, required=False)
+@click.option("--data", metavar="JSON", type=json_value, help="The same as JSON, but any value: the data for a flow.")
+@click.option("--event-id", metavar="ID", help="The same event with the same id again changes nothing.")
+@click.option("--step", metavar="NAME", help="Only this step shall get it.")
+@click.option("--waiter-id", metavar="ID", help="Only the waiters of this id shall get it.")
+@target_option
+@source_options
+@json_option
+def send(
+    run_id: str,
+    event_type: str,
+    fields: dict[str, Any] | None,
+    data: Any,
+    targets: Sequence[str],
+    source: Source,
+    as_json: bool,
+    **aim: str | None,
+) -> None:
+    """Send an event of TYPE, with the fields in JSON, to a run.
+
+    TYPE is the name of the event's class, short or in full. A server checks the fields. In a store, without --target,
+    it must be one that the run waits for or that one of its steps takes, and the fields are not checked here. To a
+    flow, TYPE is what an action waits for. JSON may be @file, or @- for the standard input.
+    """
+
+    async def work(runs: Runs) -> tuple[Mapping[str, Any], str]:
+        run = await runs.get(run_id)
+        value = fields if data is None else data
+        sent = await runs.send(run_id, event_type, value, aim)
+        if run["kind"] == "flow":
+            return sent, _awaited_instead(run, event_type)
+        # With code at hand, or on a server, an event has fields that were not given: only the server knows then.
+        is_kept = sent["delivered"] == "kept" or (sent["delivered"] == "inbox" and source.url is None and not targets)
+        return sent, _required(run, event_type, value or {}) if is_kept else ""
+
+    sent, other = perform(source, work, targets)
+    note = f" Now it waits for {other}." if other else ""
+    facts = {"run_id": run_id, "sent": event_type, "event_id": aim["event_id"], **sent}
+    tell(as_json, f"{event_type} is stored for run {run_id}.{note}", **facts)
+
+
+def _awaited_instead(run: Mapping[str, Any], event_type: str) -> str:
+    """What a flow waits for at present, if that is something else: it keeps the event, whose name may be misspelt."""
+    waited = {waiter["event_type"].rpartition(".")[2] for waiter in run["active_waiters"] or ()} - {"child run"}
+    return "" if event_type.rpartition(".")[2] in waited else ", ".join(sorted(waited))
+
+
+def _required(run: Mapping[str, Any], event_type: str, fields: Mapping[str, Any]) -> str:
+    """What the waiters for such an event ask of it, if that is more than any of them gets: the run keeps the event."""
+    short = event_type.rpartition(".")[2]
+    asked = [
+        waiter["requirements"]
+        for waiter in run["active_waiters"] or ()
+        if waiter["event_type"].rpartition(".")[2] == short
+    ]
+    if run["paused"] or any(all(fields.get(name) == wanted for name, wanted in one.items()) for one in asked):
+        return ""
+    from loom.cli.describe import json_words
+
+    words = (", ".join(f"{name}={json_words(wanted)}" for name, wanted in one.items()) for one in asked)
+    return " or ".join(f"one with {each}" for each in dict.fromkeys(words))
+
+
+def _ask(run_id: str, source: Source, as_json: bool, what: str) -> None:
+    perform(source, lambda runs: runs.ask(run_id, what))
+    tell(as_json, f"Run {run_id} was asked to {what}.", run_id=run_id, asked=what)
+
+
+@click.command()
+@run_id_argument
+@source_options
+@json_option
+def cancel(run_id: str, source: Source, as_json: bool) -> None:
+    """Ask a run to stop for good."""
+    _ask(run_id, source, as_json, "cancel")
+
+
+@click.command()
+@run_id_argument
+@source_options
+@json_option
+def pause(run_id: str, source: Source, as_json: bool) -> None:
+    """Let a run start nothing new; it keeps what it is sent."""
+    _ask(run_id, source, as_json, "pause")
+
+
+@click.command()
+@run_id_argument
+@source_options
+@json_option
+def resume(run_id: str, source: Source, as_json: bool) -> None:
+    """Let a paused run go on, or try a parked one again."""
+    _ask(run_id, source, as_json, "resume")
+
+
+@click.command()
+@run_id_argument
+@click.option(
+    "--event",
+    type=(str, json_object),
+    metavar="TYPE JSON",
+    help="Go on with an event of TYPE, with the fields in JSON, in place of the one that failed the run.",
+)
+@target_option
+@source_options
+@json_option
+def retry(
+    run_id: str, event: tuple[str, dict[str, Any]] | None, targets: Sequence[str], source: Source, as_json: bool
+) -> None:
+    """Let a failed run go on from its failed step.
+
+    With --event it goes on with another event in place of the one that failed it: the last one of that TYPE that the
+    failed step had received, else the one that the step works on. JSON may be @file, or @- for the standard input.
+    """
+    if event is None:
+        _ask(run_id, source, as_json, "retry")
+        return
+    name, fields = event
+    perform(source, lambda runs: runs.heal(run_id, name, fields), targets)
+    tell(as_json, f"Run {run_id} was asked to retry with {name}.", run_id=run_id, asked="retry", event=name)
+
+
+@click.command()
+@run_id_argument
+@click.option("--tick", type=click.IntRange(min=0), required=True, help="The last tick of its history that is kept.")
+@click.option("--run-id", "fork_id", metavar="ID", help="The id of the new run.")
+@target_option
+@source_options
+@json_option
+def fork(run_id: str, tick: int, fork_id: str | None, targets: Sequence[str], source: Source, as_json: bool) -> None:
+    """Make a new run that goes on from a past tick of another one."""
+    made = perform(source, lambda runs: runs.fork(run_id, tick, fork_id), targets)
+    words = f"Run {made} goes on from tick {tick} of run {run_id}."
+    tell(as_json, words, run_id=made, forked_from=run_id, tick=tick)
+
+
+@click.command("export")
+@run_id_argument
+@click.option(
+    "--output", "-o", type=click.Path(dir_okay=False, allow_dash=True), default="-",
+    help="A file, for your eyes only; else the standard output.",
+)  # fmt: skip
+@source_options
+def export_run(run_id: str, output: str, source: Source) -> None:
+    """Write everything that is stored of a run, as JSON."""
+    store = source.store_for("An export")
+
+    from loom.cli.output import write_private
+    from loom.cli.problems import Problem
+    from loom.cli.session import client
+    from loom.cli.session import perform as performed
+
+    async def work() -> bytes:
+        async with client(store) as runtime:
+            return await runtime.export_run(run_id)
+
+    data = performed(work()) + b"\n"
+    if output == "-":
+        click.echo(data, nl=False)
+        return
+    try:
+        write_private(output, data)
+    except OSError as error:
+        raise Problem(f"{output} cannot be written: {error.strerror}.") from error
+
+
+@click.command("import")
+@click.argument("file", type=click.File("rb"))
+@source_options
+@json_option
+def import_run(file: IO[bytes], source: Source, as_json: bool) -> None:
+    """Store a run that was exported to FILE (- for the standard input). If it is not over, it goes on."""
+    store = source.store_for("An import")
+
+    from loom.cli.session import client
+    from loom.cli.session import perform as performed
+
+    data = file.read()
+
+    async def work() -> str:
+        async with client(store) as runtime:
+            return await runtime.import_run(data)
+
+    found = performed(work())
+    tell(as_json, f"Run {found} is stored.", run_id=found)
+
+
+@click.command()
+@click.argument("run_id", required=False)
+@click.option("--ended-before", metavar="WHEN", type=moment, help="A date, or an age as in 30d.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask before deleting many runs.")
+@source_options
+@json_option
+def purge(run_id: str | None, ended_before: float | None, yes: bool, source: Source, as_json: bool) -> None:
+    """Delete an ended run, or all that ended before a time. Nothing of them is left."""
+    from loom.cli.output import clock
+
+    if (run_id is None) == (ended_before is None):
+        raise click.UsageError("Name a RUN_ID, or a time with --ended-before.")
+    if ended_before is not None and not yes:
+        click.confirm(f"Delete all runs that ended before {clock(ended_before)}?", abort=True, err=True)
+
+    gone = perform(source, lambda runs: runs.purge(run_id, ended_before))
+    tell(as_json, f"{gone} {'run was' if gone == 1 else 'runs were'} deleted.", purged=gone)

@@ -1,0 +1,116 @@
+"""Triggers and starts: fire a trigger, and check the body and the parameters that a run begins with.
+
+A run that is started by hand fires no trigger. It begins with the body that its caller gives.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loom.expressions import ContextEnvironment, ExpressionError
+from loom.expressions.dotnet.timestamps import timestamp_text
+from loom.expressions.metering import Meter, metered_by
+from loom.expressions.values import is_number, kind_of
+from loom.flows.diagnostics import did_you_mean
+from loom.flows.schema_checks import schema_check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loom.flows.program import Program, Trigger
+
+
+_REQUESTS = frozenset({"request", "manual"})
+"""Types of triggers that a request fires."""
+
+
+class FiringRefused(ValueError):
+    """Raised if a trigger cannot fire with the outputs that it was given."""
+
+
+def request_trigger(program: Program) -> Trigger | None:
+    """Find the trigger that a request fires: one of its types, else the first; None if there is none."""
+    made_for_it = (trigger for trigger in program.triggers if trigger.type in _REQUESTS)
+    return next(made_for_it, program.triggers[0] if program.triggers else None)
+
+
+def fired(program: Program, trigger: Trigger | None, outputs: dict[str, Any], at: float) -> list[Any]:
+    """List the bodies of the runs that a firing starts: one per element of `splitOn`, none if a condition fails."""
+    if trigger is None:
+        return [outputs.get("body")]
+    problems = _schema_problems(trigger, outputs.get("body"))
+    if problems:
+        raise FiringRefused(" ".join(problems))
+    env = ContextEnvironment(
+        {
+            "utcNow": timestamp_text(at),
+            "parameters": {each.name: each.default for each in program.parameters.values() if each.has_default},
+            "trigger": {"name": trigger.name, "inputs": None, "outputs": outputs, "status": "Succeeded", "code": "OK"},
+        }
+    )
+    try:
+        with metered_by(Meter()):
+            if not all(condition(env) for condition in trigger.conditions):
+                return []
+            found = trigger.split_on(env) if trigger.split_on is not None else [outputs.get("body")]
+    except ExpressionError as error:
+        # An error about a secret may repeat it.
+        why = "" if any(each.is_secure for each in program.parameters.values()) else f": {error}"
+        raise FiringRefused(f"The trigger '{trigger.name}' cannot fire{why or '.'}") from error
+    if not isinstance(found, list):
+        raise FiringRefused(f"splitOn of the trigger '{trigger.name}' gives {kind_of(found)}, not an array.")
+    return found
+
+
+# -- checks of a start -------------------------------------------------------------------------------------------------
+
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "int": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "float": is_number,
+    "bool": lambda value: isinstance(value, bool),
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: value is None or isinstance(value, dict),
+}
+
+
+def body_problems(program: Program, trigger: str, body: Any) -> list[str]:
+    """List the objections of the trigger's schema to the body of a start.
+
+    There are none for a trigger that splits: its run has an element as its body, and the schema is for the whole.
+    """
+    named = [found for found in program.triggers if found.name == trigger] or program.triggers[:1]
+    return _schema_problems(named[0], body) if named and named[0].split_on is None else []
+
+
+def _schema_problems(trigger: Trigger, body: Any) -> list[str]:
+    """List the objections of a trigger's schema to a body, if the trigger asks for the check."""
+    if not trigger.validates or trigger.schema is None:
+        return []
+    objection = schema_check(trigger.schema)(body)
+    return [f"The body does not fit the schema of the trigger '{trigger.name}': {objection}"] if objection else []
+
+
+PARAMETER_TYPES = ("String", "SecureString", "Int", "Float", "Bool", "Array", "Object", "SecureObject")
+
+
+def fits(kind: str, value: Any) -> bool:
+    """Tell whether a value fits a type of parameters, in lower case. Every value fits an unknown type."""
+    check = _FITS.get(kind.removeprefix("secure"))
+    return check is None or check(value)
+
+
+def parameter_problems(program: Program, given: dict[str, Any]) -> list[str]:
+    """List the problems of a start's parameters, a sentence each."""
+    problems = []
+    for name, value in given.items():
+        parameter = program.parameters.get(name.lower())
+        if parameter is None:
+            known = [known.name for known in program.parameters.values()]
+            problems.append(f"There is no parameter '{name}'.{did_you_mean(name, known)}")
+            continue
+        if not fits(parameter.type, value):
+            problems.append(f"The parameter '{name}' is of type {parameter.type}, and the value is {kind_of(value)}.")
+        elif parameter.allowed is not None and value not in parameter.allowed:
+            problems.append(f"The parameter '{name}' must be one of {list(parameter.allowed)}.")
+    return problems

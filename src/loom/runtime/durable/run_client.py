@@ -1,0 +1,532 @@
+"""The calls on stored runs that any process may make, whether it works on runs or not.
+
+Each call returns once what it says is in the store. `RunClient` is the part that all runtimes share; `StoreClient` is a
+client without an engine, for commands, which must start fast.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from loom.core.ticks import TickAddEvent, TickCancelRun, TickContinueRun, TickPauseRun, TickRetryRun
+from loom.effects.stored_text import waiter_dict
+from loom.runtime.durable import history
+from loom.runtime.durable.info import RunInfo, info_of
+from loom.runtime.durable.metrics import RuntimeMetrics
+from loom.runtime.durable.names import can_be_kept, check_name, check_run_id
+from loom.runtime.durable.readers import DecodedChunks, RecentEnds, Watchers
+from loom.runtime.durable.settings import JOURNAL_KEYS, Settings
+from loom.runtime.durable.stored_definitions import DefinitionNumbers
+from loom.runtime.stored_run import program_of_row
+from loom.runtime.why import attempts_of
+from loom.steps.errors import WorkflowRuntimeError
+from loom.store import codec
+from loom.store.committer import Committer
+from loom.store.encrypted import check_readable
+from loom.store.errors import (
+    RunActive,
+    RunBusy,
+    RunExists,
+    RunFinished,
+    RunNotFound,
+    StoreUnavailable,
+    WrongKeys,
+)
+from loom.store.hash_chain import Links
+from loom.store.keyring import check_key_markers, heads_signed_since
+from loom.store.loop_time import until_look
+from loom.store.operations import ImportRun, Posted, PostMessage, PurgeRuns, StartRun
+from loom.store.records import RunQuery
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from types import TracebackType
+
+    from loom.api.attempts import Attempts
+    from loom.api.problems import RunStatus
+    from loom.api.why import Why
+    from loom.core.draft import FieldReader
+    from loom.core.records import EventRecord
+    from loom.core.state import BrokerState
+    from loom.core.ticks import WorkflowTick
+    from loom.effects.stored_codec import StoredEventCodec
+    from loom.runtime.durable.active_run import ActiveRun
+    from loom.runtime.durable.info import HistoryEntry
+    from loom.runtime.durable.readers import News
+    from loom.runtime.durable.registration import Registration
+    from loom.steps.events import Event
+    from loom.store.ports import Store
+    from loom.store.records import RunRow, StoredRun
+
+_PAGE = 200
+_POLL_S, _MAX_POLL_S = 0.05, 2.0
+_KEEP_UNCLAIMED = 1000
+_PROBE_S = 1.0
+_PROBE_KEPT_S = 60.0
+_PROBE = "commit-probe"
+_PROBE_BYTES = 64 * 1024
+"""A disk that has room for so much has room for most commits."""
+
+
+class RunClient:
+    """Runs in a store, from outside."""
+
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self.store = store
+        self.now = clock
+        self.watchers = Watchers()
+        """Who wants to know of every commit of a run."""
+        self.endings = Watchers()
+        """Who waits for ends only: a run may commit a thousand times before."""
+        self.recent = RecentEnds()
+        self.decoded = DecodedChunks()
+        """What readers of streams have read last."""
+        self.committer: Committer
+        """Made when the store is opened."""
+        self.codes: dict[str, Registration] = {}
+        self._probed_at = float("-inf")
+        self._wrong_keys: str | None = None
+        """Why this process may not write journals."""
+        self.links = Links()
+        """How the journals of runs are chained."""
+        self.metrics = RuntimeMetrics()
+        """What this process counts and measures."""
+        self.definitions = DefinitionNumbers(store, clock)
+        """The flows in the store."""
+
+    async def ready(self) -> None:
+        """Wait until calls can be made."""
+
+    async def commits_work(self) -> bool:
+        """Tell whether the last commit was written. After one that was not, a probe finds out, at most every second."""
+        committer, now = self.committer, asyncio.get_running_loop().time()
+        if committer.failing is not None and now - self._probed_at >= _PROBE_S:
+            self._probed_at = now
+            try:
+                await self.store.put_entry(_PROBE, "-", bytes(_PROBE_BYTES), expires_at=self.now() + _PROBE_KEPT_S)
+            except StoreUnavailable as error:
+                committer.failing = str(error)
+            else:
+                committer.failing = None
+        return committer.failing is None
+
+    def short_of_memory(self) -> str | None:
+        """Tell why this process claims no runs, if it has too little memory."""
+        return None
+
+    async def row(self, run_id: str) -> RunRow:
+        """What is stored about a run in one row."""
+        row = await self.store.get(run_id) if can_be_kept(run_id) else None
+        if row is None:
+            raise RunNotFound(run_id)
+        self.saw(row)
+        return row
+
+    def saw(self, row: RunRow) -> None:
+        """Let the handles of a run know its row, which was read or written just now."""
+
+    async def news(self, future: News, waits: int = 0) -> None:
+        """Wait for news of a run. What other processes do is seen by looking again, less often the longer it takes."""
+        await until_look(min(_POLL_S * 2 ** min(waits, 10), _MAX_POLL_S), future)
+
+    def active_run(self, run_id: str) -> ActiveRun | None:
+        """A run that is in memory here."""
+        del run_id
+        return None
+
+    # Most calls do without the classes of events, which take longer to import than all the rest: a command that only
+    # looks at a run, or tells it something, must start fast.
+
+    def codec_for(self, workflow: str) -> StoredEventCodec:
+        """How the events of a workflow's runs are stored."""
+        code = self.codes.get(workflow)
+        if code is not None:
+            return code.codec
+        from loom.effects.flow_codec import AnyEventCodec
+
+        return AnyEventCodec()
+
+    def codec_of(self, row: RunRow) -> StoredEventCodec:
+        """Return how the events of a stored run are read: one with a document is a flow, under any name."""
+        if row.document is None:
+            return self.codec_for(row.workflow)
+        from loom.effects.flow_codec import FLOW_CODEC
+
+        return FLOW_CODEC
+
+    def field_reader(self, row: RunRow) -> FieldReader:
+        """What reads a field of a run's events, for a waiter that requires something of it."""
+        codecs: list[StoredEventCodec] = []
+
+        def read(record: EventRecord, name: str) -> Any:
+            if not codecs:
+                codecs.append(self.codec_of(row))
+            return codecs[0].field(record, name)
+
+        return read
+
+    # -- asking -------------------------------------------------------------------------------------------------------
+
+    async def get(self, run_id: str) -> RunInfo:
+        """A run as it is now; `RunNotFound` if there is none of this id."""
+        await self.ready()
+        return info_of(await self.row(run_id))
+
+    async def list(  # noqa: PLR0913 - one per filter, all by name
+        self,
+        *,
+        status: RunStatus | None = None,
+        workflow: str | None = None,
+        idle: bool | None = None,
+        idle_longer_than: float | None = None,
+        waiting_for: str | type[Event] | None = None,
+        tags: dict[str, str] | None = None,
+        parent_id: str | None = None,
+        paused: bool | None = None,
+        parked: bool | None = None,
+        stuck: bool | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[RunInfo]:
+        """The runs that match all that is given, newest first. `waiting_for` is an event type or its name; `stuck` are
+        runs that are idle although they wait for nothing.
+        """
+        await self.ready()
+        waited = waiting_for if waiting_for is None or isinstance(waiting_for, str) else waiting_for.__name__
+        query = RunQuery(
+            status=status,
+            workflow=workflow,
+            idle=idle,
+            idle_before=self.now() - idle_longer_than if idle_longer_than is not None else None,
+            waiting_for=waited,
+            tags=tags or {},
+            parent=parent_id,
+            paused=paused,
+            parked=parked,
+            stuck=stuck,
+            limit=_PAGE,
+        )
+        named = (workflow, waited, parent_id, *query.tags, *filter(None, query.tags.values()))
+        if not all(can_be_kept(name) for name in named if name is not None):
+            return
+        left = limit
+        while left is None or left > 0:
+            rows = await self.store.find(query)
+            for row in rows[:left]:
+                self.saw(row)
+                yield info_of(row)
+            if len(rows) < _PAGE:
+                return
+            left = left - len(rows) if left is not None else None
+            query = msgspec.structs.replace(query, after=(rows[-1].created_at, rows[-1].run_id))
+
+    async def history(self, run_id: str, *, start: int = 0) -> AsyncIterator[HistoryEntry]:
+        """The ticks of a run in order: (seq, at, tick). Bodies of events are as they are stored."""
+        await self.ready()
+        await self.row(run_id)
+        async for entry in history.history(self.store, run_id, start):
+            yield entry
+
+    async def state_at(self, run_id: str, tick: int | None = None) -> BrokerState:
+        """The run as data, after the tick of a number as `history` counts, or now."""
+        await self.ready()
+        row = await self.row(run_id)
+        return await history.state_at(self.store, row, self.field_reader(row), tick)
+
+    async def attempts(self, run_id: str) -> Attempts:
+        """Tell what a run is at work on now: the attempts under way, and those that failed and will be repeated."""
+        state = await self.state_at(run_id)
+        return attempts_of(state, await program_of_row(self, await self.row(run_id)))
+
+    async def why(self, run_id: str) -> Why:
+        """Tell what holds a run now: one sentence, and its causes as data. `RunNotFound`."""
+        from loom.runtime.why import why
+
+        await self.ready()
+        return await why(self, await self.row(run_id))
+
+    async def read_store(self, run_id: str) -> Any:
+        """The state that the run's steps see as `ctx.store`: a copy, as of its last commit."""
+        row = await self.row(run_id)
+        state = await self.state_at(run_id)
+        return await self.codec_of(row).store_from(state.store, state.store_type, state.store_version).get_state()
+
+    async def waiters(self, run_id: str) -> tuple[dict[str, Any], ...]:
+        """All that a run waits for, also where `RunInfo` shows only the first of many."""
+        return tuple(waiter_dict(report) for report in (await self.state_at(run_id)).waiter_reports())
+
+    # -- telling ------------------------------------------------------------------------------------------------------
+
+    async def send_event(
+        self,
+        run_id: str,
+        event: Event,
+        *,
+        step: str | None = None,
+        waiter_id: str | None = None,
+        event_id: str | None = None,
+    ) -> bool:
+        """Let an event reach a run. Returns once it is stored; False if its `event_id` was there, which is no error."""
+        await self.ready()
+        check_event(event, event_id)
+        row = await self.row(run_id)
+        code = self.codes.get(row.workflow)
+        if code is not None:
+            code.definition.check_target(event, step)
+        record = self.codec_of(row).sent(event, is_known=code is not None)
+        taken = record.kind.name in row.head.waiting_for or (code is not None and code.accepts(record.kind, step))
+        at = self.now()
+        tick = TickAddEvent(at=at, event=record, step=step, waiter_id=waiter_id, accepted=True)
+        message = PostMessage(
+            run_id, codec.encode_tick(tick), at, event_id=event_id, limit=None if taken else _KEEP_UNCLAIMED
+        )
+        return (await self._post(message, record.kind.label, row=row)).outcome == "posted"
+
+    async def has_event(self, run_id: str, event_id: str) -> bool:
+        """Whether a run was sent an event of this id before, ended or not."""
+        await self.ready()
+        check_name("An event_id", event_id)
+        # A message for which there is no room: it tells a repetition from what is new, and leaves nothing.
+        answer = await self.committer.submit(PostMessage(run_id, b"", self.now(), event_id=event_id, limit=0))
+        assert isinstance(answer, Posted)
+        return answer.outcome == "repeated"
+
+    async def cancel(self, run_id: str, *, reason: str = "") -> None:
+        """Ask a run to stop. Returns once that is stored; a cancelled run stays cancelled."""
+        try:
+            await self._tell(run_id, TickCancelRun(at=self.now(), reason=reason), "it cannot be cancelled any more")
+        except RunFinished as error:
+            if error.status != "cancelled":
+                raise
+
+    async def pause(self, run_id: str) -> None:
+        """Let a run start nothing new; what it is sent while it is paused is kept."""
+        await self._tell(run_id, TickPauseRun(at=self.now()), "it cannot be paused any more")
+
+    async def resume(self, run_id: str) -> None:
+        """Let a paused run go on; one that is parked is tried again with the registered code."""
+        await self._tell(run_id, TickContinueRun(at=self.now()), "it cannot be resumed any more")
+
+    async def retry(self, run_id: str, *, event: Event | None = None) -> None:
+        """Let a failed run go on from its failed step; with `event` in place of the one that failed it.
+
+        That is the last event of the same type that the failed step had received, else the one that it works on;
+        `CannotHeal`, a `ValueError`, if no event of this type did.
+        """
+        at = self.now()
+        tick = TickRetryRun(at=at) if event is None else await self._healing(run_id, event)
+        message = PostMessage(run_id, codec.encode_tick(tick), at, reopens=True)
+        try:
+            while not await self._has_reopened(message):
+                pass  # it has gone on and failed again since it was read
+        except RunFinished as error:
+            if error.status == "running":
+                raise RunActive(run_id, "only a failed run can be retried") from None
+            raise
+        await self.row(run_id)  # handlers here that have told of the failure wait for the next end
+
+    async def _has_reopened(self, message: PostMessage) -> bool:
+        """Let a failed run go on, with the signature of its row where there are keys.
+
+        False if the run is not as it was read: it has failed again at another tick.
+        """
+        await self.ready()
+        self._check_heads()
+        too_late = "only a failed run can be retried"
+        if self.links.ring is None:
+            await self._post(message, "", too_late)
+            return True
+        row = await self.row(message.run_id)
+        head = msgspec.structs.replace(row.head, status="running")
+        mac = self.links.head_mac(row.run_id, row.workflow, row.document, head)
+        message = msgspec.structs.replace(message, reopened=(row.head.ticks, mac))
+        try:
+            await self._post(message, "", too_late)
+        except RunFinished as error:
+            if error.status != "failed":
+                raise
+            return False
+        return True
+
+    async def _healing(self, run_id: str, event: Event) -> TickRetryRun:
+        """The tick that lets a failed run go on with another event."""
+        from loom.runtime.durable.healing import healing_tick
+
+        await self.ready()
+        check_event(event, None)
+        row = await self.row(run_id)
+        if row.head.status != "failed":
+            return TickRetryRun(at=self.now())  # what is said of it without an event holds for it
+        record = self.codec_of(row).record(event)
+        code = self.codes.get(row.workflow)
+        if record.checked is not None and code is not None:
+            record = code.codec.checked(record)
+        return await healing_tick(run_id, await self.state_at(run_id), record, self.history(run_id), self.now())
+
+    async def _tell(self, run_id: str, tick: WorkflowTick, too_late: str) -> None:
+        await self._post(PostMessage(run_id, codec.encode_tick(tick), tick.at), "", too_late)
+
+    async def _post(
+        self, message: PostMessage, what: str, too_late: str = "it takes no event any more", row: RunRow | None = None
+    ) -> Posted:
+        await self.ready()
+        if not can_be_kept(message.run_id):
+            raise RunNotFound(message.run_id)
+        answer = self.committer.submit(message)
+        if row is not None:
+            self._expect_message(row)
+        posted = await answer
+        assert isinstance(posted, Posted)
+        if posted.outcome == "no_run":
+            raise RunNotFound(message.run_id)
+        if posted.outcome == "finished":
+            raise RunFinished(message.run_id, posted.status, too_late)
+        if posted.outcome == "full":
+            raise RunBusy(message.run_id, what, posted.kept)
+        return posted
+
+    def _expect_message(self, row: RunRow) -> None:
+        """Note that the next transaction brings a run a message: a worker may claim the run in the same one."""
+
+    # -- opening ------------------------------------------------------------------------------------------------------
+
+    async def _open_store(self) -> None:
+        """Open the store, and see whether this process may use it."""
+        await self.store.open()
+        try:
+            await self._learn_of_keys()
+        except BaseException:
+            await self.store.close()
+            raise
+        self.committer = Committer(self.store, watch=self.metrics)
+
+    # -- copying and deleting -----------------------------------------------------------------------------------------
+
+    async def _learn_of_keys(self) -> None:
+        """See whether this process has the keys of the store. A client that only reads and sends needs none to sign."""
+        await check_readable(self.store)
+        try:
+            await check_key_markers(self.store, "journal", self.links.ring, JOURNAL_KEYS)
+            self._wrong_keys = None
+        except WrongKeys as error:
+            self._wrong_keys = str(error)
+        self.links.heads_since = await heads_signed_since(self.store)
+
+    def check_keys(self) -> None:
+        """Raise if this process lacks the keys that others sign and check journals with."""
+        if self._wrong_keys is not None:
+            raise WrongKeys(self._wrong_keys)
+
+    def _check_heads(self) -> None:
+        """Raise if every row is signed and this process lacks the keys to sign the row of a new run."""
+        if self.links.heads_since is not None and (self._wrong_keys is not None or self.links.ring is None):
+            raise WrongKeys(
+                "Every run of this store is signed from its start: to start or retry one, the keys are needed that "
+                f"the store is signed with. {self._wrong_keys or f'Give them in {JOURNAL_KEYS}.'}"
+            )
+
+    def signed_start(self, start: StartRun) -> StartRun:
+        """A start with the signature of its row, if there are keys; `WrongKeys` if it must have one and cannot."""
+        self._check_heads()
+        return start if self._wrong_keys is not None else self.links.signed_start(start)
+
+    async def store_fork(self, source_id: str, /, *, tick: int, run_id: str | None = None) -> str:
+        """Store a new run that goes on from a past tick of another one, and return its id."""
+        await self.ready()
+        run_id = run_id if run_id is not None else uuid.uuid4().hex
+        check_run_id(run_id)
+        self.check_keys()
+        row = await self.row(source_id)
+        # Who has not joined does not know better than what the other run was told last.
+        downtime = max(await self.downtime(), row.head.downtime)
+        stored = await history.forked(
+            self.store, row, self.field_reader(row), tick, run_id, self.now(), downtime, self.links
+        )
+        if not await self.committer.submit(ImportRun(stored)):
+            raise RunExists(run_id, "so it cannot be the name of a fork")
+        return run_id
+
+    async def downtime(self) -> float:
+        """Return how long nobody was at work on the store so far, in seconds, as far as this process knows."""
+        return 0.0
+
+    async def purge(self, run_id: str | None = None, *, ended_before: float | None = None) -> int:
+        """Delete an ended run with its child runs, or all that ended before a time. Returns how many."""
+        await self.ready()
+        if run_id is None and ended_before is None:
+            raise ValueError("purge() needs a run_id, or ended_before=... as a time in seconds since the epoch.")
+        if run_id is not None and (await self.row(run_id)).head.status == "running":
+            raise RunActive(run_id, "cancel it before you purge it")
+        total = 0
+        if run_id is not None:
+            # A run that begins again under this id will have children of the same ids.
+            async for child in self.list(parent_id=run_id):
+                total += await self.purge(child.run_id)
+        while True:
+            gone = await self.committer.submit(PurgeRuns(run_id=run_id, ended_before=ended_before, limit=_PAGE))
+            assert isinstance(gone, int)
+            total += gone
+            if gone < _PAGE:
+                return total
+
+    async def export_run(self, run_id: str) -> bytes:
+        """Everything that is stored of a run, as JSON: `import_run` brings it back, here or in another store."""
+        await self.ready()
+        stored = await self.store.export(run_id) if can_be_kept(run_id) else None
+        if stored is None:
+            raise RunNotFound(run_id)
+        return history.packed(stored, self.now(), await self.downtime())
+
+    async def import_run(self, data: bytes) -> str:
+        """Store a run that was exported, and return its id. If it is not over, it goes on here."""
+        await self.ready()
+        self._check_heads()
+        stored = self._signed_import(history.unpacked(data, self.now(), await self.downtime()))
+        if not await self.committer.submit(ImportRun(stored)):
+            why, advice = "so the exported one cannot take its place", "Delete that one first, or use another store"
+            raise RunExists(stored.row.run_id, why, advice)
+        return stored.row.run_id
+
+    def _signed_import(self, stored: StoredRun) -> StoredRun:
+        """An imported run with the signature of this store. One that this store's keys had made must still fit."""
+        mac, ring = stored.row.head.mac, self.links.ring
+        if mac is not None and ring is not None and mac.partition(b":")[0].decode("utf-8", "replace") in ring.keys:
+            self.links.check_head(stored.row)
+        links = self.links if self._wrong_keys is None else Links()
+        return msgspec.structs.replace(stored, row=links.signed_row(stored.row))
+
+
+class StoreClient(RunClient):
+    """Looks at stored runs, and tells them something. It starts none, and works on none."""
+
+    def __init__(self, store: Store, settings: Settings | None = None) -> None:
+        super().__init__(store, time.time)
+        self.links = Links((settings or Settings()).keyring)
+
+    async def __aenter__(self) -> Self:
+        await self._open_store()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the store."""
+        await self.committer.close()
+        await self.store.close()
+
+
+def check_event(event: object, event_id: str | None) -> None:
+    """Raise, if this cannot be sent into a run."""
+    from loom.steps.events import Event
+
+    if not isinstance(event, Event):
+        raise WorkflowRuntimeError(f"Only events can be sent into a run, not {type(event).__name__}.")
+    if event_id is not None:
+        check_name("An event_id", event_id)

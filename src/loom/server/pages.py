@@ -1,0 +1,77 @@
+"""Pages of lists: opaque cursors, and rows read in parts that weigh no more than a page.
+
+A cursor marks a key, not an offset, and is taken back only in the form that it was given in.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from loom.effects.off_loop import aside_if_large
+from loom.runtime.render import listed_run, unshown_run
+from loom.server.answers import json_bytes
+from loom.server.problems import ApiProblem, invalid
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from loom.server.call import Call
+    from loom.store.ports import RunReads
+    from loom.store.records import RunQuery, RunRow
+
+T = TypeVar("T")
+
+
+def write_cursor(*parts: Any) -> str:
+    """Write a cursor that holds these values."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(parts)).decode().rstrip("=")
+
+
+def read_cursor(cursor: str, kind: type[T]) -> T:
+    """Read the values of a cursor, as a tuple of this type."""
+    try:
+        data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        return msgspec.json.decode(data, type=kind)
+    except ValueError as error:
+        raise not_given() from error
+
+
+def not_given() -> ApiProblem:
+    """Make the problem of a cursor that no server of this API wrote."""
+    return invalid("The cursor is not one that this server has given for this list.")
+
+
+_FIRST_ROWS, _MOST_ROWS = 20, 200
+"""How many rows of a list are read at once, before it is known what they weigh, and at most."""
+PAGE_BYTES = 8 * 1024 * 1024
+"""A page of a list ends before the item that would make it larger, unless that is its first one."""
+
+
+async def run_item(call: Call, row: RunRow, *, with_result: bool) -> msgspec.Raw:
+    """Write a run for a list. One that cannot be shown says so in its own place, and the list goes on."""
+    view = await call.seen(await listed_run(call.runtime, row, with_result=with_result))
+    try:
+        return msgspec.Raw(await aside_if_large(json_bytes, view))
+    except (ValueError, TypeError, RecursionError) as error:
+        return msgspec.Raw(json_bytes(await call.seen(unshown_run(row, error))))
+
+
+async def rows_of(store: RunReads, query: RunQuery, most: int) -> AsyncGenerator[RunRow]:
+    """Read the first rows that match, in their order.
+
+    What runs wait for may be large, so no more of it is read at once than a page can show, and a few rows.
+    """
+    size = min(_FIRST_ROWS, most)
+    while size:
+        rows = await store.find(msgspec.structs.replace(query, limit=size))
+        for row in rows:
+            yield row
+        if len(rows) < size:
+            return
+        most -= size
+        weight = sum(len(row.head.waiters) for row in rows) // size
+        size = min(most, max(1, min(_MOST_ROWS, PAGE_BYTES // (weight or 1))))
+        query = msgspec.structs.replace(query, after=(rows[-1].created_at, rows[-1].run_id))
