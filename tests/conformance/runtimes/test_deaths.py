@@ -41,7 +41,8 @@ async def test_what_dies_with_its_process_each_time_is_parked(deployment: Deploy
         pytest.skip("tests/hostile does so with processes: each death costs a lost heartbeat")
     witness.hold("work")
     for death in range(2 + MAX_DEATHS):
-        runtime = await deployment.open({"long": Long(witness, timeout=None)})
+        # No process lives as long as this probation: a slow machine acquits nobody.
+        runtime = await deployment.open({"long": Long(witness, timeout=None)}, probation=600.0)
         if not death:
             await runtime.start("long", {}, run_id="a")
         await witness.came("work", death + 1)
