@@ -116,6 +116,11 @@ def work_options(command: Decorated) -> Decorated:
         ),
         click.option("--max-in-memory", type=click.IntRange(min=1), help="At most so many runs in memory."),
         click.option(
+            "--max-descendants",
+            type=click.IntRange(min=1),
+            help="At most this many runs in memory that descend from one run; 1000 if not given.",
+        ),
+        click.option(
             "--idle-timeout",
             metavar="TIME",
             type=duration,
@@ -193,7 +198,7 @@ def loaded(
 def memory_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a process among the options that were given: its name, its memory, what is kept and watched."""
     names = (
-        "name", "idle_timeout", "max_suspended", "max_in_memory", "max_memory", "max_state", "retention", "lease",
+        "name", "idle_timeout", "max_suspended", "max_in_memory", "max_descendants", "max_memory", "max_state", "retention", "lease",
         "probation", "safe",
     )  # fmt: skip
     # None would mean for ever.

@@ -21,7 +21,7 @@ from loom.core.ticks import TickCancelRun
 from loom.runtime.control_loop import LoopWatcher, Turns
 from loom.runtime.durable.active_run import ActiveRun
 from loom.runtime.durable.adapter import Fenced
-from loom.runtime.durable.admission_queue import AdmissionQueue, Families
+from loom.runtime.durable.admission_queue import AdmissionQueue, Families, FamilyPlaces
 from loom.runtime.durable.background import Background
 from loom.runtime.durable.idle_tracker import IdleTracker
 from loom.runtime.durable.lease import Lease
@@ -108,6 +108,7 @@ class ActiveRuns:
         self._logged: set[str] = set()
         """Stranded runs already logged at ERROR; forgotten by a clean scan, unless they are on their way back."""
         self.admission = AdmissionQueue(self.runs, stored.store, settings.max_in_memory, memory)
+        self._family_places = FamilyPlaces(settings.max_descendants)
         self._background = Background(self._loop)
         self._spawn = self._background.spawn
         self.probation = Probation(settings.probation, self.fence, self.submit, self._spawn, self._clock, self._loop)
@@ -151,6 +152,9 @@ class ActiveRuns:
         self._idle.add(run_id, self._is_worth_holding(run_id))
 
     def _free(self, run_id: str) -> None:
+        relative = self._family_places.free(run_id)
+        if relative is not None:
+            self.notify(relative)
         if self.admission.free_place(run_id):
             self._let_in()
 
@@ -206,7 +210,8 @@ class ActiveRuns:
         run_id, code = row.run_id, self._codes.get(row.workflow)
         if self._closing or code is None or row.owner is not None or row.head.status != "running":
             return
-        if self._reserve(run_id, code, "message expected"):
+        # Whether its family has a place for a child is found out on the way of all others.
+        if row.parent is None and self._reserve(run_id, code, "message expected"):
             claim = self.submit(ClaimRun(run_id, self.fence))
             self._spawn(self._recover(run_id, self.metrics.clock(), claim))
 
@@ -268,11 +273,27 @@ class ActiveRuns:
                 await self.submit(ReleaseRun(run_id, self.fence))
             return "no room"
         if row.owner is not None or await self.submit(ClaimRun(run_id, self.fence)):
-            return code
+            # A run that waits for its family stays owned, or each look at the store would find it again.
+            return code if await self._has_family_place(row) else "no room"
         # A suspect waits for its turn, unless it is only recovered to end.
         if await self._is_cancelled(run_id) and await self.submit(ClaimRun(run_id, self.fence, suspected=True)):
             return code
         return "given up"
+
+    async def _has_family_place(self, row: RunRow) -> bool:
+        """Give a run a place among the runs that descend from the same run; else let it wait, and relatives leave."""
+        run_id = row.run_id
+        ancestors = await self.families.ancestors(row)
+        if not ancestors or self._family_places.take(run_id, ancestors):
+            return True
+        if await self._is_cancelled(run_id):
+            return self._family_places.take(run_id, ancestors, at_once=True)
+        for relative in self._family_places.members(run_id):
+            if self._slots.get(relative, ABSENT).state == "idle":
+                self._release_soon(relative)
+        if self.admission.free_place(run_id):
+            self._let_in()
+        return False
 
     async def _is_cancelled(self, run_id: str) -> bool:
         """Say whether a run that is not in memory has been asked to stop."""
@@ -468,6 +489,9 @@ class ActiveRuns:
     def at_rest(self, run_id: str) -> None:
         """Note that only input from outside or a timer can move a run: after a while it leaves memory."""
         self.probation.acquit(run_id)
+        if self._family_places.is_full(run_id):
+            self._release_soon(run_id)
+            return
         if not self._releases:
             return
         if self.memory.is_over:

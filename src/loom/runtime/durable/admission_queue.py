@@ -4,6 +4,9 @@
 that waits for a child of the same workflow would hold the very place that the child needs. So a child may use the place
 of the run that it descends from, one child at a time.
 
+`max_descendants` limits the runs in memory that descend from one run: one run with thousands of children must not make
+the runs of others wait.
+
 A workflow that starts itself twice must come to an end. Nesting alone does not bound that: two children each, fifty
 levels deep, are more runs than any store holds. So the open runs of a family are counted in the store, now and then;
 between two counts, the last one tells how many more may start. Children of a run without a parent are free.
@@ -178,6 +181,88 @@ class AdmissionQueue:
         return found
 
 
+class FamilyPlaces:
+    """Bounds how many runs that descend from one run are in memory, so that they leave time and memory to others.
+
+    Runs come in the order in which they asked. Runs in memory may wait for children that have no place. So one run may
+    go beyond the limit, then one that descends from it, and so on: a family always makes progress.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
+        """The most runs of one family in memory; None: any number. The first run of all does not count."""
+        self._roots: dict[str, str] = {}
+        """The first run of all, by a run that has a place or waits for one."""
+        self._members: dict[str, set[str]] = {}
+        """Runs that have a place, by the first run of all."""
+        self._beyond: dict[str, list[str]] = {}
+        """Runs among them that are beyond the limit. Each but the first descends from the one before."""
+        self._waiting: dict[str, dict[str, tuple[str, ...]]] = {}
+        """Runs without a place, with the runs that they descend from, by the first run of all."""
+
+    def take(self, run_id: str, ancestors: tuple[str, ...], *, at_once: bool = False) -> bool:
+        """Give a run a place; else let it wait for one.
+
+        `ancestors` are the runs that it descends from, its parent first. `at_once` gives it a place beyond the limit.
+        """
+        root = ancestors[-1]
+        members = self._members.setdefault(root, set())
+        self._roots[run_id] = root
+        if run_id not in members:
+            if self._is_at_limit(root) and not at_once:
+                if not self._may_go_beyond(ancestors):
+                    self._waiting.setdefault(root, {})[run_id] = ancestors
+                    return False
+                self._beyond.setdefault(root, []).append(run_id)
+            members.add(run_id)
+        self._leave_queue(run_id, root)
+        return True
+
+    def free(self, run_id: str) -> str | None:
+        """Take back the place of a run, and return the run of its family that may come in its place."""
+        root = self._roots.pop(run_id, None)
+        if root is None:
+            return None
+        self._leave_queue(run_id, root)
+        self._members[root].discard(run_id)
+        beyond = self._beyond.get(root, [])
+        if run_id in beyond:
+            beyond.remove(run_id)
+        following = None
+        for waits, ancestors in self._waiting.get(root, {}).items():
+            if not self._is_at_limit(root) or self._may_go_beyond(ancestors):
+                following = waits
+                break
+        if following is not None:
+            self._leave_queue(following, root)  # the next place is for another one
+        elif not self._members[root] and root not in self._waiting:
+            del self._members[root]
+            self._beyond.pop(root, None)
+        return following
+
+    def is_full(self, run_id: str) -> bool:
+        """Say whether runs of the family of this one wait for its place."""
+        return self._roots.get(run_id) in self._waiting
+
+    def members(self, run_id: str) -> list[str]:
+        """Return the runs in memory of the family of a run."""
+        return list(self._members.get(self._roots.get(run_id, ""), ()))
+
+    def _is_at_limit(self, root: str) -> bool:
+        return self._limit is not None and len(self._members[root]) >= self._limit
+
+    def _may_go_beyond(self, ancestors: tuple[str, ...]) -> bool:
+        beyond = self._beyond.get(ancestors[-1])
+        return not beyond or beyond[-1] in ancestors
+
+    def _leave_queue(self, run_id: str, root: str) -> None:
+        waiting = self._waiting.get(root)
+        if waiting is not None:
+            waiting.pop(run_id, None)
+            if not waiting:
+                del self._waiting[root]
+
+
 T = TypeVar("T")
 
 MAX_OPEN = 10_000
@@ -194,8 +279,8 @@ class Families:
 
     def __init__(self, store: RunReads, clock: Callable[[], float]) -> None:
         self._store, self._clock = store, clock
-        self._roots: dict[str, str] = {}
-        """The first run of all, by a run that descends from it."""
+        self._parents: dict[str, str | None] = {}
+        """The parents of runs that descend from others."""
         self._left: dict[str, int] = {}
         """Children that may be started before the family is counted again, by its first run."""
         self._full_until: dict[str, float] = {}
@@ -206,7 +291,7 @@ class Families:
         return None if row.parent is None else self._admit(row)
 
     async def _admit(self, row: RunRow) -> None:
-        root = await self._root(row)
+        root = (await self.ancestors(row))[-1]
         if self._left.get(root, 0) <= 0:
             async with self._counting:
                 if self._left.get(root, 0) <= 0:
@@ -234,20 +319,17 @@ class Families:
             above += [row.run_id for row in rows]
         return count
 
-    async def _root(self, row: RunRow) -> str:
-        """The first run of a family."""
-        passed, root, parent = [row.run_id], row.run_id, row.parent
-        while parent is not None and len(passed) <= MAX_NESTING:
-            if parent in self._roots:
-                root = self._roots[parent]
-                break
-            root = parent
-            passed.append(parent)
-            above = await self._store.get(parent)
-            parent = above.parent if above is not None else None
-        for run_id in passed:
-            self._keep(self._roots, run_id, root)
-        return root
+    async def ancestors(self, row: RunRow) -> tuple[str, ...]:
+        """Return the runs that a run descends from: its parent first, the first run of the family last."""
+        found: list[str] = []
+        parent = row.parent
+        while parent is not None and len(found) <= MAX_NESTING:
+            found.append(parent)
+            if parent not in self._parents:
+                above = await self._store.get(parent)
+                self._keep(self._parents, parent, above.parent if above is not None else None)
+            parent = self._parents[parent]
+        return tuple(found)
 
     @staticmethod
     def _keep(kept: dict[str, T], key: str, value: T) -> None:

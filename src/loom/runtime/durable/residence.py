@@ -13,7 +13,8 @@ for the run that it has not been told of (`wanted`):
 - *draining*: gone from memory, while the last commit of its stay is on its way to the store.
 - *parking*: gone from memory, while the store is told why it cannot go on.
 - *stranded*: the store has failed it, and the process may own it. The next scan tries again.
-- *queued*: it waits for a place in memory. The store may give it to another process.
+- *queued*: it waits for a place in memory. The store may give it to another process, unless it waits for a place among
+  the runs of its family.
 
 A *fact* is what happened; an *action* is what follows from it. `transition` turns a slot and a fact into the next slot
 and its actions. A fact that the table has no row for changes nothing. The shell in `active_runs` carries the actions

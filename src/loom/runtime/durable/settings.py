@@ -31,6 +31,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     Those that have rested longest leave first: their bodies run again from the beginning."""
     max_in_memory: int | None = None
     """How many runs may be in memory. Those that nothing happens to make room; others wait for their turn."""
+    max_descendants: int | None = 1_000
+    """How many runs that descend from one run may be in memory. Others wait for their turn, so that one run with
+    thousands of children leaves time and memory to the runs of others. None: any number."""
     max_memory: int | None = None
     """How many bytes of memory the process may use (its resident set) before it takes no more work: it starts and
     claims no run, and runs that wait leave memory, until it is below nine tenths of that. None: any number."""
@@ -159,7 +162,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise TypeError(f"http_allow must be a list of hosts, such as ['localhost:8080'], got {self.http_allow!r}.")
         if self.watchdog is not None and not self.watchdog > 0:
             raise ValueError(f"watchdog must be greater than 0, or None, got {self.watchdog}.")
-        for name in ("max_in_memory", "max_memory", "max_state", "max_history", "max_response", "max_response_values"):
+        for name in (
+            "max_in_memory", "max_descendants", "max_memory", "max_state", "max_history", "max_response",
+            "max_response_values",
+        ):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}.")
