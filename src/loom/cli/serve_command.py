@@ -206,7 +206,7 @@ async def _serving(
 ) -> AsyncIterator[None]:
     """Serve in the block, and say where."""
     from loom.cli.session import safe_url
-    from loom.server.lookup import offered
+    from loom.server.call import offered
     from loom.server.serving import serving
 
     shared = app.state.server

@@ -19,6 +19,7 @@ from loom.api.requests import (
     RetryRequest,
     ScheduleRequest,
     StartRequest,
+    query_of,
 )
 from loom.api.runs import Delivery, HistoryItem, Replay, Run, StreamEvent
 from loom.api.service import Health
@@ -175,9 +176,7 @@ class Client:
 
     async def list(self, *, limit: int | None = None, **filters: Unpack[RunFilters]) -> AsyncIterator[Run]:
         """List all runs that pass the filters, page by page; `limit` is the size of a page."""
-        tags = filters.pop("tags", None) or {}
-        params = {**filters, "tag": [f"{name}={value}" for name, value in tags.items()] or None, "limit": limit}
-        async for run in self._pages(read("/v1/runs", params=params), Run):
+        async for run in self._pages(read("/v1/runs", params={**query_of(filters), "limit": limit}), Run):
             yield run
 
     async def history(

@@ -16,8 +16,7 @@ from loom.runtime.durable.schedules import ScheduleNotFound
 from loom.runtime.flow import Flow
 from loom.runtime.masking import Masking
 from loom.server.answers import JsonAnswer
-from loom.server.bodies import pointer
-from loom.server.lookup import served_code
+from loom.server.call import pointer, served_code
 from loom.server.pages import read_cursor, write_cursor
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routes import CURSOR, LIMIT, Body, Reply, Routes
