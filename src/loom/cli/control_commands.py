@@ -25,7 +25,8 @@ from loom.cli.sources import perform, source_options
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from loom.cli.sources import Data, Runs, Source
+    from loom.api.runs import Delivery, Run
+    from loom.cli.sources import Runs, Source
 
 
 _FLOW_FILES = (".json", ".yaml", ".yml")
@@ -61,11 +62,11 @@ def start(workflow: str, inputs: Any, targets: Sequence[str], source: Source, as
     name, targets, limits = _named(workflow, targets, source, given)
     given["body"] = inputs if given["body"] is None else given["body"]
 
-    async def work(runs: Runs) -> Data:
+    async def work(runs: Runs) -> str:
         return await runs.start(name, given, given["run_id"], dict(given["tags"]))
 
     found = perform(source, work, targets, limits, starts=True)
-    tell(as_json, f"Run {found['run_id']} of {name} is stored.", **found)
+    tell(as_json, f"Run {found} of {name} is stored.", run_id=found, workflow=name)
 
 
 def _named(
@@ -115,37 +116,43 @@ def send(
     flow, TYPE is what an action waits for. JSON may be @file, or @- for the standard input.
     """
 
-    async def work(runs: Runs) -> tuple[Mapping[str, Any], str]:
+    async def work(runs: Runs) -> tuple[Delivery, str]:
         run = await runs.get(run_id)
         value = fields if data is None else data
         sent = await runs.send(run_id, event_type, value, aim)
-        if run["kind"] == "flow":
+        if run.kind == "flow":
             return sent, _awaited_instead(run, event_type)
-        # With code at hand, or on a server, an event has fields that were not given: only the server knows then.
-        is_kept = sent["delivered"] == "kept" or (sent["delivered"] == "inbox" and source.url is None and not targets)
+        # With its code, or on a server, an event has fields that were not given: only the server knows then.
+        is_kept = sent.delivered == "kept" or (sent.delivered == "inbox" and source.url is None and not targets)
         return sent, _required(run, event_type, value or {}) if is_kept else ""
 
     sent, other = perform(source, work, targets)
     note = f" Now it waits for {other}." if other else ""
-    facts = {"run_id": run_id, "sent": event_type, "event_id": aim["event_id"], **sent}
-    tell(as_json, f"{event_type} is stored for run {run_id}.{note}", **facts)
+    facts = {"run_id": run_id, "sent": event_type, "event_id": aim["event_id"]}
+    tell(
+        as_json,
+        f"{event_type} is stored for run {run_id}.{note}",
+        **facts,
+        delivered=sent.delivered,
+        duplicate=sent.duplicate,
+    )
 
 
-def _awaited_instead(run: Mapping[str, Any], event_type: str) -> str:
+def _awaited_instead(run: Run, event_type: str) -> str:
     """What a flow waits for at present, if that is something else: it keeps the event, whose name may be misspelt."""
-    waited = {waiter["event_type"].rpartition(".")[2] for waiter in run["active_waiters"] or ()} - {"child run"}
+    waited = {waiter.event_type.rpartition(".")[2] for waiter in run.active_waiters or ()} - {"child run"}
     return "" if event_type.rpartition(".")[2] in waited else ", ".join(sorted(waited))
 
 
-def _required(run: Mapping[str, Any], event_type: str, fields: Mapping[str, Any]) -> str:
+def _required(run: Run, event_type: str, fields: Mapping[str, Any]) -> str:
     """What the waiters for such an event ask of it, if that is more than any of them gets: the run keeps the event."""
     short = event_type.rpartition(".")[2]
     asked = [
-        waiter["requirements"]
-        for waiter in run["active_waiters"] or ()
-        if waiter["event_type"].rpartition(".")[2] == short
+        waiter.requirements or {}
+        for waiter in run.active_waiters or ()
+        if waiter.event_type.rpartition(".")[2] == short
     ]
-    if run["paused"] or any(all(fields.get(name) == wanted for name, wanted in one.items()) for one in asked):
+    if run.paused or any(all(fields.get(name) == wanted for name, wanted in one.items()) for one in asked):
         return ""
     from loom.cli.describe import json_words
 

@@ -13,10 +13,13 @@ from loom.cli.output import console
 from loom.cli.sources import perform, source_options
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
+    from loom.api.requests import RunFilters
+    from loom.api.runs import HistoryItem, Run, StreamEvent
+    from loom.api.state import State
     from loom.cli.output import Page
-    from loom.cli.sources import Data, Runs, Source
+    from loom.cli.sources import Runs, Source
 
     Look = Callable[[Runs], Awaitable[tuple[Page, bool]]]
     """What there is to see, and whether that is the end of it."""
@@ -40,7 +43,7 @@ _watch_option = click.option("--watch", "-w", is_flag=True, help="Draw it again 
 @click.option(
     "--stuck/--not-stuck", default=None, help="Only runs that are (not) idle with nothing that can move them."
 )
-@click.option("--parent", metavar="RUN_ID", help="Only child runs of this run.")
+@click.option("--parent", "parent_id", metavar="RUN_ID", help="Only child runs of this run.")
 @tag_option("Only runs with this tag. May be repeated.")
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many runs.")
 @click.option("--results", is_flag=True, help="With --json: with the results of the runs too.")
@@ -54,14 +57,13 @@ def list_runs(
     results: bool,
     limit: int,
     tags: Sequence[tuple[str, str]],
-    **filters: Any,
+    **given: Any,
 ) -> None:
     """List runs, newest first."""
     from loom.cli.output import print_json
     from loom.cli.status import list_page
 
-    filters["tags"] = dict(tags)
-    filters["include"] = "result" if results and as_json else None
+    filters: RunFilters = {**given, "tags": dict(tags), "include": "result" if results and as_json else None}  # type: ignore[typeddict-item] # the options have the names of filters
 
     async def look(runs: Runs) -> tuple[Page, bool]:
         return list_page(await runs.list(filters, limit), time.time()), False
@@ -78,8 +80,8 @@ def list_runs(
         click.echo("There are more runs: use a larger --limit, or a filter.", err=True)
 
 
-def _found(source: Source, filters: dict[str, Any], limit: int, *, as_json: bool) -> Sequence[Data]:
-    """Runs for a list. For people the rows of a store are enough, which are read without an engine."""
+def _found(source: Source, filters: RunFilters, limit: int, *, as_json: bool) -> Sequence[Run]:
+    """Find the runs for a list. For people the rows of a store are enough, which are read without an engine."""
     if source.url is not None or as_json:
         return perform(source, lambda runs: runs.list(filters, limit))
     from loom.cli.session import perform as performed
@@ -104,9 +106,9 @@ def why(run_id: str, source: Source, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    click.echo(clean(found["sentence"]))
-    for cause in found["causes"][1:]:
-        click.echo(f"- {clean(cause['sentence'])}")
+    click.echo(clean(found.sentence))
+    for cause in found.causes[1:]:
+        click.echo(f"- {clean(cause.sentence)}")
 
 
 @click.command()
@@ -131,28 +133,29 @@ def status(
     Of a flow: its current actions, and how far its loops are. With --watch until the run has ended.
     """
     from loom.cli.output import print_json
-    from loom.cli.status import combined, status_page
+    from loom.cli.status import combined, is_flow, status_data, status_page
 
-    async def found(runs: Runs) -> dict[str, Any]:
-        return combined(await runs.get(run_id), await runs.state(run_id, tick))
+    async def found(runs: Runs) -> tuple[Run, State]:
+        run, state = await runs.get(run_id), await runs.state(run_id, tick)
+        return combined(run, state), state
 
-    def page(shown: dict[str, Any]) -> Page:
-        if "under_way" not in shown:
-            return status_page(shown, time.time(), past=tick is not None)
+    def page(run: Run, state: State) -> Page:
+        if not is_flow(state):
+            return status_page(run, state, time.time(), past=tick is not None)
         from loom.cli.flow_status import flow_page  # it loads the whole language of flows
 
-        return flow_page(shown, time.time(), past=tick is not None, with_actions=with_actions)
+        return flow_page(run, state, time.time(), past=tick is not None, with_actions=with_actions)
 
     async def look(runs: Runs) -> tuple[Page, bool]:
-        shown = await found(runs)
-        return page(shown), shown["status"] != "running" or tick is not None
+        run, state = await found(runs)
+        return page(run, state), run.status != "running" or tick is not None
 
     if watch:
         _watch(source, look, as_json=as_json, targets=targets)
     elif as_json:
-        print_json(perform(source, found, targets))
+        print_json(status_data(*perform(source, found, targets)))
     else:
-        page(perform(source, found, targets)).print()
+        page(*perform(source, found, targets)).print()
 
 
 def _watch(source: Source, look: Look, *, as_json: bool, targets: Sequence[str] = ()) -> None:
@@ -177,7 +180,7 @@ def events(run_id: str, after: int, internal: bool, follow: bool, source: Source
     from loom.cli.describe import entry_words
     from loom.cli.output import print_json, print_json_line, print_line
 
-    collected: list[Mapping[str, Any]] = []
+    collected: list[StreamEvent] = []
 
     async def work(runs: Runs) -> None:
         async for entry in runs.events(run_id, after, internal=internal, follow=follow):
@@ -186,7 +189,7 @@ def events(run_id: str, after: int, internal: bool, follow: bool, source: Source
             elif as_json:
                 print_json_line(entry)
             else:
-                print_line(f"{entry['seq']:>5}  {entry_words(entry)}")
+                print_line(f"{entry.seq:>5}  {entry_words(entry)}")
 
     try:
         perform(source, work)
@@ -211,19 +214,19 @@ def history(run_id: str, start: int, limit: int | None, source: Source, as_json:
     secure is masked.
     """
     from loom.cli.describe import place_lines, tick_words
-    from loom.cli.output import clock, print_json, print_line, seconds_of
+    from loom.cli.output import clock, print_json, print_line
 
-    collected: list[Mapping[str, Any]] = []
+    collected: list[HistoryItem] = []
 
     async def work(runs: Runs) -> None:
         async for entry in runs.history(run_id, start):
-            if limit is not None and entry["seq"] >= start + limit:
+            if limit is not None and entry.seq >= start + limit:
                 return
             if as_json:
                 collected.append(entry)
             else:
-                print_line(f"{entry['seq']:>5}  {clock(seconds_of(entry['at']))}  {tick_words(entry['tick'])}")
-                for line in place_lines(entry["tick"]):
+                print_line(f"{entry.seq:>5}  {clock(entry.at.timestamp())}  {tick_words(entry.tick)}")
+                for line in place_lines(entry.tick):
                     print_line(f"{'':>7}{line}")
 
     perform(source, work)
@@ -245,15 +248,15 @@ def replay(run_id: str, targets: Sequence[str], source: Source, as_json: bool) -
     from loom.cli.problems import Problem
 
     found = perform(source, lambda runs: runs.replay(run_id), targets)
-    differs = found["replay"] == "different"
+    differs = found.replay == "different"
     if as_json:
         print_json(found)
     else:
-        for difference in found["differences"]:
+        for difference in found.differences:
             print_line(difference)
-        since = f" from tick {found['first_tick']} on" if found["first_tick"] else ""
+        since = f" from tick {found.first_tick} on" if found.first_tick else ""
         gives = "something else than is stored" if differs else "what is stored"
-        print_line(f"Run {run_id}: {found['ticks']} ticks{since} and {found['events']} events give {gives}.")
+        print_line(f"Run {run_id}: {found.ticks} ticks{since} and {found.events} events give {gives}.")
     if differs:
         raise SystemExit(Problem.exit_code)
 

@@ -44,6 +44,8 @@ def create(name: str, workflow: str, source: Source, as_json: bool, **given: Any
 
     The same again changes nothing, something else replaces what was there. Whoever works on the store starts the runs.
     """
+    from loom.cli.output import plain
+
     if sum(given[key] is not None for key in ("every", "cron", "recurrence")) != 1:
         raise click.UsageError("Say when, in one way: --every, --cron or --recurrence.")
     for key in ("parameters", "variables"):
@@ -51,8 +53,9 @@ def create(name: str, workflow: str, source: Source, as_json: bool, **given: Any
     given["tags"] = dict(given["tags"])
 
     found = perform(source, lambda runs: runs.schedule(name, workflow, given), starts=True)
-    due = f"due next at {found['next_at']}" if found["next_at"] is not None else "never due"
-    tell(as_json, f"The schedule {name} of {workflow} is stored, and {due}.", **found)
+    facts = plain(found)
+    due = f"due next at {facts['next_at']}" if found.next_at is not None else "never due"
+    tell(as_json, f"The schedule {name} of {workflow} is stored, and {due}.", **facts)
 
 
 @schedule.command("list")
@@ -71,12 +74,12 @@ def list_schedules(source: Source, as_json: bool) -> None:
         columns = ("schedule", "workflow", "when", "next", "last", "last run")
         rows: list[Sequence[str]] = [
             (
-                each["name"],
-                each["workflow"],
-                _when(each["recurrence"]),
-                "paused" if each["paused"] else ago(each["next_at"], now),
-                ago(each["last_at"], now),
-                each["last_error"] or each["last_run_id"] or "",
+                each.name,
+                each.workflow,
+                _when(each.recurrence or {}),
+                "paused" if each.paused else ago(each.next_at, now),
+                ago(each.last_at, now),
+                each.last_error or each.last_run_id or "",
             )
             for each in found
         ]
@@ -90,13 +93,13 @@ def list_schedules(source: Source, as_json: bool) -> None:
 def show(name: str, source: Source, as_json: bool) -> None:
     """Show a schedule: what it starts, when, and what came of it last."""
     from loom.cli.describe import json_words
-    from loom.cli.output import print_json, print_line
+    from loom.cli.output import plain, print_json, print_line
 
-    fields = perform(source, lambda runs: runs.get_schedule(name), starts=True)
+    found = perform(source, lambda runs: runs.get_schedule(name), starts=True)
     if as_json:
-        print_json(fields)
+        print_json(found)
         return
-    for key, value in fields.items():
+    for key, value in plain(found).items():
         if value not in (None, {}, False):
             print_line(f"{key.replace('_', ' ')}: {json_words(value)}")
 
