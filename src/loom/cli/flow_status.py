@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 
 from loom.api.times import span
 from loom.cli.flow_words import result_words, status_lines
-from loom.cli.output import Page, ago
+from loom.cli.output import TextPage, ago
 from loom.cli.status import add_attempt_traceback, add_traceback
 from loom.flows.graph import type_words
 from loom.flows.progress import ActionProgress, LoopProgress
@@ -26,9 +26,9 @@ _ENDS = {"completed": "Succeeded", "failed": "Failed", "cancelled": "Cancelled"}
 _CHILD_RUN = "child run"
 
 
-def flow_page(run: Run, state: State, now: float, *, past: bool, with_actions: bool) -> Page:
+def flow_page(run: Run, state: State, now: float, *, past: bool, with_actions: bool) -> TextPage:
     """Show a flow with its state. One of the past, or one that has ended, is seen from the time that it had then."""
-    page = Page()
+    page = TextPage()
     at = now if (run.status == "running" and not past) or state.at is None else state.at.timestamp()
     page.line(f"Workflow: {run.workflow}")
     for line in _past_lines(run, state, now) if past else _lines(run):

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from loom.api.requests import RunFilters
     from loom.api.runs import HistoryItem, Run, StreamEvent
     from loom.api.state import State
-    from loom.cli.output import Page
-    from loom.cli.sources import Runs, Source
+    from loom.cli.output import TextPage
+    from loom.cli.sources import Runs, RunSource
 
-    Look = Callable[[Runs], Awaitable[tuple[Page, bool]]]
+    Look = Callable[[Runs], Awaitable[tuple[TextPage, bool]]]
     """What there is to see, and whether that is the end of it."""
 
 
@@ -51,7 +51,7 @@ _watch_option = click.option("--watch", "-w", is_flag=True, help="Draw it again 
 @source_options
 @json_option
 def list_runs(
-    source: Source,
+    source: RunSource,
     as_json: bool,
     watch: bool,
     results: bool,
@@ -65,7 +65,7 @@ def list_runs(
 
     filters: RunFilters = {**given, "tags": dict(tags), "include": "result" if results and as_json else None}  # type: ignore[typeddict-item] # the options have the names of filters
 
-    async def look(runs: Runs) -> tuple[Page, bool]:
+    async def look(runs: Runs) -> tuple[TextPage, bool]:
         return list_page(await runs.list(filters, limit), time.time()), False
 
     if watch:
@@ -80,7 +80,7 @@ def list_runs(
         click.echo("There are more runs: use a larger --limit, or a filter.", err=True)
 
 
-def _found(source: Source, filters: RunFilters, limit: int, *, as_json: bool) -> Sequence[Run]:
+def _found(source: RunSource, filters: RunFilters, limit: int, *, as_json: bool) -> Sequence[Run]:
     """Find the runs for a list. For people the rows of a store are enough, which are read without an engine."""
     if source.url is not None or as_json:
         return perform(source, lambda runs: runs.list(filters, limit))
@@ -94,7 +94,7 @@ def _found(source: Source, filters: RunFilters, limit: int, *, as_json: bool) ->
 @run_id_argument
 @source_options
 @json_option
-def why(run_id: str, source: Source, as_json: bool) -> None:
+def why(run_id: str, source: RunSource, as_json: bool) -> None:
     """Say in one sentence what holds a run now.
 
     A waiter, a timer, a back-off, a lease, a step that executes; or that it is paused, parked, stuck or over. If
@@ -125,7 +125,7 @@ def status(
     with_actions: bool,
     watch: bool,
     targets: Sequence[str],
-    source: Source,
+    source: RunSource,
     as_json: bool,
 ) -> None:
     """Show what a run does, waits for and keeps, and its timers.
@@ -139,14 +139,14 @@ def status(
         run, state = await runs.get(run_id), await runs.state(run_id, tick)
         return combined(run, state), state
 
-    def page(run: Run, state: State) -> Page:
+    def page(run: Run, state: State) -> TextPage:
         if not is_flow(state):
             return status_page(run, state, time.time(), past=tick is not None)
         from loom.cli.flow_status import flow_page  # it loads the whole language of flows
 
         return flow_page(run, state, time.time(), past=tick is not None, with_actions=with_actions)
 
-    async def look(runs: Runs) -> tuple[Page, bool]:
+    async def look(runs: Runs) -> tuple[TextPage, bool]:
         run, state = await found(runs)
         return page(run, state), run.status != "running" or tick is not None
 
@@ -158,7 +158,7 @@ def status(
         page(*perform(source, found, targets)).print()
 
 
-def _watch(source: Source, look: Look, *, as_json: bool, targets: Sequence[str] = ()) -> None:
+def _watch(source: RunSource, look: Look, *, as_json: bool, targets: Sequence[str] = ()) -> None:
 
     if as_json:
         raise click.UsageError("--watch is for people: programs follow `loom workflow events --follow --json`.")
@@ -175,7 +175,7 @@ def _watch(source: Source, look: Look, *, as_json: bool, targets: Sequence[str] 
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run ends; JSON is then one object per line.")
 @source_options
 @json_option
-def events(run_id: str, after: int, internal: bool, follow: bool, source: Source, as_json: bool) -> None:
+def events(run_id: str, after: int, internal: bool, follow: bool, source: RunSource, as_json: bool) -> None:
     """Print the event stream of a run, each event with its cursor."""
     from loom.cli.describe import entry_words
     from loom.cli.output import print_json, print_json_line, print_line
@@ -207,7 +207,7 @@ def events(run_id: str, after: int, internal: bool, follow: bool, source: Source
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many ticks.")
 @source_options
 @json_option
-def history(run_id: str, start: int, limit: int | None, source: Source, as_json: bool) -> None:
+def history(run_id: str, start: int, limit: int | None, source: RunSource, as_json: bool) -> None:
     """Print what happened to a run, one tick per line.
 
     Below a failed attempt is the line of code where it failed; --json has the whole traceback. Data of a flow that is
@@ -239,7 +239,7 @@ def history(run_id: str, start: int, limit: int | None, source: Source, as_json:
 @target_option
 @source_options
 @json_option
-def replay(run_id: str, targets: Sequence[str], source: Source, as_json: bool) -> None:
+def replay(run_id: str, targets: Sequence[str], source: RunSource, as_json: bool) -> None:
     """Reduce a history again, and compare with what is stored.
 
     Exits with 1 if the ticks of the run give something else.

@@ -48,7 +48,7 @@ def print_line(text: str) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
     """A table for people. Long cells are folded, never cut."""
-    page = Page()
+    page = TextPage()
     page.table(columns, rows, title)
     page.print()
 
@@ -59,7 +59,7 @@ class _Table(NamedTuple):
     title: str | None
 
 
-class Page:
+class TextPage:
     """Lines and tables for people, to be printed once or drawn again and again."""
 
     def __init__(self) -> None:

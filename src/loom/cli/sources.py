@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Source(NamedTuple):
+class RunSource(NamedTuple):
     """What the options of a command say about where the runs are."""
 
     store: str
@@ -150,7 +150,7 @@ def source_options(command: Decorated) -> Decorated:
     return found
 
 
-def _chosen(store: str, url: str | None, api_key: str | None) -> Source:
+def _chosen(store: str, url: str | None, api_key: str | None) -> RunSource:
     """What is said on the command line wins over the environment, and there a server over a store."""
     context = click.get_current_context()
     said = {name for name in ("store", "url") if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
@@ -159,11 +159,11 @@ def _chosen(store: str, url: str | None, api_key: str | None) -> Source:
     if "url" not in said:
         # A variable that is empty says nothing; an option that is, for want of a variable, must not mean the store.
         url = None if "store" in said else url or None
-    return Source(store, url, api_key or None)
+    return RunSource(store, url, api_key or None)
 
 
 def perform(
-    source: Source,
+    source: RunSource,
     work: Callable[[Runs], Awaitable[T]],
     targets: Sequence[str] = (),
     limits: Limits | None = None,

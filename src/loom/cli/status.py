@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, Struct, to_builtins
 from msgspec.structs import asdict, replace
 
-from loom.cli.output import Page, ago, clean
+from loom.cli.output import TextPage, ago, clean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ MAX_SHOWN = 20
 """How many rows a table has at most."""
 
 
-def add_traceback(page: Page, text: str | None) -> None:
+def add_traceback(page: TextPage, text: str | None) -> None:
     """Show where something failed, below what it failed with."""
     if text:
         page.line("")
@@ -33,7 +33,7 @@ def add_traceback(page: Page, text: str | None) -> None:
         page.lines(text, "  ", "  ")
 
 
-def add_attempts(page: Page, state: State, now: float) -> None:
+def add_attempts(page: TextPage, state: State, now: float) -> None:
     """Show what a run is at work on: attempts under way, and failed ones that will be made again."""
     executing, failed = state.executing, state.failed_attempts
     rows = [(each.step, each.of, ago(each.since, now)) for each in executing[:MAX_SHOWN]]
@@ -48,7 +48,7 @@ def add_attempts(page: Page, state: State, now: float) -> None:
     add_attempt_traceback(page, state)
 
 
-def add_attempt_traceback(page: Page, state: State) -> None:
+def add_attempt_traceback(page: TextPage, state: State) -> None:
     """Show where the newest failed attempt failed, if one has a traceback."""
     add_traceback(page, next((each.traceback for each in state.failed_attempts if each.traceback), None))
 
@@ -88,9 +88,9 @@ def is_flow(state: State) -> bool:
     return state.under_way is not UNSET
 
 
-def list_page(runs: Sequence[Run], now: float) -> Page:
+def list_page(runs: Sequence[Run], now: float) -> TextPage:
     """Show runs, one below the other."""
-    page = Page()
+    page = TextPage()
     if not runs:
         page.line("No runs.")
         return page
@@ -109,9 +109,9 @@ def list_page(runs: Sequence[Run], now: float) -> Page:
     return page
 
 
-def status_page(run: Run, state: State, now: float, *, past: bool = False) -> Page:
+def status_page(run: Run, state: State, now: float, *, past: bool = False) -> TextPage:
     """Show a `combined` run of Python steps with its state; `past` if it is that of an earlier tick."""
-    page = Page()
+    page = TextPage()
     for name, value in _past_lines(run, state, now) if past else _lines(run, state, now):
         if value:
             page.lines(value, f"{name + ':':<12} ", " " * 13)
@@ -215,7 +215,7 @@ def waiting_words(run: Run) -> str:
     return ", ".join(names)
 
 
-def _table(page: Page, title: str, parts: Sequence[Struct], now: float, *, without: str = "") -> None:
+def _table(page: TextPage, title: str, parts: Sequence[Struct], now: float, *, without: str = "") -> None:
     """Add a table of things of one type. A column without values is left out."""
     if not parts:
         return

@@ -25,7 +25,7 @@ from starlette.responses import Response
 from starlette.routing import Route as PathRoute
 
 from loom.runtime.logs import open_request
-from loom.server import audit, compatible, metrics, openapi, streams
+from loom.server import audit, compat_routes, metrics, openapi, streams
 from loom.server.auth import NOBODY, Keys, is_loopback
 from loom.server.call import Call, Server
 from loom.server.idempotency import Idempotency
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("loom.server")
 
 ROUTES: tuple[Route, ...] = (
-    *compatible.route,
+    *compat_routes.route,
     *health.route,
     *metrics.route,
     *runs.route,

@@ -26,7 +26,7 @@ from loom.server.caller_limits import Rates, Refusals, Starts
 from loom.server.metrics import CountedRequests, RunCounts
 from loom.server.problems import ApiProblem, invalid
 from loom.server.streams import OpenStreams
-from loom.server.waiting import KeyWatch, Waits
+from loom.server.waits import KeyWatch, Waits
 from loom.store.errors import RunNotFound
 
 if TYPE_CHECKING:

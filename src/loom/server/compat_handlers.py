@@ -31,7 +31,7 @@ from loom.server.call import is_offered
 from loom.server.event_types import envelope, result_value
 from loom.server.pages import PAGE_BYTES, read_cursor, rows_of, write_cursor
 from loom.server.problems import invalid
-from loom.server.waiting import wait_for_end
+from loom.server.waits import wait_for_end
 from loom.steps.context import Context
 from loom.steps.events import StopEvent
 from loom.store.errors import CorruptRecord, RunNotFound, StoreError

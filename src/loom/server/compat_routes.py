@@ -48,10 +48,10 @@ from loom.server.compat_handlers import (
 from loom.server.event_rights import check_sent
 from loom.server.event_types import event_from, event_names, start_from
 from loom.server.problems import ApiProblem, invalid
-from loom.server.routes import CURSOR, LAST_EVENT_ID, Cursor, Param, Reply, Routes
+from loom.server.routes import CURSOR, LAST_EVENT_ID, Cursor, Param, Reply, RouteList
 from loom.server.streams import compatible_stream
 from loom.server.v1.health import unready
-from loom.server.waiting import wait_for_end, while_connected
+from loom.server.waits import wait_for_end, while_connected
 from loom.steps.errors import ContextSerdeError, WorkflowRuntimeError
 from loom.steps.events import StopEvent
 from loom.steps.representation import (
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from loom.steps.workflow import Workflow
     from loom.store.records import RunRow
 
-route = Routes("compatible")
+route = RouteList("compatible")
 
 _FAILED = "The run has failed or was cancelled."
 

@@ -110,7 +110,7 @@ class Route:
     deprecated: bool = False
 
 
-class Routes(list[Route]):
+class RouteList(list[Route]):
     """The routes of one module. Called, it is the decorator that adds one."""
 
     def __init__(self, tag: Tag) -> None:

@@ -18,7 +18,7 @@ from loom.server.caller_limits import check_open
 from loom.server.event_rights import check_better, check_sent
 from loom.server.event_types import BadEvent, BadValue, event_from, event_names
 from loom.server.problems import invalid
-from loom.server.routes import Body, Reply, Routes
+from loom.server.routes import Body, Reply, RouteList
 from loom.server.v1.runs import TOLD, active, refused, run_answer
 from loom.steps.errors import WorkflowRuntimeError
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from loom.steps.events import Event
     from loom.store.records import RunRow
 
-route = Routes("runs")
+route = RouteList("runs")
 
 
 @route(

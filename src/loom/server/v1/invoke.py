@@ -36,10 +36,10 @@ from loom.server.answers import JsonAnswer
 from loom.server.call import json_off_loop, served_code
 from loom.server.caller_limits import check_open
 from loom.server.problems import ApiProblem, invalid
-from loom.server.routes import ANY, Body, Param, Reply, Routes
+from loom.server.routes import ANY, Body, Param, Reply, RouteList
 from loom.server.streams import StreamReader
 from loom.server.v1.runs import run_answer
-from loom.server.waiting import while_serving
+from loom.server.waits import while_serving
 from loom.steps.errors import WorkflowRuntimeError
 from loom.store.errors import RunExists
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 # -- invoke -----------------------------------------------------------------------------------------------------------
 
 
-route = Routes("definitions")
+route = RouteList("definitions")
 
 _INVOKED: dict[str, Any] = {
     "scope": "start",

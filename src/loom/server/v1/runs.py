@@ -24,8 +24,8 @@ from loom.server.call import check_id, new_id, pointer, served_code
 from loom.server.caller_limits import check_open
 from loom.server.pages import PAGE_BYTES, read_cursor, rows_of, run_item, write_cursor
 from loom.server.problems import ApiProblem, invalid
-from loom.server.routes import CURSOR, IF_NONE_MATCH, LIMIT, Body, Param, Reply, Routes
-from loom.server.waiting import wait_for_end, while_serving
+from loom.server.routes import CURSOR, IF_NONE_MATCH, LIMIT, Body, Param, Reply, RouteList
+from loom.server.waits import wait_for_end, while_serving
 from loom.steps.errors import WorkflowRuntimeError
 from loom.store.errors import RunExists, RunNotFound, StoreError, StoreUnavailable
 from loom.store.records import RunQuery
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from loom.server.call import Call
     from loom.store.records import RunRow
 
-route = Routes("runs")
+route = RouteList("runs")
 
 WAIT = Param("wait", Seconds, "Wait for the run's end, at most so many seconds, and at most 60.")
 TOLD = Reply("It is stored; the run as it is now.", Run, headers=("ETag",))
