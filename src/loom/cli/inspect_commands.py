@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -63,7 +63,9 @@ def list_runs(
     from loom.cli.output import print_json
     from loom.cli.status import list_page
 
-    filters: RunFilters = {**given, "tags": dict(tags), "include": "result" if results and as_json else None}  # type: ignore[typeddict-item] # the options have the names of filters
+    # The options have the names of the filters.
+    wanted = {**given, "tags": dict(tags), "include": "result" if results and as_json else None}
+    filters = cast("RunFilters", wanted)
 
     async def look(runs: Runs) -> tuple[TextPage, bool]:
         return list_page(await runs.list(filters, limit), time.time()), False

@@ -32,6 +32,7 @@ from loom.runtime.durable.stored_definitions import DefinitionNotFound
 from loom.runtime.flow import Flow
 from loom.server.answers import JsonAnswer, json_bytes
 from loom.server.call import is_offered, new_id, offered, read_json
+from loom.server.caller_events import check_sent, event_from, event_names, start_from
 from loom.server.caller_limits import check_open
 from loom.server.compat_handlers import (
     Beginning,
@@ -45,8 +46,6 @@ from loom.server.compat_handlers import (
     until_ended,
     unwrapped,
 )
-from loom.server.event_rights import check_sent
-from loom.server.event_types import event_from, event_names, start_from
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routes import CURSOR, LAST_EVENT_ID, Cursor, Param, Reply, RouteList
 from loom.server.streams import compatible_stream

@@ -26,7 +26,7 @@ from loom.effects.off_loop import OFF_LOOP_BYTES, aside, is_heavier
 from loom.flows.calls import FlowEnd
 from loom.runtime.streams import entry as own_entry
 from loom.runtime.streams import envelope, is_for_few, is_last, one_line, own_fields, shown
-from loom.server.event_types import fields_of
+from loom.server.caller_events import fields_of
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routes import LAST_EVENT_ID, Cursor, Param, Reply, RouteList
 from loom.store.errors import StoreError

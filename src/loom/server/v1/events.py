@@ -14,9 +14,8 @@ from loom.flows.calls import MASK
 from loom.runtime.durable.healing import replaceable
 from loom.server.answers import JsonAnswer
 from loom.server.call import pointer
+from loom.server.caller_events import BadEvent, BadValue, check_better, check_sent, event_from, event_names
 from loom.server.caller_limits import check_open
-from loom.server.event_rights import check_better, check_sent
-from loom.server.event_types import BadEvent, BadValue, event_from, event_names
 from loom.server.problems import invalid
 from loom.server.routes import Body, Reply, RouteList
 from loom.server.v1.runs import TOLD, active, refused, run_answer
