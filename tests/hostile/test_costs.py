@@ -313,7 +313,7 @@ def test_numbers_beyond_every_float_are_refused(tmp_path: Path) -> None:
 import loom
 from loom.expressions import ExpressionError, evaluate
 from loom.server.problems import ApiProblem
-from loom.server.bodies import read_json
+from loom.server.call import read_json
 from loom.server.settings import ServerSettings
 for text in ("1e999", "[-1E+400]", '{"a": 1' + "0" * 400 + "}"):
     try:

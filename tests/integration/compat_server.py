@@ -9,8 +9,8 @@ from typing import Any
 import loom
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.server.app import create_app
-from loom.server.serving import Serving, bind
-from loom.server.serving import serving as serve
+from loom.server.http_server import HttpServer, bind
+from loom.server.http_server import serving as serve
 from loom.server.settings import ServerSettings
 from loom.steps import events
 
@@ -106,7 +106,7 @@ def register_all(runtime: DurableRuntime) -> None:
 
 
 @contextlib.asynccontextmanager
-async def serving(runtime: DurableRuntime, port: int = 0, **settings: Any) -> AsyncIterator[Serving]:
+async def serving(runtime: DurableRuntime, port: int = 0, **settings: Any) -> AsyncIterator[HttpServer]:
     """The server, until the block ends."""
     app = create_app(runtime, ServerSettings(drain=1.0, **settings))
     async with serve(app, await bind("127.0.0.1", port)) as server:

@@ -16,9 +16,9 @@ import loom
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.server.app import create_app
 from loom.server.auth import Keys, Scope, new_key
-from loom.server.serving import bind, serving
+from loom.server.http_server import bind, serving
 from loom.server.settings import ServerSettings
-from loom.server.waiting import wait_for_end
+from loom.server.waits import wait_for_end
 
 WORKFLOWS = ("greet", "count", "ask", "await", "break", "flow", "loop", "answers")
 ENDING = ("greet", "count", "break", "flow", "answers")

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from compat_server import Serving, register_all, serving
+from compat_server import HttpServer, register_all, serving
 from llama_agents.client import WorkflowClient
 from workflows.events import Event as ClientEvent
 from workflows.events import HumanResponseEvent as ClientResponse
@@ -50,13 +50,13 @@ async def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 
 @pytest.fixture
-async def server(runtime: DurableRuntime) -> AsyncIterator[Serving]:
+async def server(runtime: DurableRuntime) -> AsyncIterator[HttpServer]:
     async with serving(runtime) as started:
         yield started
 
 
 @pytest.fixture
-def client(server: Serving) -> WorkflowClient:
+def client(server: HttpServer) -> WorkflowClient:
     return WorkflowClient(base_url=server.url)
 
 
@@ -293,7 +293,7 @@ async def test_handlers_by_filter(client: WorkflowClient) -> None:
     assert listed[1] == greeted
 
 
-async def test_idle_handlers_and_pages(client: WorkflowClient, server: Serving) -> None:
+async def test_idle_handlers_and_pages(client: WorkflowClient, server: HttpServer) -> None:
     waiting = [(await client.run_workflow_nowait("await")).handler_id for _ in range(3)]
     for handler_id in waiting:
         async with aclosing(client.get_workflow_events(handler_id, include_internal_events=True)) as stream:
@@ -388,7 +388,7 @@ async def test_flows(client: WorkflowClient) -> None:
         assert (await client.get_handler(handler.handler_id)).result == done.result
 
 
-async def test_results_are_unwrapped(client: WorkflowClient, server: Serving) -> None:
+async def test_results_are_unwrapped(client: WorkflowClient, server: HttpServer) -> None:
     greeted = await client.run_workflow("greet", start_event=Greeting(name="Ada"))
     counted = await client.run_workflow("count")
     asking = await client.run_workflow_nowait("ask")

@@ -12,7 +12,7 @@ from server_serving import Served
 from server_serving import serving as served_in_memory
 
 from loom.server.app import create_app
-from loom.server.serving import NeedsKey, Serving, bind, check_keys, serving
+from loom.server.http_server import HttpServer, NeedsKey, bind, check_keys, serving
 from loom.server.settings import ServerSettings
 
 TARGETS = [
@@ -33,7 +33,7 @@ TARGETS = [
 
 
 @asynccontextmanager
-async def door(**settings: Any) -> AsyncIterator[tuple[Served, Serving]]:
+async def door(**settings: Any) -> AsyncIterator[tuple[Served, HttpServer]]:
     """A server on a port of this machine that asks for keys."""
     async with served_in_memory() as served:
         app = create_app(served.runtime, ServerSettings(**settings))
@@ -41,7 +41,7 @@ async def door(**settings: Any) -> AsyncIterator[tuple[Served, Serving]]:
             yield served, server
 
 
-async def answers(server: Serving, request: bytes) -> list[int]:
+async def answers(server: HttpServer, request: bytes) -> list[int]:
     """The statuses of all answers to some bytes."""
     host, _, port = server.url.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))

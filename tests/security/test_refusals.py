@@ -16,9 +16,9 @@ import loom
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.server.app import create_app
 from loom.server.auth import new_key
+from loom.server.caller_limits import Refusals
+from loom.server.http_server import bind, serving
 from loom.server.problems import ApiProblem
-from loom.server.rate import Refusals
-from loom.server.serving import bind, serving
 from loom.server.settings import ServerSettings
 
 START = {"workflow": "asks", "input": {"topic": "tea"}}

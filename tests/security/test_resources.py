@@ -18,7 +18,7 @@ from loom.core.ticks import TickResume
 from loom.effects.off_loop import is_heavier
 from loom.runtime.durable.settings import Settings
 from loom.server.app import create_app
-from loom.server.rate import Buckets, Rates, address_of
+from loom.server.caller_limits import Buckets, Rates, address_of
 from loom.server.settings import ServerSettings
 
 START = {"workflow": "asks", "input": {"topic": "tea"}}
@@ -59,7 +59,7 @@ async def test_a_request_of_too_many_values_is_refused_before_it_is_decoded(
     served: Served, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lists = b'{"workflow": "asks", "input": {"topic": [' + b"[]," * 200_000 + b"[]]}}"
-    monkeypatch.setattr("loom.server.bodies.json.loads", None)
+    monkeypatch.setattr("loom.server.call.json.loads", None)
     for path in ("/v1/runs", "/workflows/asks/run"):
         answer = await client.post(path, content=lists, headers={"Content-Type": "application/json"})
         assert (answer.status_code, "100000 values" in answer.text) == (413, True), answer.text

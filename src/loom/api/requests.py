@@ -6,15 +6,21 @@ The server decodes bodies with these types, and a refusal names the place that d
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypedDict, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
 from loom.api.answers import Id, RunStatus
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 Name = Annotated[str, Meta(extra_json_schema={"minLength": 1})]
 """A name. The route that looks it up refuses an empty one, with what it knows instead."""
+
+
+Seconds = Annotated[float, Meta(ge=0, le=9_999_999_999)]
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -95,25 +101,58 @@ class ScheduleRequest(Request):
     paused: bool | None = None
 
 
+class InQuery(NamedTuple):
+    """How the query of `GET /v1/runs` writes a filter; a list is a parameter that may be repeated."""
+
+    type: Any
+    about: str
+    name: str | None = None
+    """The name of the parameter; None: that of the filter."""
+
+
+_Moment = Annotated[datetime, Meta(tz=True)]
+_Tag = Annotated[str, Meta(pattern="^[^=]+=")]
+_Order = Literal["created_at", "-created_at"]
+
+
 class RunFilters(TypedDict, total=False):
     """Which runs to list. A list of values means any of them; what is left out, or None, does not filter."""
 
-    status: RunStatus | list[RunStatus] | None
-    workflow: str | list[str] | None
-    idle: bool | None
-    idle_longer_than: float | None
-    """Seconds; implies running and idle."""
-    waiting_for: str | None
-    """The name of an event type."""
-    created_after: datetime | None
-    created_before: datetime | None
-    tags: dict[str, str] | None
-    """Runs that have all of these."""
-    parent_id: str | None
-    paused: bool | None
-    parked: bool | None
-    stuck: bool | None
-    order: Literal["created_at", "-created_at"] | None
-    """Newest first if nothing is said."""
-    include: Literal["result"] | None
-    """With the results of the runs, which are None otherwise."""
+    status: Annotated[RunStatus | list[RunStatus] | None, InQuery(list[RunStatus], "Any of these.")]
+    workflow: Annotated[str | list[str] | None, InQuery(list[str], "Runs of any of these workflows.")]
+    idle: Annotated[bool | None, InQuery(bool, "Whether only something from outside can move the run.")]
+    idle_longer_than: Annotated[
+        float | None, InQuery(Seconds, "Idle for more than so many seconds; implies running and idle.")
+    ]
+    waiting_for: Annotated[str | None, InQuery(str, "The name of an event type that the run waits for.")]
+    created_after: Annotated[datetime | None, InQuery(_Moment, "Started after this moment.")]
+    created_before: Annotated[datetime | None, InQuery(_Moment, "Started before this moment.")]
+    tags: Annotated[
+        dict[str, str] | None,
+        InQuery(list[_Tag], "A tag of the run in the form `name=value`; all of them, if several.", "tag"),
+    ]
+    parent_id: Annotated[str | None, InQuery(Id, "Children of this run.")]
+    paused: Annotated[bool | None, InQuery(bool, "Whether the run is paused.")]
+    parked: Annotated[bool | None, InQuery(bool, "Whether the run cannot go on with the code at hand.")]
+    stuck: Annotated[
+        bool | None, InQuery(bool, "Whether the run is idle, waits for nothing, and is neither paused nor parked.")
+    ]
+    order: Annotated[_Order | None, InQuery(_Order, "Oldest first, or newest first, as it is if nothing is said.")]
+    include: Annotated[
+        Literal["result"] | None,
+        InQuery(Literal["result"], "With the results of the runs, which are null otherwise."),
+    ]
+
+
+def filter_parameters() -> Iterator[tuple[str, InQuery]]:
+    """Iterate over the filters as the query has them, each with the name of its parameter."""
+    for name, hint in get_type_hints(RunFilters, include_extras=True).items():
+        told: InQuery = hint.__metadata__[0]
+        yield told.name or name, told
+
+
+def query_of(filters: RunFilters) -> dict[str, Any]:
+    """Write filters as parameters of a query; one that is None, or has no tags, is left out by the client."""
+    tags = filters.get("tags") or {}
+    plain = {name: value for name, value in filters.items() if name != "tags"}
+    return {**plain, "tag": [f"{name}={value}" for name, value in tags.items()] or None}

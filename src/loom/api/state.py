@@ -99,10 +99,10 @@ class ActionUnderWay(Answer, frozen=True, kw_only=True):
     attempt: int
     error: str | None
     parent: str | None
-    max_attempts: int
-    code: str | None
-    failed_at: datetime | None
-    attempt_since: datetime | None
+    max_attempts: int = 1
+    code: str | None = None
+    failed_at: datetime | None = None
+    attempt_since: datetime | None = None
 
 
 @promises(path=str, type=str, iterations=int | None)
@@ -137,9 +137,9 @@ class State(Answer, frozen=True, kw_only=True):
     timers: list[TimerState]
     kept: list[KeptState]
     children: list[ChildState]
-    executing: list[ExecutingAttempt]
-    failed_attempts: list[FailedAttempt]
-    refused: list[RefusedEvent]
+    executing: list[ExecutingAttempt] = []
+    failed_attempts: list[FailedAttempt] = []
+    refused: list[RefusedEvent] = []
     loops: list[LoopState]
     under_way: list[ActionUnderWay] | UnsetType = UNSET
     actions: list[Action] | UnsetType = UNSET

@@ -25,7 +25,8 @@ from loom.cli.sources import perform, source_options
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from loom.cli.sources import Data, Runs, Source
+    from loom.api.runs import Delivery, Run
+    from loom.cli.sources import Runs, RunSource
 
 
 _FLOW_FILES = (".json", ".yaml", ".yml")
@@ -52,7 +53,7 @@ def tell(as_json: bool, words: str, **facts: Any) -> None:
 @target_option
 @source_options
 @json_option
-def start(workflow: str, inputs: Any, targets: Sequence[str], source: Source, as_json: bool, **given: Any) -> None:
+def start(workflow: str, inputs: Any, targets: Sequence[str], source: RunSource, as_json: bool, **given: Any) -> None:
     """Start a run of WORKFLOW with the inputs in JSON.
 
     WORKFLOW is the name that its runs go by, or in a store also the .json or .yaml file of a flow. Whoever works for
@@ -61,15 +62,15 @@ def start(workflow: str, inputs: Any, targets: Sequence[str], source: Source, as
     name, targets, limits = _named(workflow, targets, source, given)
     given["body"] = inputs if given["body"] is None else given["body"]
 
-    async def work(runs: Runs) -> Data:
+    async def work(runs: Runs) -> str:
         return await runs.start(name, given, given["run_id"], dict(given["tags"]))
 
     found = perform(source, work, targets, limits, starts=True)
-    tell(as_json, f"Run {found['run_id']} of {name} is stored.", **found)
+    tell(as_json, f"Run {found} of {name} is stored.", run_id=found, workflow=name)
 
 
 def _named(
-    workflow: str, targets: Sequence[str], source: Source, given: Mapping[str, Any]
+    workflow: str, targets: Sequence[str], source: RunSource, given: Mapping[str, Any]
 ) -> tuple[str, Sequence[str], Any]:
     """The name of the workflow, the code that is to be loaded for it, and what its loops may ask for."""
     if source.url is not None:
@@ -104,7 +105,7 @@ def send(
     fields: dict[str, Any] | None,
     data: Any,
     targets: Sequence[str],
-    source: Source,
+    source: RunSource,
     as_json: bool,
     **aim: str | None,
 ) -> None:
@@ -115,37 +116,43 @@ def send(
     flow, TYPE is what an action waits for. JSON may be @file, or @- for the standard input.
     """
 
-    async def work(runs: Runs) -> tuple[Mapping[str, Any], str]:
+    async def work(runs: Runs) -> tuple[Delivery, str]:
         run = await runs.get(run_id)
         value = fields if data is None else data
         sent = await runs.send(run_id, event_type, value, aim)
-        if run["kind"] == "flow":
+        if run.kind == "flow":
             return sent, _awaited_instead(run, event_type)
-        # With code at hand, or on a server, an event has fields that were not given: only the server knows then.
-        is_kept = sent["delivered"] == "kept" or (sent["delivered"] == "inbox" and source.url is None and not targets)
+        # With its code, or on a server, an event has fields that were not given: only the server knows then.
+        is_kept = sent.delivered == "kept" or (sent.delivered == "inbox" and source.url is None and not targets)
         return sent, _required(run, event_type, value or {}) if is_kept else ""
 
     sent, other = perform(source, work, targets)
     note = f" Now it waits for {other}." if other else ""
-    facts = {"run_id": run_id, "sent": event_type, "event_id": aim["event_id"], **sent}
-    tell(as_json, f"{event_type} is stored for run {run_id}.{note}", **facts)
+    facts = {"run_id": run_id, "sent": event_type, "event_id": aim["event_id"]}
+    tell(
+        as_json,
+        f"{event_type} is stored for run {run_id}.{note}",
+        **facts,
+        delivered=sent.delivered,
+        duplicate=sent.duplicate,
+    )
 
 
-def _awaited_instead(run: Mapping[str, Any], event_type: str) -> str:
+def _awaited_instead(run: Run, event_type: str) -> str:
     """What a flow waits for at present, if that is something else: it keeps the event, whose name may be misspelt."""
-    waited = {waiter["event_type"].rpartition(".")[2] for waiter in run["active_waiters"] or ()} - {"child run"}
+    waited = {waiter.event_type.rpartition(".")[2] for waiter in run.active_waiters or ()} - {"child run"}
     return "" if event_type.rpartition(".")[2] in waited else ", ".join(sorted(waited))
 
 
-def _required(run: Mapping[str, Any], event_type: str, fields: Mapping[str, Any]) -> str:
+def _required(run: Run, event_type: str, fields: Mapping[str, Any]) -> str:
     """What the waiters for such an event ask of it, if that is more than any of them gets: the run keeps the event."""
     short = event_type.rpartition(".")[2]
     asked = [
-        waiter["requirements"]
-        for waiter in run["active_waiters"] or ()
-        if waiter["event_type"].rpartition(".")[2] == short
+        waiter.requirements or {}
+        for waiter in run.active_waiters or ()
+        if waiter.event_type.rpartition(".")[2] == short
     ]
-    if run["paused"] or any(all(fields.get(name) == wanted for name, wanted in one.items()) for one in asked):
+    if run.paused or any(all(fields.get(name) == wanted for name, wanted in one.items()) for one in asked):
         return ""
     from loom.cli.describe import json_words
 
@@ -153,7 +160,7 @@ def _required(run: Mapping[str, Any], event_type: str, fields: Mapping[str, Any]
     return " or ".join(f"one with {each}" for each in dict.fromkeys(words))
 
 
-def _ask(run_id: str, source: Source, as_json: bool, what: str) -> None:
+def _ask(run_id: str, source: RunSource, as_json: bool, what: str) -> None:
     perform(source, lambda runs: runs.ask(run_id, what))
     tell(as_json, f"Run {run_id} was asked to {what}.", run_id=run_id, asked=what)
 
@@ -162,7 +169,7 @@ def _ask(run_id: str, source: Source, as_json: bool, what: str) -> None:
 @run_id_argument
 @source_options
 @json_option
-def cancel(run_id: str, source: Source, as_json: bool) -> None:
+def cancel(run_id: str, source: RunSource, as_json: bool) -> None:
     """Ask a run to stop for good."""
     _ask(run_id, source, as_json, "cancel")
 
@@ -171,7 +178,7 @@ def cancel(run_id: str, source: Source, as_json: bool) -> None:
 @run_id_argument
 @source_options
 @json_option
-def pause(run_id: str, source: Source, as_json: bool) -> None:
+def pause(run_id: str, source: RunSource, as_json: bool) -> None:
     """Let a run start nothing new; it keeps what it is sent."""
     _ask(run_id, source, as_json, "pause")
 
@@ -180,7 +187,7 @@ def pause(run_id: str, source: Source, as_json: bool) -> None:
 @run_id_argument
 @source_options
 @json_option
-def resume(run_id: str, source: Source, as_json: bool) -> None:
+def resume(run_id: str, source: RunSource, as_json: bool) -> None:
     """Let a paused run go on, or try a parked one again."""
     _ask(run_id, source, as_json, "resume")
 
@@ -197,7 +204,7 @@ def resume(run_id: str, source: Source, as_json: bool) -> None:
 @source_options
 @json_option
 def retry(
-    run_id: str, event: tuple[str, dict[str, Any]] | None, targets: Sequence[str], source: Source, as_json: bool
+    run_id: str, event: tuple[str, dict[str, Any]] | None, targets: Sequence[str], source: RunSource, as_json: bool
 ) -> None:
     """Let a failed run go on from its failed step.
 
@@ -219,7 +226,7 @@ def retry(
 @target_option
 @source_options
 @json_option
-def fork(run_id: str, tick: int, fork_id: str | None, targets: Sequence[str], source: Source, as_json: bool) -> None:
+def fork(run_id: str, tick: int, fork_id: str | None, targets: Sequence[str], source: RunSource, as_json: bool) -> None:
     """Make a new run that goes on from a past tick of another one."""
     made = perform(source, lambda runs: runs.fork(run_id, tick, fork_id), targets)
     words = f"Run {made} goes on from tick {tick} of run {run_id}."
@@ -233,7 +240,7 @@ def fork(run_id: str, tick: int, fork_id: str | None, targets: Sequence[str], so
     help="A file, for your eyes only; else the standard output.",
 )  # fmt: skip
 @source_options
-def export_run(run_id: str, output: str, source: Source) -> None:
+def export_run(run_id: str, output: str, source: RunSource) -> None:
     """Write everything that is stored of a run, as JSON."""
     store = source.store_for("An export")
 
@@ -260,7 +267,7 @@ def export_run(run_id: str, output: str, source: Source) -> None:
 @click.argument("file", type=click.File("rb"))
 @source_options
 @json_option
-def import_run(file: IO[bytes], source: Source, as_json: bool) -> None:
+def import_run(file: IO[bytes], source: RunSource, as_json: bool) -> None:
     """Store a run that was exported to FILE (- for the standard input). If it is not over, it goes on."""
     store = source.store_for("An import")
 
@@ -283,7 +290,7 @@ def import_run(file: IO[bytes], source: Source, as_json: bool) -> None:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before deleting many runs.")
 @source_options
 @json_option
-def purge(run_id: str | None, ended_before: float | None, yes: bool, source: Source, as_json: bool) -> None:
+def purge(run_id: str | None, ended_before: float | None, yes: bool, source: RunSource, as_json: bool) -> None:
     """Delete an ended run, or all that ended before a time. Nothing of them is left."""
     from loom.cli.output import clock
 

@@ -14,6 +14,8 @@ from loom.api.times import span
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from loom.api.runs import StreamEvent
+
     Data = Mapping[str, Any]
 
 _MAX_FIELDS = 200
@@ -164,11 +166,11 @@ _TICKS: dict[str, Callable[[Data], str]] = {
 # -- the stream -------------------------------------------------------------------------------------------------------
 
 
-def entry_words(entry: Data) -> str:
-    """What stands on the stream, in one line."""
-    name, value = entry["type"], entry["value"]
+def entry_words(entry: StreamEvent) -> str:
+    """Describe an event of the stream in one line."""
+    name, value = entry.type, entry.value
     words = _REPORTS.get(name)
-    if words is not None and entry["types"] in (["InternalDispatchEvent"], ["StopEvent"]):
+    if words is not None and entry.types in (["InternalDispatchEvent"], ["StopEvent"]):
         return words(value)
     if name == "AnswerRefusedEvent" and "reason" in value:
         return _refused(value)

@@ -1,63 +1,64 @@
-"""Describe a run of a flow in detail for people, from the plain data that the HTTP API has of it."""
+"""Describe a run of a flow in detail for people, from the types that the HTTP API has of it."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
+from msgspec.structs import asdict
 
 from loom.api.times import span
 from loom.cli.flow_words import result_words, status_lines
-from loom.cli.output import Page, ago, seconds_of
-from loom.cli.status import add_traceback, failed_attempts
+from loom.cli.output import TextPage, ago
+from loom.cli.status import add_attempt_traceback, add_traceback
 from loom.flows.graph import type_words
 from loom.flows.progress import ActionProgress, LoopProgress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    Data = Mapping[str, Any]
+    from loom.api.runs import Run, Waiter
+    from loom.api.state import Action, ActionUnderWay, LoopState, State
 
 ProgressT = TypeVar("ProgressT", LoopProgress, ActionProgress)
 
 _ENDS = {"completed": "Succeeded", "failed": "Failed", "cancelled": "Cancelled"}
-_TIMES = ("start_time", "next_iteration_at", "since", "due", "failed_at", "attempt_since")
 _CHILD_RUN = "child run"
 
 
-def flow_page(found: Data, now: float, *, past: bool, with_actions: bool) -> Page:
-    """A flow with its state. One of the past, or one that has ended, is seen from the time that it had then."""
-    page = Page()
-    at = now if found["status"] == "running" and not past else seconds_of(found["at"])
-    page.line(f"Workflow: {found['workflow']}")
-    for line in _past_lines(found, now) if past else _lines(found):
+def flow_page(run: Run, state: State, now: float, *, past: bool, with_actions: bool) -> TextPage:
+    """Show a flow with its state. One of the past, or one that has ended, is seen from the time that it had then."""
+    page = TextPage()
+    at = now if (run.status == "running" and not past) or state.at is None else state.at.timestamp()
+    page.line(f"Workflow: {run.workflow}")
+    for line in _past_lines(run, state, now) if past else _lines(run):
         page.lines(line, margin="  ")
-    if not past and found["error"]:
-        add_traceback(page, found["error"].get("traceback"))
-    loops = [_progress(loop, LoopProgress) for loop in found["loops"]]
-    under_way = [_progress(action, ActionProgress) for action in found["under_way"]]
-    for line in status_lines(loops, under_way, _awaited(found["active_waiters"] or [], at), at):
+    if not past and run.error is not None:
+        add_traceback(page, run.error.traceback)
+    loops = [_progress(loop, LoopProgress) for loop in state.loops]
+    under_way = [_progress(action, ActionProgress) for action in state.under_way or ()]
+    for line in status_lines(loops, under_way, _awaited(run.active_waiters or [], at), at):
         page.lines(line, margin="    ")
-    add_traceback(page, next((each.traceback for each in failed_attempts(found) if each.traceback), None))
+    add_attempt_traceback(page, state)
     if with_actions:
-        rows = [_row(action) for action in found["actions"]]
+        rows = [_row(action) for action in state.actions or ()]
         page.table(("action", "type", "status", "duration", "outputs or error"), rows, "Actions")
     return page
 
 
-def _lines(found: Data) -> list[str]:
-    lines = [f"Status: {_status(found)}"]
-    if found["parked"]:
-        lines.append(f"Parked: {found['parked']}")
-    if found["status"] != "running":
-        lines.append(f"Duration: {span(_duration(found))}")
-    if found["error"]:
-        lines.append(f"Error: {found['error']['message']}")
-    return lines + _result_lines(found["result"] or {})
+def _lines(run: Run) -> list[str]:
+    lines = [f"Status: {_status(run)}"]
+    if run.parked:
+        lines.append(f"Parked: {run.parked}")
+    if run.status != "running":
+        lines.append(f"Duration: {span(_duration(run.created_at, run.completed_at or run.updated_at))}")
+    if run.error is not None:
+        lines.append(f"Error: {run.error.message}")
+    return lines + _result_lines(run.result or {})
 
 
-def _result_lines(result: Data) -> list[str]:
-    """What a flow has given, in short."""
+def _result_lines(result: Mapping[str, Any]) -> list[str]:
+    """Say what a flow has given, in short."""
     lines = []
     if result.get("response") is not None:
         answer = result["response"]
@@ -65,46 +66,45 @@ def _result_lines(result: Data) -> list[str]:
     return lines + [f"Output {name}: {result_words(value)}" for name, value in (result.get("outputs") or {}).items()]
 
 
-def _past_lines(found: Data, now: float) -> list[str]:
-    """What can be said of an earlier tick: nothing about how the run is now, or how it ended."""
-    status = "Running" if found["is_running"] else _ENDS[found["status"]]
-    return [f"As of: tick {found['tick']}, {ago(found['at'], now)}", f"Status: {status}"]
+def _past_lines(run: Run, state: State, now: float) -> list[str]:
+    """Say what can be said of an earlier tick: nothing about how the run is now, or how it ended."""
+    status = "Running" if state.is_running else _ENDS[run.status]
+    return [f"As of: tick {run.tick}, {ago(state.at, now)}", f"Status: {status}"]
 
 
-def _progress(shown: Data, kind: type[ProgressT]) -> ProgressT:
-    """How far a loop or an action is, with its times as seconds again."""
-    times = {name: seconds_of(shown[name]) for name in _TIMES if shown.get(name) is not None}
-    return msgspec.convert({**shown, **times}, kind)
+def _progress(shown: LoopState | ActionUnderWay, kind: type[ProgressT]) -> ProgressT:
+    """Convert how far a loop or an action is: its times are seconds again."""
+    fields: dict[str, Any] = asdict(shown)
+    times = {name: each.timestamp() for name, each in fields.items() if isinstance(each, datetime)}
+    return kind(**{**fields, **times})
 
 
-def _status(found: Data) -> str:
-    if found["status"] != "running":
-        return _ENDS[found["status"]]
-    marks = [word for word, holds in (("paused", found["paused"]), ("parked", found["parked"] is not None)) if holds]
+def _status(run: Run) -> str:
+    if run.status != "running":
+        return _ENDS[run.status]
+    marks = [word for word, holds in (("paused", run.paused), ("parked", run.parked is not None)) if holds]
     return f"Running ({', '.join(marks)})" if marks else "Running"
 
 
-def _duration(found: Data) -> float:
-    return seconds_of(found["completed_at"] or found["updated_at"]) - seconds_of(found["created_at"])
+def _duration(begun: datetime | None, ended: datetime | None) -> float:
+    return (ended - begun).total_seconds() if begun is not None and ended is not None else 0.0
 
 
-def _awaited(waiters: Sequence[Data], now: float) -> dict[str, list[str]]:
-    """The events that actions wait for, by the names of the actions."""
+def _awaited(waiters: Sequence[Waiter], now: float) -> dict[str, list[str]]:
+    """Name the events that actions wait for, by the names of the actions."""
     awaited: dict[str, list[str]] = {}
     for waiter in waiters:
-        until = waiter.get("deadline")
-        words = waiter["event_type"].rpartition(".")[2]
-        words += f" {waiter['waiter_id']}" if words == _CHILD_RUN else ""
-        words += f", times out {ago(until, now)}" if until else ""
-        awaited.setdefault(waiter["step"], []).append(words)
+        words = waiter.event_type.rpartition(".")[2]
+        words += f" {waiter.waiter_id}" if words == _CHILD_RUN else ""
+        words += f", times out {ago(waiter.deadline, now)}" if waiter.deadline is not None else ""
+        awaited.setdefault(waiter.step or "", []).append(words)
     return awaited
 
 
-def _row(action: Data) -> tuple[str, ...]:
-    begun, ended = action["started"], action["ended"]
-    taken = span(seconds_of(ended) - seconds_of(begun)) if begun is not None and ended is not None else ""
-    status, is_loop = action["status"], action["iterations"] is not None
-    shown = f"{status} ({action['iterations']} iterations)" if is_loop else status
-    error = action["error"].get("message") if isinstance(action["error"], dict) else action["error"]
-    told = str(error) if error else "" if action["outputs"] is None else result_words(action["outputs"])
-    return action["path"], type_words(action["type"]), shown, "" if status == "Skipped" else taken, told
+def _row(action: Action) -> tuple[str, ...]:
+    status, is_over = action.status, action.started is not None and action.ended is not None
+    taken = span(_duration(action.started, action.ended)) if is_over and status != "Skipped" else ""
+    shown = f"{status} ({action.iterations} iterations)" if action.iterations is not None else status
+    error = action.error.get("message") if isinstance(action.error, dict) else action.error
+    told = str(error) if error else "" if action.outputs is None else result_words(action.outputs)
+    return action.path or action.name, type_words(action.type or ""), shown, taken, told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -13,12 +13,15 @@ from loom.cli.output import console
 from loom.cli.sources import perform, source_options
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from loom.cli.output import Page
-    from loom.cli.sources import Data, Runs, Source
+    from loom.api.requests import RunFilters
+    from loom.api.runs import HistoryItem, Run, StreamEvent
+    from loom.api.state import State
+    from loom.cli.output import TextPage
+    from loom.cli.sources import Runs, RunSource
 
-    Look = Callable[[Runs], Awaitable[tuple[Page, bool]]]
+    Look = Callable[[Runs], Awaitable[tuple[TextPage, bool]]]
     """What there is to see, and whether that is the end of it."""
 
 
@@ -40,7 +43,7 @@ _watch_option = click.option("--watch", "-w", is_flag=True, help="Draw it again 
 @click.option(
     "--stuck/--not-stuck", default=None, help="Only runs that are (not) idle with nothing that can move them."
 )
-@click.option("--parent", metavar="RUN_ID", help="Only child runs of this run.")
+@click.option("--parent", "parent_id", metavar="RUN_ID", help="Only child runs of this run.")
 @tag_option("Only runs with this tag. May be repeated.")
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many runs.")
 @click.option("--results", is_flag=True, help="With --json: with the results of the runs too.")
@@ -48,22 +51,23 @@ _watch_option = click.option("--watch", "-w", is_flag=True, help="Draw it again 
 @source_options
 @json_option
 def list_runs(
-    source: Source,
+    source: RunSource,
     as_json: bool,
     watch: bool,
     results: bool,
     limit: int,
     tags: Sequence[tuple[str, str]],
-    **filters: Any,
+    **given: Any,
 ) -> None:
     """List runs, newest first."""
     from loom.cli.output import print_json
     from loom.cli.status import list_page
 
-    filters["tags"] = dict(tags)
-    filters["include"] = "result" if results and as_json else None
+    # The options have the names of the filters.
+    wanted = {**given, "tags": dict(tags), "include": "result" if results and as_json else None}
+    filters = cast("RunFilters", wanted)
 
-    async def look(runs: Runs) -> tuple[Page, bool]:
+    async def look(runs: Runs) -> tuple[TextPage, bool]:
         return list_page(await runs.list(filters, limit), time.time()), False
 
     if watch:
@@ -78,8 +82,8 @@ def list_runs(
         click.echo("There are more runs: use a larger --limit, or a filter.", err=True)
 
 
-def _found(source: Source, filters: dict[str, Any], limit: int, *, as_json: bool) -> Sequence[Data]:
-    """Runs for a list. For people the rows of a store are enough, which are read without an engine."""
+def _found(source: RunSource, filters: RunFilters, limit: int, *, as_json: bool) -> Sequence[Run]:
+    """Find the runs for a list. For people the rows of a store are enough, which are read without an engine."""
     if source.url is not None or as_json:
         return perform(source, lambda runs: runs.list(filters, limit))
     from loom.cli.session import perform as performed
@@ -92,7 +96,7 @@ def _found(source: Source, filters: dict[str, Any], limit: int, *, as_json: bool
 @run_id_argument
 @source_options
 @json_option
-def why(run_id: str, source: Source, as_json: bool) -> None:
+def why(run_id: str, source: RunSource, as_json: bool) -> None:
     """Say in one sentence what holds a run now.
 
     A waiter, a timer, a back-off, a lease, a step that executes; or that it is paused, parked, stuck or over. If
@@ -104,9 +108,9 @@ def why(run_id: str, source: Source, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    click.echo(clean(found["sentence"]))
-    for cause in found["causes"][1:]:
-        click.echo(f"- {clean(cause['sentence'])}")
+    click.echo(clean(found.sentence))
+    for cause in found.causes[1:]:
+        click.echo(f"- {clean(cause.sentence)}")
 
 
 @click.command()
@@ -123,7 +127,7 @@ def status(
     with_actions: bool,
     watch: bool,
     targets: Sequence[str],
-    source: Source,
+    source: RunSource,
     as_json: bool,
 ) -> None:
     """Show what a run does, waits for and keeps, and its timers.
@@ -131,31 +135,32 @@ def status(
     Of a flow: its current actions, and how far its loops are. With --watch until the run has ended.
     """
     from loom.cli.output import print_json
-    from loom.cli.status import combined, status_page
+    from loom.cli.status import combined, is_flow, status_data, status_page
 
-    async def found(runs: Runs) -> dict[str, Any]:
-        return combined(await runs.get(run_id), await runs.state(run_id, tick))
+    async def found(runs: Runs) -> tuple[Run, State]:
+        run, state = await runs.get(run_id), await runs.state(run_id, tick)
+        return combined(run, state), state
 
-    def page(shown: dict[str, Any]) -> Page:
-        if "under_way" not in shown:
-            return status_page(shown, time.time(), past=tick is not None)
+    def page(run: Run, state: State) -> TextPage:
+        if not is_flow(state):
+            return status_page(run, state, time.time(), past=tick is not None)
         from loom.cli.flow_status import flow_page  # it loads the whole language of flows
 
-        return flow_page(shown, time.time(), past=tick is not None, with_actions=with_actions)
+        return flow_page(run, state, time.time(), past=tick is not None, with_actions=with_actions)
 
-    async def look(runs: Runs) -> tuple[Page, bool]:
-        shown = await found(runs)
-        return page(shown), shown["status"] != "running" or tick is not None
+    async def look(runs: Runs) -> tuple[TextPage, bool]:
+        run, state = await found(runs)
+        return page(run, state), run.status != "running" or tick is not None
 
     if watch:
         _watch(source, look, as_json=as_json, targets=targets)
     elif as_json:
-        print_json(perform(source, found, targets))
+        print_json(status_data(*perform(source, found, targets)))
     else:
-        page(perform(source, found, targets)).print()
+        page(*perform(source, found, targets)).print()
 
 
-def _watch(source: Source, look: Look, *, as_json: bool, targets: Sequence[str] = ()) -> None:
+def _watch(source: RunSource, look: Look, *, as_json: bool, targets: Sequence[str] = ()) -> None:
 
     if as_json:
         raise click.UsageError("--watch is for people: programs follow `loom workflow events --follow --json`.")
@@ -172,12 +177,12 @@ def _watch(source: Source, look: Look, *, as_json: bool, targets: Sequence[str] 
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run ends; JSON is then one object per line.")
 @source_options
 @json_option
-def events(run_id: str, after: int, internal: bool, follow: bool, source: Source, as_json: bool) -> None:
+def events(run_id: str, after: int, internal: bool, follow: bool, source: RunSource, as_json: bool) -> None:
     """Print the event stream of a run, each event with its cursor."""
     from loom.cli.describe import entry_words
     from loom.cli.output import print_json, print_json_line, print_line
 
-    collected: list[Mapping[str, Any]] = []
+    collected: list[StreamEvent] = []
 
     async def work(runs: Runs) -> None:
         async for entry in runs.events(run_id, after, internal=internal, follow=follow):
@@ -186,7 +191,7 @@ def events(run_id: str, after: int, internal: bool, follow: bool, source: Source
             elif as_json:
                 print_json_line(entry)
             else:
-                print_line(f"{entry['seq']:>5}  {entry_words(entry)}")
+                print_line(f"{entry.seq:>5}  {entry_words(entry)}")
 
     try:
         perform(source, work)
@@ -204,26 +209,26 @@ def events(run_id: str, after: int, internal: bool, follow: bool, source: Source
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many ticks.")
 @source_options
 @json_option
-def history(run_id: str, start: int, limit: int | None, source: Source, as_json: bool) -> None:
+def history(run_id: str, start: int, limit: int | None, source: RunSource, as_json: bool) -> None:
     """Print what happened to a run, one tick per line.
 
     Below a failed attempt is the line of code where it failed; --json has the whole traceback. Data of a flow that is
     secure is masked.
     """
     from loom.cli.describe import place_lines, tick_words
-    from loom.cli.output import clock, print_json, print_line, seconds_of
+    from loom.cli.output import clock, print_json, print_line
 
-    collected: list[Mapping[str, Any]] = []
+    collected: list[HistoryItem] = []
 
     async def work(runs: Runs) -> None:
         async for entry in runs.history(run_id, start):
-            if limit is not None and entry["seq"] >= start + limit:
+            if limit is not None and entry.seq >= start + limit:
                 return
             if as_json:
                 collected.append(entry)
             else:
-                print_line(f"{entry['seq']:>5}  {clock(seconds_of(entry['at']))}  {tick_words(entry['tick'])}")
-                for line in place_lines(entry["tick"]):
+                print_line(f"{entry.seq:>5}  {clock(entry.at.timestamp())}  {tick_words(entry.tick)}")
+                for line in place_lines(entry.tick):
                     print_line(f"{'':>7}{line}")
 
     perform(source, work)
@@ -236,7 +241,7 @@ def history(run_id: str, start: int, limit: int | None, source: Source, as_json:
 @target_option
 @source_options
 @json_option
-def replay(run_id: str, targets: Sequence[str], source: Source, as_json: bool) -> None:
+def replay(run_id: str, targets: Sequence[str], source: RunSource, as_json: bool) -> None:
     """Reduce a history again, and compare with what is stored.
 
     Exits with 1 if the ticks of the run give something else.
@@ -245,15 +250,15 @@ def replay(run_id: str, targets: Sequence[str], source: Source, as_json: bool) -
     from loom.cli.problems import Problem
 
     found = perform(source, lambda runs: runs.replay(run_id), targets)
-    differs = found["replay"] == "different"
+    differs = found.replay == "different"
     if as_json:
         print_json(found)
     else:
-        for difference in found["differences"]:
+        for difference in found.differences:
             print_line(difference)
-        since = f" from tick {found['first_tick']} on" if found["first_tick"] else ""
+        since = f" from tick {found.first_tick} on" if found.first_tick else ""
         gives = "something else than is stored" if differs else "what is stored"
-        print_line(f"Run {run_id}: {found['ticks']} ticks{since} and {found['events']} events give {gives}.")
+        print_line(f"Run {run_id}: {found.ticks} ticks{since} and {found.events} events give {gives}.")
     if differs:
         raise SystemExit(Problem.exit_code)
 

@@ -25,13 +25,20 @@ if TYPE_CHECKING:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document. It is ASCII, so that no terminal or pipe can spoil it."""
-    click.echo(json.dumps(value, indent=2))
+    """Print one JSON document. It is ASCII, so that no terminal or pipe can spoil it."""
+    click.echo(json.dumps(value, indent=2, default=plain))
 
 
 def print_json_line(value: Any) -> None:
-    """One JSON document on one line, for those who read line by line."""
-    click.echo(json.dumps(value))
+    """Print one JSON document on one line, for programs that read line by line."""
+    click.echo(json.dumps(value, default=plain))
+
+
+def plain(value: Any) -> Any:
+    """Convert a type of the API to plain data, as JSON has it."""
+    from msgspec import to_builtins  # help texts are printed without it
+
+    return to_builtins(value)
 
 
 def print_line(text: str) -> None:
@@ -41,7 +48,7 @@ def print_line(text: str) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
     """A table for people. Long cells are folded, never cut."""
-    page = Page()
+    page = TextPage()
     page.table(columns, rows, title)
     page.print()
 
@@ -52,7 +59,7 @@ class _Table(NamedTuple):
     title: str | None
 
 
-class Page:
+class TextPage:
     """Lines and tables for people, to be printed once or drawn again and again."""
 
     def __init__(self) -> None:
@@ -125,16 +132,11 @@ def clock(moment: float) -> str:
     return datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-def seconds_of(moment: str) -> float:
-    """A time in ISO 8601 as seconds since the epoch."""
-    return datetime.fromisoformat(moment).timestamp()
-
-
-def ago(moment: str | float | None, now: float) -> str:
-    """A time for people, seen from now: `3m ago`, or `in 5s`."""
+def ago(moment: datetime | float | None, now: float) -> str:
+    """Write a time for people, seen from now: `3m ago`, or `in 5s`. Nothing if there is none."""
     if moment is None:
         return ""
-    then = seconds_of(moment) if isinstance(moment, str) else moment
+    then = moment.timestamp() if isinstance(moment, datetime) else moment
     return f"{span(now - then)} ago" if then <= now else f"in {span(then - now)}"
 
 

@@ -14,7 +14,7 @@ from loom.cli.sources import perform, source_options
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from loom.cli.sources import Source
+    from loom.cli.sources import RunSource
 
 
 _name_argument = click.argument("name")
@@ -39,11 +39,13 @@ def schedule() -> None:
 @click.option("--catch-up", is_flag=True, help="Start every run that was missed, not only the last.")
 @source_options
 @json_option
-def create(name: str, workflow: str, source: Source, as_json: bool, **given: Any) -> None:
+def create(name: str, workflow: str, source: RunSource, as_json: bool, **given: Any) -> None:
     """Start runs of WORKFLOW on schedule NAME.
 
     The same again changes nothing, something else replaces what was there. Whoever works on the store starts the runs.
     """
+    from loom.cli.output import plain
+
     if sum(given[key] is not None for key in ("every", "cron", "recurrence")) != 1:
         raise click.UsageError("Say when, in one way: --every, --cron or --recurrence.")
     for key in ("parameters", "variables"):
@@ -51,14 +53,15 @@ def create(name: str, workflow: str, source: Source, as_json: bool, **given: Any
     given["tags"] = dict(given["tags"])
 
     found = perform(source, lambda runs: runs.schedule(name, workflow, given), starts=True)
-    due = f"due next at {found['next_at']}" if found["next_at"] is not None else "never due"
-    tell(as_json, f"The schedule {name} of {workflow} is stored, and {due}.", **found)
+    facts = plain(found)
+    due = f"due next at {facts['next_at']}" if found.next_at is not None else "never due"
+    tell(as_json, f"The schedule {name} of {workflow} is stored, and {due}.", **facts)
 
 
 @schedule.command("list")
 @source_options
 @json_option
-def list_schedules(source: Source, as_json: bool) -> None:
+def list_schedules(source: RunSource, as_json: bool) -> None:
     """List schedules by their names."""
     from loom.cli.output import ago, print_json, print_table
 
@@ -71,12 +74,12 @@ def list_schedules(source: Source, as_json: bool) -> None:
         columns = ("schedule", "workflow", "when", "next", "last", "last run")
         rows: list[Sequence[str]] = [
             (
-                each["name"],
-                each["workflow"],
-                _when(each["recurrence"]),
-                "paused" if each["paused"] else ago(each["next_at"], now),
-                ago(each["last_at"], now),
-                each["last_error"] or each["last_run_id"] or "",
+                each.name,
+                each.workflow,
+                _when(each.recurrence or {}),
+                "paused" if each.paused else ago(each.next_at, now),
+                ago(each.last_at, now),
+                each.last_error or each.last_run_id or "",
             )
             for each in found
         ]
@@ -87,16 +90,16 @@ def list_schedules(source: Source, as_json: bool) -> None:
 @_name_argument
 @source_options
 @json_option
-def show(name: str, source: Source, as_json: bool) -> None:
+def show(name: str, source: RunSource, as_json: bool) -> None:
     """Show a schedule: what it starts, when, and what came of it last."""
     from loom.cli.describe import json_words
-    from loom.cli.output import print_json, print_line
+    from loom.cli.output import plain, print_json, print_line
 
-    fields = perform(source, lambda runs: runs.get_schedule(name), starts=True)
+    found = perform(source, lambda runs: runs.get_schedule(name), starts=True)
     if as_json:
-        print_json(fields)
+        print_json(found)
         return
-    for key, value in fields.items():
+    for key, value in plain(found).items():
         if value not in (None, {}, False):
             print_line(f"{key.replace('_', ' ')}: {json_words(value)}")
 
@@ -105,7 +108,7 @@ def show(name: str, source: Source, as_json: bool) -> None:
 @_name_argument
 @source_options
 @json_option
-def delete(name: str, source: Source, as_json: bool) -> None:
+def delete(name: str, source: RunSource, as_json: bool) -> None:
     """Let a schedule start nothing any more. Its runs are left alone."""
     perform(source, lambda runs: runs.unschedule(name), starts=True)
     tell(as_json, f"The schedule {name} is deleted.", name=name, asked="delete")
@@ -115,7 +118,7 @@ def delete(name: str, source: Source, as_json: bool) -> None:
 @_name_argument
 @source_options
 @json_option
-def pause(name: str, source: Source, as_json: bool) -> None:
+def pause(name: str, source: RunSource, as_json: bool) -> None:
     """Let a schedule start nothing until it is resumed."""
     _ask(name, source, as_json, "pause")
 
@@ -124,12 +127,12 @@ def pause(name: str, source: Source, as_json: bool) -> None:
 @_name_argument
 @source_options
 @json_option
-def resume(name: str, source: Source, as_json: bool) -> None:
+def resume(name: str, source: RunSource, as_json: bool) -> None:
     """Let a paused schedule go on. The last occurrence that was missed, if any, is made up for."""
     _ask(name, source, as_json, "resume")
 
 
-def _ask(name: str, source: Source, as_json: bool, what: str) -> None:
+def _ask(name: str, source: RunSource, as_json: bool, what: str) -> None:
     run_id = perform(source, lambda runs: runs.ask_schedule(name, what), starts=True)
     tell(as_json, f"The schedule {name} was asked to {what}.", name=name, run_id=run_id, asked=what)
 

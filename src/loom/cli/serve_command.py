@@ -120,7 +120,7 @@ def server_extra() -> Iterator[None]:
 
 
 def _server_settings(given: Mapping[str, Any], limits: Limits) -> ServerSettings:
-    import loom.server.serving  # noqa: F401 - what is missing is told before anything else
+    import loom.server.http_server  # noqa: F401 - what is missing is told before anything else
     from loom.cli.problems import WrongUse
     from loom.server.settings import ServerSettings
 
@@ -137,7 +137,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
     """Do the work in the event loop that serves best; what goes wrong is told in one line."""
     from loom.cli.engine_process import host
     from loom.cli.problems import Problem, WrongUse
-    from loom.server.serving import CannotListen, NeedsKey, loop_factory
+    from loom.server.http_server import CannotListen, NeedsKey, loop_factory
 
     try:
         host(work, loop_factory())
@@ -152,7 +152,7 @@ async def _serve(named: dict[str, Workflow], settings: ServerSettings, given: Ma
     from loom.cli.engine_process import Bodies, Logs, health_port, stop_on_signals, until_told, work_for
     from loom.cli.session import opened, store_at
     from loom.server.app import create_app
-    from loom.server.serving import bind, check_keys
+    from loom.server.http_server import bind, check_keys
 
     stopped, bodies, logs = stop_on_signals(), Bodies(), Logs(given["log_level"], given["log_format"])
     with ExitStack() as at_end:
@@ -188,7 +188,7 @@ def _collect_seldom() -> None:
 def _runtime_settings(given: Mapping[str, Any], bound: socket.socket) -> dict[str, Any]:
     from loom.cli.work_commands import allowed_hosts, memory_options
     from loom.server.auth import is_loopback
-    from loom.server.serving import url_of
+    from loom.server.http_server import url_of
 
     own = url_of(bound) if is_loopback(bound.getsockname()[0]) else None  # 0.0.0.0 is no address to call back at
     return {
@@ -206,8 +206,8 @@ async def _serving(
 ) -> AsyncIterator[None]:
     """Serve in the block, and say where."""
     from loom.cli.session import safe_url
-    from loom.server.lookup import offered
-    from loom.server.serving import serving
+    from loom.server.call import offered
+    from loom.server.http_server import serving
 
     shared = app.state.server
     async with serving(app, sockets) as server:

@@ -6,13 +6,18 @@ What the server refuses is told in the words and with the exit codes that a stor
 from __future__ import annotations
 
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
+from loom.api.answers import Page
+from loom.api.definitions import Schedule
+from loom.api.requests import query_of
+from loom.api.runs import Delivery, HistoryItem, Replay, Run
+from loom.api.state import State
+from loom.api.why import Why
 from loom.cli.options import given_to_flow
-from loom.cli.output import seconds_of
 from loom.cli.problems import NoServer, NotAllowed, Problem, WrongUse
 from loom.client.connection import Client
 from loom.client.errors import ClientError
@@ -21,7 +26,11 @@ from loom.client.exchange import Retries
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
-    from loom.cli.sources import Data, Runs
+    from loom.api.requests import RunFilters
+    from loom.api.runs import StreamEvent
+    from loom.cli.sources import Given, Runs
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -99,57 +108,54 @@ class ServerRuns:
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    async def list(self, filters: Data, limit: int) -> Sequence[Data]:
+    async def list(self, filters: RunFilters, limit: int) -> Sequence[Run]:
         """See `Runs`."""
-        renamed = {"parent": "parent_id", "tags": "tag"}
-        params = {renamed.get(name, name): value for name, value in filters.items() if value not in (None, {})}
-        if filters.get("tags"):
-            params["tag"] = [f"{name}={value}" for name, value in filters["tags"].items()]
-        found: list[Data] = []
-        async for run in self._pages("/v1/runs", {**params, "limit": limit if limit < _PAGE else None}):
+        params = {**query_of(filters), "limit": limit if limit < _PAGE else None}
+        found: list[Run] = []
+        async for run in self._pages("/v1/runs", params, Run):
             found.append(run)
             if len(found) == limit:
                 break
         return found
 
-    async def get(self, run_id: str) -> dict[str, Any]:
+    async def get(self, run_id: str) -> Run:
         """See `Runs`."""
-        return await self._read(_run(run_id), "run_id")
+        return await self._read(_run(run_id), Run, "run_id")
 
-    async def why(self, run_id: str) -> dict[str, Any]:
+    async def why(self, run_id: str) -> Why:
         """See `Runs`."""
-        return await self._read(f"{_run(run_id)}/why", "run_id")
+        return await self._read(f"{_run(run_id)}/why", Why, "run_id")
 
-    async def state(self, run_id: str, tick: int | None) -> dict[str, Any]:
+    async def state(self, run_id: str, tick: int | None) -> State:
         """See `Runs`."""
         with told_as_problem():
-            return await self._read(f"{_run(run_id)}/state", "run_id", tick=tick)
+            return await self._read(f"{_run(run_id)}/state", State, "run_id", tick=tick)
 
-    async def events(self, run_id: str, after: int, *, internal: bool, follow: bool) -> AsyncIterator[Data]:
+    async def events(self, run_id: str, after: int, *, internal: bool, follow: bool) -> AsyncIterator[StreamEvent]:
         """See `Runs`. To know when the last event of now has come, internal ones are read too, and left out here."""
         run = await self.get(run_id)
-        last = None if follow else run["cursor"]
+        last = None if follow else run.cursor
         if last is not None and last <= after:
             return
         async with aclosing(self._client.stream(run_id, after=after, internal=True)) as stream:
             async for event in stream:
                 if internal or _INTERNAL not in (event.types or ()):
-                    yield msgspec.to_builtins(event)
+                    yield event
                 if last is not None and event.seq >= last:
                     return
 
-    async def history(self, run_id: str, start: int) -> AsyncIterator[Data]:
+    async def history(self, run_id: str, start: int) -> AsyncIterator[HistoryItem]:
         """See `Runs`."""
-        async for found in self._pages(f"{_run(run_id)}/history", {"after": start - 1}):
+        async for found in self._pages(f"{_run(run_id)}/history", {"after": start - 1}, HistoryItem):
             yield found
 
-    async def replay(self, run_id: str) -> dict[str, Any]:
+    async def replay(self, run_id: str) -> Replay:
         """See `Runs`."""
-        return await self._read(f"{_run(run_id)}/replay", "replay")
+        return await self._read(f"{_run(run_id)}/replay", Replay, "replay")
 
     # -- acting -------------------------------------------------------------------------------------------------------
 
-    async def start(self, workflow: str, given: Data, run_id: str | None, tags: Mapping[str, str]) -> dict[str, Any]:
+    async def start(self, workflow: str, given: Given, run_id: str | None, tags: Mapping[str, str]) -> str:
         """See `Runs`."""
         flow = given_to_flow(given)
         if "headers" in flow:
@@ -162,14 +168,13 @@ class ServerRuns:
             variables=flow.get("variables"),
             tags=tags or None,
         )
-        return {"run_id": run.run_id, "workflow": workflow}
+        return run.run_id
 
-    async def send(self, run_id: str, event: str, value: Any, aim: Mapping[str, str | None]) -> dict[str, Any]:
+    async def send(self, run_id: str, event: str, value: Any, aim: Mapping[str, str | None]) -> Delivery:
         """See `Runs`."""
         body = {"type": event, "value": value, **{name: given for name, given in aim.items() if given is not None}}
         with told_as_problem("/type"):
-            sent = await self._post(f"{_run(run_id)}/events", "delivered", body)
-        return {"delivered": sent["delivered"], "duplicate": sent["duplicate"]}
+            return await self._post(f"{_run(run_id)}/events", Delivery, "delivered", body)
 
     async def ask(self, run_id: str, what: str) -> None:
         """See `Runs`."""
@@ -178,13 +183,13 @@ class ServerRuns:
     async def heal(self, run_id: str, event: str, value: Any) -> None:
         """See `Runs`."""
         with told_as_problem("/event"):
-            await self._post(f"{_run(run_id)}/retry", "run_id", {"event": {"type": event, "value": value}})
+            await self._post(f"{_run(run_id)}/retry", Run, "run_id", {"event": {"type": event, "value": value}})
 
     async def fork(self, run_id: str, tick: int, fork_id: str | None) -> str:
         """See `Runs`."""
         with told_as_problem("/tick"):
             body = {"tick": tick, "run_id": fork_id}
-            return str((await self._post(f"{_run(run_id)}/fork", "run_id", body))["run_id"])
+            return (await self._post(f"{_run(run_id)}/fork", Run, "run_id", body)).run_id
 
     async def purge(self, run_id: str | None, ended_before: float | None) -> int:
         """See `Runs`. The server deletes child runs with their parents, so some may be gone when their turn comes."""
@@ -193,9 +198,9 @@ class ServerRuns:
             await self._client.request("DELETE", path)
             return gone
         old = [
-            run["run_id"]
-            async for run in self._pages("/v1/runs", {"status": _ENDED})
-            if seconds_of(run["completed_at"]) < (ended_before or 0.0)
+            run.run_id
+            async for run in self._pages("/v1/runs", {"status": _ENDED}, Run)
+            if run.completed_at is not None and run.completed_at.timestamp() < (ended_before or 0.0)
         ]
         gone = 0
         for each in old:
@@ -212,24 +217,24 @@ class ServerRuns:
     async def _below(self, run_id: str) -> int:
         """How many runs a run has started, and those in turn."""
         found = 0
-        async for child in self._pages("/v1/runs", {"parent_id": run_id}):
-            found += 1 + await self._below(child["run_id"])
+        async for child in self._pages("/v1/runs", {"parent_id": run_id}, Run):
+            found += 1 + await self._below(child.run_id)
         return found
 
     # -- schedules ----------------------------------------------------------------------------------------------------
 
-    async def schedule(self, name: str, workflow: str, given: Data) -> dict[str, Any]:
+    async def schedule(self, name: str, workflow: str, given: Given) -> Schedule:
         """See `Runs`."""
         body = {"name": name, "workflow": workflow, **{key: value for key, value in given.items() if value is not None}}
-        return await self._post("/v1/schedules", "name", body)
+        return await self._post("/v1/schedules", Schedule, "name", body)
 
-    async def schedules(self) -> Sequence[Data]:
+    async def schedules(self) -> Sequence[Schedule]:
         """See `Runs`."""
-        return [found async for found in self._pages("/v1/schedules", {})]
+        return [found async for found in self._pages("/v1/schedules", {}, Schedule)]
 
-    async def get_schedule(self, name: str) -> dict[str, Any]:
+    async def get_schedule(self, name: str) -> Schedule:
         """See `Runs`."""
-        return await self._read(_schedule(name), "name")
+        return await self._read(_schedule(name), Schedule, "name")
 
     async def unschedule(self, name: str) -> None:
         """See `Runs`."""
@@ -237,31 +242,34 @@ class ServerRuns:
 
     async def ask_schedule(self, name: str, what: str) -> str:
         """See `Runs`."""
-        return str((await self._post(f"{_schedule(name)}/{what}", "run_id"))["run_id"])
+        return (await self._post(f"{_schedule(name)}/{what}", Schedule, "run_id")).run_id or ""
 
     # -- shared -------------------------------------------------------------------------------------------------------
 
-    async def _read(self, path: str, field: str, **params: Any) -> dict[str, Any]:
-        return _of_loom(await self._client.request("GET", path, params=params), f"GET {path}", field)
+    async def _read(self, path: str, kind: type[T], field: str, **params: Any) -> T:
+        return _of_loom(await self._client.request("GET", path, params=params), kind, f"GET {path}", field)
 
-    async def _post(self, path: str, field: str, body: Any = None) -> dict[str, Any]:
-        return _of_loom(await self._client.request("POST", path, body), f"POST {path}", field)
+    async def _post(self, path: str, kind: type[T], field: str, body: Any = None) -> T:
+        return _of_loom(await self._client.request("POST", path, body), kind, f"POST {path}", field)
 
-    async def _pages(self, path: str, params: Data) -> AsyncIterator[Data]:
+    async def _pages(self, path: str, params: Given, kind: type[T]) -> AsyncIterator[T]:
         cursor: str | None = None
         while True:
-            page = await self._read(path, "items", **params, cursor=cursor)
-            for item in page["items"]:
-                yield item
-            if (cursor := page["next_cursor"]) is None:
+            page = await self._read(path, Page[Any], "items", **params, cursor=cursor)
+            for item in page.items:
+                yield _of_loom(item, kind, f"GET {path}")
+            if (cursor := page.next_cursor) is None:
                 return
 
 
-def _of_loom(answer: Any, request: str, field: str) -> dict[str, Any]:
-    """An answer, if it has a field that such an answer always has: some other server may have given it."""
-    if not isinstance(answer, dict) or field not in answer:
+def _of_loom(answer: Any, kind: type[T], request: str, field: str | None = None) -> T:
+    """Read an answer, if it has a field that such an answer always has: some other server may have given it."""
+    if field is not None and (not isinstance(answer, dict) or field not in answer):
         raise NoServer(f"{request} gave an unexpected answer, without {field!r}. Is it a server of Loom?")
-    return answer
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as error:
+        raise NoServer(f"{request} gave an unexpected answer: {error}. Is it a server of Loom?") from error
 
 
 def _run(run_id: str) -> str:

@@ -1,7 +1,7 @@
 """Find the runs that a command is about: in a store, or on a server. Commands know only what `Runs` says.
 
-Everything in it is plain data in the form of the HTTP API, which is also what `--json` prints. The
-two sources are imported when one is needed.
+Everything in it has the types of the HTTP API, which are also what `--json` prints. The two sources are imported when
+one is needed.
 """
 
 from __future__ import annotations
@@ -18,16 +18,21 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
+    from loom.api.definitions import Schedule
+    from loom.api.requests import RunFilters
+    from loom.api.runs import Delivery, HistoryItem, Replay, Run, StreamEvent
+    from loom.api.state import State
+    from loom.api.why import Why
     from loom.cli.options import Decorated
     from loom.flows.limits import Limits
 
-    Data = Mapping[str, Any]
-    """A run, an event, a schedule: what the HTTP API has under one name."""
+    Given = Mapping[str, Any]
+    """What the options of a command say, by their names."""
 
 T = TypeVar("T")
 
 
-class Source(NamedTuple):
+class RunSource(NamedTuple):
     """What the options of a command say about where the runs are."""
 
     store: str
@@ -45,41 +50,41 @@ class Source(NamedTuple):
 
 
 class Runs(Protocol):
-    """Runs and schedules, wherever they are. Times are texts in ISO 8601, in UTC."""
+    """Runs and schedules, in a store or on a server."""
 
-    async def list(self, filters: Data, limit: int) -> Sequence[Data]:
+    async def list(self, filters: RunFilters, limit: int) -> Sequence[Run]:
         """List runs that pass the filters, newest first, up to a limit."""
         ...
 
-    async def get(self, run_id: str) -> Data:
-        """A run as it is now."""
+    async def get(self, run_id: str) -> Run:
+        """Get a run as it is now."""
         ...
 
-    async def why(self, run_id: str) -> Data:
+    async def why(self, run_id: str) -> Why:
         """Tell what holds a run now."""
         ...
 
-    async def state(self, run_id: str, tick: int | None) -> Data:
-        """What a run does, waits for and keeps: now, or after a tick."""
+    async def state(self, run_id: str, tick: int | None) -> State:
+        """Tell what a run does, waits for and keeps: now, or after a tick."""
         ...
 
-    def events(self, run_id: str, after: int, *, internal: bool, follow: bool) -> AsyncIterator[Data]:
-        """The stream of a run behind a cursor: to the last event of now, or to the end of the run."""
+    def events(self, run_id: str, after: int, *, internal: bool, follow: bool) -> AsyncIterator[StreamEvent]:
+        """Read the stream of a run after a cursor: to the last event of now, or to the end of the run."""
         ...
 
-    def history(self, run_id: str, start: int) -> AsyncIterator[Data]:
-        """The ticks of a run from a number on."""
+    def history(self, run_id: str, start: int) -> AsyncIterator[HistoryItem]:
+        """Read the ticks of a run from a number on."""
         ...
 
-    async def replay(self, run_id: str) -> Data:
-        """Whether the ticks of a run give what is stored."""
+    async def replay(self, run_id: str) -> Replay:
+        """Tell whether the ticks of a run give what is stored."""
         ...
 
-    async def start(self, workflow: str, given: Data, run_id: str | None, tags: Mapping[str, str]) -> Data:
-        """Start a run with what the options of a command say."""
+    async def start(self, workflow: str, given: Given, run_id: str | None, tags: Mapping[str, str]) -> str:
+        """Start a run with what the options of a command say; return its id."""
         ...
 
-    async def send(self, run_id: str, event: str, value: Any, aim: Mapping[str, str | None]) -> Data:
+    async def send(self, run_id: str, event: str, value: Any, aim: Mapping[str, str | None]) -> Delivery:
         """Send a run an event by the name of its type. `aim` has `step`, `waiter_id` and `event_id`."""
         ...
 
@@ -99,16 +104,16 @@ class Runs(Protocol):
         """Delete an ended run, or all that ended before a time; how many there were."""
         ...
 
-    async def schedule(self, name: str, workflow: str, given: Data) -> Data:
+    async def schedule(self, name: str, workflow: str, given: Given) -> Schedule:
         """Start runs again and again."""
         ...
 
-    async def schedules(self) -> Sequence[Data]:
-        """All schedules, by their names."""
+    async def schedules(self) -> Sequence[Schedule]:
+        """List all schedules, by their names."""
         ...
 
-    async def get_schedule(self, name: str) -> Data:
-        """A schedule as it is now."""
+    async def get_schedule(self, name: str) -> Schedule:
+        """Get a schedule as it is now."""
         ...
 
     async def unschedule(self, name: str) -> None:
@@ -145,7 +150,7 @@ def source_options(command: Decorated) -> Decorated:
     return found
 
 
-def _chosen(store: str, url: str | None, api_key: str | None) -> Source:
+def _chosen(store: str, url: str | None, api_key: str | None) -> RunSource:
     """What is said on the command line wins over the environment, and there a server over a store."""
     context = click.get_current_context()
     said = {name for name in ("store", "url") if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
@@ -154,11 +159,11 @@ def _chosen(store: str, url: str | None, api_key: str | None) -> Source:
     if "url" not in said:
         # A variable that is empty says nothing; an option that is, for want of a variable, must not mean the store.
         url = None if "store" in said else url or None
-    return Source(store, url, api_key or None)
+    return RunSource(store, url, api_key or None)
 
 
 def perform(
-    source: Source,
+    source: RunSource,
     work: Callable[[Runs], Awaitable[T]],
     targets: Sequence[str] = (),
     limits: Limits | None = None,

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from loom.api.runs import Run, RunError, Waiter
+from loom.api.times import maybe_moment, moment
 from loom.cli.session import opened_store, store_beside
 from loom.runtime.durable.names import can_be_kept
 from loom.store.records import RunQuery
@@ -18,30 +20,30 @@ from loom.store.records import RunQuery
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loom.cli.sources import Data
+    from loom.api.requests import RunFilters
     from loom.store.ports import RunReads
     from loom.store.records import RunRow
 
 _PAGE = 200
 
 
-async def listed(url: str, filters: Data, limit: int) -> list[dict[str, Any]]:
+async def listed(url: str, filters: RunFilters, limit: int) -> list[Run]:
     """List runs that pass the filters, newest first, up to a limit, with what their rows say."""
     async with opened_store(store_beside(url)) as store:
         return [_shown(row) for row in await found_rows(store, filters, limit, time.time())]
 
 
-async def found_rows(store: RunReads, filters: Data, limit: int, now: float) -> Sequence[RunRow]:
-    """The rows of runs that pass the filters of a command."""
-    longer = filters["idle_longer_than"]
+async def found_rows(store: RunReads, filters: RunFilters, limit: int, now: float) -> Sequence[RunRow]:
+    """Find the rows of runs that pass the filters of a command."""
+    longer, status, workflow = filters["idle_longer_than"], filters["status"], filters["workflow"]
     query = RunQuery(
-        status=filters["status"],
-        workflow=filters["workflow"],
+        status=tuple(status) if isinstance(status, list) else status,
+        workflow=tuple(workflow) if isinstance(workflow, list) else workflow,
         idle=filters["idle"],
         idle_before=now - longer if longer is not None else None,
         waiting_for=filters["waiting_for"],
-        tags=filters["tags"],
-        parent=filters["parent"],
+        tags=filters["tags"] or {},
+        parent=filters["parent_id"],
         paused=filters["paused"],
         parked=filters["parked"],
         stuck=filters["stuck"],
@@ -60,20 +62,22 @@ async def found_rows(store: RunReads, filters: Data, limit: int, now: float) -> 
     return rows[:limit]
 
 
-def _shown(row: RunRow) -> dict[str, Any]:
-    """Make the part of a run that a table shows. Times are seconds here, because only the table reads them."""
-    head = row.head
-    return {
-        "run_id": row.run_id,
-        "workflow": row.workflow,
-        "status": head.status,
-        "tick": head.ticks - 1,
-        "paused": head.paused,
-        "parked": head.parked,
-        "stuck": head.stuck,
-        "error": head.failed_with,
-        "idle_since": head.idle_since if head.status == "running" else None,
-        "active_waiters": json.loads(head.waiters) if head.status == "running" else None,
-        "created_at": row.created_at,
-        "updated_at": head.updated_at,
-    }
+def _shown(row: RunRow) -> Run:
+    """Make the part of a run that a table shows."""
+    head, is_running = row.head, row.head.status == "running"
+    return Run(
+        run_id=row.run_id,
+        workflow=row.workflow,
+        status=head.status,
+        tick=head.ticks - 1,
+        paused=head.paused,
+        parked=head.parked,
+        stuck=head.stuck,
+        error=RunError(message=head.failed_with) if head.failed_with is not None else None,
+        idle_since=maybe_moment(head.idle_since) if is_running else None,
+        active_waiters=[Waiter(event_type=each["event_type"]) for each in json.loads(head.waiters)]
+        if is_running
+        else None,
+        created_at=moment(row.created_at),
+        updated_at=moment(head.updated_at),
+    )

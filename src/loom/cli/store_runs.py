@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from loom.api.definitions import Schedule
+from loom.api.runs import Delivery, StreamEvent
 from loom.cli.problems import Problem, WrongUse
 from loom.cli.session import client, starter
 from loom.cli.store_rows import found_rows
 from loom.flows.calls import MASK
-from loom.runtime.plain import iso
 from loom.runtime.render import listed_run, masking_for, rendered_run, rendered_state, rendered_tick
 from loom.runtime.streams import entry, is_ending, is_for_few, one_line, plainly_shown, shown
 from loom.store import codec
@@ -22,7 +23,11 @@ from loom.store import codec
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from loom.cli.sources import Data, Runs
+    from loom.api.requests import RunFilters
+    from loom.api.runs import HistoryItem, Replay, Run
+    from loom.api.state import State
+    from loom.api.why import Why
+    from loom.cli.sources import Given, Runs
     from loom.core.records import Published
     from loom.flows.limits import Limits
     from loom.runtime.durable.run_client import RunClient
@@ -62,38 +67,35 @@ class StoreRuns:
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    async def list(self, filters: Data, limit: int) -> Sequence[Data]:
+    async def list(self, filters: RunFilters, limit: int) -> Sequence[Run]:
         """See `Runs`."""
         rows = await found_rows(self._runtime.store, filters, limit, self._runtime.now())
         with_result = filters.get("include") == "result"
-        return [msgspec.to_builtins(await listed_run(self._runtime, row, with_result=with_result)) for row in rows]
+        return [await listed_run(self._runtime, row, with_result=with_result) for row in rows]
 
-    async def get(self, run_id: str) -> Data:
+    async def get(self, run_id: str) -> Run:
         """See `Runs`."""
-        found: Data = msgspec.to_builtins(await rendered_run(self._runtime, await self._runtime.row(run_id)))
-        return found
+        return await rendered_run(self._runtime, await self._runtime.row(run_id))
 
-    async def why(self, run_id: str) -> Data:
+    async def why(self, run_id: str) -> Why:
         """See `Runs`."""
-        found: Data = msgspec.to_builtins(await self._runtime.why(run_id))
-        return found
+        return await self._runtime.why(run_id)
 
-    async def state(self, run_id: str, tick: int | None) -> Data:
+    async def state(self, run_id: str, tick: int | None) -> State:
         """See `Runs`."""
         try:
-            state = await rendered_state(self._runtime, await self._runtime.row(run_id), tick)
+            return await rendered_state(self._runtime, await self._runtime.row(run_id), tick)
         except ValueError as error:
             raise Problem(str(error)) from error
-        found: Data = msgspec.to_builtins(state)
-        return found
 
-    async def events(self, run_id: str, after: int, *, internal: bool, follow: bool) -> AsyncIterator[Data]:
+    async def events(self, run_id: str, after: int, *, internal: bool, follow: bool) -> AsyncIterator[StreamEvent]:
         """See `Runs`."""
         row = await self._runtime.row(run_id)
         async for cursor, at, published in self._stream(run_id, after + 1, follow):
             if internal or not is_for_few(published):
                 # As a reader over HTTP gets it, for JSON has no form for some numbers.
-                yield json.loads(self._line(published, row, cursor, at), parse_constant=lambda _name: None)
+                line = json.loads(self._line(published, row, cursor, at), parse_constant=lambda _name: None)
+                yield msgspec.convert(line, StreamEvent)
 
     def _line(self, published: Published, row: RunRow, cursor: int, at: float) -> str | bytes:
         """An event as JSON. Its class takes a while to load, so what can do without does."""
@@ -124,36 +126,35 @@ class StoreRuns:
                     return
                 await asyncio.sleep(_POLL_S)
 
-    async def history(self, run_id: str, start: int) -> AsyncIterator[Data]:
+    async def history(self, run_id: str, start: int) -> AsyncIterator[HistoryItem]:
         """See `Runs`."""
         masking = await masking_for(self._runtime, await self._runtime.row(run_id))
         async for found in self._runtime.history(run_id, start=start):
-            yield msgspec.to_builtins(rendered_tick(found, masking))
+            yield rendered_tick(found, masking)
 
-    async def replay(self, run_id: str) -> Data:
+    async def replay(self, run_id: str) -> Replay:
         """See `Runs`."""
         from loom.runtime.verification import replayed_run
 
-        found: Data = msgspec.to_builtins(await replayed_run(self._runtime, run_id))
-        return found
+        return await replayed_run(self._runtime, run_id)
 
     # -- acting -------------------------------------------------------------------------------------------------------
 
-    async def start(self, workflow: str, given: Data, run_id: str | None, tags: Mapping[str, str]) -> Data:
+    async def start(self, workflow: str, given: Given, run_id: str | None, tags: Mapping[str, str]) -> str:
         """See `Runs`."""
         from loom.cli.event_inputs import begun_by
 
         inputs = begun_by(self._starter, workflow, given)
         handler = await self._starter.start(workflow, inputs, run_id=run_id, tags=dict(tags))
-        return {"run_id": handler.run_id, "workflow": workflow}
+        return handler.run_id
 
-    async def send(self, run_id: str, event: str, value: Any, aim: Mapping[str, str | None]) -> Data:
+    async def send(self, run_id: str, event: str, value: Any, aim: Mapping[str, str | None]) -> Delivery:
         """See `Runs`. The event is in the run's inbox: only the owner of the run knows who takes it."""
         from loom.cli.event_inputs import event_for
 
         made = await event_for(self._runtime, run_id, event, value)
         is_new = await self._runtime.send_event(run_id, made, **aim)
-        return {"delivered": "inbox" if is_new else None, "duplicate": not is_new}
+        return Delivery(delivered="inbox" if is_new else None, duplicate=not is_new)
 
     async def ask(self, run_id: str, what: str) -> None:
         """See `Runs`."""
@@ -183,18 +184,18 @@ class StoreRuns:
 
     # -- schedules ----------------------------------------------------------------------------------------------------
 
-    async def schedule(self, name: str, workflow: str, given: Data) -> Data:
+    async def schedule(self, name: str, workflow: str, given: Given) -> Schedule:
         """See `Runs`."""
         try:
             return _schedule(await self._starter.schedule(name, workflow, **given))
         except ValueError as error:
             raise WrongUse(str(error)) from error
 
-    async def schedules(self) -> Sequence[Data]:
+    async def schedules(self) -> Sequence[Schedule]:
         """See `Runs`."""
         return [_schedule(found) for found in await self._starter.schedules()]
 
-    async def get_schedule(self, name: str) -> Data:
+    async def get_schedule(self, name: str) -> Schedule:
         """See `Runs`."""
         return _schedule(await self._starter.get_schedule(name))
 
@@ -209,9 +210,7 @@ class StoreRuns:
         return run_id
 
 
-def _schedule(found: ScheduleInfo) -> dict[str, Any]:
-    """A schedule as plain data. Which parameters are secret only the flow knows: none is shown."""
-    fields = {name: getattr(found, name) for name in found.__struct_fields__}
-    times = {name: iso(fields[name].timestamp()) for name in ("next_at", "last_at") if fields[name] is not None}
+def _schedule(found: ScheduleInfo) -> Schedule:
+    """Render a schedule. Which parameters are secret only the flow knows: none is shown."""
     hidden = dict.fromkeys(found.parameters, MASK) if found.parameters else found.parameters
-    return {**fields, **times, "parameters": hidden}
+    return Schedule(**{**msgspec.structs.asdict(found), "parameters": hidden})

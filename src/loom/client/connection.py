@@ -19,12 +19,13 @@ from loom.api.requests import (
     RetryRequest,
     ScheduleRequest,
     StartRequest,
+    query_of,
 )
 from loom.api.runs import Delivery, HistoryItem, Replay, Run, StreamEvent
 from loom.api.service import Health
 from loom.api.state import Action, Loop
 from loom.api.why import Why
-from loom.client.exchange import Call, Exchange, Retries, act, decoded, read, segment
+from loom.client.exchange import ApiCall, Exchange, Retries, act, decoded, read, segment
 from loom.client.streams import SILENCE, Reader
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class Client:
         call = (
             act(path, body, params=params or {})
             if method == "POST"
-            else Call(method=method, path=path, body=body, params=params or {})
+            else ApiCall(method=method, path=path, body=body, params=params or {})
         )
         response = await self._exchange.send(call)
         return decoded(response, object) if response.content else None
@@ -175,9 +176,7 @@ class Client:
 
     async def list(self, *, limit: int | None = None, **filters: Unpack[RunFilters]) -> AsyncIterator[Run]:
         """List all runs that pass the filters, page by page; `limit` is the size of a page."""
-        tags = filters.pop("tags", None) or {}
-        params = {**filters, "tag": [f"{name}={value}" for name, value in tags.items()] or None, "limit": limit}
-        async for run in self._pages(read("/v1/runs", params=params), Run):
+        async for run in self._pages(read("/v1/runs", params={**query_of(filters), "limit": limit}), Run):
             yield run
 
     async def history(
@@ -282,7 +281,7 @@ class Client:
 
     async def delete(self, run_id: str) -> None:
         """Delete a run that has ended, with its history, state and events."""
-        await self._exchange.send(Call(method="DELETE", path=f"/v1/runs/{segment(run_id)}", run_id=run_id))
+        await self._exchange.send(ApiCall(method="DELETE", path=f"/v1/runs/{segment(run_id)}", run_id=run_id))
 
     # -- definitions --------------------------------------------------------------------------------------------------
 
@@ -306,12 +305,12 @@ class Client:
         With `if_match` only if the stored one still has that etag.
         """
         headers = {"If-Match": if_match} if if_match is not None else {}
-        call = Call(method="PUT", path=_definition(name), **_document(document, headers))
+        call = ApiCall(method="PUT", path=_definition(name), **_document(document, headers))
         return await self._exchange.ask(call, PutDefinition)
 
     async def delete_definition(self, name: str) -> None:
         """Let nothing new start under a name. Runs under way keep their version."""
-        await self._exchange.send(Call(method="DELETE", path=_definition(name)))
+        await self._exchange.send(ApiCall(method="DELETE", path=_definition(name)))
 
     async def validate(self, document: Mapping[str, Any] | str) -> Validation:
         """Tell whether a document could be stored, and what is to be said about it. Nothing is stored."""
@@ -398,7 +397,7 @@ class Client:
 
     async def delete_schedule(self, name: str) -> None:
         """End a schedule. What it has started goes on."""
-        await self._exchange.send(Call(method="DELETE", path=_schedule(name)))
+        await self._exchange.send(ApiCall(method="DELETE", path=_schedule(name)))
 
     # -- flows as endpoints -------------------------------------------------------------------------------------------
 
@@ -439,13 +438,13 @@ class Client:
 
     # -- shared -------------------------------------------------------------------------------------------------------
 
-    def _read(self, run_id: str, rest: str = "", **more: Any) -> Call:
+    def _read(self, run_id: str, rest: str = "", **more: Any) -> ApiCall:
         return read(f"/v1/runs/{segment(run_id)}{rest}", run_id=run_id, **more)
 
-    def _act(self, run_id: str, what: str, body: Any = None) -> Call:
+    def _act(self, run_id: str, what: str, body: Any = None) -> ApiCall:
         return act(f"/v1/runs/{segment(run_id)}/{what}", body, run_id=run_id)
 
-    async def _pages(self, call: Call, kind: type[T]) -> AsyncIterator[T]:
+    async def _pages(self, call: ApiCall, kind: type[T]) -> AsyncIterator[T]:
         params = dict(call.params)
         while True:
             page = await self._exchange.ask(read(call.path, params=params, run_id=call.run_id), Page[kind])  # type: ignore[valid-type]

@@ -67,7 +67,7 @@ _REDIRECT = 300
 _LAST_PORT = 65_535
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     """One request to make."""
 
     method: str
@@ -96,15 +96,15 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         return not is_answer and not (self.marked_by and self.marked_by in response.headers)
 
 
-def read(path: str, **more: Any) -> Call:
+def read(path: str, **more: Any) -> ApiCall:
     """Make a request that changes nothing."""
-    return Call(method="GET", path=path, **more)
+    return ApiCall(method="GET", path=path, **more)
 
 
-def act(path: str, body: Any = None, *, key: str | None = None, **more: Any) -> Call:
+def act(path: str, body: Any = None, *, key: str | None = None, **more: Any) -> ApiCall:
     """Make a request that does something once, however often it is sent."""
     headers = {"Idempotency-Key": key or uuid4().hex}
-    return Call(method="POST", path=path, body={} if body is None else body, headers=headers, **more)
+    return ApiCall(method="POST", path=path, body={} if body is None else body, headers=headers, **more)
 
 
 def segment(name: str, what: str = "run id") -> str:
@@ -149,11 +149,11 @@ class Exchange:
         """Close all connections."""
         await self._http.aclose()
 
-    async def ask(self, call: Call, kind: type[T]) -> T:
+    async def ask(self, call: ApiCall, kind: type[T]) -> T:
         """Make a request, and read its answer as `kind`."""
         return decoded(await self.send(call), kind)
 
-    async def send(self, call: Call) -> httpx2.Response:
+    async def send(self, call: ApiCall) -> httpx2.Response:
         """Make a request, again if need be, and give an answer that is no refusal."""
         failures = 0
         while True:
@@ -167,7 +167,7 @@ class Exchange:
             await asyncio.sleep(delay)
 
     @asynccontextmanager
-    async def stream(self, call: Call, silence: float) -> AsyncIterator[httpx2.Response]:
+    async def stream(self, call: ApiCall, silence: float) -> AsyncIterator[httpx2.Response]:
         """Open an answer that is read as it comes. It breaks when nothing comes for `silence` seconds."""
         timeout = httpx2.Timeout(self._timeout, read=silence)
         request = self._request(call, timeout)
@@ -183,7 +183,7 @@ class Exchange:
         except httpx2.TransportError as error:
             raise unreachable(self.url, error, outcome_unknown=False) from error
 
-    async def _once(self, call: Call) -> httpx2.Response:
+    async def _once(self, call: ApiCall) -> httpx2.Response:
         request = self._request(call, httpx2.Timeout(self._timeout, read=self._timeout + call.wait))
         try:
             response = await self._http.send(request)
@@ -194,14 +194,14 @@ class Exchange:
             raise refusal(response, call.run_id)
         return response
 
-    def _delay(self, call: Call, error: ClientError, failures: int) -> float | None:
+    def _delay(self, call: ApiCall, error: ClientError, failures: int) -> float | None:
         """Return after how many seconds to try again; None: not at all."""
         if failures >= self.retries.attempts or not _may_repeat(call, error):
             return None
         delay = max(self.retries.delay(failures), error.retry_after or 0.0)
         return delay if delay <= self.retries.patience else None
 
-    def _request(self, call: Call, timeout: httpx2.Timeout) -> httpx2.Request:
+    def _request(self, call: ApiCall, timeout: httpx2.Timeout) -> httpx2.Request:
         headers = dict(call.headers)
         content: bytes | None = None
         if call.body is not None:
@@ -249,7 +249,7 @@ def passing(error: ClientError) -> bool:
     return error.code in _NOTHING_HAPPENED or error.code in ("unreachable", "request-in-progress")
 
 
-def _may_repeat(call: Call, error: ClientError) -> bool:
+def _may_repeat(call: ApiCall, error: ClientError) -> bool:
     if call.repeatable or error.code in _NOTHING_HAPPENED:
         return passing(error)
     return error.code == "unreachable" and not getattr(error, "outcome_unknown", True)

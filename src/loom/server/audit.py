@@ -19,7 +19,7 @@ from loom.api.service import Acted
 from loom.api.times import moment
 from loom.server.answers import JsonAnswer
 from loom.server.problems import ApiProblem, invalid
-from loom.server.routes import CURSOR, LIMIT, Reply, Route, Routes
+from loom.server.routes import CURSOR, LIMIT, Reply, Route, RouteList
 from loom.store.errors import StoreError
 from loom.store.records import ABSENT
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from loom.server.call import Call
     from loom.store.ports import EntryStore
 
-route = Routes("server")
+route = RouteList("server")
 
 _log = logging.getLogger("loom.audit")
 

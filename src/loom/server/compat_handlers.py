@@ -27,11 +27,11 @@ from loom.runtime.flow import Flow
 from loom.runtime.render import cut_text, rendered_waiter
 from loom.runtime.stored_run import last_published
 from loom.server.answers import json_bytes
-from loom.server.event_types import envelope, result_value
-from loom.server.lookup import is_offered
+from loom.server.call import is_offered
+from loom.server.caller_events import envelope, result_value
 from loom.server.pages import PAGE_BYTES, read_cursor, rows_of, write_cursor
 from loom.server.problems import invalid
-from loom.server.waiting import wait_for_end
+from loom.server.waits import wait_for_end
 from loom.steps.context import Context
 from loom.steps.events import StopEvent
 from loom.store.errors import CorruptRecord, RunNotFound, StoreError

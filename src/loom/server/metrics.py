@@ -15,7 +15,7 @@ import loom
 from loom.runtime.durable.metrics import MAX_WORKFLOWS, OTHER, SECONDS, Histogram
 from loom.server.exposition import CONTENT_TYPE, Exposition, process_metrics
 from loom.server.problems import ApiProblem
-from loom.server.routes import TEXT, Reply, Routes
+from loom.server.routes import TEXT, Reply, RouteList
 from loom.store.errors import StoreError
 from loom.store.records import HeldRuns
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from loom.server.exposition import Labels
     from loom.store.ports import RunReads
 
-route = Routes("server")
+route = RouteList("server")
 
 # -- counting ---------------------------------------------------------------------------------------------------------
 

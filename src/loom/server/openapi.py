@@ -30,7 +30,7 @@ from loom.server.routes import (
     Param,
     Reply,
     Route,
-    Routes,
+    RouteList,
 )
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from loom.server.call import Call
     from loom.server.routes import Body, Param
 
-route = Routes("server")
+route = RouteList("server")
 
 _ALWAYS = ("invalid-request", "forbidden", "too-slow", "too-large", "limited", "internal", "store-unavailable")
 _PLACES: dict[str, tuple[Any, str, str | None]] = {

@@ -30,7 +30,6 @@ SSE = "text/event-stream"
 NDJSON = "application/x-ndjson"
 ANY = "*/*"
 
-Seconds = Annotated[float, Meta(ge=0, le=9_999_999_999)]
 Number = Annotated[int, Meta(ge=0, le=2**53)]
 After = Annotated[int, Meta(ge=-1, le=2**53)]
 Cursor = Annotated[str, Meta(pattern=r"^(-1|[0-9]{1,15})$")]
@@ -111,7 +110,7 @@ class Route:
     deprecated: bool = False
 
 
-class Routes(list[Route]):
+class RouteList(list[Route]):
     """The routes of one module. Called, it is the decorator that adds one."""
 
     def __init__(self, tag: Tag) -> None:

@@ -42,7 +42,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     max_streams: int = 100
     """Open streams per key."""
     max_connections: int | None = None
-    """Open connections of a server that `loom.server.serving` runs, streams among them; None: any number."""
+    """Open connections of a server that `loom.server.http_server` runs, streams among them; None: any number."""
     rate: float | None = None
     """Requests per second of one key, or of one address without keys; for two seconds' worth at once. None: any. How
     many wrong keys one address may try is always limited."""

@@ -26,9 +26,9 @@ from loom.effects.off_loop import OFF_LOOP_BYTES, aside, is_heavier
 from loom.flows.calls import FlowEnd
 from loom.runtime.streams import entry as own_entry
 from loom.runtime.streams import envelope, is_for_few, is_last, one_line, own_fields, shown
-from loom.server.event_types import fields_of
+from loom.server.caller_events import fields_of
 from loom.server.problems import ApiProblem, invalid
-from loom.server.routes import LAST_EVENT_ID, Cursor, Param, Reply, Routes
+from loom.server.routes import LAST_EVENT_ID, Cursor, Param, Reply, RouteList
 from loom.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from loom.steps.events import Event
     from loom.store.records import Chunk, RunRow
 
-route = Routes("runs")
+route = RouteList("runs")
 
 # -- reading ----------------------------------------------------------------------------------------------------------
 
@@ -55,7 +55,7 @@ _MAX_CHUNKS = 32
 _PAGE_BYTES = 256 * 1024
 
 
-class Entry(NamedTuple):
+class StreamedEntry(NamedTuple):
     """One entry of a stream."""
 
     cursor: int
@@ -125,18 +125,18 @@ class StreamReader:
         self.is_over = row.head.status != "running" and self.position >= row.head.events
         return self.is_over
 
-    async def entries(self, chunk: Chunk) -> Iterator[Entry]:
+    async def entries(self, chunk: Chunk) -> Iterator[StreamedEntry]:
         """Iterate over the entries of a chunk from the reader's position on, which moves with them."""
         return self._entries(chunk.first_cursor, await self._runtime.decoded.decode(self._run_id, chunk))
 
-    def _entries(self, first_cursor: int, decoded: Decoded) -> Iterator[Entry]:
+    def _entries(self, first_cursor: int, decoded: Decoded) -> Iterator[StreamedEntry]:
         at = decoded.at if decoded.at is not None else self._ended_at
         self.position = max(self.position, first_cursor)  # what lies before it may have been pruned
         for entry in islice(decoded.published, self.position - first_cursor, None):
             self.position += 1
             # Behind a failure something may come, if the run is retried: then only the row tells the end.
             self.is_over = is_last(entry)
-            yield Entry(self.position - 1, at, entry)
+            yield StreamedEntry(self.position - 1, at, entry)
             if self.is_over:
                 return
 
@@ -161,7 +161,7 @@ class Form(Protocol):
 
     media_type: str
 
-    def entry(self, entry: Entry) -> bytes:
+    def entry(self, entry: StreamedEntry) -> bytes:
         """Write an entry, or nothing if this reader does not want it."""
         ...
 
@@ -315,7 +315,7 @@ class EventStream(Response):
         return wrote or bool(block)
 
 
-async def _written(form: Form, entry: Entry) -> bytes:
+async def _written(form: Form, entry: StreamedEntry) -> bytes:
     """Write an entry as a reader gets it. What flows have made may be large, and has no code of an author in it."""
     published = entry.published
     made = published.body if isinstance(published, EventRecord) else None
@@ -357,7 +357,7 @@ class _EventForm(ABC):
         self._internal = internal
         self.media_type = _SSE if sse else _NDJSON
 
-    def entry(self, entry: Entry) -> bytes:
+    def entry(self, entry: StreamedEntry) -> bytes:
         """See `Form`."""
         if not self._internal and is_for_few(entry.published):
             return b""
@@ -367,7 +367,7 @@ class _EventForm(ABC):
         return b"id: %d\ndata: %b\n\n" % (entry.cursor, data) if self._sse else data + b"\n"
 
     @abstractmethod
-    def _data(self, entry: Entry, event: Shown) -> bytes:
+    def _data(self, entry: StreamedEntry, event: Shown) -> bytes:
         """An event as one line; nothing if this reader does not want it."""
 
     def heartbeat(self, cursor: int) -> bytes:
@@ -386,7 +386,7 @@ class CompatibleForm(_EventForm):
         self._qualified_name = qualified_name
 
     @override
-    def _data(self, entry: Entry, event: Shown) -> bytes:
+    def _data(self, entry: StreamedEntry, event: Shown) -> bytes:
         ending = _failed_flow(entry.published)
         told = shown(ending, self._codec, self._fields) if ending is not None else event
         return one_line(envelope(told, qualified_name=self._qualified_name))
@@ -414,7 +414,7 @@ class OwnForm(_EventForm):
         self._types = types
 
     @override
-    def _data(self, entry: Entry, event: Shown) -> bytes:
+    def _data(self, entry: StreamedEntry, event: Shown) -> bytes:
         if self._types and not event.is_any(self._types):
             return b""
         return one_line(own_entry(event, entry.cursor, entry.at))

@@ -33,10 +33,7 @@ if TYPE_CHECKING:
     from loom.store.records import (
         Chunk,
         Entry,
-        HeldRuns,
-        Holder,
         InboxMessage,
-        Member,
         RunHead,
         RunQuery,
         RunRow,
@@ -63,6 +60,12 @@ class EncryptedStore:
         self.keyed = inner.keyed
         self._ring = ring
         self._records = _Records(Sealer(ring))
+        # What holds nothing that is sealed is that of the store beneath.
+        self.close = inner.close
+        self.join, self.beat, self.owned = inner.join, inner.beat, inner.owned
+        self.holder, self.timers_due = inner.holder, inner.timers_due
+        self.counts, self.held_counts = inner.counts, inner.held_counts
+        self.drop_entry, self.drop_expired = inner.drop_entry, inner.drop_expired
 
     @property
     def on_notification(self) -> Callable[[Sequence[str]], None]:
@@ -91,26 +94,6 @@ class EncryptedStore:
                     "keys, lets them be read; what is written from then on is encrypted."
                 )
         await check_key_markers(self.inner, _USE, self._ring, ENCRYPTION_KEYS)
-
-    async def close(self) -> None:
-        """Close the store beneath."""
-        await self.inner.close()
-
-    async def join(self, name: str, lease_s: float) -> Member:
-        """Become a member."""
-        return await self.inner.join(name, lease_s)
-
-    async def beat(self, fence: int, lease_s: float) -> bool:
-        """Prolong the lease."""
-        return await self.inner.beat(fence, lease_s)
-
-    async def owned(self, fence: int, *, with_messages: bool = False) -> list[str]:
-        """Return the runs that a member owns, or only the ones with messages."""
-        return await self.inner.owned(fence, with_messages=with_messages)
-
-    async def holder(self, row: RunRow) -> Holder | None:
-        """Return who moves a run."""
-        return await self.inner.holder(row)
 
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
         """Write a group in one transaction."""
@@ -148,10 +131,6 @@ class EncryptedStore:
         """Return chunks with events, beginning with the one that holds this cursor."""
         return [self._records.chunk(run_id, chunk) for chunk in await self.inner.stream(run_id, cursor, limit)]
 
-    async def timers_due(self, workflows: tuple[str, ...], before: float, limit: int) -> list[tuple[str, float]]:
-        """Return runs that could be claimed for a timer, with the due time of their first one."""
-        return await self.inner.timers_due(workflows, before, limit)
-
     async def document(self, digest: str) -> bytes | None:
         """Return the text of a definition; None if there is none."""
         data = await self.inner.document(digest)
@@ -182,22 +161,6 @@ class EncryptedStore:
 
     def _entry(self, entry: Entry | None) -> Entry | None:
         return entry if entry is None or entry.kind == KEY_MARKERS else self._records.entry(entry)
-
-    async def drop_entry(self, kind: str, key: str, expect: int | None = None) -> bool:
-        """Delete an entry, if it is the expected one."""
-        return await self.inner.drop_entry(kind, key, expect)
-
-    async def drop_expired(self, now: float, limit: int = 1000) -> int:
-        """Delete entries that have expired."""
-        return await self.inner.drop_expired(now, limit)
-
-    async def counts(self) -> dict[str, int]:
-        """Count runs by status, plus `idle` and `owned`."""
-        return await self.inner.counts()
-
-    async def held_counts(self) -> dict[str, HeldRuns]:
-        """Count the runs by workflow that wait for input, are parked or are stuck."""
-        return await self.inner.held_counts()
 
 
 class _Records:

@@ -23,10 +23,10 @@ from loom.store.records import Holder
 from loom.temporal.address import parse_address
 from loom.temporal.client.cluster import Cluster
 from loom.temporal.client.entries import Documents, Entries
-from loom.temporal.client.reading import RunReader
+from loom.temporal.client.reads import RunReader
 from loom.temporal.client.records import RunExporter
 from loom.temporal.client.visibility import Visibility
-from loom.temporal.client.writing import Purger, Sender, Starter
+from loom.temporal.client.writes import Purger, Sender, Starter
 from loom.temporal.names import ATTRIBUTE_IDLE_SINCE, ATTRIBUTE_TAGS, ATTRIBUTE_WAITING_FOR
 from loom.temporal.payloads import DropEntry, PutEntry
 from loom.temporal.rpc import PATIENT_S, in_time

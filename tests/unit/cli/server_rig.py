@@ -16,7 +16,7 @@ from loom.cli.targets import load_handlers, named_workflows
 from loom.runtime.connect import connect
 from loom.server.app import create_app
 from loom.server.auth import Scope, new_key
-from loom.server.serving import bind, serving
+from loom.server.http_server import bind, serving
 from loom.server.settings import ServerSettings
 
 FLOWS = ("nested.json", "secret.json", "retried.json")

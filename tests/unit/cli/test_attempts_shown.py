@@ -13,7 +13,7 @@ from cli_rig import STORE, data, good
 import loom as author
 from loom import StartEvent, StopEvent, Workflow, step
 from loom.api.attempts import Attempts
-from loom.cli.output import Page, table_lines
+from loom.cli.output import TextPage, table_lines
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.steps.retry import retry_policy, stop_after_attempt, wait_fixed
 
@@ -127,7 +127,7 @@ def test_an_executing_step_says_since_when() -> None:
 
 
 def test_lines_of_a_text_stay_lines_in_pages_and_tables() -> None:
-    page = Page()
+    page = TextPage()
     page.lines("one\ntwo\x07", "a: ", "   ")
     assert [line for line, _ in page._lines(None)] == ["a: one", "   two\\x07"]
     head, below = table_lines(["what", "why"], [["a", "first\nsecond"]], 40)

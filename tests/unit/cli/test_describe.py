@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from immutables import Map
 
+from loom.api.runs import StreamEvent
 from loom.cli.describe import _TICKS, entry_words, event_words, tick_words
 from loom.core.persistent import Fifo
 from loom.core.records import (
@@ -103,7 +105,7 @@ def test_what_happened_in_a_line(tick: WorkflowTick, words: str) -> None:
 )
 def test_what_stands_on_the_stream_in_a_line(published: Any, words: str) -> None:
     codec = FLOW_CODEC if isinstance(published, EventRecord) and not isinstance(published.body, str) else anybody()
-    assert entry_words(entry(shown(published, codec), 1, 0.0)) == words
+    assert entry_words(msgspec.convert(entry(shown(published, codec), 1, 0.0), StreamEvent)) == words
 
 
 @pytest.mark.parametrize("event", [Seen(count=3), Seen(count=3, extra=[1, "x"]), StopEvent(result={"a": 1})])

@@ -8,12 +8,12 @@ import pytest
 from rich.console import Console
 
 from loom.cli import inspect_commands
-from loom.cli.output import Page
+from loom.cli.output import TextPage
 from loom.store.errors import StoreUnavailable
 
 
-def page(*lines: str) -> Page:
-    found = Page()
+def page(*lines: str) -> TextPage:
+    found = TextPage()
     for line in lines:
         found.line(line)
     found.table(["run"], [["[b]order-1"]])
@@ -28,7 +28,7 @@ async def test_each_look_is_drawn_over_the_last_one(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(inspect_commands, "INTERVAL_S", 0.0)
     looks = iter([(page("first"), False), (page("second", *"abcdef"), False), (page("third", "\x1b[2J"), True)])
 
-    async def look(runs: Any) -> tuple[Page, bool]:
+    async def look(runs: Any) -> tuple[TextPage, bool]:
         assert runs == "the runs"
         return next(looks)
 
@@ -51,7 +51,7 @@ async def test_who_is_gone_for_a_moment_is_waited_for(
     monkeypatch.setattr(inspect_commands, "INTERVAL_S", 0.0)
     looks = iter([(page("first"), False), None, None, (page("second"), True)])
 
-    async def look(_: Any) -> tuple[Page, bool]:
+    async def look(_: Any) -> tuple[TextPage, bool]:
         found = next(looks)
         if found is None:
             raise StoreUnavailable("gone")
@@ -68,7 +68,7 @@ async def test_who_was_never_there_or_stays_away_is_told(patience: float, monkey
     monkeypatch.setattr(inspect_commands, "PATIENCE_S", patience)
     looks = iter([(page("first"), False)] if patience == 0 else [])
 
-    async def look(_: Any) -> tuple[Page, bool]:
+    async def look(_: Any) -> tuple[TextPage, bool]:
         for found in looks:
             return found
         raise StoreUnavailable("gone")

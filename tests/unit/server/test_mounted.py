@@ -18,7 +18,7 @@ from starlette.routing import Mount, Route
 
 import loom
 from loom.server.app import create_app
-from loom.server.serving import bind, url_of
+from loom.server.http_server import bind, url_of
 
 
 async def hello(request: Request) -> PlainTextResponse:

@@ -14,7 +14,7 @@ from server_serving import Served, serving
 
 from loom.server.app import ROUTES
 from loom.server.auth import KEYS, StoredKey, hash_of, is_loopback, new_key
-from loom.server.bodies import read_json
+from loom.server.call import read_json
 from loom.server.settings import ServerSettings
 
 START = {"workflow": "asks", "input": {"topic": "tea"}}

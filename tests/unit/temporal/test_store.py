@@ -35,8 +35,8 @@ CANCEL = codec.encode_tick(TickCancelRun(at=1.0))
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loom.temporal.client.reading.ROW_PATIENCE_S", 0.1)
-    monkeypatch.setattr("loom.temporal.client.writing._SEEN_PATIENCE_S", 0.1)
+    monkeypatch.setattr("loom.temporal.client.reads.ROW_PATIENCE_S", 0.1)
+    monkeypatch.setattr("loom.temporal.client.writes._SEEN_PATIENCE_S", 0.1)
 
 
 @pytest.fixture(params=[True, False], ids=["attributes", "plain"])
@@ -246,7 +246,7 @@ async def test_a_journal_that_nobody_tells_names_the_task_queue(
 ) -> None:
     await one.apply([StartRun("a", "greet", START, 5.0)])
     with monkeypatch.context() as impatient:
-        impatient.setattr("loom.temporal.client.reading.PATIENT_S", 0.1)
+        impatient.setattr("loom.temporal.client.reads.PATIENT_S", 0.1)
         with pytest.raises(StoreUnavailable, match="No worker of task queue 'loom'"):
             await one.chunks("a", 0, 10)
         with pytest.raises(StoreUnavailable, match="No worker of task queue 'loom'"):

@@ -208,7 +208,7 @@ async def test_what_the_server_has_deleted_is_an_error_and_no_gap(runtime: Tempo
 
 
 async def test_a_run_that_no_worker_knows_says_so(runtime: TemporalRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loom.temporal.client.reading.ROW_PATIENCE_S", 0.1)
+    monkeypatch.setattr("loom.temporal.client.reads.ROW_PATIENCE_S", 0.1)
     await runtime.start("unknown", {}, run_id="a")
 
     async def says_so() -> bool:

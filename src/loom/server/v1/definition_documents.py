@@ -24,7 +24,7 @@ from loom.flows.document import read_document
 from loom.flows.source_map import SourceMap, pointer_of
 from loom.runtime.durable.external import awaited_by
 from loom.runtime.flow import Flow
-from loom.server.bodies import check_shape
+from loom.server.call import check_shape
 from loom.server.problems import ApiProblem, invalid
 from loom.steps.definition import definition_of
 from loom.steps.events import HumanResponseEvent

@@ -29,7 +29,7 @@ from loom.runtime.planners import flow_planner
 from loom.server.answers import JsonAnswer, json_answer
 from loom.server.pages import not_given, read_cursor, write_cursor
 from loom.server.problems import ApiProblem, invalid
-from loom.server.routes import CURSOR, IF_NONE_MATCH, JSON, LIMIT, TEXT, YAML, Body, Param, Reply, Routes
+from loom.server.routes import CURSOR, IF_NONE_MATCH, JSON, LIMIT, TEXT, YAML, Body, Param, Reply, RouteList
 from loom.server.v1.definition_documents import (
     document_view,
     etag_of,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from loom.steps.workflow import Workflow
     from loom.store.records import Entry
 
-route = Routes("definitions")
+route = RouteList("definitions")
 
 _Version = Annotated[int, Meta(ge=1, le=2**53)]
 _VERSION = Param("version", _Version, "The number of a version; without one, the current version.")

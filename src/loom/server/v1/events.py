@@ -13,12 +13,11 @@ from loom.core.records import INPUT_REQUIRED_EVENT, STOP_EVENT
 from loom.flows.calls import MASK
 from loom.runtime.durable.healing import replaceable
 from loom.server.answers import JsonAnswer
-from loom.server.bodies import pointer
-from loom.server.event_rights import check_better, check_sent
-from loom.server.event_types import BadEvent, BadValue, event_from, event_names
+from loom.server.call import pointer
+from loom.server.caller_events import BadEvent, BadValue, check_better, check_sent, event_from, event_names
+from loom.server.caller_limits import check_open
 from loom.server.problems import invalid
-from loom.server.routes import Body, Reply, Routes
-from loom.server.starts import check_open
+from loom.server.routes import Body, Reply, RouteList
 from loom.server.v1.runs import TOLD, active, refused, run_answer
 from loom.steps.errors import WorkflowRuntimeError
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from loom.steps.events import Event
     from loom.store.records import RunRow
 
-route = Routes("runs")
+route = RouteList("runs")
 
 
 @route(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from loom.api.service import Alive, Readiness
 from loom.server.answers import JsonAnswer
-from loom.server.routes import Reply, Routes
+from loom.server.routes import Reply, RouteList
 from loom.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from loom.server.call import Call
 
-route = Routes("server")
+route = RouteList("server")
 
 
 @route(

@@ -26,7 +26,7 @@ from loom.runtime.verification import replayed_run
 from loom.server.answers import JsonAnswer, is_known, json_answer, json_bytes
 from loom.server.pages import PAGE_BYTES
 from loom.server.problems import ApiProblem, invalid
-from loom.server.routes import CURSOR, IF_NONE_MATCH, LIMIT, After, Number, Param, Reply, Routes
+from loom.server.routes import CURSOR, IF_NONE_MATCH, LIMIT, After, Number, Param, Reply, RouteList
 from loom.server.v1.runs import SAME
 from loom.store import codec
 from loom.store.errors import HistoryGone
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from loom.server.call import Call
     from loom.store.records import Chunk, RunRow
 
-route = Routes("runs")
+route = RouteList("runs")
 
 _TYPES = frozenset(name for name in vars(core_ticks) if name.startswith("Tick") and name != "Tick")
 _CHUNKS = 64

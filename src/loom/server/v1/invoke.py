@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from loom.api.answers import Page
 from loom.api.definitions import CalledBack
+from loom.api.requests import Seconds
 from loom.api.runs import Run
 from loom.core.records import EventRecord
 from loom.effects.actions.content import TooManyValues, decode_content_off_loop, encode_content, media_type, text_of
@@ -32,14 +33,13 @@ from loom.flows.triggers import FiringRefused, fired, request_trigger
 from loom.runtime.flow import Flow
 from loom.runtime.render import rendered_run
 from loom.server.answers import JsonAnswer
-from loom.server.bodies import json_off_loop
-from loom.server.lookup import served_code
+from loom.server.call import json_off_loop, served_code
+from loom.server.caller_limits import check_open
 from loom.server.problems import ApiProblem, invalid
-from loom.server.routes import ANY, Body, Param, Reply, Routes, Seconds
-from loom.server.starts import check_open
+from loom.server.routes import ANY, Body, Param, Reply, RouteList
 from loom.server.streams import StreamReader
 from loom.server.v1.runs import run_answer
-from loom.server.waiting import while_serving
+from loom.server.waits import while_serving
 from loom.steps.errors import WorkflowRuntimeError
 from loom.store.errors import RunExists
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 # -- invoke -----------------------------------------------------------------------------------------------------------
 
 
-route = Routes("definitions")
+route = RouteList("definitions")
 
 _INVOKED: dict[str, Any] = {
     "scope": "start",

@@ -6,30 +6,26 @@ import hashlib
 import re
 from contextlib import aclosing
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
-from msgspec import Meta
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from loom.api.answers import Id, Page
-from loom.api.problems import RunStatus
+from loom.api.answers import Page
 from loom.api.refusals import Place
-from loom.api.requests import CancelRequest, ForkRequest, NoFields, StartRequest
+from loom.api.requests import CancelRequest, ForkRequest, NoFields, Seconds, StartRequest, filter_parameters
 from loom.api.runs import Run
 from loom.runtime.durable.names import OWN, can_be_kept, check_tags
 from loom.runtime.flow import Flow
 from loom.runtime.render import rendered_run
 from loom.server.answers import JsonAnswer, etag, is_known, json_answer
-from loom.server.bodies import check_id, pointer
-from loom.server.call import new_id
-from loom.server.lookup import served_code
+from loom.server.call import check_id, new_id, pointer, served_code
+from loom.server.caller_limits import check_open
 from loom.server.pages import PAGE_BYTES, read_cursor, rows_of, run_item, write_cursor
 from loom.server.problems import ApiProblem, invalid
-from loom.server.routes import CURSOR, IF_NONE_MATCH, LIMIT, Body, Param, Reply, Routes, Seconds
-from loom.server.starts import check_open
-from loom.server.waiting import wait_for_end, while_serving
+from loom.server.routes import CURSOR, IF_NONE_MATCH, LIMIT, Body, Param, Reply, RouteList
+from loom.server.waits import wait_for_end, while_serving
 from loom.steps.errors import WorkflowRuntimeError
 from loom.store.errors import RunExists, RunNotFound, StoreError, StoreUnavailable
 from loom.store.records import RunQuery
@@ -37,10 +33,11 @@ from loom.store.records import RunQuery
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from loom.api.problems import RunStatus
     from loom.server.call import Call
     from loom.store.records import RunRow
 
-route = Routes("runs")
+route = RouteList("runs")
 
 WAIT = Param("wait", Seconds, "Wait for the run's end, at most so many seconds, and at most 60.")
 TOLD = Reply("It is stored; the run as it is now.", Run, headers=("ETag",))
@@ -287,22 +284,8 @@ _ORDERS = ("-created_at", "created_at")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
-_Tag = Annotated[str, Meta(pattern="^[^=]+=")]
 _LISTED = (
-    Param("status", list[RunStatus], "Any of these."),
-    Param("workflow", list[str], "Runs of any of these workflows."),
-    Param("idle", bool, "Whether only something from outside can move the run."),
-    Param("idle_longer_than", Seconds, "Idle for more than so many seconds; implies running and idle."),
-    Param("waiting_for", str, "The name of an event type that the run waits for."),
-    Param("created_after", Annotated[datetime, Meta(tz=True)], "Started after this moment."),
-    Param("created_before", Annotated[datetime, Meta(tz=True)], "Started before this moment."),
-    Param("tag", list[_Tag], "A tag of the run in the form `name=value`; all of them, if several."),
-    Param("parent_id", Id, "Children of this run."),
-    Param("paused", bool, "Whether the run is paused."),
-    Param("parked", bool, "Whether the run cannot go on with the code at hand."),
-    Param("stuck", bool, "Whether the run is idle, waits for nothing, and is neither paused nor parked."),
-    Param("order", Literal["created_at", "-created_at"], "Oldest first, or newest first, as it is if nothing is said."),
-    Param("include", Literal["result"], "With the results of the runs, which are null otherwise."),
+    *(Param(name, told.type, told.about) for name, told in filter_parameters()),
     LIMIT,
     CURSOR,
 )

@@ -16,11 +16,10 @@ from loom.runtime.durable.schedules import ScheduleNotFound
 from loom.runtime.flow import Flow
 from loom.runtime.masking import Masking
 from loom.server.answers import JsonAnswer
-from loom.server.bodies import pointer
-from loom.server.lookup import served_code
+from loom.server.call import pointer, served_code
 from loom.server.pages import read_cursor, write_cursor
 from loom.server.problems import ApiProblem, invalid
-from loom.server.routes import CURSOR, LIMIT, Body, Reply, Routes
+from loom.server.routes import CURSOR, LIMIT, Body, Reply, RouteList
 from loom.server.v1.runs import refused
 from loom.steps.errors import WorkflowRuntimeError
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from loom.runtime.durable.schedules import ScheduleInfo
     from loom.server.call import Call
 
-route = Routes("schedules")
+route = RouteList("schedules")
 
 _TURNED = Reply("It is stored; the schedule as it is now.", Schedule)
 

@@ -1,12 +1,19 @@
-"""Connections to SQLite: what the store needs of one, the one over the standard `sqlite3`, and what errors mean."""
+"""Connections to SQLite: opening one, what errors mean, statements over many rows, and the session of the writer.
+
+`sqlite3` lets other threads go on around every statement. With a busy event loop each return costs up to a switch
+interval of 5 ms. So a group of commits is a handful of bulk statements, however many runs it has.
+"""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from loom.store.errors import StoreError, StoreUnavailable
+from loom.store.sqlite.rows import types_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -183,3 +190,189 @@ def explained(error: Exception, path: str, *, outcome_unknown: bool = False) -> 
         return error
     result.__cause__ = error
     return result
+
+
+# -- the file ---------------------------------------------------------------------------------------------------------
+
+
+OLDEST = (3, 35, 0)
+"""The first SQLite with all that the statements use: UPDATE ... FROM and RETURNING."""
+
+
+def check_place(path: str) -> None:
+    """Refuse a path where no database can be, with a reason that SQLite would not give."""
+    if path == ":memory:" or not path:
+        raise StoreError("SQLite keeps runs in a file, and this names none. For runs in memory use memory://.")
+    if sqlite3.sqlite_version_info < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        raise StoreError(f"SQLite {wanted} or newer is needed; this Python has {sqlite3.sqlite_version}.")
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path):
+        raise StoreUnavailable(f"The database {path} cannot be used: it is a folder.")
+    if not os.path.isdir(folder):
+        raise StoreUnavailable(f"The database {path} cannot be used: the folder {folder} does not exist.")
+    check_file_names(path)
+
+
+def check_file_names(path: str) -> None:
+    """Refuse a file with several names (hard links): each would have a lock and a write-ahead log of its own."""
+    try:
+        names = os.stat(path).st_nlink
+    except OSError:
+        return  # it is not there yet, or SQLite will say why it cannot be opened
+    if names > 1:
+        raise StoreUnavailable(
+            f"The database {path} cannot be used: the file has {names} names (hard links), and processes that open it "
+            "by different ones would damage it. Remove the other names, or copy the file."
+        )
+
+
+def make_private(path: str) -> None:
+    """Make an empty file that only its owner may read, if there is none. SQLite gives its other files the same mode."""
+    with suppress(OSError):  # it is there, or SQLite will say why it cannot be
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600))
+
+
+def check_present(path: str) -> None:
+    """Refuse to open a file that is not there, instead of making an empty one."""
+    if not os.path.exists(path):
+        error = sqlite3.OperationalError("the file is gone")
+        error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+        raise error
+
+
+class OpenedFile:
+    """Notes which file a connection has opened. SQLite would go on writing to one that was deleted or replaced."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file = self._now()
+
+    def is_replaced(self) -> bool:
+        """Tell whether the path is that of another file now, or of none."""
+        return self._now() != self._file
+
+    def check(self) -> None:
+        """Raise an error of SQLite if the file was replaced or deleted."""
+        if self.is_replaced():
+            error = sqlite3.OperationalError("the file was deleted or replaced")
+            error.sqlite_errorcode = sqlite3.SQLITE_READONLY_DBMOVED
+            raise error
+
+    def _now(self) -> tuple[int, int] | None:
+        try:
+            status = os.stat(self._path)
+        except FileNotFoundError:
+            return None
+        return status.st_dev, status.st_ino
+
+
+# -- the writer's session ---------------------------------------------------------------------------------------------
+
+
+MAX_ROWS = 256
+"""Rows per statement: the widest has 16 columns, far below SQLite's limit of parameters."""
+
+
+class BulkStatement:
+    """A statement over `(VALUES {rows})`, whose columns are column1, column2, ...
+
+    The number of rows is filled up to a power of two with rows of NULL, so that few texts are prepared and kept. The
+    statement must do nothing for a row of NULL. `single` is a cheaper text for exactly one row.
+    """
+
+    def __init__(self, text: str, width: int, *, single: str | None = None) -> None:
+        self._text = text
+        self._width = width
+        self._row = "(" + ", ".join("?" * width) + ")"
+        self._texts: dict[int, str] = {} if single is None else {1: single}
+
+    def execute(self, connection: Connection, rows: Sequence[Sequence[Any]]) -> int:
+        """Run the statement for all rows. Return how many rows of the table it has changed."""
+        changed = 0
+        for first in range(0, len(rows), MAX_ROWS):
+            block = rows[first : first + MAX_ROWS]
+            size = 1 << (len(block) - 1).bit_length()
+            parameters = [value for row in block for value in row]
+            parameters.extend([None] * (self._width * (size - len(block))))
+            changed += connection.execute(self._sized(size), parameters)
+        return changed
+
+    def _sized(self, size: int) -> str:
+        text = self._texts.get(size)
+        if text is None:
+            text = self._texts[size] = self._text.replace("{rows}", ", ".join([self._row] * size))
+        return text
+
+
+_OWNED = """SELECT id, created_at, idle_since, needs_worker, paused, parked, error, waiters, waiting_for, document
+FROM runs WHERE run_id = ? AND owner = ? AND status = 'running'"""
+_ADD_NOTIFICATIONS = BulkStatement(
+    "INSERT INTO news (run, source) SELECT column1, column2 FROM (VALUES {rows}) WHERE column1 NOTNULL", 2
+)
+_KEPT_NOTIFICATIONS = 10_000
+_FORGET_NOTIFICATIONS = "DELETE FROM news WHERE id <= (SELECT MAX(id) FROM news) - ?"
+_MAX_OWNED = 100_000
+
+
+class Owned(NamedTuple):
+    """What is stored of a run that this process owns; no other process changes it."""
+
+    key: int
+    created_at: float
+    marks: tuple[Any, ...]
+    """The fields of its head that are in indexes and seldom change: see `transactions`."""
+    waits: tuple[bytes, tuple[str, ...]]
+    document: str | None
+
+
+class Session:
+    """One connection for writing, used by the writer's thread only.
+
+    `owned` remembers what the commits of this process have stored last, so that a commit writes only what has changed.
+    `source` is a random number: the watcher leaves out notifications that carry it.
+    """
+
+    def __init__(self, connection: Connection, path: str, source: int, patience: float) -> None:
+        self.connection = connection
+        self.file = OpenedFile(path)
+        self.notified: dict[str, int] = {}
+        """The runs that the transaction under way notifies of, with their keys."""
+        self.owned: dict[str, Owned] = {}
+        self.outcome_unknown = False
+        """Whether the last transaction failed, but may be stored nevertheless."""
+        self.is_swollen = False
+        """Whether statements hold large values: a connection keeps each statement with its last parameters."""
+        self._source = source
+        self.patience = patience
+        """The seconds that a write waits for other processes."""
+        self._notifications_written = 0
+
+    def write_notifications(self) -> None:
+        """Store the notifications of this transaction for other processes; old ones are deleted from time to time."""
+        _ADD_NOTIFICATIONS.execute(self.connection, [(key, self._source) for key in self.notified.values()])
+        self._notifications_written += len(self.notified)
+        if self._notifications_written > _KEPT_NOTIFICATIONS // 10:
+            self._notifications_written = 0
+            self.connection.execute(_FORGET_NOTIFICATIONS, (_KEPT_NOTIFICATIONS,))
+
+    def owned_run(self, run_id: str, fence: int) -> Owned | None:
+        """Return what is stored of a run, from memory if it is known there; None if `fence` does not own the run."""
+        known = self.owned.get(run_id)
+        if known is None:
+            rows = self.connection.query(_OWNED, (run_id, fence))
+            if rows:
+                key, created_at, *marks, waiters, waiting_for, document = rows[0]
+                known = Owned(key, created_at, tuple(marks), (waiters, types_of(waiting_for)), document)
+                self.remember(run_id, known)
+        return known
+
+    def remember(self, run_id: str, known: Owned) -> None:
+        """Note what is stored of an owned run."""
+        if len(self.owned) >= _MAX_OWNED:
+            self.owned.clear()
+        self.owned[run_id] = known
+
+    def forget(self, run_id: str) -> None:
+        """Drop what is known of a run that this process does not own any more."""
+        self.owned.pop(run_id, None)

@@ -21,15 +21,13 @@ from weakref import WeakSet
 
 from loom.store.errors import StoreUnavailable
 from loom.store.loop_time import hold_until
-from loom.store.sqlite.connection import explained, is_still_good
-from loom.store.sqlite.database_file import OpenedFile
+from loom.store.sqlite.connection import OpenedFile, explained, is_still_good
 from loom.store.sqlite.transactions import transact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from loom.store.sqlite.connection import Connection
-    from loom.store.sqlite.session import Session
+    from loom.store.sqlite.connection import Connection, Session
 
 T = TypeVar("T")
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loom.store.records import ABSENT, Entry
-from loom.store.sqlite.session import BulkStatement
+from loom.store.sqlite.connection import BulkStatement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from loom.store.sqlite.connection import Connection
-    from loom.store.sqlite.session import Session
+    from loom.store.sqlite.connection import Connection, Session
 
 _KEEP_DOCUMENT = (
     "INSERT INTO documents (digest, created_at, pinned, data) VALUES (?, ?, 0, ?) ON CONFLICT (digest) DO NOTHING"

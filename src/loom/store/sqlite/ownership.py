@@ -1,18 +1,23 @@
-"""Who owns which run: the place of the one engine, claims and releases, deaths and probation, and the deletion of runs.
+"""Who owns which run: the one engine and its lock, claims and releases, deaths and probation, and the deletion of runs.
 
 See `loom.store.deaths` for the rules of unclean deaths.
 """
 
 from __future__ import annotations
 
+import os
+import socket
+import sys
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from loom.store.deaths import TIMER_SLACK_S, Deaths, after_death
+from loom.store.errors import StoreLocked, StoreUnavailable
 from loom.store.records import Member
+from loom.store.sqlite.connection import BulkStatement
 from loom.store.sqlite.key_values import drop_unused_documents
-from loom.store.sqlite.session import DELETE_MESSAGES, DELETE_TIMERS, DELETE_WAITING, BulkStatement
 
 if TYPE_CHECKING:
     from loom.store.operations import (
@@ -25,8 +30,12 @@ if TYPE_CHECKING:
         ReleaseRun,
         TryRun,
     )
-    from loom.store.sqlite.connection import Connection
-    from loom.store.sqlite.session import Session
+    from loom.store.sqlite.connection import Connection, Session
+
+
+DELETE_WAITING = BulkStatement("DELETE FROM waiting WHERE run IN (VALUES {rows})", 1)
+DELETE_TIMERS = BulkStatement("DELETE FROM timers WHERE run IN (VALUES {rows})", 1)
+DELETE_MESSAGES = BulkStatement("DELETE FROM inbox WHERE run IN (VALUES {rows})", 1)
 
 _NOT_SUSPECTED = "runs.id NOT IN (SELECT run FROM deaths WHERE suspect = 1)"
 """The condition of a run that may be claimed without probation."""
@@ -249,3 +258,69 @@ def deaths_of(connection: Connection, key: int) -> Deaths | msgspec.UnsetType:
 def _deaths(known: tuple[int, ...] | list[int]) -> Deaths:
     marks, own, at, suspect, trial = known
     return Deaths(marks, own, at, bool(suspect), trial)
+
+
+_FAR_BYTE = 1 << 30
+"""Windows locks bytes against reading too, so a byte is locked that the text never reaches."""
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            os.lseek(descriptor, _FAR_BYTE, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+class EngineLock:
+    """Lets one engine at a time work on a database file. The system frees it when the process ends."""
+
+    def __init__(self, database: str) -> None:
+        self._database = database
+        self._descriptor: int | None = None
+
+    def take(self, name: str) -> None:
+        """Take the lock; `StoreLocked` names the holder. An engine that has it already keeps it."""
+        if self._descriptor is not None:
+            return
+        # Beside the file itself: whatever symbolic links lead to it, there is one lock.
+        path = f"{os.path.realpath(self._database)}.lock"
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+        except OSError as error:
+            raise StoreUnavailable(f"The lock file {path} cannot be opened: {error.strerror}.") from error
+        try:
+            if not _try_lock(descriptor):
+                os.lseek(descriptor, 0, os.SEEK_SET)
+                raise StoreLocked(self._refusal(os.read(descriptor, 1000)))
+            since = datetime.now().astimezone().isoformat(timespec="seconds")
+            note = f"{name}, process {os.getpid()} on {socket.gethostname()}, since {since}"
+            os.ftruncate(descriptor, 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.write(descriptor, note.encode("utf-8", "replace"))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Free the lock. The file stays: removing it could take it away from the next engine."""
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            os.close(descriptor)
+
+    def _refusal(self, note: bytes) -> str:
+        holder = note.decode("utf-8", "replace") or "another process"
+        return (
+            f"Another engine works on the database {self._database}: {holder}. Only one may run its workflows; "
+            "other processes may read it, start runs and send events. Stop that engine first, or use PostgreSQL "
+            "for several."
+        )

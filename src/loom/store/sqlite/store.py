@@ -15,15 +15,19 @@ from loom.store.loop_time import hold, wall_clock
 from loom.store.records import Entry, check_entry_names
 from loom.store.sqlite import key_values, ownership, reads
 from loom.store.sqlite.connection import (
+    Session,
     Sqlite3Connection,
+    check_file_names,
+    check_place,
+    check_present,
+    make_private,
     open_reader,
     open_writer,
     patiently,
 )
-from loom.store.sqlite.database_file import EngineLock, check_file_names, check_place, check_present, make_private
 from loom.store.sqlite.db_threads import ChangeWatcher, ReaderPool, WriterThread
+from loom.store.sqlite.ownership import EngineLock
 from loom.store.sqlite.schema import check_exists, upgrade
-from loom.store.sqlite.session import Session
 from loom.store.sqlite.transactions import Group
 
 if TYPE_CHECKING:

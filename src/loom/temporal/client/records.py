@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from loom.store.operations import StartRun
     from loom.store.records import Chunk
     from loom.temporal.client.cluster import Cluster
-    from loom.temporal.client.reading import RunReader
+    from loom.temporal.client.reads import RunReader
 
 # -- metadata and rows ------------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from loom.store.records import RunQuery, RunRow
     from loom.temporal.client.cluster import Cluster
-    from loom.temporal.client.reading import ObservedRow, RunReader
+    from loom.temporal.client.reads import ObservedRow, RunReader
 
 _STATUSES = {
     "running": ("Running",),

@@ -40,7 +40,7 @@ from loom.temporal.workflow.flush import Flusher, carried_over, ended_from_outsi
 from loom.temporal.workflow.hosted_run import HostedRun
 from loom.temporal.workflow.inbox import UNREADABLE, Updates, asks_to_cancel, expected_types, external_tick
 from loom.temporal.workflow.policy import RecordedRules, choose_rules
-from loom.temporal.workflow.reporting import RunReporter
+from loom.temporal.workflow.reports import RunReporter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from loom.core.ticks import WorkflowTick
     from loom.runtime.durable.registration import Registration
     from loom.temporal.bridge import activations, completions
-    from loom.temporal.workflow.reporting import WorkerContext
+    from loom.temporal.workflow.reports import WorkerContext
 
 
 class ExecutionDriver:

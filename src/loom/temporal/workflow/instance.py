@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from loom.runtime.durable.registration import Registration
     from loom.temporal.bridge import activations
-    from loom.temporal.workflow.reporting import WorkerContext
+    from loom.temporal.workflow.reports import WorkerContext
 
 _log = logging.getLogger("loom.temporal")
 

@@ -8,7 +8,7 @@ import pytest
 
 from loom.api.requests import EventRequest, ForkRequest, NoFields, Request, RetryRequest, ScheduleRequest, StartRequest
 from loom.server.app import ROUTES
-from loom.server.bodies import decoded
+from loom.server.call import decoded
 from loom.server.problems import ApiProblem
 
 _START = {"workflow": "w"}

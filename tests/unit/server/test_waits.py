@@ -17,7 +17,7 @@ import loom
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.server.app import create_app
 from loom.server.auth import KEYS
-from loom.server.serving import bind, serving
+from loom.server.http_server import bind, serving
 from loom.server.settings import ServerSettings
 
 START = {"workflow": "asks", "input": {"topic": "tea"}, "run_id": "w"}
@@ -138,7 +138,7 @@ async def test_one_damaged_key_does_not_keep_the_streams_of_another(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two that read, one has a key whose record is damaged, and the other one's was revoked."""
-    monkeypatch.setattr("loom.server.waiting.KEYS_S", 0.0)
+    monkeypatch.setattr("loom.server.waits.KEYS_S", 0.0)
     key = await served.key("read")
     revoked, damaged = key.split("_")[1], "0" * 12
     await served.server.keys.revoke(revoked)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from loom.store.records import RunRow
     from loom.temporal.client.cluster import Cluster
     from loom.temporal.client.entries import Documents
-    from loom.temporal.client.reading import RunReader
+    from loom.temporal.client.reads import RunReader
     from loom.temporal.client.records import RunExporter
     from loom.temporal.payloads import NewCode, RunMetadata
 

@@ -1,4 +1,4 @@
-"""Serving the API by uvicorn in the current event loop: where it listens, whether it may, and how it stops in order.
+"""Serve the API by uvicorn in the current event loop: where it listens, whether it may, and how it stops in order.
 
 A server that stops closes its door first, then breaks its streams. Their readers go on elsewhere or later, and are
 not refused here. Requests that are under way may finish; the server breaks off late ones. The runtime is left
@@ -134,9 +134,9 @@ _FALSE_ALARMS = (
 
 
 @asynccontextmanager
-async def serving(app: Starlette, sockets: list[socket.socket]) -> AsyncIterator[Serving]:
+async def serving(app: Starlette, sockets: list[socket.socket]) -> AsyncIterator[HttpServer]:
     """Serve an app that `create_app` made on bound sockets, until the block ends."""
-    server = Serving(app, sockets)
+    server = HttpServer(app, sockets)
     with _no_false_alarms():
         await server.begin()
         ticking = asyncio.create_task(server.main_loop())
@@ -148,7 +148,7 @@ async def serving(app: Starlette, sockets: list[socket.socket]) -> AsyncIterator
             await asyncio.gather(ticking, return_exceptions=True)
 
 
-class Serving(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """One server. It leaves signals to its caller."""
 
     def __init__(self, app: Starlette, sockets: list[socket.socket]) -> None:

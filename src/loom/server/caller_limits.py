@@ -1,32 +1,42 @@
-"""How often callers may ask, how often they may be wrong about their key, and what the log says of refused ones.
+"""Limits of one caller: how often it asks, how often its key is wrong, how many runs it begins; and its refusals.
 
 A bucket holds twice as many requests as may come in a second, and fills up again. A caller with a key counts by the
 key, any other by the address of the connection; headers of proxies say nothing here.
 
 Lines of the log and entries of the record about refusals are bounded too, for a caller decides how often it is refused.
 A line names the address and the id of the shown key, never the key, and not whether there is a key of that id.
+
+A run counts for the key that has begun it, from its request on. It counts no more once it has ended, waits for input,
+is paused or is parked: such a run needs no memory. Runs that other servers have begun do not count, nor what this
+one began before its last restart.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import math
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
 
 from loom.runtime.lru_cache import LruCache
 from loom.server.auth import authenticate, shown_key, shown_key_id
-from loom.server.problems import ApiProblem
+from loom.server.problems import ApiProblem, problem_of
+from loom.store.errors import MemoryExceeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from starlette.types import Scope
 
+    from loom.runtime.durable.worker import WorkerRuntime
     from loom.server.auth import Keys, Principal
+    from loom.server.call import Call
+
 
 GUESSES = 10.0
 """Wrong keys per second that one address is told of as such; a good key is let in all the same."""
@@ -130,6 +140,9 @@ def address_of(scope: Scope) -> str:
     return str(ipaddress.ip_network((address, _SMALL_NETWORK), strict=False))
 
 
+# -- refusals ---------------------------------------------------------------------------------------------------------
+
+
 REFUSED = frozenset({401, 403, 429})
 """The statuses of answers that refuse a caller, not what it asks."""
 
@@ -188,3 +201,80 @@ class Refusals:
 
 def _minutes(per_minute: int, at_once: int, clock: Callable[[], float]) -> Buckets:
     return Buckets(per_minute / 60, clock, burst_s=at_once * 60 / per_minute)
+
+
+# -- starts of runs ---------------------------------------------------------------------------------------------------
+
+
+_LOOK_S = 1.0
+"""How often the runs of a key that has reached its limit are looked at again."""
+
+
+def check_open(call: Call) -> None:
+    """Refuse what begins something new while the server is about to stop, or has no memory for it."""
+    headers = {"Retry-After": str(call.settings.retry_after)}
+    if call.server.draining:
+        raise ApiProblem("draining", "The server is stopping.", headers=headers)
+    try:
+        call.runtime.memory.check()
+    except MemoryExceeded as error:
+        raise problem_of(error, call.settings.retry_after) or error from error
+
+
+class Starts:
+    """The runs of each key that are at work, as far as this server has begun them.
+
+    A key counts with the one that it was rotated from.
+    """
+
+    def __init__(self, runtime: WorkerRuntime, most: int | None, retry_after: int) -> None:
+        self._runtime = runtime
+        self._most = most
+        self._retry_after = retry_after
+        self._runs: dict[str, set[str]] = {}
+        self._reserved: Counter[str] = Counter()
+        self._looked_at: dict[str, float] = {}
+
+    async def reserve(self, call: Call, number: int = 1) -> None:
+        """Let a request begin this many runs, or refuse it with 429. The places are its own until it is answered."""
+        if self._most is None:
+            return
+        who = call.principal.lineage or call.principal.id
+        if self._room(who) < number:
+            await self._look(who)
+        if self._room(who) < number:
+            raise ApiProblem(
+                "limited",
+                f"The caller has {self._most - max(0, self._room(who))} runs at work, and may have {self._most}: begin "
+                f"{'another one' if number == 1 else 'others'} when they have ended.",
+                headers={"Retry-After": str(self._retry_after)},
+            )
+        call.reserved += number
+        self._reserved[who] += number
+
+    def settle(self, call: Call) -> None:
+        """Count what a request has begun, in place of what it might have."""
+        who = call.principal.lineage or call.principal.id
+        self._reserved[who] -= call.reserved
+        call.reserved = 0
+        self._runs.setdefault(who, set()).update(call.begun)
+
+    def _room(self, who: str) -> int:
+        return (self._most or 0) - len(self._runs.get(who, ())) - self._reserved[who]
+
+    async def _look(self, who: str) -> None:
+        """Forget the runs of a key that are at work no more, at most once a second: a caller may ask more often."""
+        now = asyncio.get_running_loop().time()
+        if now - self._looked_at.get(who, float("-inf")) < _LOOK_S:
+            return
+        self._looked_at[who] = now
+        for run_id in list(self._runs.get(who, ())):
+            if not await self._is_at_work(run_id):
+                self._runs[who].discard(run_id)
+
+    async def _is_at_work(self, run_id: str) -> bool:
+        row = await self._runtime.store.get(run_id)
+        if row is None or row.head.status != "running":
+            return False
+        head = row.head
+        return head.idle_since is None and not head.paused and head.parked is None

@@ -24,14 +24,16 @@ from loom.api.compatible import (
     StartAndStop,
     WorkflowNames,
 )
+from loom.api.requests import Seconds
 from loom.effects.flow_events import FlowEvent
 from loom.effects.off_loop import aside_if_large
 from loom.runtime.durable.names import HANDLER
 from loom.runtime.durable.stored_definitions import DefinitionNotFound
 from loom.runtime.flow import Flow
 from loom.server.answers import JsonAnswer, json_bytes
-from loom.server.bodies import read_json
-from loom.server.call import new_id
+from loom.server.call import is_offered, new_id, offered, read_json
+from loom.server.caller_events import check_sent, event_from, event_names, start_from
+from loom.server.caller_limits import check_open
 from loom.server.compat_handlers import (
     Beginning,
     HandlerBusy,
@@ -44,15 +46,11 @@ from loom.server.compat_handlers import (
     until_ended,
     unwrapped,
 )
-from loom.server.event_rights import check_sent
-from loom.server.event_types import event_from, event_names, start_from
-from loom.server.lookup import is_offered, offered
 from loom.server.problems import ApiProblem, invalid
-from loom.server.routes import CURSOR, LAST_EVENT_ID, Cursor, Param, Reply, Routes, Seconds
-from loom.server.starts import check_open
+from loom.server.routes import CURSOR, LAST_EVENT_ID, Cursor, Param, Reply, RouteList
 from loom.server.streams import compatible_stream
 from loom.server.v1.health import unready
-from loom.server.waiting import wait_for_end, while_connected
+from loom.server.waits import wait_for_end, while_connected
 from loom.steps.errors import ContextSerdeError, WorkflowRuntimeError
 from loom.steps.events import StopEvent
 from loom.steps.representation import (
@@ -73,7 +71,7 @@ if TYPE_CHECKING:
     from loom.steps.workflow import Workflow
     from loom.store.records import RunRow
 
-route = Routes("compatible")
+route = RouteList("compatible")
 
 _FAILED = "The run has failed or was cancelled."
 

@@ -12,8 +12,7 @@ from loom.store.errors import StoreError, StoreUnavailable
 from loom.store.operations import CommitRun, PostMessage, StartRun
 from loom.store.records import Chunk, RunHead, Snapshot, TimerRow
 from loom.store.sqlite import SqliteStore
-from loom.store.sqlite.connection import Sqlite3Connection
-from loom.store.sqlite.session import MAX_ROWS, BulkStatement
+from loom.store.sqlite.connection import MAX_ROWS, BulkStatement, Sqlite3Connection
 
 
 class Watched(Sqlite3Connection):

@@ -17,7 +17,7 @@ import loom
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.server.app import create_app
 from loom.server.auth import Keys, new_key
-from loom.server.serving import CannotListen, NeedsKey, Serving, bind, check_keys, serving
+from loom.server.http_server import CannotListen, HttpServer, NeedsKey, bind, check_keys, serving
 from loom.server.settings import ServerSettings
 
 
@@ -33,22 +33,22 @@ def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Each of uvicorn's protocols, as far as it is installed."""
     module, _, name = request.param.partition(".")
     found = pytest.importorskip(f"uvicorn.protocols.http.{module}", exc_type=ImportError)
-    monkeypatch.setattr("loom.server.serving.AutoHTTPProtocol", getattr(found, name))
+    monkeypatch.setattr("loom.server.http_server.AutoHTTPProtocol", getattr(found, name))
 
 
 @asynccontextmanager
-async def open_server(runtime: DurableRuntime, **settings: Any) -> AsyncIterator[Serving]:
+async def open_server(runtime: DurableRuntime, **settings: Any) -> AsyncIterator[HttpServer]:
     app = create_app(runtime, ServerSettings(**settings))
     async with serving(app, await bind("127.0.0.1", 0)) as server:
         yield server
 
 
-async def connect(server: Serving) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connect(server: HttpServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     host, port = server.url.removeprefix("http://").split(":")
     return await asyncio.open_connection(host, int(port))
 
 
-async def answer_to(server: Serving, request: bytes) -> bytes:
+async def answer_to(server: HttpServer, request: bytes) -> bytes:
     """All that comes back until the server closes the connection."""
     reader, writer = await connect(server)
     writer.write(request)
@@ -117,7 +117,7 @@ async def test_heads_and_connections_have_a_limit(runtime: DurableRuntime) -> No
 async def test_streams_end_with_the_key_that_opened_them(
     runtime: DurableRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loom.server.waiting.KEYS_S", 0.02)
+    monkeypatch.setattr("loom.server.waits.KEYS_S", 0.02)
     now = runtime.now()
     keys = {name: new_key(("admin",), name=name, now=now) for name in ("first", "second")}
     async with open_server(runtime) as server, httpx2.AsyncClient(base_url=server.url, timeout=10) as client:
@@ -190,7 +190,7 @@ async def test_a_start_that_was_under_way_is_stored_and_answered(runtime: Durabl
 async def test_what_takes_too_long_is_broken_off_without_an_answer(
     runtime: DurableRuntime, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loom.server.serving._LAST_WORDS_S", 0.05)
+    monkeypatch.setattr("loom.server.http_server._LAST_WORDS_S", 0.05)
     async with httpx2.AsyncClient(timeout=10) as client:
         async with open_server(runtime, drain=0.05) as server:
             client.base_url = server.url

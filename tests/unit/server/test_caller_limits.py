@@ -49,7 +49,7 @@ class Rig:
 
 @pytest.fixture
 async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    monkeypatch.setattr("loom.server.starts._LOOK_S", 0.0)
+    monkeypatch.setattr("loom.server.caller_limits._LOOK_S", 0.0)
     async with loom.connect("memory://") as runtime:
         holds = Holds()
         runtime.register(holds, name="holds")
