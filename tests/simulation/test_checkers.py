@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from loom.core.kernel import executions
+from loom.core.kernel import executions, workers
 from loom.runtime.control_loop import ArmedTimers
 from loom.runtime.durable import adapter, heads, recovery
 from loom.store import memory_tables
@@ -103,7 +103,7 @@ def test_a_fence_that_nobody_respects(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_effect_that_is_applied_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        executions, "claim", lambda d, source, kind: executions.find(d, source.step, source.item, source.seq)
+        executions, "claim", lambda d, source, kind: workers.find(d, source.step, source.item, source.seq)
     )
     assert "twice" in found(CRASHES)
 

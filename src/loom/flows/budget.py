@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from loom.core.planner import TooCostly, bear, patience
+from loom.core.run import TooCostly, bear, patience
 from loom.expressions.metering import CALL, MAX_BYTES, MAX_UNITS, Meter
 from loom.flows.rules import ACTIONS_HAVE_BUDGETS
 

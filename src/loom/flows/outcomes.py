@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
 
-from loom.core.planner import Complete, bear
+from loom.core.planner import Complete
 from loom.core.records import EventRecord, Failure
+from loom.core.run import bear
 from loom.expressions import ExpressionError
 from loom.expressions.dotnet.timestamps import timestamp_text
 from loom.expressions.errors import FunctionError

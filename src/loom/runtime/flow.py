@@ -35,7 +35,7 @@ from loom.steps.workflow import Workflow
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from loom.core.records import BrokerConfig
+    from loom.core.state import BrokerConfig
     from loom.effects.actions.outcomes import Services
     from loom.effects.flow_result import FlowResult
     from loom.flows.document import Document

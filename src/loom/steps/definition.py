@@ -23,7 +23,7 @@ from loom.steps.registry import kind_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from loom.core.records import BrokerConfig
+    from loom.core.state import BrokerConfig
     from loom.steps.events import Event
     from loom.steps.ports import RuntimePort
     from loom.steps.resources import ResourceManager
@@ -257,7 +257,7 @@ class StepsDefinition:
         """Raise `WorkflowRuntimeError` for an event whose step does not exist or does not take it."""
         if step is None:
             return
-        from loom.core.records import specs_of
+        from loom.core.state import specs_of
         from loom.steps.planner import takes
 
         spec = specs_of(self.config()).get(step)

@@ -24,16 +24,16 @@ from loom.core.records import (
     Failure,
     Release,
     StepFailure,
-    specs_of,
     without_traceback,
 )
+from loom.core.state import specs_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loom.core.planner import StepFailed
-    from loom.core.records import BrokerConfig, EventKind, StepSpec
-    from loom.core.state import WorkItem
+    from loom.core.records import EventKind
+    from loom.core.state import BrokerConfig, StepSpec, WorkItem
 
 
 class JoinBuffer(msgspec.Struct, frozen=True, array_like=True):

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from loom.core.planner import Patience, TooCostly
 from loom.core.records import EventRecord
-from loom.core.run import Run
+from loom.core.run import Patience, Run, TooCostly
 from loom.core.state import BrokerState
 from loom.core.ticks import TickStartRun, TickTimerFired
 from loom.flows.budget import OVER_BUDGET

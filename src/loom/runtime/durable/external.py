@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loom.core.records import specs_of
-from loom.core.state import CHILD_RUN
+from loom.core.state import CHILD_RUN, specs_of
 from loom.flows.calls import MASK
 from loom.flows.nodes.external import Awaited, ExternalCall
 from loom.runtime.durable.heads import MAX_WAITERS_SHOWN

@@ -27,9 +27,9 @@ from loom.store.records import RunRow, StoredRun, TimerRow
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from loom.core.draft import FieldReader
     from loom.core.planner import Planner
     from loom.core.records import Published
+    from loom.core.reducer import FieldReader
     from loom.core.ticks import WorkflowTick
     from loom.store.hash_chain import Links
     from loom.store.ports import RunReads

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from loom.core.records import BrokerConfig, config_for
+from loom.core.state import BrokerConfig, config_for
 from loom.core.ticks import TickStartRun
 from loom.effects.binding import step_bindings
 from loom.effects.exceptions import asks_to_exit

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from temporalio.api.common.v1 import Payload
 
     from loom.core.commands import TerminalCommand, WorkflowCommand
-    from loom.core.records import BrokerConfig, Published
+    from loom.core.records import Published
     from loom.core.run import Batch
+    from loom.core.state import BrokerConfig
     from loom.core.ticks import WorkflowTick
     from loom.temporal.bridge import activations
     from loom.temporal.workflow.commands import OutgoingCommands

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from loom.core.records import config_for
 from loom.core.run import Run
-from loom.core.state import BrokerState
+from loom.core.state import BrokerState, config_for
 from loom.core.ticks import TickResume, TickRetryRun, TickStartRun
 from loom.runtime.durable.heads import HeadWriter
 from loom.runtime.durable.recovery import parked_again, recovered_in_order, restored
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from loom.core.commands import CommandPublishEvent, WorkflowCommand
-    from loom.core.records import BrokerConfig, Published
+    from loom.core.records import Published
     from loom.core.run import Batch
-    from loom.core.state import Outcome
+    from loom.core.state import BrokerConfig, Outcome
     from loom.core.ticks import WorkflowTick
     from loom.flows.program import Program
     from loom.runtime.durable.registration import Registration
