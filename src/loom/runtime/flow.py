@@ -24,13 +24,12 @@ from loom.flows.limits import Limits
 from loom.flows.plain import plain_value
 from loom.flows.planner import flow_config
 from loom.flows.triggers import body_problems, parameter_problems
-from loom.steps.definition import RunLimits, definition_of, keep_runtime
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import StartEvent, StopEvent
 from loom.steps.loop_thread import run_to_end
 from loom.steps.serializers import JsonSerializer
 from loom.steps.state_store import DictState
-from loom.steps.workflow import Workflow
+from loom.steps.workflow import RunLimits, Workflow, definition_of, keep_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

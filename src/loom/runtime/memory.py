@@ -29,7 +29,7 @@ from loom.runtime.live_run import LiveRun
 from loom.runtime.memory_adapter import MemoryAdapter
 from loom.runtime.planners import STEPS
 from loom.steps import ports
-from loom.steps.definition import StepsDefinition, definition_of, keep_runtime
+from loom.steps.workflow import StepsDefinition, definition_of, keep_runtime
 from loom.store.loop_time import wall_clock
 
 if TYPE_CHECKING:
@@ -43,11 +43,10 @@ if TYPE_CHECKING:
     from loom.effects.ports import Binding
     from loom.runtime.journal import JournalCodec
     from loom.steps.context import Context
-    from loom.steps.definition import Definition
     from loom.steps.events import StartEvent
     from loom.steps.serializers import BaseSerializer
     from loom.steps.state_store import InMemoryStateStore, StateCheckpoint
-    from loom.steps.workflow import Workflow
+    from loom.steps.workflow import Definition, Workflow
 
 
 class _RunSlots:

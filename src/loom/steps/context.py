@@ -8,24 +8,23 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from loom.steps import ports
-from loom.steps.definition import definition_of
 from loom.steps.errors import ContextStateError, WorkflowRuntimeError, warn_once
 from loom.steps.ports import WAIT_TIMEOUT
 from loom.steps.state_store import DictState
+from loom.steps.workflow import definition_of
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from loom.core.state import BrokerState
-    from loom.steps.definition import Definition
     from loom.steps.events import Event, StartEvent
     from loom.steps.handler import WorkflowHandler
     from loom.steps.ports import ExecutionPort, RunPort
     from loom.steps.retry import RetryInfo
     from loom.steps.serializers import BaseSerializer
     from loom.steps.state_store import InMemoryStateStore
-    from loom.steps.workflow import Workflow
+    from loom.steps.workflow import Definition, Workflow
 
 StateT = TypeVar("StateT", bound=BaseModel, default=DictState)
 EventT = TypeVar("EventT", bound="Event")

@@ -12,11 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
     from loom.core.state import BrokerState
-    from loom.steps.definition import Definition
     from loom.steps.events import Event, StartEvent, StopEvent
     from loom.steps.retry import RetryInfo
     from loom.steps.state_store import InMemoryStateStore
-    from loom.steps.workflow import Workflow
+    from loom.steps.workflow import Definition, Workflow
 
 
 class RunPort(Protocol):

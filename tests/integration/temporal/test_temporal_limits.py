@@ -13,7 +13,7 @@ import loom
 from loom import Context, Event, StartEvent, StopEvent, Workflow, step
 from loom.core.state import BrokerConfig
 from loom.runtime.verification import replayed_run
-from loom.steps.definition import StepsDefinition
+from loom.steps.workflow import StepsDefinition
 
 
 class Heavy(Workflow):

@@ -24,9 +24,9 @@ from loom.runtime.control_loop import Driver
 from loom.runtime.durable import admission_queue
 from loom.runtime.live_run import LiveRun
 from loom.runtime.memory import MemoryRuntime
-from loom.steps.definition import StepsDefinition
 from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError, WorkflowTimeoutError
 from loom.steps.events import WorkflowIdleEvent
+from loom.steps.workflow import StepsDefinition
 
 
 class Brief(Workflow):

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from loom.core.records import Published
     from loom.effects.stored_codec import StoredEventCodec
     from loom.runtime.durable.worker import WorkerRuntime
-    from loom.steps.definition import Definition
     from loom.steps.events import Event
     from loom.steps.state_store import InMemoryStateStore
+    from loom.steps.workflow import Definition
     from loom.store.records import RunRow
 
 _log = logging.getLogger("loom.durable")

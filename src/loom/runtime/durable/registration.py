@@ -23,13 +23,13 @@ from loom.flows.nodes.external import ExternalCall
 from loom.runtime.durable.names import check_workflow
 from loom.runtime.flow import ActionBodies, FlowDefinition, flow_of
 from loom.runtime.planners import STEPS, flow_planner, text_cache
-from loom.steps.definition import RunLimits, StepsDefinition, definition_of
 from loom.steps.errors import WorkflowRuntimeError, described
 from loom.steps.events import StartEvent, StopEvent
 from loom.steps.planner import takes
 from loom.steps.serializers import JsonSerializer
 from loom.steps.state_store import DictState
 from loom.steps.tagged import TaggedSerializer
+from loom.steps.workflow import RunLimits, StepsDefinition, definition_of
 from loom.store.codec import StartSpec, encode_start
 from loom.store.errors import CorruptRecord
 
@@ -42,12 +42,11 @@ if TYPE_CHECKING:
     from loom.effects.event_codec import EventCodec
     from loom.effects.ports import Binding
     from loom.runtime.flow import Flow
-    from loom.steps.definition import Definition
     from loom.steps.events import Event
     from loom.steps.serializers import BaseSerializer
     from loom.steps.state_store import InMemoryStateStore
     from loom.steps.step_config import StepConfig
-    from loom.steps.workflow import Workflow
+    from loom.steps.workflow import Definition, Workflow
     from loom.store.records import StoredRun
 
 

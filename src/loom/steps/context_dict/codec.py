@@ -22,16 +22,9 @@ from loom.core.records import RELEASE_KIND, STEP_FAILED_KIND, EventRecord, Failu
 from loom.core.state import specs_of
 from loom.steps.context_dict.shapes import malformed, unwritable
 from loom.steps.errors import message_of
-from loom.steps.events import (
-    CollectionReleaseEvent,
-    Event,
-    StepFailedEvent,
-    UnreconstructedException,
-    dump_exception,
-    load_exception,
-)
+from loom.steps.events import CollectionReleaseEvent, Event, StepFailedEvent
 from loom.steps.registry import kind_of, resolve
-from loom.steps.serializers import JsonSerializer
+from loom.steps.serializers import JsonSerializer, UnreconstructedException, dump_exception, load_exception
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
