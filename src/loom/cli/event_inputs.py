@@ -26,8 +26,8 @@ from loom.runtime.flow import Flow
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import Event, is_stand_in, stand_in
 from loom.steps.graph import is_own
+from loom.steps.ports import definition_of
 from loom.steps.registry import framework_type, kind_of, wire_name
-from loom.steps.workflow import definition_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

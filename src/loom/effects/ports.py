@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from loom.effects.event_codec import EventCodec
     from loom.effects.execution import StepExecution
     from loom.steps.events import Event, StartEvent
-    from loom.steps.workflow import Definition, Workflow
+    from loom.steps.ports import Definition
+    from loom.steps.workflow import Workflow
 
 
 class Binding(Protocol):

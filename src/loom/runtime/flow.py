@@ -27,9 +27,10 @@ from loom.flows.triggers import body_problems, parameter_problems
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import StartEvent, StopEvent
 from loom.steps.loop_thread import run_to_end
+from loom.steps.ports import RunLimits, definition_of, keep_runtime
 from loom.steps.serializers import JsonSerializer
 from loom.steps.state_store import DictState
-from loom.steps.workflow import RunLimits, Workflow, definition_of, keep_runtime
+from loom.steps.workflow import Workflow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

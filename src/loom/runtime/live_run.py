@@ -24,9 +24,8 @@ from loom.runtime.stuck import StuckReason
 from loom.steps.context import Context
 from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError, WorkflowTimeoutError, described, message_of
 from loom.steps.events import Event, StopEvent
-from loom.steps.ports import current_execution
+from loom.steps.ports import current_execution, definition_of
 from loom.steps.state_store import InMemoryStateStore
-from loom.steps.workflow import definition_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -47,8 +46,9 @@ if TYPE_CHECKING:
     from loom.runtime.control_loop import LoopWatcher
     from loom.runtime.memory_adapter import MemoryAdapter
     from loom.steps.events import StartEvent, StopEvent
+    from loom.steps.ports import Definition
     from loom.steps.state_store import StoreEdit
-    from loom.steps.workflow import Definition, Workflow
+    from loom.steps.workflow import Workflow
 
 _log = logging.getLogger("loom.run")
 

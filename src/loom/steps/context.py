@@ -9,9 +9,8 @@ from typing_extensions import TypeVar
 
 from loom.steps import ports
 from loom.steps.errors import ContextStateError, WorkflowRuntimeError, warn_once
-from loom.steps.ports import WAIT_TIMEOUT
+from loom.steps.ports import WAIT_TIMEOUT, definition_of
 from loom.steps.state_store import DictState
-from loom.steps.workflow import definition_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -20,11 +19,11 @@ if TYPE_CHECKING:
     from loom.core.state import BrokerState
     from loom.steps.events import Event, StartEvent
     from loom.steps.handler import WorkflowHandler
-    from loom.steps.ports import ExecutionPort, RunPort
+    from loom.steps.ports import Definition, ExecutionPort, RunPort
     from loom.steps.retry import RetryInfo
     from loom.steps.serializers import BaseSerializer
     from loom.steps.state_store import InMemoryStateStore
-    from loom.steps.workflow import Definition, Workflow
+    from loom.steps.workflow import Workflow
 
 StateT = TypeVar("StateT", bound=BaseModel, default=DictState)
 EventT = TypeVar("EventT", bound="Event")

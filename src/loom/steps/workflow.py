@@ -1,17 +1,11 @@
-"""Workflows, which are classes whose methods are steps, and definitions, which are what runtimes know of them.
+"""Workflows, which are classes whose methods are steps, and what they say to runtimes.
 
-Authors own the namespace of their workflow classes: one may be a pydantic model with a field `name`, or keep something
-of its own as `_config`. So runtimes, contexts and handlers never ask the workflow. They ask its definition, an object
-beside it that `definition_of` gives. A workflow reaches its runtime through `ports`.
-
-There are three definitions: `StepsDefinition` here, for classes with steps; `FlowDefinition` for flows; and
-`RemoteDefinition` for names whose code is in another process. A runtime makes planner, bodies and codec from a
-definition, since what bodies do is above this package.
+A workflow reaches its runtime through `ports`. What a runtime needs of a workflow is on its definition.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -19,7 +13,7 @@ from loom.steps import ports
 from loom.steps.errors import WorkflowRuntimeError, WorkflowValidationError
 from loom.steps.events import StartEvent
 from loom.steps.graph import event_types
-from loom.steps.ports import RUN_TIMEOUT
+from loom.steps.ports import RUN_TIMEOUT, RunLimits, definition_of
 from loom.steps.registry import kind_of
 from loom.steps.signature import get_steps_from_class, get_steps_from_instance
 from loom.steps.validate import (
@@ -32,13 +26,11 @@ from loom.steps.validate import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from loom.core.state import BrokerConfig
     from loom.steps.context import Context
     from loom.steps.events import Event, StopEvent
     from loom.steps.handler import WorkflowHandler
-    from loom.steps.ports import RuntimePort
+    from loom.steps.ports import Definition, RuntimePort
     from loom.steps.resources import ResourceManager
     from loom.steps.serializers import BaseSerializer
     from loom.steps.step_config import StepConfig, StepFunction, WorkflowGraphCheck
@@ -236,107 +228,6 @@ class Workflow(metaclass=WorkflowMeta):
 def _refuse(title: str, problems: list[str]) -> None:
     if problems:
         raise WorkflowValidationError("\n".join([title, *(f"  - {problem}" for problem in problems)]))
-
-
-# Definitions: what the code of a workflow says to everything that runs it.
-
-
-class RunLimits(NamedTuple):
-    """Bounds that an author sets for the runs of a workflow."""
-
-    timeout_s: float | None = None
-    """Seconds that a run in memory may be alive; None means no bound."""
-    keeps_timeout: bool = True
-    """True if the author set no timeout: a stored run then keeps the one that it began with, or none."""
-    concurrent_runs: int | None = None
-    """Runs of one instance at the same time; further ones wait for their turn. None means no limit."""
-
-
-class Definition(Protocol):
-    """What runtimes, contexts and handlers ask of a workflow's code, whichever way it was written."""
-
-    @property
-    def name(self) -> str:
-        """The name that its runs go by, unless it is registered under another one."""
-        ...
-
-    @property
-    def instance(self) -> Any:
-        """The `Workflow` or `Flow` that the author made: spans show it. None if the code is in another process."""
-        ...
-
-    @property
-    def state_type(self) -> Any:
-        """The type of its runs' store."""
-        ...
-
-    @property
-    def serializer(self) -> BaseSerializer:
-        """The serializer of context dicts and journals of its runs."""
-        ...
-
-    live_code: Any
-    """What the runtime in memory has made of this version: see `loom.runtime.memory.live_code`. None until it has."""
-
-    @property
-    def version(self) -> int:
-        """Changes when the code of this object does."""
-        ...
-
-    @property
-    def steps(self) -> Mapping[str, StepConfig]:
-        """The steps in Python by name; none for flows."""
-        ...
-
-    @property
-    def limits(self) -> RunLimits:
-        """The author's bounds for runs."""
-        ...
-
-    @property
-    def is_verbose(self) -> bool:
-        """Return whether the author wants each step of a run in memory printed."""
-        ...
-
-    @property
-    def document(self) -> tuple[str, bytes] | None:
-        """The digest and text that runs are stored with; None for workflows in Python."""
-        ...
-
-    def config(self, *, stored: bool = False) -> BrokerConfig:
-        """Return the code as the reducer sees it. A run in a store has no timeout unless the author set one."""
-        ...
-
-    def start_event(self, given: StartEvent | None, inputs: dict[str, Any]) -> StartEvent:
-        """Make the event that a run begins with, or check the given one. Raises for input that it refuses."""
-        ...
-
-    def check_target(self, event: Event, step: str | None) -> None:
-        """Raise `WorkflowRuntimeError` for an event whose step does not exist or does not take it."""
-        ...
-
-    def seed(self, run_id: str) -> int:
-        """Return the seed of chance in a run; 0 where the code has none of its own."""
-        ...
-
-    def prepare(self) -> None:
-        """Validate the code if that was not done, and fix its name and runtime: runs begin from now on."""
-        ...
-
-
-def definition_of(workflow: Workflow) -> Definition:
-    """Return the definition of a workflow or flow, made once per instance."""
-    found = workflow._loom_definition
-    # A copy of a workflow comes with the definition of the original.
-    if found is None or found.instance is not workflow:
-        found = workflow._loom_definition = workflow._make_definition()
-    return found
-
-
-def keep_runtime(workflow: Workflow, runtime: RuntimePort | None = None) -> None:
-    """Fix a workflow's name and runtime: its runs begin. With `runtime`, only if that is the workflow's."""
-    if runtime is None or workflow._runtime is runtime:
-        workflow._lock()
 
 
 class StepsDefinition:

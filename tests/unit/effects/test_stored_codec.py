@@ -27,12 +27,12 @@ from loom.effects.flow_events import FlowEvent
 from loom.effects.stored_codec import StoredEventCodec, storable
 from loom.steps import events
 from loom.steps.events import stand_in
+from loom.steps.ports import definition_of
 from loom.steps.registry import wire_name
 from loom.steps.resources import ResourceManager
 from loom.steps.serializers import BaseSerializer, JsonSerializer
 from loom.steps.state_store import DictState, InMemoryStateStore, StoreEdit, UnserializableKeyWarning
 from loom.steps.tagged import TaggedSerializer
-from loom.steps.workflow import definition_of
 from loom.store.codec import decode_tick, encode_tick
 
 STORED = StoredEventCodec(TaggedSerializer())

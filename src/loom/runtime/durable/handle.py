@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from loom.effects.stored_codec import StoredEventCodec
     from loom.runtime.durable.worker import WorkerRuntime
     from loom.steps.events import Event
+    from loom.steps.ports import Definition
     from loom.steps.state_store import InMemoryStateStore
-    from loom.steps.workflow import Definition
     from loom.store.records import RunRow
 
 _log = logging.getLogger("loom.durable")

@@ -26,10 +26,11 @@ from loom.runtime.planners import STEPS, flow_planner, text_cache
 from loom.steps.errors import WorkflowRuntimeError, described
 from loom.steps.events import StartEvent, StopEvent
 from loom.steps.planner import takes
+from loom.steps.ports import RunLimits, definition_of
 from loom.steps.serializers import JsonSerializer
 from loom.steps.state_store import DictState
 from loom.steps.tagged import TaggedSerializer
-from loom.steps.workflow import RunLimits, StepsDefinition, definition_of
+from loom.steps.workflow import StepsDefinition
 from loom.store.codec import StartSpec, encode_start
 from loom.store.errors import CorruptRecord
 
@@ -43,10 +44,11 @@ if TYPE_CHECKING:
     from loom.effects.ports import Binding
     from loom.runtime.flow import Flow
     from loom.steps.events import Event
+    from loom.steps.ports import Definition
     from loom.steps.serializers import BaseSerializer
     from loom.steps.state_store import InMemoryStateStore
     from loom.steps.step_config import StepConfig
-    from loom.steps.workflow import Definition, Workflow
+    from loom.steps.workflow import Workflow
     from loom.store.records import StoredRun
 
 

@@ -28,8 +28,8 @@ from loom.server.bodies import check_shape
 from loom.server.problems import ApiProblem, invalid
 from loom.steps.events import HumanResponseEvent
 from loom.steps.graph import CALLBACK_EVENT, external_types
+from loom.steps.ports import definition_of
 from loom.steps.representation import get_workflow_representation, to_mermaid
-from loom.steps.workflow import definition_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

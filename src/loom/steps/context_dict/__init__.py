@@ -14,8 +14,8 @@ from loom.steps.context_dict.codec import default_waiter_id
 from loom.steps.context_dict.read import context_from_dict
 from loom.steps.context_dict.write import context_to_dict
 from loom.steps.errors import ContextSerdeError
+from loom.steps.ports import definition_of
 from loom.steps.state_store import InMemoryStateStore
-from loom.steps.workflow import definition_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from loom import Context, HumanResponseEvent, StartEvent, StopEvent, Workflow, W
 from loom.core.state import BrokerConfig
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.server.app import create_app
-from loom.steps.workflow import definition_of
+from loom.steps.ports import definition_of
 from loom.store.memory import MemoryDatabase, MemoryStore
 from loom.testing import run_virtual
 
