@@ -10,8 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from loom.core.kernel import executions, workers
+from loom.runtime import run_head
 from loom.runtime.control_loop import ArmedTimers
-from loom.runtime.durable import adapter, heads, recovery
+from loom.runtime.durable import adapter, recovery
 from loom.store import memory_tables
 from loom.store.committer import Committer
 from loom.store.memory_tables import Transaction
@@ -125,13 +126,13 @@ def test_a_commit_that_is_told_before_it_is_written(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_row_that_says_something_else_than_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    head = heads.HeadWriter.head
+    head = run_head.HeadWriter.head
 
     def never_idle(self: Any, *arguments: Any) -> Any:
         written, changed = head(self, *arguments)
         return replace(written, idle_since=None), changed
 
-    monkeypatch.setattr(heads.HeadWriter, "head", never_idle)
+    monkeypatch.setattr(run_head.HeadWriter, "head", never_idle)
     assert "the row says idle_since" in found(CRASHES)
 
 

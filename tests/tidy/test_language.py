@@ -31,7 +31,6 @@ DOUBLED_NAMES = frozenset(
         "Definition",
         "Entry",
         "Handlers",
-        "Limits",
         "LoopState",
         "Page",
         "Problem",

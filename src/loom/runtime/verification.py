@@ -24,10 +24,10 @@ from loom.core.records import EventRecord
 from loom.core.reducer import Draft, transition
 from loom.core.state import BrokerState
 from loom.effects.off_loop import aside
-from loom.runtime.durable.heads import HeadWriter
 from loom.runtime.masking import shown_published
 from loom.runtime.plain import fields_of, plain
 from loom.runtime.planners import planner_for, program_in
+from loom.runtime.run_head import HeadWriter
 from loom.store import codec
 from loom.store.errors import BrokenJournal, CorruptRecord, RunNotFound, StoreError
 from loom.store.hash_chain import Links, check_whole

@@ -19,7 +19,7 @@ from loom.core.state import (
     StepWorkerWaiter,
     Waiting,
 )
-from loom.runtime.durable.heads import MAX_WAITERS_SHOWN, HeadWriter, child_ended, status_of
+from loom.runtime.run_head import MAX_WAITERS_SHOWN, HeadWriter, child_ended, status_of
 
 
 def waiting_state(count: int, **fields: object) -> BrokerState:

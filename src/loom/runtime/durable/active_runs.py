@@ -20,8 +20,8 @@ from pydantic import ValidationError
 from loom.core.ticks import TickCancelRun
 from loom.runtime.control_loop import LoopWatcher, Turns
 from loom.runtime.durable.active_run import ActiveRun
-from loom.runtime.durable.adapter import Fenced
-from loom.runtime.durable.admission_queue import AdmissionQueue, Families
+from loom.runtime.durable.adapter import Fenced, SizeLimits
+from loom.runtime.durable.admission import AdmissionQueue, Families
 from loom.runtime.durable.background import Background
 from loom.runtime.durable.idle_tracker import IdleTracker
 from loom.runtime.durable.lease import Lease
@@ -40,7 +40,7 @@ from loom.store.operations import ClaimRun, ForgetDeaths, ParkRun, PurgeRuns, Re
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loom.runtime.durable.memory_limit import MemoryLimit
+    from loom.runtime.durable.admission import MemoryLimit
     from loom.runtime.durable.problems import Problems
     from loom.runtime.durable.recovery import Recovered
     from loom.runtime.durable.registration import Registration
@@ -74,7 +74,7 @@ class ActiveRuns:
     ) -> None:
         self._closing = False
         self.fence, self.downtime, self.prune = member.fence, member.downtime, settings.prune
-        self.limits = settings.limits
+        self.limits = SizeLimits(settings.max_state, None if settings.prune else settings.max_history)
         self.problems = problems
         self.lease = Lease(settings.lease, stored.now, asyncio.get_running_loop())
         self.families = Families(stored.store, stored.now)

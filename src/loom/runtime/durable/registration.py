@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from loom.effects.actions.outcomes import Services
     from loom.effects.event_codec import EventCodec
     from loom.effects.ports import Binding
+    from loom.flows.planner import FlowPlanner
+    from loom.flows.program import Program
     from loom.runtime.flow import Flow
     from loom.steps.events import Event
     from loom.steps.ports import Definition
@@ -99,6 +101,11 @@ class Registration(ABC):
     def document(self) -> tuple[str, bytes] | None:
         """The digest and text of a flow's document, which its runs are stored with; None for workflows in Python."""
         return self.definition.document
+
+    @property
+    def program(self) -> Program | None:
+        """The program of a flow; None for workflows in Python."""
+        return None
 
     @property
     def keeps_timeout(self) -> bool:
@@ -216,6 +223,7 @@ class FlowRegistration(Registration):
     __slots__ = ("services",)
 
     definition: FlowDefinition
+    planner: FlowPlanner
 
     def __init__(self, name: str, definition: FlowDefinition, services: Services | None = None) -> None:
         self.name = name
@@ -234,6 +242,11 @@ class FlowRegistration(Registration):
     @override
     def document(self) -> tuple[str, bytes]:
         return self.definition.document
+
+    @property
+    @override
+    def program(self) -> Program:
+        return self.planner.program
 
     @override
     def for_run(self, stored: StoredRun) -> Registration:

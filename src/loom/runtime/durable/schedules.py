@@ -17,15 +17,16 @@ from loom.core.ticks import TickCancelRun, TickContinueRun, TickPauseRun
 from loom.runtime.durable import history
 from loom.runtime.durable.names import SCHEDULES, check_name, check_tags, check_workflow
 from loom.runtime.durable.registration import anybody
+from loom.runtime.durable.run_starter import start_spec
 from loom.runtime.durable.schedules_run import (
     FLOW_TAG,
     SCHEDULE_TAG,
     ScheduleStart,
+    next_due,
+    pinned,
     schedule_run_id,
     start_of,
 )
-from loom.runtime.durable.schedules_timing import next_due, pinned
-from loom.runtime.durable.starting import start_spec
 from loom.store import codec
 from loom.store.errors import StoreError
 from loom.store.operations import PostMessage, Started, StartRun

@@ -24,7 +24,7 @@ from loom.core.commands import (
 )
 from loom.core.records import Failure
 from loom.core.ticks import TickChildEnded, TickStepResult
-from loom.runtime.durable.heads import child_ended
+from loom.runtime.run_head import child_ended
 from loom.store import codec
 from loom.temporal.bridge import messages
 from loom.temporal.names import MEMO_ENDING
