@@ -22,7 +22,8 @@ from loom.flows.document import digest_of
 from loom.flows.nodes.external import ExternalCall
 from loom.runtime.durable.names import check_workflow
 from loom.runtime.flow import ActionBodies, FlowDefinition, flow_of
-from loom.runtime.planners import STEPS, flow_planner, text_cache
+from loom.runtime.lru_cache import text_cache
+from loom.runtime.planners import STEPS, flow_planner
 from loom.steps.errors import WorkflowRuntimeError, described
 from loom.steps.events import StartEvent, StopEvent
 from loom.steps.planner import takes
