@@ -47,7 +47,7 @@ LONE_SUBCLASSES = frozenset(
         "AnyEventCodec(StoredEventCodec)",
         "Ask(InputRequiredEvent)",
         "BurstMeter(Meter)",
-        "DefinitionVersions(DefinitionNumbers)",
+        "Definitions(DefinitionNumbers)",
         "EndWatchers(Watchers)",
         "EventStream(Response)",
         "MissingTypeError(UnknownTypeError)",

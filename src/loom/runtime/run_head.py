@@ -1,4 +1,4 @@
-"""The row of a run, worked out from its state with every commit."""
+"""The row of a run, worked out from its state with every commit, and the reason why the run is stuck."""
 
 from __future__ import annotations
 

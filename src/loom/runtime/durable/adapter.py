@@ -1,4 +1,4 @@
-"""The decorator that makes a run durable: its `commit` is one operation of the store."""
+"""The decorator that makes a run durable: its `commit` is one operation of the store, for runs within their size."""
 
 from __future__ import annotations
 

@@ -70,11 +70,6 @@ def prepared(name: str, workflow: Workflow, services: Services | None = None) ->
     return registration_of(name, workflow, services)
 
 
-def anybody() -> StoredEventCodec:
-    """How events are stored and read by processes that lack the workflow's own code."""
-    return AnyEventCodec()
-
-
 class Registration(ABC):
     """One definition under the name that its runs are stored with."""
 
@@ -367,7 +362,7 @@ class RemoteRegistration(Registration):
     def __init__(self, name: str) -> None:
         self.name = name
         self.definition = RemoteDefinition(name)
-        self.codec = anybody()
+        self.codec = AnyEventCodec()
         self.bindings = {}
         self.planner = STEPS
 
