@@ -1,5 +1,7 @@
 """All events: the ones that authors write, the ones that the engine makes, and stand-ins for types that are not here.
 
+All derive from `DictLikeModel`, a pydantic model that keeps undeclared keywords too, as `DictState` does.
+
 An author derives from `Event` or from one of the four that come with it. The engine makes failures, ends of runs, and
 reports on what goes on inside. Some of them hold other events and exceptions; their field types are here too.
 
