@@ -12,8 +12,9 @@ FEW, MANY = 10, 10_000
 def _journal(queued: int) -> tuple[list[Any], Any, Any]:
     """A ping-pong of steps beside a queue of so many events: the state before it, its ticks, and the planner."""
     from loom.core.commands import CommandRunWorker
-    from loom.core.records import EVENT, START_EVENT, BrokerConfig, EventKind, EventRecord, StepSpec
+    from loom.core.records import EVENT, START_EVENT, EventKind, EventRecord
     from loom.core.run import Run
+    from loom.core.state import BrokerConfig, StepSpec
     from loom.core.ticks import TickAddEvent, TickStartRun, TickStepResult
     from loom.steps.planner import StepsPlanner
 

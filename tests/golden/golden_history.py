@@ -21,7 +21,7 @@ from loom.core.persistent import Fifo
 from loom.core.records import Published
 from loom.core.reducer import replay_steps
 from loom.core.state import BrokerState
-from loom.runtime.durable.registration import anybody
+from loom.effects.flow_codec import AnyEventCodec
 from loom.runtime.planners import planner_for
 from loom.store import codec
 from loom.store.records import Chunk, Snapshot
@@ -115,7 +115,7 @@ def steps(
     """The history's ticks, reduced: from the beginning, or from a state on."""
     ticks = [tick for chunk in history.chunks for tick in codec.decode_ticks(history.run_id, chunk)]
     rest = ticks[state.ticks if state is not None else 0 :]
-    for tick, after, commands in replay_steps(rest, planner_for(history.document), state, anybody().field):
+    for tick, after, commands in replay_steps(rest, planner_for(history.document), state, AnyEventCodec().field):
         yield type(tick).__name__, after, commands
 
 

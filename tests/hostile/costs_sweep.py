@@ -19,7 +19,7 @@ from typing import Any
 from loom.expressions import ExpressionError, compile_template
 from loom.expressions.environment import ContextEnvironment
 from loom.expressions.functions import all_names
-from loom.expressions.metering import Meter, metered_by
+from loom.expressions.meter import Meter, metered_by
 
 NANOSECONDS_OF_A_UNIT = 400
 """A unit is meant to be about ten; a busy machine and small cases are forgiven."""

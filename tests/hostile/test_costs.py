@@ -119,8 +119,8 @@ import random
 from xpath_samples import NASTY_PATHS, nasty_documents, random_path
 from loom.expressions.errors import FunctionError
 from loom.expressions.functions.xml import xml_of, xpath
-from loom.expressions.metering import MAX_UNITS
-from loom.expressions.metering import Meter, metered_by
+from loom.expressions.meter import MAX_UNITS
+from loom.expressions.meter import Meter, metered_by
 rng = random.Random(13)
 refused = finished = 0
 for size in (60, 500):

@@ -13,9 +13,9 @@ from loom.core.records import EventRecord, Published
 from loom.core.reducer import replay_steps
 from loom.core.state import BrokerState
 from loom.core.ticks import TickAddEvent, TickRecordResult, TickStartRun, TickTimeout, TickTimerFired, WorkflowTick
-from loom.runtime.durable.heads import HeadWriter
 from loom.runtime.durable.recovery import restored
 from loom.runtime.durable.registration import registration_of
+from loom.runtime.run_head import HeadWriter
 from loom.store import codec
 from loom.store.errors import BrokenJournal
 from loom.store.hash_chain import Links

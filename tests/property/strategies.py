@@ -20,14 +20,12 @@ from loom.core.records import (
     START_EVENT,
     STEP_FAILED_KIND,
     STOP_EVENT,
-    BrokerConfig,
     EventKind,
     EventRecord,
     Failure,
-    StepSpec,
 )
 from loom.core.reducer import advance
-from loom.core.state import BrokerState, Execution
+from loom.core.state import BrokerConfig, BrokerState, Execution, StepSpec
 from loom.core.ticks import (
     CollectCall,
     Source,

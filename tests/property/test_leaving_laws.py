@@ -23,17 +23,9 @@ from loom.core.commands import (
     WorkflowCommand,
 )
 from loom.core.invariants import violations
-from loom.core.records import (
-    BrokerConfig,
-    EventKind,
-    EventRecord,
-    Failure,
-    IdleReport,
-    StepReport,
-    StepSpec,
-    UnhandledReport,
-)
+from loom.core.records import EventKind, EventRecord, Failure, IdleReport, StepReport, UnhandledReport
 from loom.core.run import Run
+from loom.core.state import BrokerConfig, StepSpec
 from loom.core.ticks import (
     Source,
     TickAddEvent,

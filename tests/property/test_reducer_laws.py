@@ -37,9 +37,9 @@ from loom.core.commands import (
     CommandStartTimer,
 )
 from loom.core.invariants import violations, wrong_changes
-from loom.core.records import BrokerConfig, EventRecord, Failure, IdleReport, Release, StepSpec
+from loom.core.records import EventRecord, Failure, IdleReport, Release
 from loom.core.reducer import advance, replay, replay_steps
-from loom.core.state import BrokerState
+from loom.core.state import BrokerConfig, BrokerState, StepSpec
 from loom.core.ticks import (
     TickCancelRun,
     TickChildEnded,

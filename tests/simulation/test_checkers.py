@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from loom.core.kernel import executions
+from loom.core.kernel import executions, workers
+from loom.runtime import run_head
 from loom.runtime.control_loop import ArmedTimers
-from loom.runtime.durable import adapter, heads, recovery
+from loom.runtime.durable import adapter, recovery
 from loom.store import memory_tables
 from loom.store.committer import Committer
 from loom.store.memory_tables import Transaction
@@ -103,7 +104,7 @@ def test_a_fence_that_nobody_respects(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_effect_that_is_applied_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        executions, "claim", lambda d, source, kind: executions.find(d, source.step, source.item, source.seq)
+        executions, "claim", lambda d, source, kind: workers.find(d, source.step, source.item, source.seq)
     )
     assert "twice" in found(CRASHES)
 
@@ -125,13 +126,13 @@ def test_a_commit_that_is_told_before_it_is_written(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_row_that_says_something_else_than_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    head = heads.HeadWriter.head
+    head = run_head.HeadWriter.head
 
     def never_idle(self: Any, *arguments: Any) -> Any:
         written, changed = head(self, *arguments)
         return replace(written, idle_since=None), changed
 
-    monkeypatch.setattr(heads.HeadWriter, "head", never_idle)
+    monkeypatch.setattr(run_head.HeadWriter, "head", never_idle)
     assert "the row says idle_since" in found(CRASHES)
 
 

@@ -23,10 +23,10 @@ from loom.effects.flow_events import FlowEvent
 from loom.flows.calls import ActionCall
 from loom.runtime.durable.healing import replaceable
 from loom.runtime.flow import Flow
-from loom.steps.definition import definition_of
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import Event, is_stand_in, stand_in
 from loom.steps.graph import is_own
+from loom.steps.ports import definition_of
 from loom.steps.registry import framework_type, kind_of, wire_name
 
 if TYPE_CHECKING:

@@ -198,8 +198,8 @@ def loaded(
 def memory_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a process among the options that were given: its name, its memory, what is kept and watched."""
     names = (
-        "name", "idle_timeout", "max_suspended", "max_in_memory", "max_descendants", "max_memory", "max_state", "retention", "lease",
-        "probation", "safe",
+        "name", "idle_timeout", "max_suspended", "max_in_memory", "max_descendants", "max_memory", "max_state",
+        "retention", "lease", "probation", "safe",
     )  # fmt: skip
     # None would mean for ever.
     found = {name: given[name] for name in names if name != "idle_timeout" or given[name] is not None}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from loom.steps.dict_like import DictLikeModel
 from loom.steps.events import (
     CollectionReleaseEvent,
+    DictLikeModel,
     Event,
     EventType,
     HumanResponseEvent,
@@ -22,12 +22,12 @@ from loom.steps.events import (
     StepStateChanged,
     StopEvent,
     UnhandledEvent,
-    UnreconstructedException,
     WorkflowCancelledEvent,
     WorkflowFailedEvent,
     WorkflowIdleEvent,
     WorkflowTimedOutEvent,
 )
+from loom.steps.serializers import UnreconstructedException
 
 __all__ = [
     "CollectionReleaseEvent",

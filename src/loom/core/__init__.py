@@ -112,10 +112,10 @@ if TYPE_CHECKING:
         WorkflowCommand,
     )
     from loom.core.planner import Planner
-    from loom.core.records import BrokerConfig, EventKind, EventRecord, Failure, StepSpec
+    from loom.core.records import EventKind, EventRecord, Failure
     from loom.core.reducer import advance, reduce, replay
     from loom.core.run import Batch, BatchLimit, Run
-    from loom.core.state import BrokerState
+    from loom.core.state import BrokerConfig, BrokerState, StepSpec
     from loom.core.ticks import (
         CollectCall,
         Source,

@@ -124,10 +124,3 @@ class RunAdapterDecorator:
     def close(self) -> None:
         """See `InternalRunAdapter`."""
         self.inner.close()
-
-
-def pull_of(adapter: InternalRunAdapter) -> Callable[[], Awaitable[WorkflowTick]]:
-    """Return the `wait_receive` that counts, past decorators that do not change it."""
-    while isinstance(adapter, RunAdapterDecorator) and type(adapter).wait_receive is RunAdapterDecorator.wait_receive:
-        adapter = adapter.inner
-    return adapter.wait_receive

@@ -23,10 +23,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from loom.core.body_effects import ANY, CHILD
-from loom.core.draft import Draft
-from loom.core.records import num_workers
-from loom.core.reducer import no_fields, transition
-from loom.core.state import MOVING
+from loom.core.reducer import Draft, no_fields, transition
+from loom.core.state import MOVING, num_workers
 from loom.core.ticks import (
     TickAwaitEvent,
     TickEndWait,
@@ -45,8 +43,8 @@ if TYPE_CHECKING:
 
     from immutables import Map
 
-    from loom.core.draft import FieldReader
     from loom.core.planner import Planner
+    from loom.core.reducer import FieldReader
     from loom.core.state import BrokerState, InternalStepWorkerState, RunFields
     from loom.core.ticks import WorkflowTick
 

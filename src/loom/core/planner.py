@@ -4,16 +4,14 @@ The kernel owns what every run has: queues and workers, attempts, timers, waiter
 particular to a style and only answers "what next?". It never makes a command and never keeps state of its own: what it
 has to remember is the `plan`, which the kernel stores for it.
 
-A planner may do much work in one transition. It counts that work in units that are equal on every machine. A driver
-that must not be held up sets how many it has patience for (`Patience`). Past them the planner raises `TooCostly`. The
-transition has then not happened, and the driver does it again where it may take longer. The result is the same:
-patience decides where a transition is made, never what it makes.
+A planner may do much work in one transition. It counts that work in units that are equal on every machine, and raises
+`TooCostly` past those that its driver has patience for (`loom.core.run`). Patience decides where a transition is made,
+never what it makes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, Protocol, final
 
 import msgspec
@@ -22,9 +20,7 @@ from loom.core.records import EventRecord, Failure
 from loom.core.state import WorkItem
 
 if TYPE_CHECKING:
-    from contextvars import Token
-
-    from loom.core.records import BrokerConfig
+    from loom.core.state import BrokerConfig
 
 
 @final
@@ -165,45 +161,3 @@ class Planner(Protocol):
     def origin_of(self, item: WorkItem) -> Any:
         """Return the mark for an event that a body working on `item` sends by itself."""
         ...
-
-
-# The cost of a transition.
-
-
-class TooCostly(Exception):
-    """Raised by a planner whose transition costs more than its driver has patience for."""
-
-
-class Patience:
-    """The units that are left for the transitions in a `with` block."""
-
-    __slots__ = ("_token", "left")
-
-    def __init__(self, units: int) -> None:
-        self.left = units
-        self._token: Token[Patience | None] | None = None
-
-    def __enter__(self) -> Patience:
-        self._token = _PATIENCE.set(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._token is not None
-        _PATIENCE.reset(self._token)
-
-
-_PATIENCE: ContextVar[Patience | None] = ContextVar("patience of the driver", default=None)
-
-
-def bear(units: int) -> None:
-    """Count work that is about to be done and that no budget counts. Raise `TooCostly` if no patience is left."""
-    found = _PATIENCE.get()
-    if found is not None:
-        found.left -= units
-        if found.left < 0:
-            raise TooCostly
-
-
-def patience() -> Patience | None:
-    """Return the patience of the driver; None if it has no limit."""
-    return _PATIENCE.get()

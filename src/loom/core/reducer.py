@@ -40,17 +40,25 @@ are seconds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, assert_never
 
 from msgspec.structs import replace
 
-from loom.core.commands import CommandQueueEvent, WorkflowCommand
-from loom.core.draft import Draft, FieldReader
+from loom.core.commands import (
+    CommandCancelTimer,
+    CommandPublishEvent,
+    CommandQueueEvent,
+    CommandStartTimer,
+    CommandWarn,
+    WorkflowCommand,
+)
 from loom.core.kernel import executions, lifecycle, waiters, workers
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP
 from loom.core.planner import Complete, Emit, Fail, Intent, Planner, Publish, RunStep, StartTimer, StepFailed, Warn
-from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord, Traceback, UnhandledReport, without_traceback
-from loom.core.state import BrokerState, Timer
+from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord, Notice, Traceback, UnhandledReport, without_traceback
+from loom.core.state import MOVING, BrokerState, InternalStepWorkerState, RunFields, Timer, num_workers
 from loom.core.ticks import (
     TickAddEvent,
     TickAwaitEvent,
@@ -77,10 +85,98 @@ from loom.core.ticks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from loom.core.records import Failure
+    from loom.core.records import Failure, Published
     from loom.core.state import Execution, Outcome, WorkItem
+
+    _Fields = RunFields
+else:
+    # Plain slots are read and written faster than the fields of a struct, and nothing here needs more.
+    _Fields = object
+
+FieldReader = Callable[[EventRecord, str], Any]
+"""Reads a field of an event's body, None if it has none: the engine cannot look inside a body by itself."""
+
+_NAMES = RunFields.__struct_fields__
+_values_of = attrgetter(*_NAMES)
+
+
+class Draft(_Fields):
+    """A state under construction, the only mutable thing in the engine: its fields, and the commands so far.
+
+    It is made from a state, changed by one tick after the other, and frozen when a caller asks for the next state. A
+    caller that keeps one across ticks must be able to make it anew from the last state, in case a tick raises halfway:
+    see `Run`.
+
+    Its methods are the changes that must keep two things in step: a number and its counter, a timer and its command.
+    Timers of retries, of sleeps and of the planner will move the run by themselves. While one of them is armed, the run
+    is asleep rather than idle. Timeouts, of a waiter or of the run, do not count as such.
+    """
+
+    if not TYPE_CHECKING:
+        __slots__ = (*_NAMES, "commands", "derived", "planner", "read_field")
+
+    def __init__(self, state: BrokerState, planner: Planner, read_field: FieldReader) -> None:
+        for name, value in zip(_NAMES, _values_of(state), strict=True):
+            setattr(self, name, value)
+        self.planner = planner
+        self.read_field = read_field
+        self.commands: list[WorkflowCommand] = []
+        self.derived: list[TickAddEvent] = []
+        """Events that the run made itself: `CommandQueueEvent`s, to be reduced within the same transition."""
+
+    def worker(self, step: str) -> InternalStepWorkerState:
+        """Return the state of a step, a new one if it has none yet."""
+        worker = self.workers.get(step)
+        return worker if worker is not None else InternalStepWorkerState(num_workers(self.config, step))
+
+    def next_seq(self) -> int:
+        """Return a new number for an outward command, timer or waiter."""
+        self.sequence += 1
+        return self.sequence
+
+    def publish(self, event: Published) -> None:
+        """Put something on the stream, at the next cursor."""
+        self.commands.append(CommandPublishEvent(self.published, event))
+        self.published += 1
+
+    def warn(self, message: str) -> None:
+        """Warn the operator, through the log."""
+        self.commands.append(CommandWarn(Notice(message)))
+
+    def arm(self, timer: Timer) -> int:
+        """Start a timer and return its number."""
+        number = self.next_seq()
+        self.timers = self.timers.set(number, timer)
+        if timer.purpose in MOVING:
+            self.asleep += 1
+        self.commands.append(CommandStartTimer(number, timer.due, timer.purpose))
+        return number
+
+    def disarm(self, number: int | None) -> None:
+        """Cancel a timer, if it is armed."""
+        if number is not None and self.take_timer(number) is not None:
+            self.commands.append(CommandCancelTimer(number))
+
+    def take_timer(self, number: int) -> Timer | None:
+        """Remove a timer that has fired and return it; None if it was disarmed or has fired before."""
+        timer = self.timers.get(number)
+        if timer is not None:
+            self.timers = self.timers.delete(number)
+            if timer.purpose in MOVING:
+                self.asleep -= 1
+        return timer
+
+    def rearm_all(self) -> None:
+        """Ask for every armed timer again, in the order in which they were started."""
+        for number in sorted(self.timers):
+            timer = self.timers[number]
+            self.commands.append(CommandStartTimer(number, timer.due, timer.purpose))
+
+    def freeze(self) -> BrokerState:
+        """Return the state as it is now."""
+        return BrokerState(*_values_of(self))
 
 
 def no_fields(_event: EventRecord, _name: str) -> Any:
@@ -227,7 +323,7 @@ def _add_event(d: Draft, tick: TickAddEvent) -> None:
 
 def _step_result(d: Draft, tick: TickStepResult) -> None:
     """End an execution. Its collect calls are checked first: on a wrong answer the body runs again."""
-    execution = executions.find(d, tick.step, tick.item, tick.seq)
+    execution = workers.find(d, tick.step, tick.item, tick.seq)
     if execution is None:
         return
     if tick.writes >= 0:
@@ -327,7 +423,7 @@ def _forget(d: Draft, step: str, item: int) -> None:
 
 def _refuse_event(d: Draft, tick: TickRefuseEvent) -> None:
     """Take back an event that a body cannot read: open its wait again, or drop the work that the event had made."""
-    execution = executions.find(d, tick.step, tick.item, tick.seq)
+    execution = workers.find(d, tick.step, tick.item, tick.seq)
     if execution is None:
         return
     if tick.key:
@@ -352,7 +448,7 @@ def _publish(d: Draft, tick: TickPublishEvent) -> None:
 
 
 def _end_wait(d: Draft, tick: TickEndWait) -> None:
-    execution = executions.find(d, tick.step, tick.item, tick.seq)
+    execution = workers.find(d, tick.step, tick.item, tick.seq)
     if execution is not None:
         waiters.abandon(d, execution, tick.key)
 

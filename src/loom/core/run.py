@@ -2,8 +2,9 @@
 
 The contract with a driver, in this order:
 
-1. `feed` what happened, as often as you like; `drain` reduces it all. A driver that must not be held up says what it
-   has patience for, and reduces a costly tick elsewhere (`detached`, `adopt`).
+1. `feed` what happened, as often as you like; `drain` reduces it all. A driver that must not be held up says how many
+   units of work it has patience for (`Patience`). A planner that needs more raises `TooCostly`. The transition has then
+   not happened, and the driver reduces its tick elsewhere (`detached`, `adopt`), with the same result.
 2. `flush` gives a `Batch`. Save its ticks BEFORE you carry out any of its commands: the run never gets ahead of its
    journal.
 3. Carry the commands out in order. Results come back as ticks with the command's number.
@@ -23,6 +24,7 @@ The docstring of `loom.core` has a whole driver as an example.
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -41,18 +43,17 @@ from loom.core.commands import (
     TerminalCommand,
     WorkflowCommand,
 )
-from loom.core.draft import Draft
-from loom.core.planner import Patience, TooCostly
 from loom.core.records import UnhandledReport
-from loom.core.reducer import advance, may_go_on, no_fields, transition
+from loom.core.reducer import Draft, advance, may_go_on, no_fields, transition
 from loom.core.state import BrokerState, is_blocked
 from loom.core.ticks import ControlTick, TickRetryRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextvars import Token
 
-    from loom.core.draft import FieldReader
     from loom.core.planner import Planner
+    from loom.core.reducer import FieldReader
     from loom.core.state import Outcome, RunFields
     from loom.core.ticks import WorkflowTick
 
@@ -522,3 +523,45 @@ def _waits_for_more(outcome: Outcome, tick: WorkflowTick) -> bool:
     if outcome.status == "failed":
         return tick.mail != 0 and not isinstance(tick, ControlTick | TickRetryRun)
     return outcome.status == "parked" and not may_go_on(outcome, type(tick))
+
+
+# What a driver bears.
+
+
+class TooCostly(Exception):
+    """Raised by a planner whose transition costs more than its driver has patience for."""
+
+
+class Patience:
+    """The units that are left for the transitions in a `with` block."""
+
+    __slots__ = ("_token", "left")
+
+    def __init__(self, units: int) -> None:
+        self.left = units
+        self._token: Token[Patience | None] | None = None
+
+    def __enter__(self) -> Patience:
+        self._token = _PATIENCE.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._token is not None
+        _PATIENCE.reset(self._token)
+
+
+_PATIENCE: ContextVar[Patience | None] = ContextVar("patience of the driver", default=None)
+
+
+def bear(units: int) -> None:
+    """Count work that is about to be done and that no budget counts. Raise `TooCostly` if no patience is left."""
+    found = _PATIENCE.get()
+    if found is not None:
+        found.left -= units
+        if found.left < 0:
+            raise TooCostly
+
+
+def patience() -> Patience | None:
+    """Return the patience of the driver; None if it has no limit."""
+    return _PATIENCE.get()

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from loom.core.records import BrokerConfig, EventRecord, Failure, Opaque
+from loom.core.records import EventRecord, Failure, Opaque
+from loom.core.state import BrokerConfig
 
 
 class Source(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from loom.core.state import WorkItem
     from loom.effects.event_codec import EventCodec
     from loom.effects.ports import Binding
-    from loom.steps.definition import StepsDefinition
     from loom.steps.resources import ResourceManager
     from loom.steps.step_config import StepConfig
+    from loom.steps.workflow import StepsDefinition
 
 
 _log = logging.getLogger("loom.run")

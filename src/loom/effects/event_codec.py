@@ -29,8 +29,8 @@ from loom.effects.exceptions import asks_to_exit
 from loom.effects.stored_text import waiter_dict
 from loom.steps import events
 from loom.steps.errors import WorkflowRuntimeError, described, message_of
-from loom.steps.events import exception_name, load_exception
 from loom.steps.registry import UnknownTypeError, framework_name, kind_of, wire_name
+from loom.steps.serializers import UnreconstructedException, exception_name, load_exception
 from loom.steps.state_store import copy_state_for_edit
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def failure_of(error: BaseException) -> Failure:
 
     `isinstance` asks an exception for its class: one that raises then is not handed on.
     """
-    isinstance(error, events.UnreconstructedException)
+    isinstance(error, UnreconstructedException)
     return Failure(exception_name(type(error)), message_of(error), error)
 
 
@@ -135,7 +135,7 @@ def exception_of(failure: Failure) -> Exception:
     return (
         error
         if isinstance(error, Exception)
-        else events.UnreconstructedException(message_of(error), original_type=failure.type)
+        else UnreconstructedException(message_of(error), original_type=failure.type)
     )
 
 
@@ -144,7 +144,7 @@ def _with_note(error: BaseException, note: str, failure: Failure) -> BaseExcepti
     try:
         error.add_note(note)
     except BaseException:  # noqa: BLE001 - an author's class may raise anything, and the failure must be told
-        error = events.UnreconstructedException(failure.message, original_type=failure.type)
+        error = UnreconstructedException(failure.message, original_type=failure.type)
         error.add_note(note)
     return error
 

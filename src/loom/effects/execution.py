@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -120,7 +121,7 @@ class StepExecution:
             arguments = binding.arguments(command.item)
             if binding.context_name is not None:
                 arguments[binding.context_name] = host.make_context(self)
-            if spans.are_wanted():
+            if spans.PACKAGE in sys.modules and spans.are_wanted():
                 result = await spans.around_step(host.definition.instance, binding, arguments)
             else:
                 result = await binding.call(arguments)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from loom.core.ticks import TickRefuseEvent, TickStepResult, WorkflowTick
     from loom.effects.event_codec import EventCodec
     from loom.effects.execution import StepExecution
-    from loom.steps.definition import Definition
     from loom.steps.events import Event, StartEvent
+    from loom.steps.ports import Definition
     from loom.steps.workflow import Workflow
 
 

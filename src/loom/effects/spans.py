@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PACKAGE = "llama_index_instrumentation"
+PACKAGE = "llama_index_instrumentation"
+"""Asked for every run and execution: callers look for it in `sys.modules` before they call anything here."""
 _DISPATCHER = "workflows.workflow"
 """The dispatcher that programs know workflows by; its parent is the root."""
 
@@ -34,8 +35,8 @@ _NOT_ERRORS = (asyncio.CancelledError, WorkflowCancelledByUser)
 
 
 def are_wanted() -> bool:
-    """Say whether any handler listens. Fast when none does: asked for every execution."""
-    package = sys.modules.get(_PACKAGE)
+    """Say whether any handler listens."""
+    package = sys.modules.get(PACKAGE)
     return package is not None and _has_listeners(package)
 
 
@@ -89,16 +90,16 @@ class _Span:
     def __init__(
         self, name: str, instance: Any, function: Callable[..., Any], arguments: Mapping[str, Any], tags: dict[str, Any]
     ) -> None:
-        self._package: Any = sys.modules[_PACKAGE]
+        self._package: Any = sys.modules[PACKAGE]
         self._dispatcher: Any = self._package.get_dispatcher(_DISPATCHER)
-        self._active: Any = sys.modules[f"{_PACKAGE}.span"].active_span_id
+        self._active: Any = sys.modules[f"{PACKAGE}.span"].active_span_id
         self._id = f"{name}-{uuid.uuid4()}"
         self._instance = instance
         # Resources are resolved later, so that not every parameter is there yet.
         self._bound = inspect.signature(function).bind_partial(**arguments)
         parent = self._active.get()
         self._token = self._active.set(self._id)
-        known_tags = sys.modules[f"{_PACKAGE}.dispatcher"].active_instrument_tags
+        known_tags = sys.modules[f"{PACKAGE}.dispatcher"].active_instrument_tags
         if tags:
             # The context is the task's own, and ends with it.
             known_tags.set({**known_tags.get(), **tags})
@@ -110,7 +111,7 @@ class _Span:
         """Close the span: dropped with an error that is one, else left with the result."""
         self._active.reset(self._token)
         if isinstance(result, BaseException) and not isinstance(result, _NOT_ERRORS):
-            drop = sys.modules[f"{_PACKAGE}.events.span"].SpanDropEvent
+            drop = sys.modules[f"{PACKAGE}.events.span"].SpanDropEvent
             self._dispatcher.event(drop(span_id=self._id, err_str=str(result)))
             self._dispatcher.span_drop(id_=self._id, bound_args=self._bound, instance=self._instance, err=result)
             return

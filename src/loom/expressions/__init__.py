@@ -4,7 +4,7 @@
 
 Users take `evaluate` and `ExpressionError`. Flows compile with `compile_template` and `compile_value`, and evaluate in
 an `Environment` of their own. A template string goes through `parser`, `compiler` and `calls`; its functions are in
-`functions`, what they take from .NET is in `dotnet`, and what they cost is counted in `metering`.
+`functions`, what they take from .NET is in `dotnet`, and what they cost is counted in `meter`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from loom.expressions.calls import Compiled, Constant, SourceLocation, call_prob
 from loom.expressions.compiler import CallSite, Template, compile_template, compile_value, join_path, templates_in
 from loom.expressions.environment import ContextEnvironment, Environment
 from loom.expressions.errors import ExpressionError, FunctionError
-from loom.expressions.metering import Meter, metered_by
+from loom.expressions.meter import Meter, metered_by
 
 __all__ = [
     "CallSite",

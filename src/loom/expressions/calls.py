@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from loom.expressions.errors import ExpressionError, FunctionError
 from loom.expressions.functions import find
 from loom.expressions.functions.registry import refuse
-from loom.expressions.metering import FREE, MAX_TOTAL, meter
+from loom.expressions.meter import FREE, MAX_TOTAL, meter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loom.expressions.calls import Compiled, Constant, SourceLocation, compile_call, metered, with_allowance
 from loom.expressions.errors import ExpressionError, FunctionError
 from loom.expressions.functions.registry import check_size
-from loom.expressions.metering import MAX_DEPTH
+from loom.expressions.meter import MAX_DEPTH
 from loom.expressions.parser import Access, Expression, Literal, Single, Text, parse_template
 from loom.expressions.strings import remembered
 from loom.expressions.value_text import text_of

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from loom.expressions.errors import ExpressionError
-from loom.expressions.metering import MAX_LENGTH, MAX_NESTING
+from loom.expressions.meter import MAX_LENGTH, MAX_NESTING
 from loom.expressions.values import INT_MAX, INT_MIN
 
 # --- the tree ---------------------------------------------------------------------------------------------------------

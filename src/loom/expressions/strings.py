@@ -13,7 +13,7 @@ import re
 from functools import lru_cache, update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
-from loom.expressions.metering import spend
+from loom.expressions.meter import spend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,18 +15,7 @@ from math import isfinite
 from typing import Any
 
 from loom.expressions.errors import FunctionError
-from loom.expressions.metering import (
-    BOX,
-    ELEMENT,
-    FEW,
-    MAX_DEPTH,
-    MAX_NODES,
-    MAX_TEXT,
-    NODE,
-    refuses,
-    spend,
-    spend_text,
-)
+from loom.expressions.meter import BOX, ELEMENT, FEW, MAX_DEPTH, MAX_NODES, MAX_TEXT, NODE, refuses, spend, spend_text
 from loom.expressions.strings import SPACES, translated
 from loom.expressions.values import CONTENT, CONTENT_TYPE, float_text, is_envelope, kind_of, number_text
 

@@ -14,7 +14,7 @@ from math import isfinite, isnan
 from typing import Any
 
 from loom.expressions.errors import FunctionError
-from loom.expressions.metering import ELEMENT, FEW, FREE, MAX_DEPTH, MAX_NODES, NODE, spend, spend_text
+from loom.expressions.meter import ELEMENT, FEW, FREE, MAX_DEPTH, MAX_NODES, NODE, spend, spend_text
 from loom.expressions.strings import ordinal_key, upper
 
 # --- kinds ------------------------------------------------------------------------------------------------------------

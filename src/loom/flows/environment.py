@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from loom.core.persistent import EMPTY_FIFO
 from loom.expressions.dotnet.timestamps import timestamp_text
 from loom.expressions.errors import FunctionError
-from loom.expressions.metering import ELEMENT, NODE, SLOT, spend
+from loom.expressions.meter import ELEMENT, NODE, SLOT, spend
 from loom.flows.action_types import LOOP_VARIABLES
 from loom.flows.calls import CALLBACK
 from loom.flows.diagnostics import did_you_mean

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
 
-from loom.core.planner import Complete, bear
+from loom.core.planner import Complete
 from loom.core.records import EventRecord, Failure
+from loom.core.run import bear
 from loom.expressions import ExpressionError
 from loom.expressions.dotnet.timestamps import timestamp_text
 from loom.expressions.errors import FunctionError
 from loom.expressions.value_text import text_of
-from loom.flows.budget import OVER_BUDGET, STEP
 from loom.flows.calls import END_KIND, MASK, FlowEnd
 from loom.flows.state import Record
 
@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     from loom.flows.state import Frame
     from loom.flows.walk import Walk
 
+
+STEP = 512
+"""Units that the driver's patience is charged for each action that the walk enters, whatever its templates cost."""
+OVER_BUDGET = "ActionBudgetExceeded"
+"""The code of an action that costs more than an action may."""
 
 _MAX_TRACKED = 8_000
 """Most characters of tracked properties, as text."""

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from loom.expressions.errors import ExpressionError, FunctionError
-from loom.expressions.metering import ELEMENT, NODE, SLOT, spend
+from loom.expressions.meter import ELEMENT, NODE, SLOT, spend
 from loom.expressions.values import INT_MAX, INT_MIN
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from loom.core.records import BrokerConfig, StepSpec
+from loom.core.state import BrokerConfig, StepSpec
 from loom.flows.calls import ACTOR_STEP, START_KIND, ActionOutcome, FlowStart
 from loom.flows.nodes.data import type_of
 from loom.flows.nodes.external import called

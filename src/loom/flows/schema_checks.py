@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from loom.expressions.metering import ELEMENT, NODE, refuses, spend
+from loom.expressions.meter import ELEMENT, NODE, refuses, spend
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from loom.expressions import ContextEnvironment, ExpressionError
 from loom.expressions.dotnet.timestamps import timestamp_text
-from loom.expressions.metering import Meter, metered_by
+from loom.expressions.meter import Meter, metered_by
 from loom.expressions.values import is_number, kind_of
 from loom.flows.diagnostics import did_you_mean
 from loom.flows.schema_checks import schema_check

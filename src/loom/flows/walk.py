@@ -3,25 +3,33 @@
 There is no recursion and no coroutine. What is to be done stands on an agenda, first in, first out: an action's turn,
 the end of a block, a loop's next iteration. Each entry costs one unit of fuel. Entries that are left when the fuel is
 out become part of the state.
+
+An action may cost a budget of units, and a burst yields when it has cost enough. The number of a run's rules says
+whether budgets hold for it (`loom.flows.rules`). The meter counts for older runs too, because the driver's patience is
+measured in the same units, but refuses them nothing.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
+from typing_extensions import override
 
 from loom.core.planner import Publish, StartTimer
 from loom.core.records import EventRecord
+from loom.core.run import TooCostly, bear, patience
 from loom.expressions import ExpressionError
 from loom.expressions.errors import FunctionError
-from loom.expressions.metering import metered_by
-from loom.flows.budget import OVER_BUDGET, BurstMeter
+from loom.expressions.meter import CALL, MAX_BYTES, MAX_UNITS, Meter, metered_by
 from loom.flows.calls import ACTION_KIND, ActionReport
 from loom.flows.environment import FlowEnvironment
 from loom.flows.outcomes import (
     BRANCH_NOT_TAKEN,
+    OVER_BUDGET,
+    STEP,
     block_outcome,
     end_flow,
     forgotten,
@@ -33,7 +41,7 @@ from loom.flows.outcomes import (
 )
 from loom.flows.program import STATUS_BITS
 from loom.flows.retries import limited_delay, next_delay
-from loom.flows.rules import AS_FIRST, RETRIES_GO_ON, RETRIES_HAVE_LIMITS
+from loom.flows.rules import ACTIONS_HAVE_BUDGETS, AS_FIRST, RETRIES_GO_ON, RETRIES_HAVE_LIMITS
 from loom.flows.state import (
     ENDED,
     ENTER,
@@ -59,6 +67,10 @@ if TYPE_CHECKING:
 
 FUEL = 2_000
 """Agenda entries that one burst of a new run works off."""
+BURST_UNITS = 2 * 1024 * 1024
+"""Units after which a burst of the walk yields, between two actions: about 20 ms."""
+BURST_BYTES = 32 * 1024 * 1024
+"""Bytes after which it yields."""
 
 _BAD = frozenset({"Failed", "TimedOut"})
 _TRIES_KEPT = 20
@@ -475,3 +487,49 @@ def _draw(seed: int, number: int, limit: int) -> int:
     state ^= state >> 31
     # The product's upper half: no remainder, and so hardly any bias.
     return (state * limit) >> 64 if limit <= _LOW_64_BITS else (state * limit) // (_LOW_64_BITS + 1)
+
+
+class BurstMeter(Meter):
+    """Counts the cost of one action after the other, and of all of them together."""
+
+    __slots__ = ("_patience", "burst_bytes", "burst_units", "counts")
+
+    def __init__(self, rules: int) -> None:
+        self.counts = rules >= ACTIONS_HAVE_BUDGETS
+        super().__init__(MAX_UNITS if self.counts else inf, MAX_BYTES if self.counts else inf)
+        self.burst_units = self.burst_bytes = 0
+        self._patience = patience()
+
+    def begin(self, node: Node) -> None:
+        """Count for another action from here on: first the calls in its templates."""
+        self.end()
+        self.is_over = False
+        if self._patience is not None:
+            bear(STEP)
+            self.most_units = min(self._patience.left, MAX_UNITS if self.counts else inf)
+        if node.calls:
+            self.units = node.calls * CALL
+
+    def end(self) -> None:
+        """Add what the action has cost to the burst and to what the driver has borne."""
+        self.burst_units += self.units
+        self.burst_bytes += self.bytes
+        if self._patience is not None:
+            self._patience.left -= self.units
+        self.units = self.bytes = 0
+
+    @property
+    def is_spent(self) -> bool:
+        """True if the walk should yield before the next action."""
+        units, size = self.burst_units + self.units, self.burst_bytes + self.bytes
+        return self.counts and (units > BURST_UNITS or size > BURST_BYTES)
+
+    @override
+    def exceed(self) -> None:
+        if (
+            self._patience is not None
+            and not (self.counts and self.units > MAX_UNITS)
+            and self.bytes <= self.most_bytes
+        ):
+            raise TooCostly
+        super().exceed()

@@ -21,7 +21,7 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from loom.core.adapter import pull_of
+from loom.core.adapter import RunAdapterDecorator
 from loom.core.commands import (
     CommandCancelChild,
     CommandCancelTimer,
@@ -499,3 +499,10 @@ class LoopWatcher:
             for run in runs:
                 await run.wait_done()
             raise
+
+
+def pull_of(adapter: InternalRunAdapter) -> Callable[[], Awaitable[WorkflowTick]]:
+    """Return the `wait_receive` that counts, past decorators that do not change it."""
+    while isinstance(adapter, RunAdapterDecorator) and type(adapter).wait_receive is RunAdapterDecorator.wait_receive:
+        adapter = adapter.inner
+    return adapter.wait_receive

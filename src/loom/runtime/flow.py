@@ -24,10 +24,10 @@ from loom.flows.limits import Limits
 from loom.flows.plain import plain_value
 from loom.flows.planner import flow_config
 from loom.flows.triggers import body_problems, parameter_problems
-from loom.steps.definition import RunLimits, definition_of, keep_runtime
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import StartEvent, StopEvent
 from loom.steps.loop_thread import run_to_end
+from loom.steps.ports import RunLimits, definition_of, keep_runtime
 from loom.steps.serializers import JsonSerializer
 from loom.steps.state_store import DictState
 from loom.steps.workflow import Workflow
@@ -35,7 +35,7 @@ from loom.steps.workflow import Workflow
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from loom.core.records import BrokerConfig
+    from loom.core.state import BrokerConfig
     from loom.effects.actions.outcomes import Services
     from loom.effects.flow_result import FlowResult
     from loom.flows.document import Document

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,12 +21,10 @@ from loom.runtime.control_loop import PATIENCE, ControlLoop, Driver
 from loom.runtime.logs import LifecycleLog, about, has_lifecycle_news, log_stuck
 from loom.runtime.planners import program_in
 from loom.runtime.streams import is_ending, is_internal
-from loom.runtime.stuck import StuckReason
 from loom.steps.context import Context
-from loom.steps.definition import definition_of
 from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError, WorkflowTimeoutError, described, message_of
 from loom.steps.events import Event, StopEvent
-from loom.steps.ports import current_execution
+from loom.steps.ports import current_execution, definition_of
 from loom.steps.state_store import InMemoryStateStore
 
 if TYPE_CHECKING:
@@ -46,8 +45,8 @@ if TYPE_CHECKING:
     from loom.effects.ports import Binding
     from loom.runtime.control_loop import LoopWatcher
     from loom.runtime.memory_adapter import MemoryAdapter
-    from loom.steps.definition import Definition
     from loom.steps.events import StartEvent, StopEvent
+    from loom.steps.ports import Definition
     from loom.steps.state_store import StoreEdit
     from loom.steps.workflow import Workflow
 
@@ -148,7 +147,10 @@ class LiveRun:
             self._core.drain(PATIENCE)
             self.first_tick = None
         drive = ControlLoop(self._core, self._outer, self).drive
-        driven = spans.around_run(self.definition.instance, drive, self._ending_of) if spans.are_wanted() else drive()
+        if spans.PACKAGE in sys.modules and spans.are_wanted():
+            driven = spans.around_run(self.definition.instance, drive, self._ending_of)
+        else:
+            driven = drive()
         self._driver = Driver(driven, self._adapter, self.loop, self._ended, self.watcher.turns)
         self._driver.begin()
 
@@ -470,6 +472,8 @@ class LiveRun:
 
     def is_stuck(self) -> None:
         """Tell the operator that the run is idle and waits for nothing."""
+        from loom.runtime.run_head import StuckReason  # a run in memory needs nothing else of stored runs
+
         reason = StuckReason()
         reason.follow(self._adapter.journal, self._adapter.stream)
         log_stuck(self.run_id, self.workflow_name, reason.text)

@@ -1,12 +1,18 @@
-"""One small cache for everything that keeps only what was used last."""
+"""Caches of what was used last: of values by key, and of what a function makes of a document."""
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 K = TypeVar("K")
 V = TypeVar("V")
+T = TypeVar("T", bound="str | bytes")
+R = TypeVar("R")
 
 
 class LruCache(Generic[K, V]):
@@ -64,3 +70,33 @@ class LruCache(Generic[K, V]):
         if self._max_items is not None and len(self._values) > self._max_items:
             return True
         return self._max_weight is not None and self._weight > self._max_weight
+
+
+class TextCache(Generic[T, R]):
+    """A function of a document that keeps its newest results, bounded by their number and size. Threads may call it."""
+
+    def __init__(self, make: Callable[[T], R], most: int, bytes_in_all: int) -> None:
+        self._make = make
+        self._room = bytes_in_all
+        self._kept: LruCache[T, tuple[R]] = LruCache(most, max_weight=bytes_in_all)
+        """Results, each in a tuple, since a result may be None."""
+        self._lock = threading.Lock()
+        self.__doc__ = make.__doc__
+
+    def __call__(self, text: T) -> R:
+        """Give what was made of a document, or make it and keep it while there is room."""
+        with self._lock:
+            found = self._kept.get(text)
+        if found is not None:
+            return found[0]
+        made = self._make(text)
+        with self._lock:
+            found = self._kept.get(text)  # another thread may have been faster
+            if found is None and len(text) <= self._room:
+                self._kept.put(text, (made,), len(text))
+        return made if found is None else found[0]
+
+
+def text_cache(most: int, bytes_in_all: int) -> Callable[[Callable[[T], R]], TextCache[T, R]]:
+    """Keep what a function makes of documents: `most` of them, whose texts have `bytes_in_all` in all."""
+    return lambda make: TextCache(make, most, bytes_in_all)

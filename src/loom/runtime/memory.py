@@ -29,7 +29,8 @@ from loom.runtime.live_run import LiveRun
 from loom.runtime.memory_adapter import MemoryAdapter
 from loom.runtime.planners import STEPS
 from loom.steps import ports
-from loom.steps.definition import StepsDefinition, definition_of, keep_runtime
+from loom.steps.ports import definition_of, keep_runtime
+from loom.steps.workflow import StepsDefinition
 from loom.store.loop_time import wall_clock
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
     from loom.effects.ports import Binding
     from loom.runtime.journal import JournalCodec
     from loom.steps.context import Context
-    from loom.steps.definition import Definition
     from loom.steps.events import StartEvent
+    from loom.steps.ports import Definition
     from loom.steps.serializers import BaseSerializer
     from loom.steps.state_store import InMemoryStateStore, StateCheckpoint
     from loom.steps.workflow import Workflow

@@ -20,15 +20,14 @@ from msgspec.structs import replace
 
 from loom.api.runs import Replay
 from loom.core.commands import CommandPublishEvent
-from loom.core.draft import Draft
 from loom.core.records import EventRecord
-from loom.core.reducer import transition
+from loom.core.reducer import Draft, transition
 from loom.core.state import BrokerState
 from loom.effects.off_loop import aside
-from loom.runtime.durable.heads import HeadWriter
 from loom.runtime.masking import shown_published
 from loom.runtime.plain import fields_of, plain
 from loom.runtime.planners import planner_for, program_in
+from loom.runtime.run_head import HeadWriter
 from loom.store import codec
 from loom.store.errors import BrokenJournal, CorruptRecord, RunNotFound, StoreError
 from loom.store.hash_chain import Links, check_whole
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
 
     from loom.api.problems import RunStatus
-    from loom.core.draft import FieldReader
     from loom.core.records import Published
+    from loom.core.reducer import FieldReader
     from loom.runtime.durable.run_client import RunClient
     from loom.store.hash_chain import Checked, HeadKind
     from loom.store.ports import RunReads, Store

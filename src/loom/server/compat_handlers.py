@@ -22,7 +22,7 @@ from loom.api.times import moment
 from loom.core.records import EventRecord
 from loom.effects.off_loop import aside_if_large
 from loom.runtime.durable.names import HANDLER, HANDLER_AGAIN, HANDLER_REQUEST, can_be_kept
-from loom.runtime.durable.starting import start_spec
+from loom.runtime.durable.run_starter import start_spec
 from loom.runtime.flow import Flow
 from loom.runtime.render import cut_text, rendered_waiter
 from loom.runtime.stored_run import last_published

@@ -8,9 +8,8 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from loom.steps import ports
-from loom.steps.definition import definition_of
 from loom.steps.errors import ContextStateError, WorkflowRuntimeError, warn_once
-from loom.steps.ports import WAIT_TIMEOUT
+from loom.steps.ports import WAIT_TIMEOUT, definition_of
 from loom.steps.state_store import DictState
 
 if TYPE_CHECKING:
@@ -18,10 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from loom.core.state import BrokerState
-    from loom.steps.definition import Definition
     from loom.steps.events import Event, StartEvent
     from loom.steps.handler import WorkflowHandler
-    from loom.steps.ports import ExecutionPort, RunPort
+    from loom.steps.ports import Definition, ExecutionPort, RunPort
     from loom.steps.retry import RetryInfo
     from loom.steps.serializers import BaseSerializer
     from loom.steps.state_store import InMemoryStateStore

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from loom.core.records import START_EVENT, STOP_EVENT, BrokerConfig, StepSpec
+from loom.core.records import START_EVENT, STOP_EVENT
+from loom.core.state import BrokerConfig, StepSpec
 from loom.steps.events import Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent
 from loom.steps.registry import framework_type, kind_of, wire_name
 from loom.steps.step_config import CatchErrorHandler, StepConfig, Take

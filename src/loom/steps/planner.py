@@ -24,16 +24,16 @@ from loom.core.records import (
     Failure,
     Release,
     StepFailure,
-    specs_of,
     without_traceback,
 )
+from loom.core.state import specs_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loom.core.planner import StepFailed
-    from loom.core.records import BrokerConfig, EventKind, StepSpec
-    from loom.core.state import WorkItem
+    from loom.core.records import EventKind
+    from loom.core.state import BrokerConfig, StepSpec, WorkItem
 
 
 class JoinBuffer(msgspec.Struct, frozen=True, array_like=True):
@@ -200,7 +200,7 @@ _EMPTY_PLAN = StepsPlan()
 _NOTHING: tuple[Intent, ...] = ()
 
 
-class Routes:
+class EventRoutes:
     """Which steps take which types, worked out once per config and type."""
 
     __slots__ = ("by_kind", "config")
@@ -233,7 +233,7 @@ class StepsPlanner:
     """Routes events to Python steps. It has no state of its own but a cache of what configs say."""
 
     def __init__(self) -> None:
-        self._routes: Routes | None = None
+        self._routes: EventRoutes | None = None
 
     def start(self, config: BrokerConfig, run_id: str = "", seed: int = 0) -> StepsPlan:
         """Return the plan of a run in which nothing has happened."""
@@ -259,7 +259,7 @@ class StepsPlanner:
         del at
         routes = self._routes
         if routes is None or routes.config is not config:
-            routes = self._routes = Routes(config)
+            routes = self._routes = EventRoutes(config)
         specs = routes.by_kind.get(event.kind.name) or routes.steps_for(event.kind)
         if step is not None:
             specs = tuple(spec for spec in specs if spec.name == step)

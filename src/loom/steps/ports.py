@@ -1,21 +1,28 @@
-"""What contexts, handlers and workflows need of a runtime, how they reach one, and the default time limits.
+"""What contexts, handlers and workflows need of a runtime, how they reach one, and what a runtime needs of their code.
 
 `loom.steps` is below the runtimes and never imports one: `loom/__init__` fills the port.
+
+Authors own the namespace of their workflow classes: one may be a pydantic model with a field `name`, or keep something
+of its own as `_config`. So runtimes, contexts and handlers never ask the workflow. They ask its definition, an object
+beside it that `definition_of` gives. There are three: `StepsDefinition` for classes with steps, `FlowDefinition` for
+flows, and `RemoteDefinition` for names whose code is in another process. A runtime makes planner, bodies and codec from
+a definition, since what bodies do is above this package.
 """
 
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 
-    from loom.core.state import BrokerState
-    from loom.steps.definition import Definition
+    from loom.core.state import BrokerConfig, BrokerState
     from loom.steps.events import Event, StartEvent, StopEvent
     from loom.steps.retry import RetryInfo
+    from loom.steps.serializers import BaseSerializer
     from loom.steps.state_store import InMemoryStateStore
+    from loom.steps.step_config import StepConfig
     from loom.steps.workflow import Workflow
 
 
@@ -198,3 +205,104 @@ RUN_TIMEOUT: Final = Unasked(45.0)
 
 WAIT_TIMEOUT: Final = Unasked(2000.0)
 """Seconds until `wait_for_event` raises `TimeoutError`."""
+
+
+# Definitions: what the code of a workflow says to everything that runs it.
+
+
+class RunLimits(NamedTuple):
+    """Bounds that an author sets for the runs of a workflow."""
+
+    timeout_s: float | None = None
+    """Seconds that a run in memory may be alive; None means no bound."""
+    keeps_timeout: bool = True
+    """True if the author set no timeout: a stored run then keeps the one that it began with, or none."""
+    concurrent_runs: int | None = None
+    """Runs of one instance at the same time; further ones wait for their turn. None means no limit."""
+
+
+class Definition(Protocol):
+    """What runtimes, contexts and handlers ask of a workflow's code, whichever way it was written."""
+
+    @property
+    def name(self) -> str:
+        """The name that its runs go by, unless it is registered under another one."""
+        ...
+
+    @property
+    def instance(self) -> Any:
+        """The `Workflow` or `Flow` that the author made: spans show it. None if the code is in another process."""
+        ...
+
+    @property
+    def state_type(self) -> Any:
+        """The type of its runs' store."""
+        ...
+
+    @property
+    def serializer(self) -> BaseSerializer:
+        """The serializer of context dicts and journals of its runs."""
+        ...
+
+    live_code: Any
+    """What the runtime in memory has made of this version: see `loom.runtime.memory.live_code`. None until it has."""
+
+    @property
+    def version(self) -> int:
+        """Changes when the code of this object does."""
+        ...
+
+    @property
+    def steps(self) -> Mapping[str, StepConfig]:
+        """The steps in Python by name; none for flows."""
+        ...
+
+    @property
+    def limits(self) -> RunLimits:
+        """The author's bounds for runs."""
+        ...
+
+    @property
+    def is_verbose(self) -> bool:
+        """Return whether the author wants each step of a run in memory printed."""
+        ...
+
+    @property
+    def document(self) -> tuple[str, bytes] | None:
+        """The digest and text that runs are stored with; None for workflows in Python."""
+        ...
+
+    def config(self, *, stored: bool = False) -> BrokerConfig:
+        """Return the code as the reducer sees it. A run in a store has no timeout unless the author set one."""
+        ...
+
+    def start_event(self, given: StartEvent | None, inputs: dict[str, Any]) -> StartEvent:
+        """Make the event that a run begins with, or check the given one. Raises for input that it refuses."""
+        ...
+
+    def check_target(self, event: Event, step: str | None) -> None:
+        """Raise `WorkflowRuntimeError` for an event whose step does not exist or does not take it."""
+        ...
+
+    def seed(self, run_id: str) -> int:
+        """Return the seed of chance in a run; 0 where the code has none of its own."""
+        ...
+
+    def prepare(self) -> None:
+        """Validate the code if that was not done, and fix its name and runtime: runs begin from now on."""
+        ...
+
+
+def definition_of(workflow: Workflow) -> Definition:
+    """Return the definition of a workflow or flow, made once per instance."""
+    found = workflow._loom_definition
+    # A copy of a workflow comes with the definition of the original.
+    if found is None or found.instance is not workflow:
+        found = workflow._loom_definition = workflow._make_definition()
+    return found
+
+
+def keep_runtime(workflow: Workflow, runtime: RuntimePort | None = None) -> None:
+    """Fix a workflow's name and runtime: its runs begin. With `runtime`, only if that is the workflow's."""
+    if runtime is None or workflow._runtime is runtime:
+        workflow._lock()

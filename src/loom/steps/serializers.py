@@ -8,10 +8,14 @@ cannot hold is refused with its path.
 NaN, the infinities and lone surrogates survive the round trip: the numbers as the words `NaN`, `Infinity` and
 `-Infinity`, which Python's json reads although the JSON standard lacks them, the surrogates as escapes, so that the
 text is plain ASCII.
+
+An exception is written as `{exception_type, exception_message}`. It comes back as its class where this process has that
+class already and the class takes one message.
 """
 
 from __future__ import annotations
 
+import builtins
 import sys
 import warnings
 from abc import ABC, abstractmethod
@@ -24,10 +28,15 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 from typing_extensions import override
 
+from loom.steps.errors import message_of
 from loom.steps.registry import (
+    AmbiguousTypeError,
     UnknownTypeError,
+    framework_name,
     framework_type,
+    is_framework,
     main_name,
+    module_of,
     names_of,
     resolve,
     resolve_subclass,
@@ -385,3 +394,90 @@ def _failure(owner: Any, part: str, item: Any) -> Exception | None:
     except (PydanticSerializationError, ValueError) as error:
         return error
     return None
+
+
+# Exceptions as data.
+
+
+class UnreconstructedException(Exception):
+    """An exception whose class is unknown here or cannot be built from a message alone."""
+
+    def __init__(self, message: str, *, original_type: str | None = None) -> None:
+        super().__init__(message)
+        self.original_type = original_type
+
+    @override
+    def __repr__(self) -> str:
+        return f"UnreconstructedException(original_type={self.original_type!r}, {self.args[0]!r})"
+
+
+framework_name(UnreconstructedException, "workflows.events.UnreconstructedException")
+
+
+class _Verbatim(str):
+    """A message that reads the same after `repr`, for exceptions such as KeyError that show the repr of theirs."""
+
+    __slots__ = ()
+
+    @override
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def exception_name(cls: type[BaseException]) -> str:
+    """Return the wire name of an exception class."""
+    return wire_name(cls) if is_framework(cls) else f"{module_of(cls)}.{cls.__qualname__}"
+
+
+def dump_exception(exc: BaseException) -> dict[str, Any]:
+    """Return an exception as data. One that could not be rebuilt keeps the name it came with."""
+    original = exc.original_type if isinstance(exc, UnreconstructedException) else None
+    return {"exception_type": original or exception_name(type(exc)), "exception_message": message_of(exc)}
+
+
+def load_exception(data: Any) -> BaseException:
+    """Return the exception that the data describes; what cannot be rebuilt is an `UnreconstructedException`."""
+    if isinstance(data, BaseException):
+        return data
+    if not isinstance(data, dict) or not isinstance(name := data.get("exception_type"), str):
+        msg = "An exception is written as {'exception_type': ..., 'exception_message': ...}."
+        raise ValueError(msg)
+    message = str(data.get("exception_message", ""))
+    cls = _exception_class(name)
+    if cls is not None:
+        try:
+            exc = cls(message)
+            if str(exc) != message:
+                exc.args = (_Verbatim(message),)
+            isinstance(exc, UnreconstructedException)  # which asks it for its class, as many will
+        except BaseException:  # noqa: BLE001 - foreign code; the stand-in below keeps the facts
+            cls = None
+        else:
+            return exc
+    return UnreconstructedException(message, original_type=name)
+
+
+def _exception_class(name: str) -> type[Exception] | None:
+    """An exception class that already exists under that name; nothing that is not an exception can be reached."""
+    serializer = active_serializer.get()
+    found: Any
+    if name.startswith("builtins."):
+        found = vars(builtins).get(name.removeprefix("builtins."))
+    elif (framework := framework_type(name)) is not None:
+        found = framework
+    elif serializer is not None and not serializer.allows(name):
+        found = None
+    else:
+        found = _existing_exception(name)
+    return found if isinstance(found, type) and issubclass(found, Exception) else None
+
+
+def _existing_exception(name: str) -> Any:
+    module_name, _, attribute = name.rpartition(".")
+    found = vars(sys.modules[module_name]).get(attribute) if module_name in sys.modules else None
+    if isinstance(found, type) and name in names_of(found):
+        return found
+    try:
+        return resolve_subclass(name, Exception)
+    except AmbiguousTypeError:
+        return None

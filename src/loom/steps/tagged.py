@@ -25,8 +25,7 @@ import msgspec
 from pydantic import BaseModel
 from typing_extensions import override
 
-from loom.steps.dict_like import DictLikeModel
-from loom.steps.events import StopEvent
+from loom.steps.events import DictLikeModel, StopEvent
 from loom.steps.registry import UnknownTypeError, resolve_subclass, wire_name
 from loom.steps.serializers import (
     COMPONENT_MARK,

@@ -13,8 +13,7 @@ import msgspec
 from temporalio.api.common.v1 import Payload
 
 from loom.core.commands import CommandRunWorker, CommandStartChild
-from loom.core.records import BrokerConfig
-from loom.core.state import Answer, Execution
+from loom.core.state import Answer, BrokerConfig, Execution
 from loom.core.ticks import TickRetryRun, WorkflowTick
 from loom.store.codec import decoder_of, encode
 from loom.store.records import Chunk, Entry, RunHead, RunRow, StoredRun

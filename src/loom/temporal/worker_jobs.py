@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowHandle
 
     from loom.api.problems import ProblemKind
-    from loom.core.records import BrokerConfig
+    from loom.core.state import BrokerConfig
     from loom.runtime.durable.problems import Problems
     from loom.runtime.durable.registration import Registration
     from loom.store.committer import Committer

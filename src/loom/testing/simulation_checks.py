@@ -26,13 +26,12 @@ from loom.core.ticks import (
     TickTimeout,
     TickTimerFired,
 )
-from loom.effects.flow_codec import FLOW_CODEC
+from loom.effects.flow_codec import FLOW_CODEC, AnyEventCodec
 from loom.flows.invariants import flow_violations
 from loom.flows.planner import FlowPlanner
-from loom.runtime.durable.heads import status_of
 from loom.runtime.durable.recovery import restored
-from loom.runtime.durable.registration import anybody
 from loom.runtime.planners import planner_for
+from loom.runtime.run_head import status_of
 from loom.store import codec
 from loom.store.errors import BrokenJournal
 from loom.store.hash_chain import Links, check_whole
@@ -249,7 +248,7 @@ class WorkerStore(MemoryStore):
         return results
 
 
-_FIELD = anybody().field
+_FIELD = AnyEventCodec().field
 
 
 class RunMirror:

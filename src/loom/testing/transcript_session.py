@@ -28,14 +28,12 @@ from loom.core.records import (
     START_EVENT,
     STEP_FAILED_KIND,
     STOP_EVENT,
-    BrokerConfig,
     EventKind,
     EventRecord,
-    StepSpec,
 )
 from loom.core.reducer import replay
 from loom.core.run import Run
-from loom.core.state import BrokerState
+from loom.core.state import BrokerConfig, BrokerState, StepSpec
 from loom.core.ticks import CollectCall, Source, TickResume, TickTimeout, TickTimerFired
 from loom.steps.planner import StepsPlanner
 from loom.testing.transcript_text import command_lines, seconds, status, tick_text

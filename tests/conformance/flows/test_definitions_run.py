@@ -25,7 +25,7 @@ from loom.core.reducer import replay
 from loom.effects.actions.handlers import HANDLERS
 from loom.effects.event_codec import read_field
 from loom.flows.planner import FlowPlanner
-from loom.steps.definition import definition_of
+from loom.steps.ports import definition_of
 from loom.store import codec
 from loom.store.sqlite import SqliteStore
 from loom.testing import run_virtual

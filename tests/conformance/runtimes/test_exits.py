@@ -21,9 +21,10 @@ from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Work
 from loom.effects.actions.handlers import HANDLERS
 from loom.effects.event_codec import UnfitEventError
 from loom.steps.errors import WorkflowRuntimeError
-from loom.steps.events import StepFailedEvent, UnreconstructedException
+from loom.steps.events import StepFailedEvent
 from loom.steps.resources import Resource
 from loom.steps.retry import retry_if_exception, retry_policy, wait_none
+from loom.steps.serializers import UnreconstructedException
 
 
 class Unspeakable(Exception):

@@ -11,9 +11,9 @@ from temporal_server import fresh_temporal_url
 
 import loom
 from loom import Context, Event, StartEvent, StopEvent, Workflow, step
-from loom.core.records import BrokerConfig
+from loom.core.state import BrokerConfig
 from loom.runtime.verification import replayed_run
-from loom.steps.definition import StepsDefinition
+from loom.steps.workflow import StepsDefinition
 
 
 class Heavy(Workflow):

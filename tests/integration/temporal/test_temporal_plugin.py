@@ -14,7 +14,7 @@ from temporalio.worker import Replayer, Worker
 
 import loom
 from loom import Context, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
-from loom.core.records import specs_of
+from loom.core.state import specs_of
 from loom.steps.events import WorkflowIdleEvent
 from loom.temporal.plugin import LoomPlugin
 

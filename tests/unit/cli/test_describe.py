@@ -32,9 +32,8 @@ from loom.core.ticks import (
     TickStepResult,
     WorkflowTick,
 )
-from loom.effects.flow_codec import FLOW_CODEC
+from loom.effects.flow_codec import FLOW_CODEC, AnyEventCodec
 from loom.flows.calls import ACTION_KIND, END_KIND, RESPONSE_KIND, ActionReport, FlowEnd, FlowResponse
-from loom.runtime.durable.registration import anybody
 from loom.runtime.plain import fields_of, plain
 from loom.runtime.streams import entry, shown
 from loom.steps.events import Event, StopEvent
@@ -104,7 +103,9 @@ def test_what_happened_in_a_line(tick: WorkflowTick, words: str) -> None:
     ],
 )
 def test_what_stands_on_the_stream_in_a_line(published: Any, words: str) -> None:
-    codec = FLOW_CODEC if isinstance(published, EventRecord) and not isinstance(published.body, str) else anybody()
+    codec = (
+        FLOW_CODEC if isinstance(published, EventRecord) and not isinstance(published.body, str) else AnyEventCodec()
+    )
     assert entry_words(msgspec.convert(entry(shown(published, codec), 1, 0.0), StreamEvent)) == words
 
 

@@ -10,8 +10,8 @@ from cli_rig import STORE, data, good, loom, started, until_end, until_idle
 from msgspec.structs import replace
 
 from loom.core.records import EventRecord
+from loom.effects.flow_codec import AnyEventCodec
 from loom.runtime.connect import connect, open_store
-from loom.runtime.durable.registration import anybody
 from loom.runtime.verification import replayed
 from loom.store import codec
 from loom.store.records import Snapshot, StoredRun
@@ -36,7 +36,7 @@ def finished() -> StoredRun:
 
 def test_the_journal_gives_the_stored_state() -> None:
     stored = finished()
-    found = replayed(stored, anybody().field)
+    found = replayed(stored, AnyEventCodec().field)
     assert found.differences == []
     assert (found.ticks, found.events) == (stored.row.head.ticks, stored.row.head.events)
     text = good("workflow", "replay", "order-1")
@@ -53,24 +53,26 @@ def test_an_idle_run_with_mail_is_replayed() -> None:
 
 def test_a_snapshot_is_compared() -> None:
     stored = finished()
-    whole = replayed(stored, anybody().field).state
+    whole = replayed(stored, AnyEventCodec().field).state
     right = replace(stored, snapshot=Snapshot(whole.ticks, codec.encode_state(whole)))
-    assert replayed(right, anybody().field).differences == []
+    assert replayed(right, AnyEventCodec().field).differences == []
     other = replace(whole, seed=whole.seed + 1)
     wrong = replace(stored, snapshot=Snapshot(whole.ticks, codec.encode_state(other)))
-    assert replayed(wrong, anybody().field).differences == [f"The snapshot after {whole.ticks} ticks differs in: seed."]
+    assert replayed(wrong, AnyEventCodec().field).differences == [
+        f"The snapshot after {whole.ticks} ticks differs in: seed."
+    ]
 
 
 def test_what_was_pruned_is_left_out() -> None:
     stored = finished()
-    whole = replayed(stored, anybody().field).state
+    whole = replayed(stored, AnyEventCodec().field).state
     pruned = replace(
         stored,
         row=replace(stored.row, first_tick=whole.ticks),
         snapshot=Snapshot(whole.ticks, codec.encode_state(whole)),
         chunks=(),
     )
-    found = replayed(pruned, anybody().field)
+    found = replayed(pruned, AnyEventCodec().field)
     assert (found.first_tick, found.ticks, found.differences) == (whole.ticks, 0, [])
 
 
@@ -102,7 +104,7 @@ def _fewer_events(stored: StoredRun) -> StoredRun:
     ],
 )
 def test_what_differs_is_named(change: Callable[[StoredRun], StoredRun], difference: str) -> None:
-    found = replayed(change(finished()), anybody().field)
+    found = replayed(change(finished()), AnyEventCodec().field)
     assert any(difference in text for text in found.differences), found.differences
 
 

@@ -13,7 +13,7 @@ EVENTS = """
     CollectionReleaseEvent DictLikeModel Event EventType HumanResponseEvent IdleReleasedEvent InputRequiredEvent
     InternalDispatchEvent SerializableEvent SerializableEventType SerializableException SerializableOptionalEvent
     SerializableOptionalException StartEvent StepFailedEvent StepState StepStateChanged StopEvent UnhandledEvent
-    UnreconstructedException WorkflowCancelledEvent WorkflowFailedEvent WorkflowIdleEvent WorkflowTimedOutEvent
+    WorkflowCancelledEvent WorkflowFailedEvent WorkflowIdleEvent WorkflowTimedOutEvent
 """
 ERRORS = """
     ContextSerdeError ContextStateError WorkflowCancelledByUser WorkflowConfigurationError WorkflowDone
@@ -51,7 +51,7 @@ SURFACE: dict[str, dict[str, str]] = {
     "": {"Context": "context", "Workflow": "workflow", "catch_error step": "decorators"},
     "workflow": {"Workflow WorkflowMeta": "workflow"},
     "decorators": {STEPS: "decorators"},
-    "events": {EVENTS: "events"},
+    "events": {EVENTS: "events", "UnreconstructedException": "serializers"},
     "errors": {ERRORS: "errors"},
     "context": CONTEXT,
     "context.context": CONTEXT,

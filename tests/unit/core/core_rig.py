@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from loom.core.commands import CommandPublishEvent, CommandRunWorker, WorkflowCommand
 from loom.core.invariants import Move, moves, violations, wrong_moves
-from loom.core.records import EVENT, START_EVENT, STOP_EVENT, BrokerConfig, EventKind, EventRecord, Failure, StepSpec
+from loom.core.records import EVENT, START_EVENT, STOP_EVENT, EventKind, EventRecord, Failure
 from loom.core.reducer import advance
-from loom.core.state import BrokerState, Execution, InternalStepWorkerState
+from loom.core.state import BrokerConfig, BrokerState, Execution, InternalStepWorkerState, StepSpec
 from loom.core.ticks import (
     CollectCall,
     Source,

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from loom.core.adapter import RunAdapterDecorator, pull_of
+from loom.core.adapter import RunAdapterDecorator
+from loom.runtime.control_loop import pull_of
 
 
 class Recorder:

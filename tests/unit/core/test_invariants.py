@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from loom.core.body_effects import ANY, sleep_key, wait_key
 from loom.core.invariants import TABLE, Change, TracedDraft, change_of, diagram, violations, wrong_moves
 from loom.core.persistent import EMPTY_FIFO, Fifo
-from loom.core.records import StepSpec
-from loom.core.state import BrokerState, Child, Outcome
+from loom.core.state import BrokerState, Child, Outcome, StepSpec
 from loom.core.ticks import (
     TickEndWait,
     TickLeaveStep,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from core_rig import A, kind
 
-from loom.core.records import EVENT, RELEASE_KIND, STEP_FAILED_KIND, BrokerConfig, StepSpec, num_workers, specs_of
+from loom.core.records import EVENT, RELEASE_KIND, STEP_FAILED_KIND
+from loom.core.state import BrokerConfig, StepSpec, num_workers, specs_of
 
 
 def test_kind_is_itself_and_its_bases() -> None:

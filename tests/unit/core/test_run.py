@@ -18,9 +18,9 @@ from loom.core.commands import (
     CommandStartTimer,
     TerminalCommand,
 )
-from loom.core.records import BrokerConfig, EventRecord, IdleReport
+from loom.core.records import EventRecord, IdleReport
 from loom.core.run import BatchLimit, CommandQueue, Run, terminal_command
-from loom.core.state import BrokerState, WorkItem
+from loom.core.state import BrokerConfig, BrokerState, WorkItem
 from loom.core.ticks import (
     Source,
     TickAddEvent,

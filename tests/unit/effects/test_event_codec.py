@@ -37,9 +37,9 @@ from loom.effects.event_codec import (
     record_of,
 )
 from loom.effects.flow_result import FlowFailed
-from loom.steps import events
+from loom.steps import events, serializers
 from loom.steps.errors import WorkflowRuntimeError
-from loom.steps.events import exception_name
+from loom.steps.serializers import exception_name
 
 
 class Parcel(Event):
@@ -94,7 +94,7 @@ def test_exception_is_the_live_one_or_rebuilt() -> None:
     assert exception_of(failure_of(error)) is error
     rebuilt = exception_of(Failure("builtins.ValueError", "no"))
     assert type(rebuilt) is ValueError
-    assert isinstance(exception_of(Failure("nowhere.Error", "no")), events.UnreconstructedException)
+    assert isinstance(exception_of(Failure("nowhere.Error", "no")), serializers.UnreconstructedException)
 
 
 def test_cancelled_body_is_an_ordinary_exception_to_others() -> None:

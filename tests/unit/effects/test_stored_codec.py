@@ -26,8 +26,8 @@ from loom.effects.flow_codec import FLOW_CODEC
 from loom.effects.flow_events import FlowEvent
 from loom.effects.stored_codec import StoredEventCodec, storable
 from loom.steps import events
-from loom.steps.definition import definition_of
 from loom.steps.events import stand_in
+from loom.steps.ports import definition_of
 from loom.steps.registry import wire_name
 from loom.steps.resources import ResourceManager
 from loom.steps.serializers import BaseSerializer, JsonSerializer

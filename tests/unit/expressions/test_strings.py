@@ -10,7 +10,6 @@ import pytest
 from loom.expressions import evaluate
 from loom.expressions.strings import count_units, cut_units, remembered, upper
 from loom.expressions.value_text import json_text
-from loom.runtime.planners import TextCache
 
 
 def test_lengths_and_cuts_count_utf16_units() -> None:
@@ -72,19 +71,3 @@ def test_long_texts_are_worked_out_anew() -> None:
     length.cache_clear()
     assert length("abc") == 3
     assert made.count("abc") == 2
-
-
-def test_documents_leave_when_there_is_no_room_in_all() -> None:
-    made: list[str] = []
-
-    def make(text: str) -> str:
-        made.append(text)
-        return text.upper()
-
-    cache = TextCache(make, 3, 10)
-    for text in ("aaaa", "bbbb", "aaaa", "cc", "dddd"):
-        assert cache(text) == text.upper()
-    assert made == ["aaaa", "bbbb", "cc", "dddd"]
-    for text in ("aaaa", "cc", "dddd", "bbbb", "e" * 11, "e" * 11):
-        cache(text)
-    assert made[4:] == ["bbbb", "e" * 11, "e" * 11], "what was used last stays, and what never fits is not kept"

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from loom.core.planner import Patience, TooCostly
 from loom.core.records import EventRecord
-from loom.core.run import Run
+from loom.core.run import Patience, Run, TooCostly
 from loom.core.state import BrokerState
 from loom.core.ticks import TickStartRun, TickTimerFired
-from loom.flows.budget import OVER_BUDGET
 from loom.flows.calls import START_KIND, FlowStart
 from loom.flows.compiler import load_program
+from loom.flows.outcomes import OVER_BUDGET
 from loom.flows.planner import FlowPlanner, flow_config
 from loom.flows.rules import ACTIONS_HAVE_BUDGETS, RETRIES_GO_ON
 

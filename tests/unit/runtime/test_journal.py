@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
 from loom.core.adapter import RunAdapterDecorator
 from loom.core.invariants import violations
-from loom.core.records import BrokerConfig, Failure, StepSpec
-from loom.core.state import BrokerState
+from loom.core.records import Failure
+from loom.core.state import BrokerConfig, BrokerState, StepSpec
 from loom.core.ticks import (
     CollectCall,
     Source,

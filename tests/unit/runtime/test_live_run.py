@@ -21,12 +21,12 @@ from loom.core.ticks import TickStepResult, WorkflowTick
 from loom.effects.context_calls import MAX_NESTING
 from loom.effects.execution import StepExecution
 from loom.runtime.control_loop import Driver
-from loom.runtime.durable import admission_queue
+from loom.runtime.durable import admission
 from loom.runtime.live_run import LiveRun
 from loom.runtime.memory import MemoryRuntime
-from loom.steps.definition import StepsDefinition
 from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError, WorkflowTimeoutError
 from loom.steps.events import WorkflowIdleEvent
+from loom.steps.workflow import StepsDefinition
 
 
 class Brief(Workflow):
@@ -298,7 +298,7 @@ TWICE = {
 
 
 async def test_a_flow_that_calls_itself_more_than_once_fails_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission_queue, "MAX_OPEN", 50)
+    monkeypatch.setattr(admission, "MAX_OPEN", 50)
     async with loom.connect("memory://", idle_timeout=None) as runtime:
         runtime.register(loom.load(TWICE, name="twice"))
         async with asyncio.timeout(60):

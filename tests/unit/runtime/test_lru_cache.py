@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loom.runtime.lru_cache import LruCache
+from loom.runtime.lru_cache import LruCache, TextCache
 
 
 def test_the_value_used_longest_ago_goes_first() -> None:
@@ -37,3 +37,19 @@ def test_weights_are_bounded_too_and_the_newest_stays() -> None:
     cache.drop("c")
     cache.put("d", "D", 10)
     assert cache.items() == [("d", "D")]
+
+
+def test_documents_leave_when_there_is_no_room_in_all() -> None:
+    made: list[str] = []
+
+    def make(text: str) -> str:
+        made.append(text)
+        return text.upper()
+
+    cache = TextCache(make, 3, 10)
+    for text in ("aaaa", "bbbb", "aaaa", "cc", "dddd"):
+        assert cache(text) == text.upper()
+    assert made == ["aaaa", "bbbb", "cc", "dddd"]
+    for text in ("aaaa", "cc", "dddd", "bbbb", "e" * 11, "e" * 11):
+        cache(text)
+    assert made[4:] == ["bbbb", "e" * 11, "e" * 11], "what was used last stays, and what never fits is not kept"

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from loom.core.adapter import RunAdapterDecorator, pull_of
+from loom.core.adapter import RunAdapterDecorator
 from loom.core.records import CancelledReport
 from loom.core.run import Batch
 from loom.core.ticks import TickCancelRun, TickTimerFired, WorkflowTick
+from loom.runtime.control_loop import pull_of
 from loom.runtime.memory_adapter import MemoryAdapter
 from loom.testing import run_virtual
 

@@ -11,7 +11,7 @@ from server_serving import LOOP, Served
 
 import loom
 from loom import StartEvent, StopEvent, Workflow, step
-from loom.runtime.durable.memory_limit import MemoryLimit
+from loom.runtime.durable.admission import MemoryLimit
 from loom.server.auth import new_key
 from loom.server.settings import ServerSettings
 

@@ -11,7 +11,7 @@ import httpx2
 import loom
 from loom import Context, Event, StartEvent, StopEvent, Workflow, step
 from loom.core.records import EventKind, EventRecord
-from loom.runtime.durable.registration import anybody
+from loom.effects.flow_codec import AnyEventCodec
 from loom.runtime.streams import envelope, one_line, shown
 from loom.server.app import create_app
 
@@ -55,7 +55,7 @@ async def test_values_that_json_lacks_have_a_form() -> None:
 def test_an_event_whose_class_is_missing_has_the_fields_that_were_stored() -> None:
     kind = EventKind("gone.Gone", ("gone.Base", "workflows.events.StopEvent", "workflows.events.Event"), "Gone")
     body = json.dumps({"__is_pydantic": True, "value": {"n": 1}, "qualified_name": "gone.Gone"})
-    event = shown(EventRecord(kind, body), anybody())
+    event = shown(EventRecord(kind, body), AnyEventCodec())
     assert envelope(event) == {
         "value": {"n": 1},
         "type": "Gone",
@@ -65,7 +65,7 @@ def test_an_event_whose_class_is_missing_has_the_fields_that_were_stored() -> No
     assert event.is_any(frozenset({"gone.Gone"}))
     assert event.is_any(frozenset({"StopEvent"}))
     assert not event.is_any(frozenset({"Other"}))
-    assert shown(EventRecord(kind, "no json"), anybody()).value == {"stored": "no json"}
+    assert shown(EventRecord(kind, "no json"), AnyEventCodec()).value == {"stored": "no json"}
 
 
 def test_no_character_of_a_text_ends_its_line() -> None:

@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 from loom.core.planner import Complete, Emit, Fail, Publish, RunStep, StepFailed, Warn
-from loom.core.records import (
-    EVENT,
-    INPUT_REQUIRED_EVENT,
-    STOP_EVENT,
-    BrokerConfig,
-    EventKind,
-    EventRecord,
-    Failure,
-    StepFailure,
-    StepSpec,
-)
-from loom.core.state import WorkItem
+from loom.core.records import EVENT, INPUT_REQUIRED_EVENT, STOP_EVENT, EventKind, EventRecord, Failure, StepFailure
+from loom.core.state import BrokerConfig, StepSpec, WorkItem
 from loom.steps.planner import Origin, StepInput, StepsPlanner
 
 A, B, DONE = (EventKind(f"m.{name}", (EVENT,), name) for name in ("A", "B", "Done"))

@@ -16,7 +16,6 @@ from loom.core.persistent import Fifo
 from loom.core.records import (
     RELEASE_KIND,
     STEP_FAILED_KIND,
-    BrokerConfig,
     CancelledReport,
     EventKind,
     EventRecord,
@@ -27,10 +26,9 @@ from loom.core.records import (
     Release,
     StepFailure,
     StepReport,
-    StepSpec,
     WaiterReport,
 )
-from loom.core.state import BrokerState, InternalStepWorkerState, Timer, WorkItem
+from loom.core.state import BrokerConfig, BrokerState, InternalStepWorkerState, StepSpec, Timer, WorkItem
 from loom.core.ticks import (
     CollectCall,
     Source,

@@ -12,7 +12,7 @@ from temporal_server import fresh_temporal_url, session_server
 
 import loom
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
-from loom.core.records import specs_of
+from loom.core.state import specs_of
 from loom.core.ticks import TickParkRun
 from loom.runtime.durable.schedules import ScheduleNotFound
 from loom.runtime.durable.worker import WorkerRuntime

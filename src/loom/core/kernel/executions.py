@@ -20,24 +20,15 @@ from loom.core.ticks import TickRecordResult
 if TYPE_CHECKING:
     from immutables import Map
 
-    from loom.core.draft import Draft
     from loom.core.records import EventRecord
+    from loom.core.reducer import Draft
     from loom.core.state import Execution
     from loom.core.ticks import CollectCall, Source, TickAwaitEvent, TickSleep, TickStartChild
 
 
-def find(d: Draft, step: str, item: int, seq: int) -> Execution | None:
-    """Find the execution that a command of this number started. None if it is over: then the tick counts as dropped."""
-    execution = d.worker(step).execution(item)
-    if execution is None or execution.seq != seq or not execution.live:
-        d.dropped += 1
-        return None
-    return execution
-
-
 def _of(d: Draft, source: Source, writes: int) -> Execution | None:
     """Find the execution that an effect is of. `writes` of its first tick tells how its stream writes are numbered."""
-    execution = find(d, source.step, source.item, source.seq)
+    execution = workers.find(d, source.step, source.item, source.seq)
     if execution is None or writes < 0 or execution.writes is not None:
         return execution
     return replace(execution, writes=NO_WRITES)

@@ -19,21 +19,14 @@ from loom.core.body_effects import addressed, waiter_id_of
 from loom.core.commands import CommandCancelChild, CommandStartChild
 from loom.core.kernel import workers
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
-from loom.core.records import (
-    CancelledReport,
-    FailedReport,
-    IdleReport,
-    TimedOutReport,
-    specs_of,
-    without_traceback,
-)
-from loom.core.state import Abandoned, Answer, Child, ChildEnd, Outcome, Timer, Waiting
+from loom.core.records import CancelledReport, FailedReport, IdleReport, TimedOutReport, without_traceback
+from loom.core.state import Abandoned, Answer, Child, ChildEnd, Outcome, Timer, Waiting, specs_of
 from loom.core.ticks import TickAddEvent
 
 if TYPE_CHECKING:
-    from loom.core.draft import Draft
     from loom.core.planner import Complete
     from loom.core.records import EventRecord, Failure
+    from loom.core.reducer import Draft
     from loom.core.state import InternalStepWorkerState, WorkItem
     from loom.core.ticks import (
         TickChildEnded,

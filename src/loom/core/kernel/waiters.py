@@ -24,12 +24,12 @@ from loom.core.body_effects import (
 )
 from loom.core.kernel import executions, lifecycle, workers
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
-from loom.core.records import INPUT_REQUIRED_EVENT, STOP_EVENT, Refusal, RefusedReport, specs_of
-from loom.core.state import Answer, StepWorkerWaiter, Timer
+from loom.core.records import INPUT_REQUIRED_EVENT, STOP_EVENT, Refusal, RefusedReport
+from loom.core.state import Answer, StepWorkerWaiter, Timer, specs_of
 
 if TYPE_CHECKING:
-    from loom.core.draft import Draft
     from loom.core.records import EventKind, EventRecord
+    from loom.core.reducer import Draft
     from loom.core.state import Execution
     from loom.core.ticks import (
         TickAwaitEvent,
@@ -260,7 +260,7 @@ def leave(d: Draft, tick: TickLeaveStep) -> None:
     It begins again at once if an answer is there, or if nothing will answer its waits any more: the body has to find
     that out by itself.
     """
-    execution = executions.find(d, tick.step, tick.item, tick.seq)
+    execution = workers.find(d, tick.step, tick.item, tick.seq)
     if execution is None:
         return
     execution = executions.written(d, execution, tick.writes)

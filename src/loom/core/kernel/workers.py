@@ -18,12 +18,12 @@ from msgspec.structs import replace
 from loom.core.body_effects import ANY, ONCE
 from loom.core.commands import CommandResumeWorker, CommandRunWorker
 from loom.core.persistent import EMPTY_MAP, Fifo
-from loom.core.records import StepReport, num_workers
-from loom.core.state import Answer, Execution, InternalStepWorkerState, WorkItem
+from loom.core.records import StepReport
+from loom.core.state import Answer, Execution, InternalStepWorkerState, WorkItem, num_workers
 
 if TYPE_CHECKING:
-    from loom.core.draft import Draft
     from loom.core.records import EventKind, EventRecord
+    from loom.core.reducer import Draft
 
 
 def enqueue(d: Draft, step: str, event: EventRecord, extra: Any = None) -> None:
@@ -354,3 +354,12 @@ def records_of(d: Draft, item: int) -> Map[str, Any]:
     """Return the results that were recorded with an item, by name."""
     answers = d.waiting.answers.get(item, EMPTY_MAP)
     return Map({key.removeprefix(ONCE): a.value for key, a in answers.items() if key.startswith(ONCE)})
+
+
+def find(d: Draft, step: str, item: int, seq: int) -> Execution | None:
+    """Find the execution that a command of this number started. None if it is over: then the tick counts as dropped."""
+    execution = d.worker(step).execution(item)
+    if execution is None or execution.seq != seq or not execution.live:
+        d.dropped += 1
+        return None
+    return execution

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from loom.effects.actions.events import ActorMessage, ActorReply, Actors, actor_run_id
-from loom.effects.actions.handlers import HANDLERS, ActionContext, Handlers, asks_for, call_handler
+from loom.effects.actions.handlers import HANDLERS, ActionContext, ActionHandlers, asks_for, call_handler
 from loom.effects.actions.outcomes import (
     ActionFailed,
     argument_of,
@@ -118,7 +118,7 @@ async def _ask(
 
 
 async def _take_message(
-    handlers: Handlers, actor_type: str, kept: Any, argument: Any, context: ActionContext
+    handlers: ActionHandlers, actor_type: str, kept: Any, argument: Any, context: ActionContext
 ) -> tuple[dict[str, Any], Any]:
     """Give an actor a message. The state is a copy before and plain data after; the result is plain data too."""
     actor = handlers.actors.get(actor_type)
@@ -155,7 +155,7 @@ async def _take_by_instance(
 class ActorWorkflow(Workflow):
     """The workflow of an actor's run. It never ends by itself: cancel it to forget the actor."""
 
-    def __init__(self, actors: Actors, handlers: Handlers = HANDLERS) -> None:
+    def __init__(self, actors: Actors, handlers: ActionHandlers = HANDLERS) -> None:
         super().__init__(timeout=None)
         self._actors = actors
         self._handlers = handlers

@@ -39,7 +39,7 @@ class ActionContext:
 
 
 @dataclass(slots=True, eq=False)
-class Handlers:
+class ActionHandlers:
     """Handlers by name. Action types are known without case."""
 
     activities: dict[str, Callable[..., Any]] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Handlers:
         return _registering(self.actions, _name("action", type).lower())
 
 
-HANDLERS = Handlers()
+HANDLERS = ActionHandlers()
 """The handlers that `loom.activity` and its like register."""
 
 activity, actor, ai_provider, action = HANDLERS.activity, HANDLERS.actor, HANDLERS.ai_provider, HANDLERS.action

@@ -24,7 +24,7 @@ import msgspec
 from pydantic import BaseModel
 
 from loom.effects.actions.events import Actors, Callbacks
-from loom.effects.actions.handlers import HANDLERS, ActionContext, Handlers
+from loom.effects.actions.handlers import HANDLERS, ActionContext, ActionHandlers
 from loom.effects.actions.ssrf import HttpPolicy
 from loom.effects.exceptions import is_signal
 from loom.expressions.values import INT_MAX, INT_MIN
@@ -44,7 +44,7 @@ TIMED_OUT, NOT_SUPPORTED = "ActionTimedOut", "ActionTypeNotSupported"
 class Services:
     """The services of a process that its actions use."""
 
-    handlers: Handlers = HANDLERS
+    handlers: ActionHandlers = HANDLERS
     http: HttpPolicy | None = None
     """What requests may reach; None: what the environment allows."""
     actors: Actors | None = None

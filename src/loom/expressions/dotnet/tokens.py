@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from loom.expressions.errors import FunctionError
-from loom.expressions.metering import MAX_LENGTH
+from loom.expressions.meter import MAX_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,7 @@ from loom.expressions.functions.registry import (
     want_object,
     want_string,
 )
-from loom.expressions.metering import BOX, ELEMENT, FEW, MAX_TEXT, NODE, SLOT, spend, spend_text
+from loom.expressions.meter import BOX, ELEMENT, FEW, MAX_TEXT, NODE, SLOT, spend, spend_text
 from loom.expressions.strings import count_units, cut_units, spend_search
 from loom.expressions.value_text import text_of
 from loom.expressions.values import compare, equals, find_key, identities, read

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from loom.expressions.dotnet.numbers import format_number, parse_decimal, parse_float
 from loom.expressions.errors import FunctionError
 from loom.expressions.functions.registry import check_size, function, refuse, want_number, want_string
-from loom.expressions.metering import ELEMENT, spend_text
+from loom.expressions.meter import ELEMENT, spend_text
 from loom.expressions.strings import (
     count_units,
     percent_decode,

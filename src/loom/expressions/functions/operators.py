@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from loom.expressions.errors import FunctionError
 from loom.expressions.functions.registry import function, want_array, want_boolean, want_integer, want_number
-from loom.expressions.metering import ELEMENT, FEW, SLOT, spend
+from loom.expressions.meter import ELEMENT, FEW, SLOT, spend
 from loom.expressions.values import DECIMAL_MAX, INT_MAX, INT_MIN, compare, decimal_of, equals, fit_decimal
 
 if TYPE_CHECKING:

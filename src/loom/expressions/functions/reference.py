@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from loom.expressions.errors import FunctionError
 from loom.expressions.functions.registry import function, want_integer, want_string
-from loom.expressions.metering import ELEMENT, FEW, spend
+from loom.expressions.meter import ELEMENT, FEW, spend
 from loom.expressions.values import kind_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loom.expressions.errors import FunctionError
-from loom.expressions.metering import ELEMENT, FEW, FREE, MAX_ITEMS, MAX_TEXT, SLOT, spend
+from loom.expressions.meter import ELEMENT, FEW, FREE, MAX_ITEMS, MAX_TEXT, SLOT, spend
 from loom.expressions.values import INT_MAX, INT_MIN, kind_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from loom.expressions.errors import FunctionError
 from loom.expressions.functions.registry import check_count, check_size, function, refuse, want_integer, want_string
-from loom.expressions.metering import BOX, ELEMENT, FREE, NODE, spend_text
+from loom.expressions.meter import BOX, ELEMENT, FREE, NODE, spend_text
 from loom.expressions.strings import (
     SEARCHED_FREE,
     SPACES,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from loom.expressions.errors import FunctionError
 from loom.expressions.functions.registry import function, want_string
-from loom.expressions.metering import ELEMENT, spend_text
+from loom.expressions.meter import ELEMENT, spend_text
 from loom.expressions.strings import percent_encode
 
 _PORTS = {

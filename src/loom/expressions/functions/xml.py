@@ -22,7 +22,7 @@ from loom.expressions.functions.xml_tree import (
 )
 from loom.expressions.functions.xpath import select
 from loom.expressions.functions.xpath_nodes import ATTRIBUTE, NAMESPACE, ROOT, TEXT_NODE, Tree, XNode
-from loom.expressions.metering import NODE, Meter, meter, metered_by, spend
+from loom.expressions.meter import NODE, Meter, meter, metered_by, spend
 from loom.expressions.value_text import envelope, envelope_text
 from loom.expressions.values import CONTENT, CONTENT_TYPE, is_envelope
 

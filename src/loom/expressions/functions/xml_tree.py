@@ -15,7 +15,7 @@ from xml.parsers import expat
 from loom.expressions.errors import FunctionError
 from loom.expressions.functions.registry import check_size
 from loom.expressions.functions.strings import decode_xml_name, encode_xml_name
-from loom.expressions.metering import BOX, MAX_DEPTH, MAX_NODES, MAX_TEXT, NODE, spend
+from loom.expressions.meter import BOX, MAX_DEPTH, MAX_NODES, MAX_TEXT, NODE, spend
 from loom.expressions.strings import remembered, translated
 from loom.expressions.value_text import text_of
 from loom.expressions.values import kind_of

@@ -27,7 +27,7 @@ from loom.expressions.functions.xpath_nodes import (
     XNode,
 )
 from loom.expressions.functions.xpath_values import FUNCTIONS, boolean_of, compared, number_of
-from loom.expressions.metering import ELEMENT, MAX_LENGTH, NODE, spend
+from loom.expressions.meter import ELEMENT, MAX_LENGTH, NODE, spend
 
 if TYPE_CHECKING:
     from collections.abc import Callable

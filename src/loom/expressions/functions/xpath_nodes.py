@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loom.expressions.functions.xml_tree import CDATA, COMMENT, TEXT, Element, Heading, Leaf
-from loom.expressions.metering import ELEMENT, spend
+from loom.expressions.meter import ELEMENT, spend
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from loom.expressions.functions.registry import check_size
 from loom.expressions.functions.xpath_nodes import ELEMENT_NODE, ROOT, TEXT_NODE, XML_NAMESPACE, XNode
-from loom.expressions.metering import ELEMENT, NODE, spend, spend_text
+from loom.expressions.meter import ELEMENT, NODE, spend, spend_text
 from loom.expressions.strings import spend_search, translated
 
 if TYPE_CHECKING:

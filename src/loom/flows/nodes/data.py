@@ -18,7 +18,7 @@ from loom.core.persistent import EMPTY_FIFO
 from loom.expressions import ExpressionError
 from loom.expressions.calls import call_function
 from loom.expressions.errors import FunctionError
-from loom.expressions.metering import BOX, CALL, MAX_TEXT, NODE, SLOT
+from loom.expressions.meter import BOX, CALL, MAX_TEXT, NODE, SLOT
 from loom.expressions.value_text import text_of
 from loom.expressions.values import is_envelope, is_number, kind_of
 from loom.flows.plain import check_weight, plain_result

@@ -16,13 +16,11 @@ from loom.core.ticks import TickStepResult
 from loom.effects.off_loop import weight_of_tick
 from loom.effects.spans import are_wanted
 from loom.runtime.control_loop import PATIENCE
-from loom.runtime.durable.adapter import DurableDecorator
-from loom.runtime.durable.limits import Outgrown
+from loom.runtime.durable.adapter import DurableDecorator, Outgrown
 from loom.runtime.durable.recovery import read_message
 from loom.runtime.durable.registration import child_start
 from loom.runtime.live_run import LiveRun
 from loom.runtime.memory_adapter import MemoryAdapter
-from loom.runtime.planners import program_in
 from loom.runtime.tracing import TracedBodies
 from loom.steps.errors import TooMuchUnsaved
 from loom.steps.events import StopEvent
@@ -84,7 +82,7 @@ class ActiveRun(LiveRun):
         weight, covered = (len(stored.snapshot.data), stored.snapshot.ticks) if stored.snapshot else (0, 0)
         tail = weight, sum(len(chunk.data) for chunk in stored.chunks), covered
         timers = tuple(timer.seq for timer in stored.timers)
-        outer = DurableDecorator(inner, core, row, keeper, tail, timers, program_in(code.planner))
+        outer = DurableDecorator(inner, core, row, keeper, tail, timers, code.program)
         if row.document is None:
             outer.document = code.document
         super().__init__(code.definition, row.run_id, core, inner, outer, code.bindings, watcher, on_end)

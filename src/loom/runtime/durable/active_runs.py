@@ -20,15 +20,15 @@ from pydantic import ValidationError
 from loom.core.ticks import TickCancelRun
 from loom.runtime.control_loop import LoopWatcher, Turns
 from loom.runtime.durable.active_run import ActiveRun
-from loom.runtime.durable.adapter import Fenced
-from loom.runtime.durable.admission_queue import AdmissionQueue, Families, FamilyPlaces
+from loom.runtime.durable.adapter import Fenced, SizeLimits
+from loom.runtime.durable.admission import AdmissionQueue, Families
 from loom.runtime.durable.background import Background
 from loom.runtime.durable.idle_tracker import IdleTracker
 from loom.runtime.durable.lease import Lease
 from loom.runtime.durable.metrics import OTHER
 from loom.runtime.durable.probation import Probation, is_let_go, is_poison, reason_of
 from loom.runtime.durable.problems import is_notice, problem_of
-from loom.runtime.durable.recovery import parked_again, read_message, replay, replay_aside, restored
+from loom.runtime.durable.recovery import parked_again, read_message, replay, replay_aside
 from loom.runtime.durable.residence import ABSENT, BUSY, Slot, transition
 from loom.runtime.logs import about, log_release
 from loom.runtime.tracing import find_tracing
@@ -40,7 +40,7 @@ from loom.store.operations import ClaimRun, ForgetDeaths, ParkRun, PurgeRuns, Re
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loom.runtime.durable.memory_limit import MemoryLimit
+    from loom.runtime.durable.admission import MemoryLimit
     from loom.runtime.durable.problems import Problems
     from loom.runtime.durable.recovery import Recovered
     from loom.runtime.durable.registration import Registration
@@ -74,10 +74,10 @@ class ActiveRuns:
     ) -> None:
         self._closing = False
         self.fence, self.downtime, self.prune = member.fence, member.downtime, settings.prune
-        self.limits = settings.limits
+        self.limits = SizeLimits(settings.max_state, None if settings.prune else settings.max_history)
         self.problems = problems
         self.lease = Lease(settings.lease, stored.now, asyncio.get_running_loop())
-        self.families = Families(stored.store, stored.now)
+        self.families = Families(stored.store, stored.now, settings.max_descendants)
         self.submit: Callable[[Operation], asyncio.Future[Result]] = stored.committer.submit
         self.committed: Callable[[str], None] = stored.watchers.wake
         self.metrics, self.links = stored.metrics, stored.links
@@ -108,7 +108,6 @@ class ActiveRuns:
         self._logged: set[str] = set()
         """Stranded runs already logged at ERROR; forgotten by a clean scan, unless they are on their way back."""
         self.admission = AdmissionQueue(self.runs, stored.store, settings.max_in_memory, memory)
-        self._family_places = FamilyPlaces(settings.max_descendants)
         self._background = Background(self._loop)
         self._spawn = self._background.spawn
         self.probation = Probation(settings.probation, self.fence, self.submit, self._spawn, self._clock, self._loop)
@@ -152,7 +151,7 @@ class ActiveRuns:
         self._idle.add(run_id, self._is_worth_holding(run_id))
 
     def _free(self, run_id: str) -> None:
-        relative = self._family_places.free(run_id)
+        relative = self.families.places.free(run_id)
         if relative is not None:
             self.notify(relative)
         if self.admission.free_place(run_id):
@@ -274,26 +273,22 @@ class ActiveRuns:
             return "no room"
         if row.owner is not None or await self.submit(ClaimRun(run_id, self.fence)):
             # A run that waits for its family stays owned, or each look at the store would find it again.
-            return code if await self._has_family_place(row) else "no room"
+            if await self.families.take_place(row, self._is_cancelled):
+                return code
+            self._yield_to_relatives(run_id)
+            return "no room"
         # A suspect waits for its turn, unless it is only recovered to end.
         if await self._is_cancelled(run_id) and await self.submit(ClaimRun(run_id, self.fence, suspected=True)):
             return code
         return "given up"
 
-    async def _has_family_place(self, row: RunRow) -> bool:
-        """Give a run a place among the runs that descend from the same run; else let it wait, and relatives leave."""
-        run_id = row.run_id
-        ancestors = await self.families.ancestors(row)
-        if not ancestors or self._family_places.take(run_id, ancestors):
-            return True
-        if await self._is_cancelled(run_id):
-            return self._family_places.take(run_id, ancestors, at_once=True)
-        for relative in self._family_places.members(run_id):
+    def _yield_to_relatives(self, run_id: str) -> None:
+        """Let a run wait for a place in its family: idle runs of the family leave, and others may use its place."""
+        for relative in self.families.places.members(run_id):
             if self._slots.get(relative, ABSENT).state == "idle":
                 self._release_soon(relative)
         if self.admission.free_place(run_id):
             self._let_in()
-        return False
 
     async def _is_cancelled(self, run_id: str) -> bool:
         """Say whether a run that is not in memory has been asked to stop."""
@@ -338,7 +333,7 @@ class ActiveRuns:
         self.runs[run_id] = run
         self.memory.let_in(run_id)
         if self.admission:
-            self._loop.call_soon(self._let_in_queued)  # it may lend its place to a child that waits
+            self._loop.call_soon(self.let_in)  # it may lend its place to a child that waits
         self._tell(run_id, "begun")
         self.admission.take_place(run_id, version)
         self._watcher.add(run)
@@ -377,7 +372,9 @@ class ActiveRuns:
         """Tell the store why a run cannot go on. It waits there for other code, or for an operator."""
         self._tell(run_id, "cannot go on")
         try:
-            row = await self._readable_row(run_id)
+            row = None
+            with suppress(CorruptRecord):  # else the row itself is what cannot be read
+                row = await self._store.get(run_id)
             # A run that was parked for this reason before, or by its own commit, was told of then.
             if self.problems.channels and row is not None and row.head.parked != reason:
                 problem = problem_of(row, row.head, "parked", reason)
@@ -393,21 +390,11 @@ class ActiveRuns:
         else:
             self._tell(run_id, "parked")
 
-    async def _readable_row(self, run_id: str) -> RunRow | None:
-        """Return the row of a run that is to be parked; None if the row itself is what cannot be read."""
-        try:
-            return await self._store.get(run_id)
-        except CorruptRecord:
-            return None
-
     async def _park_poison(self, stored: StoredRun, code: Registration) -> None:
         """Park a run that has killed its processes, or leave it parked."""
         run_id, reason = stored.row.run_id, stored.row.head.parked
         if is_new := reason is None:
-            version = code.for_run(stored)
-            state = restored(run_id, stored.snapshot, stored.chunks, version.planner, version.codec.field)
-            assert stored.deaths is not None
-            reason = reason_of(stored.deaths, state)
+            reason = reason_of(stored, code.for_run(stored))
             _log.error("Run %s of %s is parked: %s", run_id, stored.row.workflow, reason, extra=about(run_id))
         await self._park(run_id, reason, is_poison=is_new)  # it explains the deaths before it, and none after
         self.probation.on_acquitted()
@@ -489,13 +476,10 @@ class ActiveRuns:
     def at_rest(self, run_id: str) -> None:
         """Note that only input from outside or a timer can move a run: after a while it leaves memory."""
         self.probation.acquit(run_id)
-        if self._family_places.is_full(run_id):
+        if self.families.places.is_full(run_id) or (self._releases and self.memory.is_over):
             self._release_soon(run_id)
             return
         if not self._releases:
-            return
-        if self.memory.is_over:
-            self._release_soon(run_id)
             return
         self._tell(run_id, "rested")
         if self.admission.is_full and self.admission:
@@ -572,20 +556,17 @@ class ActiveRuns:
 
     def _let_in(self) -> None:
         """Recover a run that waits for a place, if there is one now; else see whether the store has one."""
-        if not self._let_in_queued():
+        if not self.let_in():
             self._on_room()
 
-    def _let_in_queued(self) -> bool:
-        run_id = self.admission.next()
-        if run_id is not None:
+    def let_in(self, most: int = 1) -> int:
+        """Recover runs that wait for a place, as far as there are places now, at most this many; return how many."""
+        for number in range(most):
+            run_id = self.admission.next()
+            if run_id is None:
+                return number
             self.notify(run_id)
-        return run_id is not None
-
-    def let_in(self, most: int) -> None:
-        """Recover runs that wait for a place, as far as there are places now, at most this many."""
-        for _ in range(most):
-            if not self._let_in_queued():
-                return
+        return most
 
     @property
     def can_make_room(self) -> bool:

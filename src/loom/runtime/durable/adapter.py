@@ -1,9 +1,10 @@
-"""The decorator that makes a run durable: its `commit` is one operation of the store."""
+"""The decorator that makes a run durable: its `commit` is one operation of the store, for runs within their size."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import msgspec
 from msgspec.structs import replace
 from typing_extensions import override
 
@@ -17,13 +18,12 @@ from loom.core.commands import (
 )
 from loom.core.ticks import TickCancelRun, TickTimeout, TickTimerFired
 from loom.effects.off_loop import OFF_LOOP_BYTES, aside, is_heavier, weight_of
-from loom.runtime.durable.heads import HeadWriter, child_ended
-from loom.runtime.durable.limits import Outgrown
 from loom.runtime.durable.names import SCHEDULES
 from loom.runtime.durable.probation import has_result
 from loom.runtime.durable.problems import problem_of
 from loom.runtime.logs import log_stuck
 from loom.runtime.masking import shown_published
+from loom.runtime.run_head import HeadWriter, child_ended
 from loom.store import codec
 from loom.store.hash_chain import first_link
 from loom.store.operations import CommitRun, PostMessage, StartRun
@@ -31,7 +31,7 @@ from loom.store.records import Snapshot, TimerRow
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from loom.api.problems import ProblemKind
     from loom.core.adapter import InternalRunAdapter, TaskSet
@@ -41,9 +41,8 @@ if TYPE_CHECKING:
     from loom.core.state import BrokerState
     from loom.core.ticks import WorkflowTick
     from loom.flows.program import Program
-    from loom.runtime.durable.admission_queue import Families
+    from loom.runtime.durable.admission import Families
     from loom.runtime.durable.lease import Lease
-    from loom.runtime.durable.limits import Limits
     from loom.runtime.durable.metrics import RuntimeMetrics
     from loom.runtime.durable.probation import Probation
     from loom.runtime.durable.problems import Problems
@@ -91,7 +90,7 @@ class Keeper(Protocol):
     fence: int
     downtime: float
     prune: bool
-    limits: Limits
+    limits: SizeLimits
     metrics: RuntimeMetrics
     tracing: Tracing | None
     links: Links
@@ -406,3 +405,56 @@ class DurableDecorator(RunAdapterDecorator):
     @override
     def write_to_event_stream(self, cursor: int, event: Published) -> None:
         """Readers read what is stored: nothing is kept here."""
+
+
+# How large a run may become. One that is larger is parked as it is, and goes on when the limit is higher.
+
+
+class Outgrown(Exception):
+    """A run has become larger than allowed. What it did so far is stored; the text says what is too large."""
+
+
+class SizeLimits(msgspec.Struct, frozen=True):
+    """What runs are held to."""
+
+    state: int | None = None
+    """Bytes of the state, encoded."""
+    history: int | None = None
+    """Ticks of the journal."""
+
+    def excess_state(self, size: int) -> str | None:
+        """Why a run with a state of this size may not go on."""
+        if self.state is None or size <= self.state:
+            return None
+        return f"Its state has {size} bytes, and max_state allows {self.state}: it goes on when that is raised."
+
+    def excess_values(self, *values: Any) -> str | None:
+        """Tell why a run may not go on that has these values to store, found out without encoding them.
+
+        A flow can repeat a long text many times: it is there once in memory, but as often as it is named when encoded.
+        """
+        return None if self.state is None else self.excess_weight(weight_of(values, self.state))
+
+    def weigh(self, state: BrokerState) -> int:
+        """Weigh the planner's part of a state: there a run grows by what it works out. It ends past the limit."""
+        return 0 if self.state is None else weight_of((state.plan,), self.state)
+
+    def excess_weight(self, weight: int) -> str | None:
+        """Tell why a run may not go on that has this much to store; None if it may."""
+        if self.state is None or weight <= self.state:
+            return None
+        return f"It has more than {self.state} bytes to store, which max_state allows: it goes on when that is raised."
+
+    def excess_history(self, ticks: int) -> str | None:
+        """Say why a run with this number of ticks may not go on; None if it may."""
+        if self.history is None or ticks <= self.history:
+            return None
+        return f"Its history has {ticks} ticks, and max_history allows {self.history}: it goes on when that is raised."
+
+    def still_hold(self, row: RunRow, state: BrokerState, ticks: Iterable[WorkflowTick]) -> bool:
+        """Whether a parked run would only be parked again for its size. To be cancelled it is never too large."""
+        if row.head.parked is None or any(isinstance(tick, TickCancelRun) for tick in ticks):
+            return False
+        if self.excess_history(row.head.ticks) is not None:
+            return True
+        return self.state is not None and self.excess_state(len(codec.encode_state(state))) is not None

@@ -38,37 +38,6 @@ if TYPE_CHECKING:
     from loom.store.records import Entry
 
 
-class DefinitionVersions(DefinitionNumbers):
-    """The versions of the definitions in a runtime's store."""
-
-    def __init__(self, runtime: WorkerRuntime) -> None:
-        super().__init__(runtime.store, runtime.now)
-        self._runtime = runtime
-
-    async def text_of(self, name: str, version: Version) -> str:
-        """The text that a version is stored as; `DefinitionUnreadable` if it is not there as it was put."""
-        text = ((await self._runtime.store.document(version.digest)) or b"").decode(errors="replace")
-        if digest_of(text) != version.digest:
-            raise DefinitionUnreadable(name, version.number, "its text is missing or damaged")
-        return text
-
-    async def load(self, name: str, version: Version) -> Flow:
-        """A stored version as a flow; `DefinitionUnreadable` if it cannot be one here."""
-        text = await self.text_of(name, version)
-        try:
-            # In a thread, for a large document takes its time.
-            return await aside("replay", _ready_flow, text)
-        except (DefinitionError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise DefinitionUnreadable(name, version.number, " ".join(str(error).split())) from error
-
-
-def _ready_flow(text: str) -> Flow:
-    """A flow whose planner is made too, for those who will work for it."""
-    flow = flow_of(text)
-    flow_planner(flow.document.encode())
-    return flow
-
-
 _log = logging.getLogger("loom.durable")
 
 _PAGE = 100
@@ -78,11 +47,12 @@ _OLDER = 16
 """How many versions are kept loaded that are not current, for those who start them by number."""
 
 
-class Definitions(DefinitionVersions):
+class Definitions(DefinitionNumbers):
     """The definitions of a store, for one runtime."""
 
     def __init__(self, runtime: WorkerRuntime, *, follow: bool, poll_interval: float) -> None:
-        super().__init__(runtime)
+        super().__init__(runtime.store, runtime.now)
+        self._runtime = runtime
         self.follow = follow
         """Whether this process works for all flows that are stored, not only for those that were registered here."""
         self._interval_s = _POLLS * poll_interval
@@ -217,6 +187,22 @@ class Definitions(DefinitionVersions):
 
     # -- versions -----------------------------------------------------------------------------------------------------
 
+    async def text_of(self, name: str, version: Version) -> str:
+        """The text that a version is stored as; `DefinitionUnreadable` if it is not there as it was put."""
+        text = ((await self._runtime.store.document(version.digest)) or b"").decode(errors="replace")
+        if digest_of(text) != version.digest:
+            raise DefinitionUnreadable(name, version.number, "its text is missing or damaged")
+        return text
+
+    async def load(self, name: str, version: Version) -> Flow:
+        """A stored version as a flow; `DefinitionUnreadable` if it cannot be one here."""
+        text = await self.text_of(name, version)
+        try:
+            # In a thread, for a large document takes its time.
+            return await aside("replay", _ready_flow, text)
+        except (DefinitionError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise DefinitionUnreadable(name, version.number, " ".join(str(error).split())) from error
+
     async def code_for(self, name: str, version: int | None = None) -> Registration | None:
         """Return the code that a new run begins with; None if it is not registered here, and others may have it.
 
@@ -290,3 +276,10 @@ class Definitions(DefinitionVersions):
             return False  # what was registered here is about to become the current version, or has come since
         self._runtime.adopt(name, flow)
         return True
+
+
+def _ready_flow(text: str) -> Flow:
+    """A flow whose planner is made too, for those who will work for it."""
+    flow = flow_of(text)
+    flow_planner(flow.document.encode())
+    return flow

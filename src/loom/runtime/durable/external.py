@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loom.core.records import specs_of
-from loom.core.state import CHILD_RUN
+from loom.core.state import CHILD_RUN, specs_of
 from loom.flows.calls import MASK
 from loom.flows.nodes.external import Awaited, ExternalCall
-from loom.runtime.durable.heads import MAX_WAITERS_SHOWN
 from loom.runtime.durable.registration import FlowRegistration
+from loom.runtime.run_head import MAX_WAITERS_SHOWN
 from loom.runtime.stored_run import program_of_row
 from loom.steps.graph import CALLBACK_EVENT, is_answer, is_bound, is_declared, is_own
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from loom.core.records import Published
     from loom.effects.stored_codec import StoredEventCodec
     from loom.runtime.durable.worker import WorkerRuntime
-    from loom.steps.definition import Definition
     from loom.steps.events import Event
+    from loom.steps.ports import Definition
     from loom.steps.state_store import InMemoryStateStore
     from loom.store.records import RunRow
 

@@ -14,12 +14,12 @@ from loom.core.reducer import replay_steps
 from loom.core.state import BrokerState
 from loom.core.ticks import TickChildEnded, TickStartRun
 from loom.effects.off_loop import OFF_LOOP_BYTES, aside
-from loom.runtime.durable.heads import HeadWriter
 from loom.runtime.durable.info import HistoryEntry
 from loom.runtime.durable.names import HANDLER_TAGS
 from loom.runtime.durable.recovery import restored
 from loom.runtime.masking import shown_published
 from loom.runtime.planners import planner_for, program_in
+from loom.runtime.run_head import HeadWriter
 from loom.store import codec
 from loom.store.errors import HistoryGone, RunNotFound, StoreError
 from loom.store.records import RunRow, StoredRun, TimerRow
@@ -27,9 +27,9 @@ from loom.store.records import RunRow, StoredRun, TimerRow
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from loom.core.draft import FieldReader
     from loom.core.planner import Planner
     from loom.core.records import Published
+    from loom.core.reducer import FieldReader
     from loom.core.ticks import WorkflowTick
     from loom.store.hash_chain import Links
     from loom.store.ports import RunReads

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from loom.core.ticks import TickCancelRun, TickContinueRun, TickStepResult
 from loom.flows.calls import ActionCall
+from loom.runtime.durable.recovery import restored
 from loom.runtime.logs import about
 from loom.store.deaths import POISON
 from loom.store.errors import StoreUnavailable
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from loom.core.state import BrokerState
     from loom.core.ticks import WorkflowTick
+    from loom.runtime.durable.registration import Registration
     from loom.store.deaths import Deaths
     from loom.store.operations import Operation, Result
     from loom.store.records import StoredRun
@@ -144,8 +146,11 @@ def has_result(ticks: Sequence[WorkflowTick]) -> bool:
     return any(type(tick) is TickStepResult for tick in ticks)
 
 
-def reason_of(deaths: Deaths, state: BrokerState) -> str:
-    """Why a poisonous run is parked."""
+def reason_of(stored: StoredRun, code: Registration) -> str:
+    """Tell why a poisonous run is parked."""
+    deaths = stored.deaths
+    assert deaths is not None
+    state = restored(stored.row.run_id, stored.snapshot, stored.chunks, code.planner, code.codec.field)
     under_way = ", ".join(_under_way(state))
     what = f"Under way: {under_way}." if under_way else "No step was under way: it died while it was planned."
     return (

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
 
-from loom.core.draft import Draft
-from loom.core.planner import Patience, TooCostly
-from loom.core.reducer import advance, transition
+from loom.core.reducer import Draft, advance, transition
+from loom.core.run import Patience, TooCostly
 from loom.core.state import BrokerState
 from loom.core.ticks import ControlTick, TickCancelRun, TickResume, TickRetryRun, TickStartRun
 from loom.effects.off_loop import OFF_LOOP_BYTES, aside
@@ -21,8 +20,8 @@ from loom.store.errors import CorruptRecord
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from loom.core.draft import FieldReader
     from loom.core.planner import Planner
+    from loom.core.reducer import FieldReader
     from loom.core.ticks import WorkflowTick
     from loom.runtime.durable.registration import Registration
     from loom.store.hash_chain import Links

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from loom.core.records import BrokerConfig, config_for
+from loom.core.state import BrokerConfig, config_for
 from loom.core.ticks import TickStartRun
 from loom.effects.binding import step_bindings
 from loom.effects.exceptions import asks_to_exit
@@ -22,14 +22,16 @@ from loom.flows.document import digest_of
 from loom.flows.nodes.external import ExternalCall
 from loom.runtime.durable.names import check_workflow
 from loom.runtime.flow import ActionBodies, FlowDefinition, flow_of
-from loom.runtime.planners import STEPS, flow_planner, text_cache
-from loom.steps.definition import RunLimits, StepsDefinition, definition_of
+from loom.runtime.lru_cache import text_cache
+from loom.runtime.planners import STEPS, flow_planner
 from loom.steps.errors import WorkflowRuntimeError, described
 from loom.steps.events import StartEvent, StopEvent
 from loom.steps.planner import takes
+from loom.steps.ports import RunLimits, definition_of
 from loom.steps.serializers import JsonSerializer
 from loom.steps.state_store import DictState
 from loom.steps.tagged import TaggedSerializer
+from loom.steps.workflow import StepsDefinition
 from loom.store.codec import StartSpec, encode_start
 from loom.store.errors import CorruptRecord
 
@@ -41,9 +43,11 @@ if TYPE_CHECKING:
     from loom.effects.actions.outcomes import Services
     from loom.effects.event_codec import EventCodec
     from loom.effects.ports import Binding
+    from loom.flows.planner import FlowPlanner
+    from loom.flows.program import Program
     from loom.runtime.flow import Flow
-    from loom.steps.definition import Definition
     from loom.steps.events import Event
+    from loom.steps.ports import Definition
     from loom.steps.serializers import BaseSerializer
     from loom.steps.state_store import InMemoryStateStore
     from loom.steps.step_config import StepConfig
@@ -64,11 +68,6 @@ def prepared(name: str, workflow: Workflow, services: Services | None = None) ->
     """Register a workflow or a flow under a name; raises what is wrong with it."""
     definition_of(workflow).prepare()
     return registration_of(name, workflow, services)
-
-
-def anybody() -> StoredEventCodec:
-    """How events are stored and read by processes that lack the workflow's own code."""
-    return AnyEventCodec()
 
 
 class Registration(ABC):
@@ -98,6 +97,11 @@ class Registration(ABC):
     def document(self) -> tuple[str, bytes] | None:
         """The digest and text of a flow's document, which its runs are stored with; None for workflows in Python."""
         return self.definition.document
+
+    @property
+    def program(self) -> Program | None:
+        """The program of a flow; None for workflows in Python."""
+        return None
 
     @property
     def keeps_timeout(self) -> bool:
@@ -215,6 +219,7 @@ class FlowRegistration(Registration):
     __slots__ = ("services",)
 
     definition: FlowDefinition
+    planner: FlowPlanner
 
     def __init__(self, name: str, definition: FlowDefinition, services: Services | None = None) -> None:
         self.name = name
@@ -233,6 +238,11 @@ class FlowRegistration(Registration):
     @override
     def document(self) -> tuple[str, bytes]:
         return self.definition.document
+
+    @property
+    @override
+    def program(self) -> Program:
+        return self.planner.program
 
     @override
     def for_run(self, stored: StoredRun) -> Registration:
@@ -352,7 +362,7 @@ class RemoteRegistration(Registration):
     def __init__(self, name: str) -> None:
         self.name = name
         self.definition = RemoteDefinition(name)
-        self.codec = anybody()
+        self.codec = AnyEventCodec()
         self.bindings = {}
         self.planner = STEPS
 

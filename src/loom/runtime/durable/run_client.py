@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from loom.api.attempts import Attempts
     from loom.api.problems import RunStatus
     from loom.api.why import Why
-    from loom.core.draft import FieldReader
     from loom.core.records import EventRecord
+    from loom.core.reducer import FieldReader
     from loom.core.state import BrokerState
     from loom.core.ticks import WorkflowTick
     from loom.effects.stored_codec import StoredEventCodec

@@ -14,18 +14,19 @@ import msgspec
 
 from loom.api.times import moment
 from loom.core.ticks import TickCancelRun, TickContinueRun, TickPauseRun
+from loom.effects.flow_codec import AnyEventCodec
 from loom.runtime.durable import history
 from loom.runtime.durable.names import SCHEDULES, check_name, check_tags, check_workflow
-from loom.runtime.durable.registration import anybody
+from loom.runtime.durable.run_starter import start_spec
 from loom.runtime.durable.schedules_run import (
     FLOW_TAG,
     SCHEDULE_TAG,
     ScheduleStart,
+    next_due,
+    pinned,
     schedule_run_id,
     start_of,
 )
-from loom.runtime.durable.schedules_timing import next_due, pinned
-from loom.runtime.durable.starting import start_spec
 from loom.store import codec
 from loom.store.errors import StoreError
 from loom.store.operations import PostMessage, Started, StartRun
@@ -120,7 +121,7 @@ class ScheduleClient:
     async def _is_stored(self, schedule: ScheduleStart, generation: int, tags: dict[str, str] | None) -> bool:
         """Store one generation of a schedule. False if this generation is another one."""
         fields = schedule.model_copy(update={"generation": generation}).model_dump(mode="json")
-        start = codec.encode_start(codec.StartSpec(inputs=anybody().value(fields)))
+        start = codec.encode_start(codec.StartSpec(inputs=AnyEventCodec().value(fields)))
         operation = StartRun(
             schedule_run_id(schedule.name, generation),
             SCHEDULES,
@@ -226,10 +227,10 @@ class ScheduleClient:
         assert stored is not None
         inputs = codec.decode_start(row.run_id, stored.start).inputs
         assert inputs is not None
-        definition = ScheduleStart(**anybody().read_value(inputs))
-        state = await history.state_at(self._runs.store, row, anybody().field, None)
+        definition = ScheduleStart(**AnyEventCodec().read_value(inputs))
+        state = await history.state_at(self._runs.store, row, AnyEventCodec().field, None)
         kept = dict(
-            (await anybody().store_from(state.store, state.store_type, state.store_version).get_state()).items()
+            (await AnyEventCodec().store_from(state.store, state.store_type, state.store_version).get_state()).items()
         )
         timing = pinned(definition.timing, row.created_at)
         next_at = kept["next_at"] if "next_at" in kept else next_due(timing, row.created_at)

@@ -9,7 +9,6 @@ import msgspec
 
 from loom.effects.actions.ssrf import MAX_RESPONSE_BYTES, STORED_SHARE
 from loom.effects.off_loop import MAX_VALUES
-from loom.runtime.durable.limits import Limits
 from loom.runtime.durable.problems import Webhook
 from loom.store.keyring import Keyring, parse_keys
 
@@ -112,11 +111,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def suspended_s(self) -> float | None:
         """How long a run that holds a suspended body stays in memory while there is room; None: for ever."""
         return _SUSPENDED_S if self.idle_timeout is msgspec.UNSET else self.idle_timeout
-
-    @property
-    def limits(self) -> Limits:
-        """How large runs may become."""
-        return Limits(self.max_state, None if self.prune else self.max_history)
 
     @property
     def response_bytes(self) -> int:

@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING, Any, Self
 from typing_extensions import override
 
 from loom.flows.plain import plain_value
+from loom.runtime.durable.admission import MemoryLimit
 from loom.runtime.durable.definitions import Definitions
 from loom.runtime.durable.handle import Handles, RunHandle
-from loom.runtime.durable.memory_limit import MemoryLimit
 from loom.runtime.durable.problem_run import hook_codes
 from loom.runtime.durable.problems import Problems
 from loom.runtime.durable.registration import RemoteDefinition, prepared, registration_of
 from loom.runtime.durable.run_client import RunClient
+from loom.runtime.durable.run_starter import RunStarter
 from loom.runtime.durable.schedules import ScheduleClient, ScheduleNotFound, check_schedule
-from loom.runtime.durable.schedules_run import ScheduleStart, keep_triggers
-from loom.runtime.durable.schedules_timing import timing_of
+from loom.runtime.durable.schedules_run import ScheduleStart, keep_triggers, timing_of
 from loom.runtime.durable.services import StoredCallbacks, internal_codes, services_for
 from loom.runtime.durable.settings import Settings
-from loom.runtime.durable.starting import RunStarter
 from loom.runtime.watchdog import rouse, watchdog
 from loom.steps.context import Context
 from loom.steps.handler import WorkflowHandler

@@ -26,9 +26,9 @@ from loom.runtime.durable.external import awaited_by
 from loom.runtime.flow import Flow
 from loom.server.call import check_shape
 from loom.server.problems import ApiProblem, invalid
-from loom.steps.definition import definition_of
 from loom.steps.events import HumanResponseEvent
 from loom.steps.graph import CALLBACK_EVENT, external_types
+from loom.steps.ports import definition_of
 from loom.steps.representation import get_workflow_representation, to_mermaid
 
 if TYPE_CHECKING:

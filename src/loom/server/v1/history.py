@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loom.core.commands import WorkflowCommand
-    from loom.core.draft import FieldReader
     from loom.core.planner import Planner
+    from loom.core.reducer import FieldReader
     from loom.core.state import BrokerState
     from loom.runtime.durable.info import HistoryEntry
     from loom.runtime.masking import Masking, ScheduleMasking

@@ -13,8 +13,8 @@ from loom.core.state import BrokerState
 from loom.steps.context_dict.codec import default_waiter_id
 from loom.steps.context_dict.read import context_from_dict
 from loom.steps.context_dict.write import context_to_dict
-from loom.steps.definition import definition_of
 from loom.steps.errors import ContextSerdeError
+from loom.steps.ports import definition_of
 from loom.steps.state_store import InMemoryStateStore
 
 if TYPE_CHECKING:

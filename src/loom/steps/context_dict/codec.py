@@ -18,24 +18,18 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from loom.core.records import RELEASE_KIND, STEP_FAILED_KIND, EventRecord, Failure, Release, StepFailure, specs_of
+from loom.core.records import RELEASE_KIND, STEP_FAILED_KIND, EventRecord, Failure, Release, StepFailure
+from loom.core.state import specs_of
 from loom.steps.context_dict.shapes import malformed, unwritable
 from loom.steps.errors import message_of
-from loom.steps.events import (
-    CollectionReleaseEvent,
-    Event,
-    StepFailedEvent,
-    UnreconstructedException,
-    dump_exception,
-    load_exception,
-)
+from loom.steps.events import CollectionReleaseEvent, Event, StepFailedEvent
 from loom.steps.registry import kind_of, resolve
-from loom.steps.serializers import JsonSerializer
+from loom.steps.serializers import JsonSerializer, UnreconstructedException, dump_exception, load_exception
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from loom.core.records import BrokerConfig
+    from loom.core.state import BrokerConfig
     from loom.steps.serializers import BaseSerializer
 
 

@@ -12,9 +12,8 @@ from msgspec.structs import replace
 
 from loom.core.body_effects import addressed
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
-from loom.core.records import specs_of
 from loom.core.reducer import advance, rewound
-from loom.core.state import BrokerState, Timer
+from loom.core.state import BrokerState, Timer, specs_of
 from loom.core.ticks import TickAddEvent
 from loom.steps.context_dict.codec import EventReader, StreamNumbers, joined_step
 from loom.steps.context_dict.read_work import WorkReader
@@ -25,7 +24,8 @@ from loom.steps.planner import JoinBuffer, Origin, StepInput, StepsPlan, StepsPl
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from loom.core.records import BrokerConfig, EventRecord, StepSpec
+    from loom.core.records import EventRecord
+    from loom.core.state import BrokerConfig, StepSpec
     from loom.steps.context_dict.shapes import ContextShape, DeliveryShape
     from loom.steps.serializers import BaseSerializer
 

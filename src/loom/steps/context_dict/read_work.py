@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from loom.core.body_effects import CollectBuffer, once_key, wait_key
 from loom.core.persistent import EMPTY_MAP, Fifo
-from loom.core.records import RELEASE_KIND, EventRecord, Release, num_workers, specs_of
+from loom.core.records import RELEASE_KIND, EventRecord, Release
 from loom.core.state import (
     MOVING,
     Answer,
@@ -26,6 +26,8 @@ from loom.core.state import (
     Timer,
     Waiting,
     WorkItem,
+    num_workers,
+    specs_of,
 )
 from loom.steps.context_dict.codec import current_waiter_id, joined_step
 from loom.steps.context_dict.shapes import ItemExtras, LoomShape, TriesShape, malformed
@@ -34,7 +36,7 @@ from loom.steps.planner import ROOT, Origin, StepInput, takes
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from loom.core.records import BrokerConfig
+    from loom.core.state import BrokerConfig
     from loom.steps.context_dict.codec import EventReader, StreamNumbers
     from loom.steps.context_dict.shapes import (
         ContextShape,

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from loom.core.records import specs_of
+from loom.core.state import specs_of
 from loom.steps.errors import ContextSerdeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from loom.core.records import BrokerConfig
+    from loom.core.state import BrokerConfig
 
 
 def path_of(parts: Iterable[str | int]) -> str:

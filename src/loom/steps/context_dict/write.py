@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from loom.core.body_effects import ANY, CHILD, ONCE
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP
-from loom.core.records import Release, specs_of
-from loom.core.state import EMPTY_WORKER
+from loom.core.records import Release
+from loom.core.state import EMPTY_WORKER, specs_of
 from loom.steps.context_dict.codec import (
     EventWriter,
     binding_id,
@@ -28,8 +28,7 @@ from loom.steps.context_dict.shapes import CURRENT_VERSION, LOOM_FORMAT
 from loom.steps.planner import ROOT, JoinBuffer, StepsPlan
 
 if TYPE_CHECKING:
-    from loom.core.records import BrokerConfig
-    from loom.core.state import BrokerState, Execution, InternalStepWorkerState, WorkItem
+    from loom.core.state import BrokerConfig, BrokerState, Execution, InternalStepWorkerState, WorkItem
     from loom.steps.planner import Stream
     from loom.steps.serializers import BaseSerializer
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
-from loom.steps.dict_like import DictLikeModel
+from loom.steps.events import DictLikeModel
 from loom.steps.state_store.state import ATOMS, DictState, shallow_copy
 
 # Immutable types whose equality is looser than their text: 0.0 == -0.0, and so are two instants of two time zones.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypeVar
 
-from loom.steps.dict_like import DictLikeModel
+from loom.steps.events import DictLikeModel
 from loom.steps.registry import framework_name
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, cast, runtime_checkabl
 
 from pydantic import BaseModel, ValidationError
 
-from loom.steps.dict_like import DictLikeModel
+from loom.steps.events import DictLikeModel
 from loom.steps.state_store.edits import StoreEdit, apply_to_state, describe_rewrite, describe_write, top_level
 from loom.steps.state_store.payload import StateCheckpoint, decode_payload, encode_payload
 from loom.steps.state_store.state import (

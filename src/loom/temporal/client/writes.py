@@ -32,7 +32,7 @@ from loom.temporal.payloads import RunMessage, StartArgument
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loom.core.records import BrokerConfig
+    from loom.core.state import BrokerConfig
     from loom.core.ticks import WorkflowTick
     from loom.store.operations import ImportRun, PostMessage, StartRun
     from loom.store.records import RunRow

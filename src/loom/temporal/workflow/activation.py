@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from temporalio.workflow import Info
 
     from loom.core.commands import CommandStartChild
-    from loom.core.records import BrokerConfig
+    from loom.core.state import BrokerConfig
     from loom.core.ticks import WorkflowTick
     from loom.runtime.durable.registration import Registration
     from loom.temporal.bridge import activations, completions

@@ -24,7 +24,7 @@ from loom.core.commands import (
 )
 from loom.core.records import Failure
 from loom.core.ticks import TickChildEnded, TickStepResult
-from loom.runtime.durable.heads import child_ended
+from loom.runtime.run_head import child_ended
 from loom.store import codec
 from loom.temporal.bridge import messages
 from loom.temporal.names import MEMO_ENDING
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from temporalio.api.common.v1 import Payload
 
     from loom.core.commands import TerminalCommand, WorkflowCommand
-    from loom.core.records import BrokerConfig, Published
+    from loom.core.records import Published
     from loom.core.run import Batch
+    from loom.core.state import BrokerConfig
     from loom.core.ticks import WorkflowTick
     from loom.temporal.bridge import activations
     from loom.temporal.workflow.commands import OutgoingCommands

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from loom.core.records import config_for
 from loom.core.run import Run
-from loom.core.state import BrokerState
+from loom.core.state import BrokerState, config_for
 from loom.core.ticks import TickResume, TickRetryRun, TickStartRun
-from loom.runtime.durable.heads import HeadWriter
 from loom.runtime.durable.recovery import parked_again, recovered_in_order, restored
 from loom.runtime.masking import shown_published
-from loom.runtime.planners import program_in
+from loom.runtime.run_head import HeadWriter
 from loom.store import codec
 from loom.store.deaths import POISON
 from loom.store.records import Chunk, RunHead, RunRow
@@ -26,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from loom.core.commands import CommandPublishEvent, WorkflowCommand
-    from loom.core.records import BrokerConfig, Published
+    from loom.core.records import Published
     from loom.core.run import Batch
-    from loom.core.state import Outcome
+    from loom.core.state import BrokerConfig, Outcome
     from loom.core.ticks import WorkflowTick
     from loom.flows.program import Program
     from loom.runtime.durable.registration import Registration
@@ -200,7 +198,7 @@ class HostedRun:
         self.metadata: RunMetadata = metadata
         self.code = code
         self.executions = carried.executions if carried is not None else 0
-        program = program_in(code.planner)
+        program = code.program
         earlier: tuple[Chunk, ...] = ()
         if carried is not None:
             state = codec.decode_state(metadata.run_id, carried.state.encode())

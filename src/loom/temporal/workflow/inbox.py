@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from temporalio.api.common.v1 import Payload
 
-    from loom.core.records import BrokerConfig
-    from loom.core.state import RunFields
+    from loom.core.state import BrokerConfig, RunFields
     from loom.temporal.bridge import activations, completions
     from loom.temporal.workflow.hosted_run import HostedRun
 

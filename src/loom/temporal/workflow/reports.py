@@ -9,7 +9,6 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from loom.runtime.logs import LifecycleLog, has_lifecycle_news, log_stuck
-from loom.runtime.planners import program_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -106,7 +105,7 @@ class RunReporter:
         return facts
 
     def _log_life(self, host: HostedRun, flusher: Flusher) -> None:
-        log = LifecycleLog(host.metadata.run_id, host.metadata.workflow, program_in(host.code.planner))
+        log = LifecycleLog(host.metadata.run_id, host.metadata.workflow, host.code.program)
         for ticks, published in flusher.committed:
             if has_lifecycle_news(ticks):
                 log.committed(ticks, published, host.core.fields)

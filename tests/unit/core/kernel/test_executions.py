@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from loom.core.body_effects import EMPTY_BUFFER, NO_WRITES, StreamWrites
 from loom.core.commands import CommandPublishEvent, CommandRunWorker
-from loom.core.records import EventRecord, StepReport, StepSpec, SupersededReport
-from loom.core.state import WorkItem
+from loom.core.records import EventRecord, StepReport, SupersededReport
+from loom.core.state import StepSpec, WorkItem
 from loom.core.ticks import (
     CollectCall,
     Source,

@@ -19,17 +19,15 @@ from loom.core.commands import (
 )
 from loom.core.records import (
     STEP_FAILED_KIND,
-    BrokerConfig,
     CancelledReport,
     EventRecord,
     Failure,
     IdleReport,
-    StepSpec,
     TimedOutReport,
     WaiterReport,
 )
 from loom.core.run import Run
-from loom.core.state import ChildEnd, Waiting
+from loom.core.state import BrokerConfig, ChildEnd, StepSpec, Waiting
 from loom.core.ticks import (
     CollectCall,
     TickCancelRun,

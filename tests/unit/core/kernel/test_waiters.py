@@ -16,16 +16,14 @@ from loom.core.records import (
     CHECKED,
     INPUT_REQUIRED_EVENT,
     UNCHECKED,
-    BrokerConfig,
     EventKind,
     EventRecord,
     IdleReport,
     Refusal,
     RefusedReport,
-    StepSpec,
     UnhandledReport,
 )
-from loom.core.state import BrokerState, Execution
+from loom.core.state import BrokerConfig, BrokerState, Execution, StepSpec
 from loom.core.ticks import (
     TickAddEvent,
     TickCancelRun,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from core_rig import START, A, B, Rig
 
 from loom.core.commands import CommandRunWorker
-from loom.core.records import StepReport, StepSpec
+from loom.core.records import StepReport
+from loom.core.state import StepSpec
 from loom.core.ticks import TickPublishEvent, TickResume
 
 

@@ -24,7 +24,7 @@ from loom.core.ticks import (
     TickStepResult,
 )
 from loom.effects.actions.binding import ActionBinding
-from loom.effects.actions.handlers import Handlers
+from loom.effects.actions.handlers import ActionHandlers
 from loom.effects.actions.outcomes import Services
 from loom.effects.actions.ssrf import HttpPolicy
 from loom.effects.event_codec import LIVE_CODEC, record_of
@@ -48,7 +48,7 @@ class ActionHost:
     def __init__(self, services: Services | None = None, at: float = 1_000.0) -> None:
         self.run_id = "run-1"
         self.at = at
-        self.handlers = Handlers()
+        self.handlers = ActionHandlers()
         self.services = services or Services(self.handlers, HttpPolicy.allowing("127.0.0.1"))
         self.inbox: deque[Event] = deque()
         self.sleeps: list[float] = []

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from loom import connect
 from loom.effects.actions.actors import ActorWorkflow, store_key
 from loom.effects.actions.events import ActorMessage, ActorReply
-from loom.effects.actions.handlers import ActionContext, Handlers
+from loom.effects.actions.handlers import ActionContext, ActionHandlers
 from loom.effects.actions.outcomes import Services
 from loom.effects.actions.ssrf import HttpPolicy
 
@@ -137,7 +137,7 @@ async def test_state_that_is_no_data_fails_the_message(host: ActionHost) -> None
 class Port:
     """Actors in memory: their runs are real ones, and replies reach the host's inbox."""
 
-    def __init__(self, host: ActionHost, handlers: Handlers) -> None:
+    def __init__(self, host: ActionHost, handlers: ActionHandlers) -> None:
         self.host = host
         self.handlers = handlers
         self.runs: dict[str, Any] = {}

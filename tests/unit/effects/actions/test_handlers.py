@@ -16,7 +16,7 @@ from action_host import ActionHost, call_of
 from pydantic import BaseModel
 
 from loom.effects.actions.binding import BUILT_IN_ACTIONS, ActionBinding
-from loom.effects.actions.handlers import HANDLERS, ActionContext, Handlers, activity
+from loom.effects.actions.handlers import HANDLERS, ActionContext, ActionHandlers, activity
 from loom.effects.actions.outcomes import ActionFailed, NotPlainData, plain
 from loom.effects.event_codec import MissingTypeError
 
@@ -224,7 +224,7 @@ def test_the_registry_of_the_process() -> None:
     with pytest.raises(TypeError, match=r"loom\.activity\(\) takes a name"):
         activity(only)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="must be a function"):
-        Handlers().action("x")(5)  # type: ignore[type-var]
+        ActionHandlers().action("x")(5)  # type: ignore[type-var]
 
 
 def test_bindings_fit_what_executions_need() -> None:

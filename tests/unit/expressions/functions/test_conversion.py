@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from loom.expressions import ExpressionError, evaluate
 from loom.expressions.errors import FunctionError
 from loom.expressions.functions import conversion
-from loom.expressions.metering import MAX_DEPTH, MAX_TEXT
+from loom.expressions.meter import MAX_DEPTH, MAX_TEXT
 from loom.expressions.value_text import json_text, text_of
 from loom.expressions.values import INT_MAX, INT_MIN
 

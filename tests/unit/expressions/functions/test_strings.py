@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from loom.expressions.errors import FunctionError
 from loom.expressions.functions import strings
-from loom.expressions.metering import MAX_ITEMS, MAX_TEXT
+from loom.expressions.meter import MAX_ITEMS, MAX_TEXT
 
 SMILE = "\U0001f600"
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))

@@ -14,7 +14,7 @@ from loom.expressions import ExpressionError, evaluate
 from loom.expressions.errors import FunctionError
 from loom.expressions.functions import xml_tree
 from loom.expressions.functions.xml import json_of_xml, xml_of, xpath
-from loom.expressions.metering import Meter, metered_by
+from loom.expressions.meter import Meter, metered_by
 from loom.expressions.value_text import envelope_text
 
 

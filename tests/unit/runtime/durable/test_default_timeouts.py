@@ -10,10 +10,10 @@ import pytest
 
 import loom
 from loom import Context, HumanResponseEvent, StartEvent, StopEvent, Workflow, WorkflowTimeoutError, step
-from loom.core.records import BrokerConfig
+from loom.core.state import BrokerConfig
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.server.app import create_app
-from loom.steps.definition import definition_of
+from loom.steps.ports import definition_of
 from loom.store.memory import MemoryDatabase, MemoryStore
 from loom.testing import run_virtual
 

@@ -13,7 +13,7 @@ import pytest
 
 import loom
 from loom import Context, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
-from loom.runtime.durable.memory_limit import MemoryLimit, resident_bytes
+from loom.runtime.durable.admission import MemoryLimit, resident_bytes
 from loom.runtime.durable.runtime import DurableRuntime
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
@@ -66,7 +66,7 @@ async def is_idle(runtime: DurableRuntime, run_id: str) -> bool:
 
 
 def test_it_is_over_above_the_limit_until_it_is_well_below(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loom.runtime.durable.memory_limit._FRESH_S", 0.0)
+    monkeypatch.setattr("loom.runtime.durable.admission._FRESH_S", 0.0)
     used = Used()
     memory = MemoryLimit(LIMIT, used)
     found = []
@@ -78,9 +78,9 @@ def test_it_is_over_above_the_limit_until_it_is_well_below(monkeypatch: pytest.M
 
 
 def test_a_process_that_cannot_get_below_takes_one_run_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loom.runtime.durable.memory_limit._FRESH_S", 0.0)
+    monkeypatch.setattr("loom.runtime.durable.admission._FRESH_S", 0.0)
     now = [0.0]
-    monkeypatch.setattr("loom.runtime.durable.memory_limit.monotonic", lambda: now[0])
+    monkeypatch.setattr("loom.runtime.durable.admission.monotonic", lambda: now[0])
     used = Used()
     memory = MemoryLimit(LIMIT, used)
     memory.let_in("before")
@@ -110,7 +110,7 @@ def test_a_process_that_cannot_get_below_takes_one_run_at_a_time(monkeypatch: py
 
 
 async def test_a_process_that_keeps_too_much_does_not_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loom.runtime.durable.memory_limit._STANDS_STILL_S", 0.2)
+    monkeypatch.setattr("loom.runtime.durable.admission._STANDS_STILL_S", 0.2)
     async with working() as (runtime, used):
         handlers = [await runtime.start("asker", run_id=f"r{number}") for number in range(3)]
         await until(lambda: is_idle(runtime, "r2"))

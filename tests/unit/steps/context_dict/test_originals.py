@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from loom.core.commands import CommandResumeWorker, CommandRunWorker
 from loom.core.invariants import violations
-from loom.core.records import BrokerConfig, EventRecord, Release, StepSpec
+from loom.core.records import EventRecord, Release
 from loom.core.run import Run
-from loom.core.state import BrokerState
+from loom.core.state import BrokerConfig, BrokerState, StepSpec
 from loom.core.ticks import Source, TickAddEvent, TickAwaitEvent, TickResume, TickStepResult
 from loom.steps.context_dict import context_from_dict, default_waiter_id
 from loom.steps.errors import ContextSerdeError

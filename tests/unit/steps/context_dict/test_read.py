@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from loom.core.records import STEP_FAILED_KIND, BrokerConfig, Release, StepFailure, StepSpec
-from loom.core.state import BrokerState
+from loom.core.records import STEP_FAILED_KIND, Release, StepFailure
+from loom.core.state import BrokerConfig, BrokerState, StepSpec
 from loom.steps.context_dict import context_from_dict
 from loom.steps.errors import ContextSerdeError
 from loom.steps.events import CollectionReleaseEvent, Event, StartEvent, StepFailedEvent

@@ -14,14 +14,16 @@ from msgspec.structs import replace
 from loom.core.body_effects import CollectBuffer
 from loom.core.invariants import violations
 from loom.core.persistent import EMPTY_MAP, Fifo
-from loom.core.records import STEP_FAILED_KIND, BrokerConfig, EventRecord, Failure, StepSpec
+from loom.core.records import STEP_FAILED_KIND, EventRecord, Failure
 from loom.core.reducer import advance
 from loom.core.run import Run
 from loom.core.state import (
     Answer,
+    BrokerConfig,
     BrokerState,
     Execution,
     InternalStepWorkerState,
+    StepSpec,
     StepWorkerWaiter,
     Waiting,
     WorkItem,

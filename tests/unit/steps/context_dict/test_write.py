@@ -7,9 +7,9 @@ import pytest
 from immutables import Map
 
 from loom.core.persistent import Fifo
-from loom.core.records import STEP_FAILED_KIND, BrokerConfig, EventRecord, Failure, StepFailure, StepSpec
+from loom.core.records import STEP_FAILED_KIND, EventRecord, Failure, StepFailure
 from loom.core.run import Run
-from loom.core.state import BrokerState, InternalStepWorkerState, WorkItem
+from loom.core.state import BrokerConfig, BrokerState, InternalStepWorkerState, StepSpec, WorkItem
 from loom.core.ticks import (
     Source,
     TickAddEvent,

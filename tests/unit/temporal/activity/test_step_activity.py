@@ -23,7 +23,7 @@ from temporalio.testing import ActivityEnvironment
 
 import loom
 from loom import Event, StartEvent, StopEvent, Workflow, step
-from loom.effects.actions.handlers import Handlers
+from loom.effects.actions.handlers import ActionHandlers
 from loom.effects.actions.outcomes import Services
 from loom.runtime.durable.registration import Registration, registration_of
 from loom.store import codec
@@ -46,7 +46,7 @@ class Renamed(Workflow):
         return StopEvent(result=2)
 
 
-HANDLERS = Handlers()
+HANDLERS = ActionHandlers()
 
 
 @HANDLERS.activity("shout")

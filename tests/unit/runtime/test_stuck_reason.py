@@ -11,7 +11,7 @@ from loom import Context, Event, InputRequiredEvent, StartEvent, StopEvent, Work
 from loom.api.problems import NOBODYS_TURN, is_stuck
 from loom.core.records import EventKind, EventRecord, UnhandledReport
 from loom.core.ticks import CollectCall, Source, TickAddEvent, TickStartRun, TickStepResult
-from loom.runtime.stuck import StuckReason
+from loom.runtime.run_head import StuckReason
 from loom.store.records import RunHead
 
 LOST = EventKind("shop.Lost", label="Lost")

@@ -12,7 +12,7 @@ import pytest
 
 import loom
 from loom import Context, StartEvent, StopEvent, Workflow, step
-from loom.runtime.durable.admission_queue import FamilyPlaces
+from loom.runtime.durable.admission import FamilyPlaces
 
 LIMIT = 3
 
@@ -64,7 +64,7 @@ def test_without_a_limit_nobody_waits() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_every_run_of_a_family_has_its_turn_and_nothing_is_kept(seed: int) -> None:
     """Runs begin children and end when these have; at any time a few are in memory, and in the end none is known."""
-    chance, places = random.Random(seed), FamilyPlaces(LIMIT)  # noqa: S311
+    chance, places = random.Random(seed), FamilyPlaces(LIMIT)
     children: dict[str, list[str]] = {}
     alive: set[str] = set()
     ready = ["root/0", "root/1"]
@@ -106,9 +106,7 @@ class Nested(Workflow):
         depth = ev.get("depth")
         if depth == 0:
             return StopEvent(result=1)
-        found = await asyncio.gather(
-            *(ctx.run_child("nested", depth=depth - 1) for _ in range(2))
-        )
+        found = await asyncio.gather(*(ctx.run_child("nested", depth=depth - 1) for _ in range(2)))
         return StopEvent(result=sum(found))
 
 

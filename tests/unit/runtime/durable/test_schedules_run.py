@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loom.runtime.durable import schedules_timing
-from loom.runtime.durable.schedules_timing import check_timing, latest_due, next_due, pinned, timing_of
+from loom.runtime.durable import schedules_run
+from loom.runtime.durable.schedules_run import check_timing, latest_due, next_due, pinned, timing_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
 
@@ -103,6 +103,6 @@ def test_few_occurrences_are_looked_at_however_many_were_missed(monkeypatch: pyt
         return next_due(timing, after)
 
     timing = pinned({"frequency": "Second"}, NOON)
-    monkeypatch.setattr(schedules_timing, "next_due", counting)
+    monkeypatch.setattr(schedules_run, "next_due", counting)
     assert latest_due(timing, NOON + 1, NOON + 10 * 31_536_000 + 0.5) == NOON + 10 * 31_536_000
     assert looked < 100

@@ -20,9 +20,9 @@ from loom.runtime.durable.names import check_name, check_run_id, check_tags, che
 from loom.runtime.durable.registration import FlowRegistration
 from loom.runtime.durable.run_client import check_event
 from loom.runtime.durable.stored_definitions import DefinitionNotFound
-from loom.steps.definition import definition_of
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import StartEvent
+from loom.steps.ports import definition_of
 from loom.store.codec import StartSpec, decode_start, encode_start, encode_tick
 from loom.store.errors import RunExists, StoreUnavailable
 from loom.store.operations import PostMessage, Started, StartRun

@@ -578,7 +578,7 @@ def test_mypy_strict_takes_declared_fields_and_the_face(tmp_path: Path) -> None:
             strict = True
             follow_imports = skip
             disallow_subclassing_any = False
-            [mypy-loom.steps.events,loom.steps.dict_like,pydantic,pydantic.main]
+            [mypy-loom.steps.events,pydantic,pydantic.main]
             follow_imports = silent
         """)
     )

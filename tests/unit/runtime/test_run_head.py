@@ -8,9 +8,18 @@ import pytest
 from immutables import Map
 from msgspec.structs import replace
 
-from loom.core.records import BrokerConfig, Failure, Refusal, StepSpec
-from loom.core.state import BrokerState, Child, InternalStepWorkerState, Outcome, StepWorkerWaiter, Waiting
-from loom.runtime.durable.heads import MAX_WAITERS_SHOWN, HeadWriter, child_ended, status_of
+from loom.core.records import Failure, Refusal
+from loom.core.state import (
+    BrokerConfig,
+    BrokerState,
+    Child,
+    InternalStepWorkerState,
+    Outcome,
+    StepSpec,
+    StepWorkerWaiter,
+    Waiting,
+)
+from loom.runtime.run_head import MAX_WAITERS_SHOWN, HeadWriter, child_ended, status_of
 
 
 def waiting_state(count: int, **fields: object) -> BrokerState:
