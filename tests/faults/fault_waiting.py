@@ -42,5 +42,5 @@ async def until_parked(runtime: Any, run_id: str) -> str:
 
 async def result_of(runtime: Any, run_id: str) -> Any:
     """What a run ends with."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return await (await runtime.handler(run_id))

@@ -68,7 +68,7 @@ class FuzzedServer:
 
     def key(self, *scopes: Scope) -> str:
         """A new key. From the first one on, every request needs one."""
-        return asyncio.run_coroutine_threadsafe(self._key(scopes), self.loop).result(10)
+        return asyncio.run_coroutine_threadsafe(self._key(scopes), self.loop).result(60)
 
     async def _key(self, scopes: tuple[Scope, ...]) -> str:
         key, stored = new_key(scopes)

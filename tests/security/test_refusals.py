@@ -104,7 +104,7 @@ async def test_a_key_that_is_gone_ends_its_waits_in_an_application_of_the_users(
         await served.server.keys.revoke(key.split("_")[1])
         began = time.monotonic()
         assert (await waits).status_code == 401
-        assert time.monotonic() - began < 5, "a second, and what a busy machine adds to it"
+        assert time.monotonic() - began < 15, "a second, and what a busy machine adds to it"
         assert len(served.server.waits) == 0
 
 

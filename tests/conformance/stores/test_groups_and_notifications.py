@@ -221,7 +221,7 @@ class Listener:
         self._changed.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()
@@ -287,7 +287,7 @@ async def test_what_is_heard_is_already_there(database: Database) -> None:
     await engine.join("engine", 60.0)
     client = await database.open()
     await do(client, start("r"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await engine_news.get() != "r":
             pass
     assert await engine.get("r") is not None

@@ -102,7 +102,7 @@ async def test_a_client_leaves_the_work_to_others_and_hears_of_the_end(url: str)
         handler = await client.start("greeting", {"name": "you"}, run_id="one")
         end = asyncio.ensure_future(handler)
         async with at_work(url, {"greeting": Greeting()}):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 assert await end == "hello you"
 
 

@@ -100,7 +100,7 @@ async def test_a_process_without_the_new_key_does_not_park_runs(
         await until_idle(handler)
         async with loom.connect(f"sqlite:///{path}", encryption_keys=f"{K2},{K1}") as newer:
             await newer.send_event("r", Word(text=SECRET))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while "encrypted with the key 'k2'" not in caplog.text:
                     await runtime.get("r")
         info = await runtime.get("r")
