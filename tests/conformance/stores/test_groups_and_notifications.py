@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from applicable import not_on
 from store_databases import Database
 from store_samples import Owner, do, exported, messages_of, post, start, started
 
@@ -70,13 +71,17 @@ def _broken(name: str) -> Any:
     return CommitRun("r", 0, broken)
 
 
+@not_on(
+    "memory",
+    "encrypted",
+    when=lambda given: given["name"] != "no operation",
+    reason="Everything can be kept in memory.",
+)
 @pytest.mark.parametrize("name", ["no operation", "start", "import"])
 @pytest.mark.parametrize("place", [0, 1, 2])
 async def test_a_group_that_fails_changes_nothing(
     database: Database, store: Store, owner: Owner, name: str, place: int
 ) -> None:
-    if name != "no operation" and not database.unreadable:
-        pytest.skip("everything can be kept in memory")
     broken = _broken(name)
     if name == "import":
         stored = await exported(store)

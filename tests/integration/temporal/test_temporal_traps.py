@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 
 import pytest
@@ -107,7 +106,7 @@ async def test_more_steps_at_once_than_the_server_has_room_for(monkeypatch: pyte
         await _many(server.fresh_url(), 250)
 
 
-@pytest.mark.skipif("LOOM_FULL" not in os.environ, reason="takes a minute: LOOM_FULL=1 runs it")
+@pytest.mark.full(reason="it takes a minute")
 async def test_more_steps_at_once_than_a_server_has_room_for_by_default() -> None:
     await _many(fresh_temporal_url(), 2500)
 
