@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+import temporal_samples
 from msgspec.structs import replace
 from temporal_samples import BIG, WIDE, Blocking, Counting, Many, Talk, Wide, Word
 from temporal_server import fresh_temporal_url, own_server
@@ -75,20 +76,22 @@ async def test_more_than_a_task_may_carry_leaves_in_parts() -> None:
 
 
 async def test_a_run_keeps_the_budget_that_it_began_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    url, old = fresh_temporal_url(), replace(POLICIES[0], budget=500_000)
+    text, budget = 40_000, 100_000
+    monkeypatch.setattr(temporal_samples, "BIG", text)
+    url, old = fresh_temporal_url(), replace(POLICIES[0], budget=budget)
     use_policies(monkeypatch, old)
     async with loom.connect(url) as runtime:
         runtime.register(Wide(timeout=None), name="wide")
         async with asyncio.timeout(60):
-            assert await (await runtime.start("wide", run_id="a")) == WIDE * BIG
-        assert await fired_timers(runtime.client, "a") >= WIDE * BIG // 500_000
+            assert await (await runtime.start("wide", run_id="a")) == WIDE * text
+        assert await fired_timers(runtime.client, "a") >= WIDE * text // budget
     use_policies(monkeypatch, old, POLICIES[0])
     async with loom.connect(url, max_cached_workflows=0) as runtime:
         runtime.register(Wide(timeout=None), name="wide")
         # Whoever looks at it replays it, with other parts than a new run would leave in.
         assert len([entry async for entry in runtime.history("a")]) == (await runtime.get("a")).ticks
         async with asyncio.timeout(60):
-            assert await (await runtime.start("wide", run_id="b")) == WIDE * BIG
+            assert await (await runtime.start("wide", run_id="b")) == WIDE * text
         assert await fired_timers(runtime.client, "b") < await fired_timers(runtime.client, "a")
 
 
