@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-async def until(look: Callable[[], Any], limit_s: float = 20.0) -> Any:
+async def until(look: Callable[[], Any], limit_s: float = 60.0) -> Any:
     """Look until there is something to see, and return it. `look` may be a coroutine function."""
     async with asyncio.timeout(limit_s):
         while True:

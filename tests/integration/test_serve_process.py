@@ -104,7 +104,7 @@ def served(place: Path, *options: str, key: str | None = None) -> Iterator[Serve
             url = first.partition(" from sqlite:///loom.db at ")[2].partition(". ")[0]
             assert url.startswith("http://127.0.0.1:"), first
             headers = {"X-API-Key": key} if key is not None else {}
-            with httpx2.Client(base_url=url, timeout=20, headers=headers) as client:
+            with httpx2.Client(base_url=url, timeout=60, headers=headers) as client:
                 yield Served(process, first, client)
         finally:
             process.kill()
