@@ -57,7 +57,7 @@ async def reasons(client: httpx2.AsyncClient) -> list[str]:
 
 
 async def until_ready(client: httpx2.AsyncClient) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await reasons(client):  # noqa: ASYNC110 - a probe is made once a second
             await asyncio.sleep(0.02)
 

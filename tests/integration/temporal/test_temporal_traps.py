@@ -143,7 +143,7 @@ async def test_an_unknown_type_waits_for_a_worker_that_knows_it() -> None:
         async with loom.connect(url) as runtime:
             runtime.register(Talk(timeout=None), name="talk")
             await runtime.send_event("a", Word(n=1))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 assert await (await runtime.handler("a")) == [1]
 
 
@@ -151,7 +151,7 @@ async def test_a_body_that_blocks_the_event_loop_is_not_taken_for_dead(caplog: p
     Blocking.begun = 0
     async with loom.connect(fresh_temporal_url(), heartbeat_timeout=2.0) as runtime:
         runtime.register(Blocking(timeout=None), name="blocking")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await (await runtime.start("blocking", {"seconds": 4.5})) == "done"
     assert Blocking.begun == 1
     assert "The event loop of this worker is blocked." in caplog.text
@@ -162,7 +162,7 @@ async def test_an_event_loop_that_is_blocked_for_ever_is_taken_for_dead(monkeypa
     Blocking.begun = 0
     async with loom.connect(fresh_temporal_url(), heartbeat_timeout=0.4, retry_interval=0.1) as runtime:
         runtime.register(Blocking(timeout=None), name="blocking")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await (await runtime.start("blocking", {"seconds": 3.0})) == "done"
     assert Blocking.begun > 1
 
@@ -196,7 +196,7 @@ async def begin_child(runtime: TemporalRuntime) -> str:
 async def test_a_parent_in_a_new_execution_hears_how_its_child_ended(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loom.temporal.worker_jobs._PAUSE_S", 0.2)
     use_policies(monkeypatch, replace(POLICIES[-1], drain_events=12))
-    async with loom.connect(fresh_temporal_url()) as runtime, asyncio.timeout(30):
+    async with loom.connect(fresh_temporal_url()) as runtime, asyncio.timeout(60):
         assert isinstance(runtime, TemporalRuntime)
         runtime.register(Parent(timeout=None), name="parent")
         runtime.register(Talk(timeout=None), name="talk")

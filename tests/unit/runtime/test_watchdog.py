@@ -26,7 +26,7 @@ from loom.testing import run_virtual
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 SOON_S = 0.3
 LONG = "a" * 22 + "b"
 

@@ -203,7 +203,7 @@ async def test_a_parked_run_that_is_not_to_be_found_at_first_is_tried_a_little_l
     monkeypatch.setattr(TemporalRuntime, "_has_grown", has_grown)
     monkeypatch.setattr("loom.temporal.runtime._PARKED_LOOKS_S", (0.0, *[0.1] * 300))
     async with at_work(url, {"waiting": Waiting()}):
-        await asyncio.wait_for(tried.wait(), 30)
+        await asyncio.wait_for(tried.wait(), 60)
     assert looks > 1
 
 
