@@ -17,7 +17,8 @@ from temporal_server import fresh_temporal_url, own_server
 import loom
 
 HERE = Path(__file__).parent
-TAKEN_UP_S = 15.0
+TAKEN_UP_S = 30.0
+"""Ten times as long as the worker may be silent: without heartbeats it would be for ever."""
 
 
 @asynccontextmanager
