@@ -2,6 +2,7 @@
 #
 #   make test PYTHON=python3.13     choose the interpreter (for a new .venv)
 #   make test ARGS="-k retry"       pass arguments on to the tool behind the target
+#   LOOM_FULL=1 make test           collect the long forms of tests too
 
 PYTHON ?= python3
 ARGS ?=

@@ -27,6 +27,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only the full form has, so that a skip is something to know about."""
+    if "LOOM_FULL" in os.environ:
+        return
+    left_out = [item for item in items if item.get_closest_marker("full") is not None]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item.get_closest_marker("full") is None]
+
+
 _IN_MEMORY, _ROOM = "/dev/shm", 4 * 1024**3
 
 

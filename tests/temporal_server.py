@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 _SESSION = os.environ.get("PYTEST_XDIST_TESTRUNUID") or f"{os.getpid()}"
-_PATIENCE_S = 30.0
+_PATIENCE_S = 60.0
 _ATTRIBUTES = {"Datetime01": "LoomIdleSince", "KeywordList01": "LoomWaitingFor", "KeywordList02": "LoomTags"}
 # A namespace per test is cheap (5 ms) if the server makes few things for each, and does not count how many are made;
 # timers fire when they are due, where else the server lets a second go by to spare its database; a task that was lost

@@ -117,7 +117,7 @@ class Terminals:
 
     def _is_ready(self, kind: str, server: subprocess.Popen[bytes]) -> bool:
         port = self._ports[_PORTS[kind]] if kind in _PORTS else None
-        due = time.monotonic() + 30
+        due = time.monotonic() + 60
         while not (self._log(kind).read_text() and (port is None or _answers(port))):
             if server.poll() is not None or time.monotonic() > due:
                 return False
@@ -132,7 +132,7 @@ class Terminals:
         server = self._running.pop(kind, None)
         if server is not None:
             server.send_signal(signal.SIGTERM)
-            code = server.wait(30)
+            code = server.wait(60)
             assert code == 0, self._log(kind).read_text()
 
     def stop(self) -> None:

@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 RUNNER = Path(__file__).with_name("run_examples.py")
 MARKDOWN = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in MARKDOWN if "```python" in page.read_text("utf-8")]
-SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
+SCRIPTS = [script for script in sorted((ROOT / "examples").glob("*.py")) if script.name != "demo.py"]
+"""All but the demo, which tests/kill/test_demo.py runs and reads."""
 
 
 def _run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -13,7 +13,7 @@ import pytest
 PAGE = Path(__file__).parents[2] / "docs" / "temporal-query-report.md"
 
 
-@pytest.mark.skipif(os.environ.get("LOOM_FULL") != "1", reason="LOOM_FULL=1 shows a fault that is not Loom's")
+@pytest.mark.full(reason="it shows a fault that is not Loom's")
 def test_the_smallest_program_shows_the_fault(tmp_path: Path) -> None:
     (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     (tmp_path / "ahead.py").write_text(program)

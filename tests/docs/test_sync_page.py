@@ -18,7 +18,7 @@ import loom
 from loom import Context, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "sync.md").read_text("utf-8")
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class Approval(HumanResponseEvent):

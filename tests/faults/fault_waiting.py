@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-async def until(look: Callable[[], Any], limit_s: float = 20.0) -> Any:
+async def until(look: Callable[[], Any], limit_s: float = 60.0) -> Any:
     """Look until there is something to see, and return it. `look` may be a coroutine function."""
     async with asyncio.timeout(limit_s):
         while True:
@@ -42,5 +42,5 @@ async def until_parked(runtime: Any, run_id: str) -> str:
 
 async def result_of(runtime: Any, run_id: str) -> Any:
     """What a run ends with."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return await (await runtime.handler(run_id))

@@ -194,7 +194,7 @@ async def test_a_laptop_that_slept_on_sqlite(tmp_path: Path) -> None:
     clock = Clock()
     runtime = loom.connect(f"sqlite:///{tmp_path / 'runs.db'}", clock=clock, idle_timeout=None, poll_interval=0.05)
     runtime.register(Naps(timeout=None), name="Naps")
-    async with asyncio.timeout(20), runtime:
+    async with asyncio.timeout(60), runtime:
         handler = await runtime.start("Naps", {"seconds": HOUR}, run_id="r")
         await until(lambda: _has_timers(runtime, "r"))
         clock.ahead = HOUR + 1

@@ -186,6 +186,7 @@ async def test_a_full_disk_under_the_runtime(tmp_path: Path, side: Path, caplog:
         seeing = asyncio.create_task(caller.see_to_all(runtime))
         full = f"The database {path} cannot be used: the disk is full (database or disk is full). Nothing was written."
         await until(lambda: full in caplog.text)
+        await until(lambda: any(record.message.startswith("Run ") for record in caplog.records))
         await asyncio.sleep(0.2)
         assert not seeing.done()
         # It is tried again all the time, but each run is complained of once.

@@ -35,7 +35,8 @@ class Asker(Workflow):
 
 @asynccontextmanager
 async def serving(store: SqliteStore, poll_interval: float) -> AsyncIterator[tuple[DurableRuntime, httpx2.AsyncClient]]:
-    async with loom.connect(store, poll_interval=poll_interval, lease=3 * poll_interval) as runtime:
+    # The lease is not the subject: it does not run out on a slow machine.
+    async with loom.connect(store, poll_interval=poll_interval, lease=max(600.0, 3 * poll_interval)) as runtime:
         runtime.register(Asker(timeout=None), name="asker")
         await runtime.ready()
         transport = httpx2.ASGITransport(app=create_app(runtime), client=("127.0.0.1", 1))
@@ -56,7 +57,7 @@ async def reasons(client: httpx2.AsyncClient) -> list[str]:
 
 
 async def until_ready(client: httpx2.AsyncClient) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await reasons(client):  # noqa: ASYNC110 - a probe is made once a second
             await asyncio.sleep(0.02)
 

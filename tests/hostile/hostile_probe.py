@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 INTERVAL_S = 0.06
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class Probed(NamedTuple):

@@ -193,7 +193,7 @@ async def test_a_key_for_answers_sends_what_is_asked_for_taken_or_declared(
 
 async def until(served: Served, type_: str) -> None:
     """Return once the run waits for a type."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while type_ not in (await served.runtime.row("r")).head.waiting_for:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -22,7 +22,7 @@ from poison_rig import HERE, LONG, Rig, poison, rig
 from postgres_server import fresh_database_url
 from temporal_server import fresh_temporal_url
 
-FULL = os.environ.get("LOOM_FULL") == "1"
+FULL = "LOOM_FULL" in os.environ
 OWN = 5
 
 
@@ -121,7 +121,7 @@ async def test_on_temporal_a_step_is_given_up_after_lost_heartbeats(tmp_path: Pa
         await store.until(ended, "the cancel")
 
 
-@pytest.mark.skipif(not FULL, reason="LOOM_FULL=1 has a start that kills workers of Temporal")
+@pytest.mark.full(reason="a lost heartbeat for each death")
 async def test_on_temporal_a_start_that_kills_its_workers_fails(tmp_path: Path) -> None:
     async with rig(fresh_temporal_url(), tmp_path) as store:
         await store.begin("class", long=3)
@@ -213,7 +213,7 @@ async def _listens(port: int) -> bool:
         return asking.connect_ex(("127.0.0.1", port)) == 0
 
 
-@pytest.mark.skipif(not FULL, reason="LOOM_FULL=1 runs each kind alone, under both commands, on both databases")
+@pytest.mark.full(reason="each kind alone, under both commands, on both databases")
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 @pytest.mark.parametrize("command", ["serve", "worker"])
 @pytest.mark.parametrize("kind", DEADLY)

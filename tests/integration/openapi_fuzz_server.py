@@ -68,7 +68,7 @@ class FuzzedServer:
 
     def key(self, *scopes: Scope) -> str:
         """A new key. From the first one on, every request needs one."""
-        return asyncio.run_coroutine_threadsafe(self._key(scopes), self.loop).result(10)
+        return asyncio.run_coroutine_threadsafe(self._key(scopes), self.loop).result(60)
 
     async def _key(self, scopes: tuple[Scope, ...]) -> str:
         key, stored = new_key(scopes)
@@ -103,7 +103,7 @@ def fuzzed_server(folder: Path) -> Iterator[FuzzedServer]:
     logging.getLogger("loom").setLevel(logging.CRITICAL)  # refusals by the hundred are what is wanted here
     thread = threading.Thread(target=run, name="fuzzed server")
     thread.start()
-    started.wait(30)
+    started.wait(60)
     try:
         if not isinstance(found[0], FuzzedServer):
             raise RuntimeError("The server did not start.") from found[0]
@@ -111,7 +111,7 @@ def fuzzed_server(folder: Path) -> Iterator[FuzzedServer]:
     finally:
         if isinstance(found[0], FuzzedServer):
             found[0].loop.call_soon_threadsafe(stop.set)
-        thread.join(30)
+        thread.join(60)
         logging.getLogger("loom").setLevel(logging.NOTSET)
 
 

@@ -99,7 +99,7 @@ async def client(tmp_path: Any) -> AsyncIterator[Client]:
 
 async def idle(client: Client, run_id: str) -> Run:
     """The run, once it has told that it is idle."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for event in client.stream(run_id, internal=True):
             if event.type == "WorkflowIdleEvent":
                 break
@@ -123,7 +123,7 @@ async def test_start_wait_for_an_answer_and_get_the_result(client: Client) -> No
     assert listed == ["order-17"]
     delivery = await client.send_event("order-17", Answer(text="yes"), event_id="e1")
     assert (delivery.delivered, delivery.duplicate) == ("waiter", False)
-    ended = await client.wait("order-17", timeout=20)
+    ended = await client.wait("order-17", timeout=60)
     assert ended.status == "completed"
     assert "lunch: yes" in str(ended.result)
     assert ended.completed_at is not None
@@ -167,7 +167,7 @@ async def test_pause_resume_cancel_and_delete(client: Client) -> None:
     await client.pause("r")
     await client.resume("r")
     await client.cancel("r", reason="not needed")
-    assert (await client.wait("r", timeout=20)).status == "cancelled"
+    assert (await client.wait("r", timeout=60)).status == "cancelled"
     assert (await client.cancel("r")).status == "cancelled"
     await client.delete("r")
     with pytest.raises(loom.RunNotFound):
@@ -180,7 +180,7 @@ async def test_a_failed_run_is_an_answer_and_can_be_retried(client: Client) -> N
     assert failed.error is not None
     assert (failed.error.step, failed.error.message) == ("fail", "broken")
     await client.retry("r")
-    assert (await client.wait("r", timeout=20)).status == "failed"
+    assert (await client.wait("r", timeout=60)).status == "failed"
 
 
 async def test_history_state_and_fork(client: Client) -> None:
@@ -197,7 +197,7 @@ async def test_history_state_and_fork(client: Client) -> None:
     assert forked.forked_from is not None
     await idle(client, "r2")
     await client.send_event("r2", "Answer", {"text": "fork"})
-    assert "a: fork" in str((await client.wait("r2", timeout=20)).result)
+    assert "a: fork" in str((await client.wait("r2", timeout=60)).result)
     assert (await client.get("r")).idle
 
 
@@ -234,7 +234,7 @@ async def test_the_sync_face(client: Client) -> None:
     def work(url: str) -> list[int]:
         with loom.SyncClient(url) as sync:
             sync.start("counting", {"events": 3}, run_id="s")
-            assert sync.wait("s", timeout=20).status == "completed"
+            assert sync.wait("s", timeout=60).status == "completed"
             return [event.value["number"] for event in sync.stream("s", types=["Number"])]
 
     assert await asyncio.to_thread(work, client._exchange.url) == [0, 1, 2]
@@ -288,7 +288,7 @@ async def test_lost_answers_do_nothing_twice(client: Client) -> None:
         run = await unlucky.start("asking", {"topic": "a"})
         await idle(client, run.run_id)
         delivery = await unlucky.send_event(run.run_id, Answer(text="once"))
-        ended = await unlucky.wait(run.run_id, timeout=20)
+        ended = await unlucky.wait(run.run_id, timeout=60)
     assert lossy.lost == 2
     assert delivery.delivered == "waiter"
     assert "a: once" in str(ended.result)
@@ -326,12 +326,12 @@ async def test_a_stream_goes_on_at_the_next_server(tmp_path: Any) -> None:
             client = Client(url, retries=Retries(stream_attempts=100, first_delay=0.05, max_delay=0.1))
             await client.start("asking", {"topic": "a"}, run_id="r")
             reading = asyncio.create_task(follow(client))
-            await asyncio.wait_for(asked.wait(), 20)
+            await asyncio.wait_for(asked.wait(), 60)
     async with loom.connect(store) as runtime:
         runtime.register(workflow, name="asking")
         async with served(runtime, port=httpx2.URL(url).port or 0):
             await client.send_event("r", Answer(text="late"))
-            await asyncio.wait_for(reading, 20)
+            await asyncio.wait_for(reading, 60)
             await client.close()
     assert [event.seq for event in seen] == list(range(len(seen)))
     assert seen[-1].terminal

@@ -55,7 +55,7 @@ class Jobs:
         self.asked.append(iteration)
         if iteration == self.held and not is_repeated:
             self.reached.set()
-            self.let_go.wait(30)
+            self.let_go.wait(60)
         status = "complete" if iteration == LAST else "running"
         return {"status": status, "iteration": iteration, "pause": self.pauses.get(iteration, 0.01)}
 
@@ -155,7 +155,7 @@ def test_a_run_that_is_killed_in_a_request_repeats_that_request_alone(place: Pat
     with serving(jobs) as host:
         command = run_command(host)
         with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-            assert jobs.reached.wait(30)
+            assert jobs.reached.wait(60)
             beside = look("status", "job-42").splitlines()
             process.send_signal(signal.SIGKILL)
         jobs.let_go.set()
@@ -182,7 +182,7 @@ def test_a_run_that_is_interrupted_says_how_it_goes_on(place: Path) -> None:
     with serving(jobs) as host:
         command = run_command(host)
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-            assert jobs.reached.wait(30)
+            assert jobs.reached.wait(60)
             process.send_signal(signal.SIGINT)
             assert process.stderr is not None
             told = process.stderr.read()

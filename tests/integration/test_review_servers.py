@@ -46,7 +46,7 @@ async def waiting(two: Two, run_id: str, workflow: str = "await") -> None:
 
 async def until(client: httpx2.AsyncClient, run_id: str, field: str) -> None:
     """Ask for a run until a field of it is set."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (await client.get(f"/v1/runs/{run_id}")).json()[field]:
             pass
 

@@ -104,7 +104,7 @@ def served(place: Path, *options: str, key: str | None = None) -> Iterator[Serve
             url = first.partition(" from sqlite:///loom.db at ")[2].partition(". ")[0]
             assert url.startswith("http://127.0.0.1:"), first
             headers = {"X-API-Key": key} if key is not None else {}
-            with httpx2.Client(base_url=url, timeout=20, headers=headers) as client:
+            with httpx2.Client(base_url=url, timeout=60, headers=headers) as client:
                 yield Served(process, first, client)
         finally:
             process.kill()
@@ -117,7 +117,7 @@ def loom(*arguments: str) -> str:
 
 
 def until(is_so: Any) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -154,7 +154,7 @@ def test_a_server_is_stopped_and_the_next_one_goes_on(tmp_path: Path, monkeypatc
             first.process.send_signal(signal.SIGTERM)
             with pytest.raises(httpx2.RemoteProtocolError):
                 list(lines)
-        assert first.process.wait(10) == 0
+        assert first.process.wait(60) == 0
         assert first.said() == "Stopping. Once more to stop at once.\n"
         assert first.said() == "Stopped. Unfinished runs are in the store.\n"
         assert first.said() == ""

@@ -56,7 +56,7 @@ class Served:
 
     async def start(self) -> asyncio.Task[None]:
         task = asyncio.create_task(self.server.serve())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not self.server.started:  # noqa: ASYNC110 - uvicorn has no event for it
                 await asyncio.sleep(0.01)
         self.port = self.server.servers[0].sockets[0].getsockname()[1]

@@ -185,7 +185,7 @@ def test_an_interrupt_cancels_the_run() -> None:
             workflow.run_sync()
     finally:
         signal.signal(signal.SIGINT, before)
-    assert workflow.ended.wait(5)
+    assert workflow.ended.wait(60)
 
 
 def test_closing_ends_the_thread_and_what_comes_later() -> None:
@@ -207,7 +207,7 @@ def test_closing_ends_the_thread_and_what_comes_later() -> None:
         thread = threading.Thread(target=wait)
         thread.start()
         time.sleep(0.05)
-    thread.join(5)
+    thread.join(60)
     assert "closed" in str(failures[0])
     runtime.close()
     assert set(threading.enumerate()) <= before  # threads of other tests may have ended
@@ -229,7 +229,7 @@ def test_a_forked_process_is_told_and_does_not_hang() -> None:
     with loom.connect_sync() as runtime:
         child = forking.Process(target=_in_a_child, args=(runtime, answers))
         child.start()
-        assert "forked" in answers.get(timeout=10)
+        assert "forked" in answers.get(timeout=60)
         child.join()
 
 

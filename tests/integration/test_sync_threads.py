@@ -17,7 +17,7 @@ import pytest
 import loom
 from loom import StartEvent, StopEvent, Workflow, step
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class Slow(Workflow):

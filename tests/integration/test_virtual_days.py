@@ -76,7 +76,7 @@ def test_ten_days_pass_at_once(url: str, idle_timeout: float | None) -> None:
     result, took = run_virtual(_ten_days(url, idle_timeout=idle_timeout))
     assert result == "gave up"
     assert 10 * DAY <= took < 10 * DAY + 1
-    assert time.monotonic() - began < 8  # it takes 0.2 to 2 s; with every look, 100 s and more
+    assert time.monotonic() - began < 40  # it takes 0.2 to 2 s; with every look, 100 s and more
 
 
 async def _late_answer(url: str) -> tuple[object, float]:
@@ -104,7 +104,7 @@ async def _many_timers() -> float:
 def test_a_day_of_frequent_timers_takes_no_look_per_second() -> None:
     began = time.monotonic()
     assert DAY <= run_virtual(_many_timers()) < DAY + 1
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 40
 
 
 class Stubborn(Workflow):

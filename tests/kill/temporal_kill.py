@@ -98,7 +98,7 @@ class WorkerProcess:
         if self._process.returncode is None:
             self._process.terminate()
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 return await self._process.wait()
         except TimeoutError:
             self._process.kill()

@@ -11,7 +11,7 @@ from loom.runtime.durable.runtime import DurableRuntime
 
 async def until(runtime: DurableRuntime, run_id: str, holds: Callable[[RunInfo], bool]) -> RunInfo:
     """The run, as soon as something holds for it."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds(info := await runtime.get(run_id)):
             news = runtime.watchers.subscribe(run_id)
             await asyncio.wait([news], timeout=0.02)

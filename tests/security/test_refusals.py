@@ -77,7 +77,7 @@ async def test_a_key_that_is_gone_ends_its_waits_and_no_others(runtime: DurableR
             await server.keys.revoke(stored.id)
         else:
             moved = 3601.0
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             answers = {name: await task for name, task in asked.items()}
         assert {name: answer.status_code for name, answer in answers.items()} == dict.fromkeys(asked, 401)
         assert not goes_on.done()
@@ -104,12 +104,12 @@ async def test_a_key_that_is_gone_ends_its_waits_in_an_application_of_the_users(
         await served.server.keys.revoke(key.split("_")[1])
         began = time.monotonic()
         assert (await waits).status_code == 401
-        assert time.monotonic() - began < 5, "a second, and what a busy machine adds to it"
+        assert time.monotonic() - began < 15, "a second, and what a busy machine adds to it"
         assert len(served.server.waits) == 0
 
 
 async def until(holds: Any) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.005)
 

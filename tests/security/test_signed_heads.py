@@ -98,7 +98,7 @@ async def go_on(database: Database, text: str = "hello") -> None:
     async with database.runtime() as runtime:
         before = (await runtime.row("sick")).head.ticks
         await runtime.send_event("sick", Word(text=text))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not _has_come_to_rest((await runtime.row("sick")).head, before):  # noqa: ASYNC110 - a store is asked
                 await asyncio.sleep(0.01)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-CI_TICKS, DEV_TICKS = 60_000, 40_000
+CI_TICKS, DEV_TICKS = 40_000, 30_000
 """The long form is `make sim`."""
 
 

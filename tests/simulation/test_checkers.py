@@ -21,7 +21,8 @@ from loom.testing import FaultPlan, Faults, SimulationFailure, simulate
 from loom.testing.simulation_checks import Checker
 from loom.testing.simulation_world import listening
 
-SEEDS = 12
+SEEDS = range(6, 18)
+"""The first of them finds most within its first seconds."""
 
 CRASHES = Faults(store=FaultPlan(crash=0.03, slow=0.3, slow_s=0.1), kill=0.05, noise=0.2, lasts_s=60.0)
 STALLS = Faults(store=FaultPlan(stall=0.01, lose_lease=0.2, slow=0.3), lasts_s=60.0)
@@ -29,7 +30,7 @@ STALLS = Faults(store=FaultPlan(stall=0.01, lose_lease=0.2, slow=0.3), lasts_s=6
 
 def found(faults: Faults) -> str:
     """What the first seed says that finds something."""
-    for seed in range(SEEDS):
+    for seed in SEEDS:
         try:
             simulate(seed=seed, faults=faults, workers=2)
         except SimulationFailure as failure:

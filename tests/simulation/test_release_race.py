@@ -18,7 +18,8 @@ from loom.store.operations import ReleaseRun
 from loom.testing import Ended, FaultPlan, Faults
 from loom.testing.simulation_world import ShuffledLoop, World, listening
 
-PARTS, RUNS, LETTERS = 8 if os.environ.get("LOOM_FULL") == "1" else 2, 200, 10
+PARTS, RUNS = (8, 200) if "LOOM_FULL" in os.environ else (2, 100)
+LETTERS = 10
 """In the long form 16,000 letters in all, into more than 10,000 releases. Few per run: each return repeats a body's
 earlier waits."""
 

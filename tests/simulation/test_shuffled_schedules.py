@@ -81,7 +81,7 @@ def test_mail_reaches_a_run_in_memory_without_news() -> None:
             await asyncio.sleep(1)
             await client.send_event("r", Letter(text="a"))
             await client.send_event("r", Letter(text="b"))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 assert await handler == "ab"
 
     run_shuffled(main())

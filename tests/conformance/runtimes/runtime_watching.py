@@ -12,7 +12,7 @@ from loom.runtime.durable.runtime import DurableRuntime
 
 T = TypeVar("T")
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 _LOOK_EVERY_S = 0.005
 
 

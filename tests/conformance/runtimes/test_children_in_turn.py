@@ -7,6 +7,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from applicable import not_on
 from runtime_deployments import Deployment
 from runtime_watching import Watched, Witness, result, soon, until
 
@@ -67,12 +68,12 @@ async def test_a_child_by_way_of_another_workflow_does_not_stand_still(deploymen
     assert await result(handler) == 4
 
 
+@not_on("sqlite", reason="Only one process works on the runs of a file.")
+@not_on("temporal", reason="The cluster holds the runs: a process has no room that they wait for.")
 async def test_a_child_whose_process_died_is_recovered_beside_its_parent(
     deployment: Deployment, witness: Witness
 ) -> None:
     """The parent's process has no room but the parent's own place, and nobody tells it of the child."""
-    if deployment.kind not in ("memory", "postgres"):
-        pytest.skip("Two processes at once.")
     witness.hold("leaf")
     other = await deployment.open({"tree": Tree(witness, num_concurrent_runs=1)}, idle_timeout=None)
     runtime = await deployment.open({"tree": Tree(witness, num_concurrent_runs=1)}, idle_timeout=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from applicable import not_on
 from runtime_deployments import Deployment
 from runtime_watching import Watched, Witness, result, until, until_info, until_status
 
@@ -36,9 +36,8 @@ async def test_orderly_restarts_count_nothing(deployment: Deployment, witness: W
     assert await result(await runtime.handler("a")) > RESTARTS
 
 
+@not_on("temporal", reason="Each death costs a lost heartbeat: tests/hostile does so with processes.")
 async def test_what_dies_with_its_process_each_time_is_parked(deployment: Deployment, witness: Witness) -> None:
-    if deployment.kind == "temporal":
-        pytest.skip("tests/hostile does so with processes: each death costs a lost heartbeat")
     witness.hold("work")
     for death in range(2 + MAX_DEATHS):
         # No process lives as long as this probation: a slow machine acquits nobody.

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from applicable import not_on
 from flow_samples import Data, flow, install, statuses, work
 from runtime_deployments import Deployment
 from runtime_watching import Watched, Witness, result, soon, until, until_info, until_status
@@ -61,12 +62,11 @@ async def test_a_crash_in_each_of_the_children(
     assert (witness.count("child"), witness.count("parent")) == (6, 1)
 
 
+@not_on("sqlite", reason="Only one process works on the runs of a file.")
 async def test_parent_and_child_in_processes_of_their_own(
     deployment: Deployment, witness: Witness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(monkeypatch, witness)
-    if deployment.kind == "sqlite":
-        pytest.skip("one process works on a file")
     witness.hold("child")
     first, second = await deployment.open({"parent": parent()}), await deployment.open({"child": child()})
     await first.start("parent", run_id="a")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from applicable import not_on
 from flow_samples import LOOPS, PLACES, azure_flow, flow, install, iterations, log_of, paths, statuses, stream, work
 from runtime_deployments import Deployment
 from runtime_watching import Witness, failure, result, until, until_idle, until_info, until_released, until_status
@@ -109,12 +110,11 @@ async def test_a_released_wait_is_cancelled(deployment: Deployment) -> None:
     assert exported.timers == ()
 
 
+@not_on("postgres", "temporal", when=lambda given: given["kind"] != "nested", reason="One loop is enough there.")
 @pytest.mark.parametrize("kind", ["nested", "Azure's Until", "foreach", "delayed"])
 async def test_a_fork_at_any_tick_ends_the_same(
     deployment: Deployment, kind: str, witness: Witness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if deployment.kind in ("postgres", "temporal") and kind != "nested":
-        pytest.skip("one kind is enough there")
     activity = install(monkeypatch, witness)
     runtime = await deployment.open({"flow": LOOPS[kind]()})
     origin = await result(await runtime.start("flow", run_id="a"))

@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from applicable import not_on
 from flow_samples import flow, install, work
 from runtime_deployments import Deployment, Postgres, Sqlite
 from runtime_watching import Watched, Witness, result, until_idle, until_info, until_released
@@ -122,10 +123,9 @@ async def _damage(deployment: Deployment, text: bytes) -> None:
         connection.execute("UPDATE documents SET data = ?", (text,))
 
 
+@not_on("memory", reason="There is nothing to be damaged.")
 @pytest.mark.parametrize("text", [b"{}", b"\xff\xfe", b"", None], ids=["other", "no text", "empty", "half"])
 async def test_a_damaged_document_parks_the_run(deployment: Deployment, text: bytes | None) -> None:
-    if deployment.kind == "memory":
-        pytest.skip("there is nothing to be damaged")
     first = await deployment.open({"flow": one()})
     await first.start("flow", run_id="a")
     await until_idle(first, "a")

@@ -62,7 +62,7 @@ async def test_a_handler_knows_the_rows_that_a_list_has_read(deployment: Deploym
     handler = await client.start("ask", run_id="a")
 
     async def until_listed(**filters: Any) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not [info async for info in client.list(**filters)]:  # noqa: ASYNC110 - a list tells nobody
                 await asyncio.sleep(0.01)
 

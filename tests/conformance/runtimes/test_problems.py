@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from applicable import not_on
 from runtime_deployments import Deployment
 from runtime_watching import Watched, Witness, until, until_info, until_status
 
@@ -124,9 +125,8 @@ async def test_a_problem_is_told_after_a_crash_and_until_it_is_taken(deployment:
     assert (await second.get("a")).status == "failed"
 
 
+@not_on("sqlite", reason="Only one process works on the runs of a file.")
 async def test_other_processes_need_not_know_the_hook(deployment: Deployment, witness: Witness) -> None:
-    if deployment.kind == "sqlite":
-        pytest.skip("only one process works on the runs of a file")
     problems: list[Problem] = []
     await deployment.open({}, **{**TOLD, "on_problem": problems.append})
     worker = await deployment.open({"ends": Ends(witness)}, poll_interval=0.05, problem_interval=0.05)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from applicable import not_on
 from flow_samples import flow
 from runtime_deployments import Deployment
 from runtime_watching import Watched, result, until, until_idle
@@ -87,9 +88,8 @@ async def test_what_was_put_is_worked_for_after_a_restart(deployment: Deployment
     assert [await number_of_run(second, each) for each in ("a", "b", "c")] == [1, 2, 2]
 
 
+@not_on("sqlite", reason="One process works at a time.")
 async def test_another_process_works_for_what_was_put(deployment: Deployment) -> None:
-    if deployment.kind == "sqlite":
-        pytest.skip("one process works at a time")
     first = await deployment.open(definitions=True)
     second = await deployment.open(definitions=True, poll_interval=0.05)
     await first.definitions.put("flow", version("one"))
@@ -100,9 +100,8 @@ async def test_another_process_works_for_what_was_put(deployment: Deployment) ->
     assert await said(second, "a") == "one"
 
 
+@not_on("sqlite", reason="One process works at a time.")
 async def test_a_start_has_the_version_that_was_put_elsewhere_just_now(deployment: Deployment) -> None:
-    if deployment.kind == "sqlite":
-        pytest.skip("one process works at a time")
     first = await deployment.open(definitions=True, poll_interval=60.0)
     second = await deployment.open(definitions=True, poll_interval=60.0)
     for word in ("one", "two"):

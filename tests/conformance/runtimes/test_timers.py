@@ -70,7 +70,8 @@ async def test_a_sleep_ends_in_time(deployment: Deployment, witness: Witness, id
 
 async def test_nothing_that_happens_meanwhile_ends_a_sleep_early(deployment: Deployment, witness: Witness) -> None:
     runtime = await deployment.open({"sleeper": Sleeper(witness)})
-    seconds = 2.0 if deployment.kind == "temporal" else 0.4  # long enough to be looked at four times
+    # Long enough to be looked at four times, on a slow machine too.
+    seconds = {"temporal": 3.0, "postgres": 1.5}.get(deployment.kind, 0.8)
     handler = await runtime.start("sleeper", {"seconds": seconds}, run_id="a")
     for number in range(3):
         await until_info(runtime, "a", lambda info, least=number: info.kept_events >= least and info.ticks > 1)
@@ -206,17 +207,19 @@ async def test_the_end_of_a_wait_outlives_the_process(deployment: Deployment) ->
 
 
 async def test_a_runs_timeout_outlives_the_process(deployment: Deployment, witness: Witness) -> None:
-    first = await deployment.open({"endless": Endless(witness, timeout=1.0)})
+    # Its body begins and its process crashes long before that, on a slow machine too.
+    timeout = {"temporal": 3.0, "postgres": 2.0}.get(deployment.kind, 1.0)
+    first = await deployment.open({"endless": Endless(witness, timeout=timeout)})
     await first.start("endless", run_id="a")
     await witness.came("work")
     await deployment.crash(first)
-    second = await deployment.open({"endless": Endless(witness, timeout=1.0)})
+    second = await deployment.open({"endless": Endless(witness, timeout=timeout)})
     assert isinstance(await failure(await second.handler("a")), WorkflowTimeoutError)
     assert len(await fired(second, "a")) == 1
 
 
 async def test_a_runs_timeout_ends_a_released_run(deployment: Deployment) -> None:
-    runtime = await deployment.open({"asker": Asker(timeout=1.0)}, idle_timeout=0)
+    runtime = await deployment.open({"asker": Asker(timeout=0.3)}, idle_timeout=0)
     handler = await runtime.start("asker", {"seconds": None}, run_id="a")
     await until_released(runtime, "a")
     assert isinstance(await failure(handler), WorkflowTimeoutError)

@@ -34,7 +34,7 @@ FLOW = loom.load({"actions": {"say": {"type": "compose", "inputs": "@triggerBody
 
 async def told(runtime: DurableRuntime, run_id: str) -> RunRow:
     """The row that the news of the run's end bring. Other news bring none; after the end there are no others."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (row := await runtime.endings.subscribe(run_id)) is None:
             pass
     return row
@@ -95,7 +95,7 @@ async def test_a_failed_run_that_is_retried_at_once_goes_on(deployment: Deployme
         while (await runtime.get(run_id)).status == "running":  # noqa: ASYNC110 - as fast as the store can tell
             await asyncio.sleep(0)
         await runtime.retry(run_id)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             with pytest.raises(ValueError, match="bad"):
                 await (await runtime.handler(run_id))
         assert (await runtime.get(run_id)).ticks > 4
@@ -110,6 +110,6 @@ async def test_an_event_for_a_released_run_brings_it_back_with_one_claim(deploym
     while runtime.figures["in_memory"]:  # noqa: ASYNC110 - nothing tells of a release
         await asyncio.sleep(0.01)
     await asyncio.gather(*(runtime.send_event(f"r{number}", Verdict(good=True)) for number in range(3)))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         for number in range(3):
             assert await (await runtime.handler(f"r{number}")) == {"of": number}

@@ -109,7 +109,21 @@ class Postgres(_Stores):
         from loom.store.postgres import PostgresStore
 
         url = fresh_database_url()
+        self._address = PostgresStore(url).address
         super().__init__(lambda: PostgresStore(url))
+
+    async def pass_time(self, seconds: float) -> None:
+        """Put what the server remembers back in time. Nobody waits, and no lease runs out on a slow machine."""
+        import asyncpg
+
+        schema = {"search_path": self._address.quoted_schema}
+        connection = await asyncpg.connect(self._address.url, server_settings=schema)
+        try:
+            for table, columns in (("members", ("seen_at", "lease_until")), ("liveness", ("last_alive",))):
+                earlier = ", ".join(f"{name} = {name} - make_interval(secs => $1::float8)" for name in columns)
+                await connection.execute(f"UPDATE {table} SET {earlier}", seconds)
+        finally:
+            await connection.close()
 
 
 def new_database(kind: str, folder: Path) -> Database:

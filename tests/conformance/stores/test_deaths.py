@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from applicable import not_on
 from store_databases import Database
 from store_samples import Owner, do, post, started
 
@@ -168,9 +168,8 @@ async def test_a_poison_explains_the_deaths_of_others_and_can_be_let_go(database
     assert await do(store, PurgeRuns(poison)) == 1
 
 
+@not_on("sqlite", reason="One member at a time: its lock, not its lease, is what counts.")
 async def test_a_member_that_lives_after_all_has_killed_nobody(database: Database) -> None:
-    if not database.many_members:
-        pytest.skip("one member at a time: its lock, not its lease, is what counts")
     members = Members(database)
     store, slept = await members.next()
     await at_work(store, slept, "r")

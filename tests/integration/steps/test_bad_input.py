@@ -299,5 +299,5 @@ async def test_waiting_after_the_end_of_the_step_is_refused():
                 return StopEvent(result=str(error))
             return StopEvent()
 
-    result = await asyncio.wait_for(Leaks(timeout=2).run(), 3)
+    result = await asyncio.wait_for(Leaks(timeout=2).run(), 60)
     assert "start" in result

@@ -326,7 +326,7 @@ async def test_run_outlives_its_handler():
     del handler
     gc.collect()
     send(Go())
-    await asyncio.wait_for(ended.wait(), 2)
+    await asyncio.wait_for(ended.wait(), 60)
     await settled()
 
 

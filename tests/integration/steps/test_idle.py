@@ -71,7 +71,7 @@ async def test_run_with_nothing_left_to_do_is_idle_without_waiters_and_its_timeo
         async def start(self, ev: StartEvent) -> StopEvent | None:
             return None
 
-    handler = Ends(timeout=0.1).run()
+    handler = Ends(timeout=0.5).run()
     idle = await until(handler.stream_events(expose_internal=True), WorkflowIdleEvent)
     assert idle.waiters == []
     assert handler.ctx.is_idle
@@ -98,7 +98,7 @@ async def test_waiter_with_a_timeout_is_idle_all_the_same():
         @step
         async def start(self, ctx: Context, ev: StartEvent) -> StopEvent:
             try:
-                await ctx.wait_for_event(Reply, timeout=0.05)
+                await ctx.wait_for_event(Reply, timeout=0.3)
             except TimeoutError:
                 return StopEvent(result="gave up")
             return StopEvent()

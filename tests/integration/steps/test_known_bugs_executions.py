@@ -302,5 +302,5 @@ async def test_waiting_run_is_not_lost_with_its_handler():
         gc.collect()
         await settled()
     workflow.runtime.get("nobody holds me").send(Reply())
-    await asyncio.wait_for(ended.wait(), 2)
+    await asyncio.wait_for(ended.wait(), 60)
     await settled()

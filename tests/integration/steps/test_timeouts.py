@@ -11,6 +11,7 @@ from steps_rig import outcome_of, streamed
 from loom import Context, Event, StartEvent, StopEvent, Workflow, catch_error, step
 from loom.steps.errors import WorkflowTimeoutError
 from loom.steps.events import StepFailedEvent, WorkflowTimedOutEvent
+from loom.testing import run_virtual
 
 
 class Job(Event):
@@ -34,32 +35,37 @@ class Forever(Workflow):
         return StopEvent()
 
 
-async def test_timeout_names_the_active_steps():
-    handler = Forever(timeout=0.05).run()
-    with pytest.raises(
-        WorkflowTimeoutError, match=r"^Operation timed out after 0\.05 seconds\. Currently active steps: one, two$"
-    ):
-        await handler
+def test_timeout_names_the_active_steps():
+    async def main():
+        with pytest.raises(
+            WorkflowTimeoutError, match=r"^Operation timed out after 0\.05 seconds\. Currently active steps: one, two$"
+        ):
+            await Forever(timeout=0.05).run()
+
+    run_virtual(main())
 
 
-async def test_stream_ends_with_the_timeout():
-    handler = Forever(timeout=0.05).run()
-    events = await streamed(handler)
-    assert [type(e) for e in events] == [WorkflowTimedOutEvent]
-    assert events[0].timeout == 0.05
-    assert sorted(events[0].active_steps) == ["one", "two"]
-    assert isinstance(await outcome_of(handler), WorkflowTimeoutError)
+def test_stream_ends_with_the_timeout():
+    async def main():
+        handler = Forever(timeout=0.05).run()
+        events = await streamed(handler)
+        assert [type(e) for e in events] == [WorkflowTimedOutEvent]
+        assert events[0].timeout == 0.05
+        assert sorted(events[0].active_steps) == ["one", "two"]
+        assert isinstance(await outcome_of(handler), WorkflowTimeoutError)
+
+    run_virtual(main())
 
 
-async def test_timeout_in_whole_seconds_is_shown_as_a_float():
-    class Slow(Forever):
-        pass
+def test_timeout_in_whole_seconds_is_shown_as_a_float():
+    async def main():
+        handler = Forever(timeout=1).run()
+        events = await streamed(handler)
+        assert events[-1].timeout == 1.0
+        with pytest.raises(WorkflowTimeoutError, match=r"after 1\.0 seconds"):
+            await handler
 
-    handler = Slow(timeout=1).run()
-    events = await streamed(handler)
-    assert events[-1].timeout == 1.0
-    with pytest.raises(WorkflowTimeoutError, match=r"after 1\.0 seconds"):
-        await handler
+    run_virtual(main())
 
 
 async def test_none_means_no_limit():

@@ -13,7 +13,7 @@ import loom
 
 async def main(url: str, place: Path) -> None:
     """Work."""
-    async with loom.connect(url) as runtime:
+    async with loom.connect(url, heartbeat_timeout=3.0) as runtime:
         runtime.register(Held(place), name="held")
         await runtime.ready()
         await asyncio.Event().wait()

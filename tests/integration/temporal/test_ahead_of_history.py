@@ -170,7 +170,7 @@ async def play(run_id: str) -> Scene:
         for n in (1, 2):
             await run.signal("Mail", {"n": n})
         assert (await client.get(run_id)).status in ("running", "completed")  # Loom's own clients ask again
-        result = await asyncio.wait_for(handler, 30)
+        result = await asyncio.wait_for(handler, 60)
         history = await run.fetch_history()
     if isinstance(answer, BaseException) and not isinstance(answer, WorkflowQueryFailedError):
         raise answer

@@ -91,7 +91,7 @@ async def test_queries_that_a_worker_loses_are_answered_all_the_same(monkeypatch
             row = await cluster.query(run_id, QUERY_ROW, RunRow)
             assert row.run_id == run_id
             await runtime.send_event(run_id, Answer())
-            assert await asyncio.wait_for(handler, 30) == "answered"
+            assert await asyncio.wait_for(handler, 60) == "answered"
             if lost:
                 return
             assert number < TRIES, "no query was lost: does core keep them now?"

@@ -56,7 +56,7 @@ async def worker_of(client: Client, plugin: LoomPlugin) -> AsyncIterator[None]:
 async def test_loom_runs_live_beside_ordinary_workflows_and_replay_by_the_plugin() -> None:
     async with loom.connect(fresh_temporal_url()) as runtime:  # a client: nothing is registered here
         client, plugin = runtime.client, LoomPlugin({"talk": Talk(timeout=None)})
-        async with worker_of(client, plugin), asyncio.timeout(30):
+        async with worker_of(client, plugin), asyncio.timeout(60):
             handler = await runtime.start("talk", {"words": 1}, run_id="a")
             assert await client.execute_workflow(Ordinary.run, 21, id="o", task_queue="loom") == 42
             await runtime.send_event("a", Word(n=3))
@@ -68,12 +68,12 @@ async def test_loom_runs_live_beside_ordinary_workflows_and_replay_by_the_plugin
 
 async def test_a_run_is_told_of_the_code_that_a_plugin_brings() -> None:
     async with loom.connect(fresh_temporal_url()) as runtime:
-        async with worker_of(runtime.client, LoomPlugin({"hear": Hearing(timeout=None)})), asyncio.timeout(30):
+        async with worker_of(runtime.client, LoomPlugin({"hear": Hearing(timeout=None)})), asyncio.timeout(60):
             handler = await runtime.start("hear", run_id="a")
             async for event in handler.stream_events(expose_internal=True):
                 if isinstance(event, WorkflowIdleEvent):
                     break
-        async with worker_of(runtime.client, LoomPlugin({"hear": Listening(timeout=None)})), asyncio.timeout(30):
+        async with worker_of(runtime.client, LoomPlugin({"hear": Listening(timeout=None)})), asyncio.timeout(60):
             await runtime.pause("a")  # whoever takes this in sees that the code has changed
             while "listen" not in specs_of((await runtime.state_at("a")).config):  # noqa: ASYNC110 - nobody tells it
                 await asyncio.sleep(0.02)

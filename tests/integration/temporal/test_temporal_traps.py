@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 
 import pytest
+import temporal_samples
 from msgspec.structs import replace
 from temporal_samples import BIG, WIDE, Blocking, Counting, Many, Talk, Wide, Word
 from temporal_server import fresh_temporal_url, own_server
@@ -76,20 +76,22 @@ async def test_more_than_a_task_may_carry_leaves_in_parts() -> None:
 
 
 async def test_a_run_keeps_the_budget_that_it_began_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    url, old = fresh_temporal_url(), replace(POLICIES[0], budget=500_000)
+    text, budget = 40_000, 100_000
+    monkeypatch.setattr(temporal_samples, "BIG", text)
+    url, old = fresh_temporal_url(), replace(POLICIES[0], budget=budget)
     use_policies(monkeypatch, old)
     async with loom.connect(url) as runtime:
         runtime.register(Wide(timeout=None), name="wide")
         async with asyncio.timeout(60):
-            assert await (await runtime.start("wide", run_id="a")) == WIDE * BIG
-        assert await fired_timers(runtime.client, "a") >= WIDE * BIG // 500_000
+            assert await (await runtime.start("wide", run_id="a")) == WIDE * text
+        assert await fired_timers(runtime.client, "a") >= WIDE * text // budget
     use_policies(monkeypatch, old, POLICIES[0])
     async with loom.connect(url, max_cached_workflows=0) as runtime:
         runtime.register(Wide(timeout=None), name="wide")
         # Whoever looks at it replays it, with other parts than a new run would leave in.
         assert len([entry async for entry in runtime.history("a")]) == (await runtime.get("a")).ticks
         async with asyncio.timeout(60):
-            assert await (await runtime.start("wide", run_id="b")) == WIDE * BIG
+            assert await (await runtime.start("wide", run_id="b")) == WIDE * text
         assert await fired_timers(runtime.client, "b") < await fired_timers(runtime.client, "a")
 
 
@@ -107,7 +109,7 @@ async def test_more_steps_at_once_than_the_server_has_room_for(monkeypatch: pyte
         await _many(server.fresh_url(), 250)
 
 
-@pytest.mark.skipif("LOOM_FULL" not in os.environ, reason="takes a minute: LOOM_FULL=1 runs it")
+@pytest.mark.full(reason="it takes a minute")
 async def test_more_steps_at_once_than_a_server_has_room_for_by_default() -> None:
     await _many(fresh_temporal_url(), 2500)
 
@@ -141,7 +143,7 @@ async def test_an_unknown_type_waits_for_a_worker_that_knows_it() -> None:
         async with loom.connect(url) as runtime:
             runtime.register(Talk(timeout=None), name="talk")
             await runtime.send_event("a", Word(n=1))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 assert await (await runtime.handler("a")) == [1]
 
 
@@ -149,7 +151,7 @@ async def test_a_body_that_blocks_the_event_loop_is_not_taken_for_dead(caplog: p
     Blocking.begun = 0
     async with loom.connect(fresh_temporal_url(), heartbeat_timeout=2.0) as runtime:
         runtime.register(Blocking(timeout=None), name="blocking")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await (await runtime.start("blocking", {"seconds": 4.5})) == "done"
     assert Blocking.begun == 1
     assert "The event loop of this worker is blocked." in caplog.text
@@ -160,7 +162,7 @@ async def test_an_event_loop_that_is_blocked_for_ever_is_taken_for_dead(monkeypa
     Blocking.begun = 0
     async with loom.connect(fresh_temporal_url(), heartbeat_timeout=0.4, retry_interval=0.1) as runtime:
         runtime.register(Blocking(timeout=None), name="blocking")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await (await runtime.start("blocking", {"seconds": 3.0})) == "done"
     assert Blocking.begun > 1
 
@@ -194,7 +196,7 @@ async def begin_child(runtime: TemporalRuntime) -> str:
 async def test_a_parent_in_a_new_execution_hears_how_its_child_ended(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loom.temporal.worker_jobs._PAUSE_S", 0.2)
     use_policies(monkeypatch, replace(POLICIES[-1], drain_events=12))
-    async with loom.connect(fresh_temporal_url()) as runtime, asyncio.timeout(30):
+    async with loom.connect(fresh_temporal_url()) as runtime, asyncio.timeout(60):
         assert isinstance(runtime, TemporalRuntime)
         runtime.register(Parent(timeout=None), name="parent")
         runtime.register(Talk(timeout=None), name="talk")

@@ -114,7 +114,7 @@ async def _is_over(runtime: DurableRuntime, run_id: str) -> bool:
 
 
 async def _work(run_id: str, is_enough: Callable[[DurableRuntime, str], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20), connect(STORE) as runtime:
+    async with asyncio.timeout(60), connect(STORE) as runtime:
         for target in (ORDER, DOUBLE):
             name, workflow = named_workflow(target)
             runtime.register(workflow, name=name)
@@ -124,7 +124,7 @@ async def _work(run_id: str, is_enough: Callable[[DurableRuntime, str], Awaitabl
 
 def wait_for(event_type: str) -> None:
     """Look until the worker has taken a run to a wait for an event."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not data("workflow", "list", "--waiting-for", event_type):
         assert time.monotonic() < deadline, good("workflow", "list")
 

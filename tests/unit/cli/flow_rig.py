@@ -124,7 +124,7 @@ def until_rest(run_id: str, *targets: str) -> None:
 
 async def _work(run_id: str, targets: tuple[str, ...]) -> None:
     load_handlers(["flow_handlers.py"])
-    async with asyncio.timeout(20), connect(STORE) as runtime:
+    async with asyncio.timeout(60), connect(STORE) as runtime:
         for name, workflow in named_workflows(targets).items():
             runtime.register(workflow, name=name)
         while True:

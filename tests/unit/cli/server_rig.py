@@ -38,14 +38,14 @@ class Serving:
         """The server, until the block ends."""
         thread = threading.Thread(target=self._run, daemon=True)
         thread.start()
-        assert self._ready.wait(20)
+        assert self._ready.wait(60)
         if self._failure is not None:
             raise self._failure
         try:
             yield self
         finally:
             self._loop.call_soon_threadsafe(self._stop.set)
-            thread.join(20)
+            thread.join(60)
             self._loop.close()
 
     def _run(self) -> None:
@@ -73,7 +73,7 @@ class Serving:
     def key(self, *scopes: Scope) -> str:
         """A new key; from now on the server asks for one."""
         key, stored = new_key(scopes)
-        asyncio.run_coroutine_threadsafe(self._keys.add(stored), self._loop).result(20)
+        asyncio.run_coroutine_threadsafe(self._keys.add(stored), self._loop).result(60)
         return key
 
     def begun(self, run_id: str, workflow: str = "Order", *arguments: str) -> None:
@@ -83,7 +83,7 @@ class Serving:
 
     def until(self, run_id: str, status: str) -> None:
         """Look until a run has ended in a status, or is at rest if it is to go on running."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             run = self.data("workflow", "status", run_id)
             if run["status"] == status and (status != "running" or run["idle_since"] or run["timers"]):

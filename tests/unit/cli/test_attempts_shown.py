@@ -57,7 +57,7 @@ def worked(start: Callable[[DurableRuntime], Awaitable[Any]]) -> None:
 
 
 async def _until(runtime: DurableRuntime, holds: Callable[[Attempts], Any]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds(await runtime.attempts("a")):  # noqa: ASYNC110 - a commit of another task ends it
             await asyncio.sleep(0.01)
 

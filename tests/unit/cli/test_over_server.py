@@ -313,7 +313,7 @@ def test_watching_a_list_ends_with_ctrl_c(server: Serving) -> None:
         lines = [watching.stdout.readline() for _ in range(3)]
         assert lines[2].split()[:3] == ["o", "Order", "running"]
         watching.send_signal(signal.SIGINT)
-        watching.wait(20)
+        watching.wait(60)
     assert watching.returncode == 0
 
 

@@ -50,7 +50,7 @@ def test_a_worker_and_the_commands_beside_it(cluster: Path) -> None:
         good("workflow", "retry", "order-3")
         assert data("workflow", "status", "order-3")["tick"] > failed["tick"]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.usefixtures("cluster")

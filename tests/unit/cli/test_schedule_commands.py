@@ -23,7 +23,7 @@ def later(*asked: str) -> None:
 
         from loom.cli.targets import named_workflow
 
-        async with asyncio.timeout(20), connect(STORE) as runtime:
+        async with asyncio.timeout(60), connect(STORE) as runtime:
             name, workflow = named_workflow(DOUBLE)
             runtime.register(workflow, name=name)
             for run_id in asked:

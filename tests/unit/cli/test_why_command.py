@@ -22,7 +22,7 @@ class Halts(Workflow):
 
 
 async def _halt(run_id: str) -> None:
-    async with asyncio.timeout(20), connect(STORE) as runtime:
+    async with asyncio.timeout(60), connect(STORE) as runtime:
         runtime.register(Halts(), name="halts")
         await runtime.start("halts", run_id=run_id)
         while (await runtime.get(run_id)).stuck is None:  # noqa: ASYNC110 - a store is asked, and tells nobody

@@ -39,14 +39,14 @@ def test_commands_work_beside_a_worker_and_a_second_engine_is_refused(shop: Path
         assert good("workflow", "events", "order-2", "--follow").splitlines()[-1].endswith("cancelled")
         assert data("workflow", "replay", "order-1")["replay"] == "same"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
 
 def test_a_worker_that_stops_leaves_its_runs_to_the_next(shop: Path) -> None:
     with working(shop, *SHOP_TARGETS) as process:
         waiting("order-1")
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
         assert process.stderr is not None
         *logged, told = process.stderr.read().splitlines()
         assert told == "Stopped. Unfinished runs are in the store."
@@ -85,13 +85,13 @@ def stubborn(shop: Path) -> Path:
 
 def stopped_when_begun(process: subprocess.Popen[str], shop: Path) -> int:
     """Tell a process to stop once its body has begun; its exit code."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not (shop / "begun").exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
     try:
-        return process.wait(15)
+        return process.wait(60)
     finally:
         process.kill()
 
@@ -163,7 +163,7 @@ def test_an_interrupted_run_stays_in_the_store(shop: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.stderr is not None
         assert process.stderr.read().startswith("Error: Stopped. Run 'order-1' is in the store")
-        assert process.wait(10) == 1
+        assert process.wait(60) == 1
     assert data("workflow", "status", "order-1")["status"] == "running"
 
 

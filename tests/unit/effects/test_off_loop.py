@@ -69,7 +69,7 @@ async def test_bodies_that_keep_their_threads_hold_up_no_request(tmp_path: Path)
         await runtime.ready()
         transport = httpx2.ASGITransport(app=create_app(runtime), client=("127.0.0.1", 1))
         with all_threads_of_bodies_busy():
-            async with asyncio.timeout(30), httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as c:
+            async with asyncio.timeout(60), httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as c:
                 body = {"workflow": "f", "run_id": "r", "input": ["x" * 1000] * 100}
                 assert (await c.post("/v1/runs?wait=20", json=body)).json()["status"] == "completed"
                 assert (await c.get("/v1/runs/r/history?commands=true")).status_code == 200

@@ -74,7 +74,7 @@ class FailsToPublish(RunAdapterDecorator):
 async def test_what_an_adapter_raises_reaches_whoever_awaits_the_run(kind: type[RunAdapterDecorator]) -> None:
     runtime = MemoryRuntime(decorate=kind)
     handler = Brief(runtime=runtime).run(run_id="r")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         with pytest.raises(OSError, match=r"finalize|observe|publish"):
             await handler
     with pytest.raises(RuntimeError, match="No active workflow"):
@@ -104,7 +104,7 @@ async def test_run_that_cannot_begin_leaves_nothing_behind(monkeypatch: pytest.M
         patch.setattr(StepsDefinition, "config", refuse)
         with pytest.raises(OSError, match="no config"):
             workflow.run(run_id="r")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await workflow.run(run_id="r") == "done"
 
 
@@ -113,11 +113,11 @@ async def test_run_that_cannot_begin_in_its_turn_fails_alone(monkeypatch: pytest
     first, second = workflow.run(), workflow.run()
     with monkeypatch.context() as patch:
         patch.setattr(StepsDefinition, "config", refuse)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert await first == "done"
             with pytest.raises(OSError, match="no config"):
                 await second
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await workflow.run() == "done"
 
 
@@ -136,7 +136,7 @@ def test_one_workflow_in_two_threads(limit: int | None) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert results == [["done"] * 30] * 2
 
 
@@ -144,7 +144,7 @@ def test_one_workflow_in_two_threads(limit: int | None) -> None:
 async def test_body_that_starts_eagerly_can_wait() -> None:
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined,unused-ignore]
     handler = Asking().run()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await until_idle(handler)
     handler.ctx.send_event(HumanResponseEvent(text="x"))
     assert await handler == "x"
@@ -466,7 +466,7 @@ async def begin():
 async def again():
     handler = workflow.run(run_id="a")
     handler.ctx.send_event(HumanResponseEvent(text="x"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         return await handler
 
 

@@ -124,13 +124,13 @@ async def test_lines_of_the_engine_name_the_run_that_they_are_about(written: io.
     async with loom.connect(MemoryStore(database)) as runtime:
         runtime.register(loom.load(waiting), name="talks")
         await runtime.start("talks", {}, run_id="c")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not (await runtime.get("c")).idle_since:  # noqa: ASYNC110 - as below
                 await asyncio.sleep(0.001)
     async with loom.connect(MemoryStore(database)) as runtime:
         runtime.register(Talks(), name="talks")  # it is a flow in the store
         await runtime.send_event("c", Said())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not runtime.metrics.parked:  # noqa: ASYNC110 - nobody is told of it
                 await asyncio.sleep(0.001)
     line = next(line for line in lines(written, "loom") if "parked" in line["message"])
@@ -143,7 +143,7 @@ async def test_an_input_that_does_not_fit_is_told_in_one_line(written: io.String
     async with loom.connect(MemoryStore(database)) as client, loom.connect(MemoryStore(database)) as worker:
         worker.register(Counts(), name="counts")
         await client.start("counts", {"upto": "many"}, run_id="c")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not worker.metrics.parked:  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.001)
     line = next(line for line in lines(written, "loom") if "parked" in line["message"])

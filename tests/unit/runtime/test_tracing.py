@@ -89,7 +89,7 @@ def trace_of(span: ReadableSpan) -> int:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - nobody is told of it
             await asyncio.sleep(0.001)
 

@@ -116,7 +116,7 @@ async def test_a_changed_journal_is_found_and_not_run(place: Place, caplog: pyte
         assert words in (await replayed_run(runtime, "sick")).differences[0]
         await runtime.send_event("sick", Word(text="hello"))
         assert await finish(runtime, "sound") == "hello world"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while words not in caplog.text:
                 await runtime.get("sick")
     place.rewrite("chunks", b"evil morning", b"good morning")

@@ -26,7 +26,7 @@ from loom.testing import run_virtual
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 SOON_S = 0.3
 LONG = "a" * 22 + "b"
 
@@ -72,7 +72,7 @@ async def until(condition: Callable[[], bool]) -> None:
 class Holds(Workflow):
     """Holds the event loop as its body wants."""
 
-    def __init__(self, body: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, body: Callable[[], Awaitable[object]]) -> None:
         super().__init__(timeout=None)
         self.body = body
 
@@ -199,12 +199,14 @@ async def test_a_loop_that_turns_is_not_told_of(told: Told) -> None:
 
 async def test_it_sleeps_while_no_run_is_in_memory() -> None:
     async with loom.connect("memory://", watchdog=0.02) as runtime:
-        runtime.register(Holds(lambda: asyncio.sleep(0.05)), name="holds")
+        over = asyncio.Event()
+        runtime.register(Holds(over.wait), name="holds")
         await runtime.ready()
         dog = watchdog()
         await until(lambda: dog._is_asleep)
         handler = await runtime.start("holds")
         assert not dog._is_asleep
+        over.set()
         await handler
         await until(lambda: dog._is_asleep)
 

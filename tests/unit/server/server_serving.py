@@ -117,7 +117,7 @@ class Served:
 
     async def until_waiting(self, run_id: str) -> None:
         """Return once a run is idle, by what is stored."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not await self._is_idle(run_id):
                 news = self.runtime.watchers.subscribe(run_id)
                 if not await self._is_idle(run_id):

@@ -109,7 +109,7 @@ def local(address: str) -> str:
 async def subscribed(served: Served, service: Service, run_id: str) -> str:
     """Start a run, and the address that the service got."""
     await served.runtime.start("hook", run_id=run_id)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         address = (await service.asked.get())["body"]["url"]
     await served.until_waiting(run_id)
     return str(address)
@@ -122,7 +122,7 @@ async def test_a_service_calls_back_over_http_after_the_run_was_released(
     async with hooked(service_url, f"sqlite:///{tmp_path}/runs.db") as served, listening(served.app) as own:
         served.runtime.callbacks.url = own
         address = await subscribed(served, asked, "order/17 ü")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while served.runtime.active_run("order/17 ü") is not None:
                 await asyncio.wait([served.runtime.watchers.subscribe("order/17 ü")], timeout=0.02)
         async with httpx2.AsyncClient() as client:
@@ -138,7 +138,7 @@ async def test_the_address_stands_wherever_the_flow_has_put_it(service: tuple[Se
     asked, service_url = service
     async with hooked(service_url) as served:
         await served.runtime.start("hook", run_id="r")
-        got = await asyncio.wait_for(asked.asked.get(), 10)
+        got = await asyncio.wait_for(asked.asked.get(), 60)
         address = got["body"]["url"]
         assert address.startswith(f"{BASE}/v1/callbacks/")
         assert got["body"]["text"] == f"Call {address} please"
@@ -152,7 +152,7 @@ async def test_the_signature_is_shown_to_nobody(service: tuple[Service, str]) ->
     asked.status = 400  # the service repeats what it was told, and that becomes the outputs of the action
     async with hooked(service_url) as served, served.client() as client:
         await served.runtime.start("hook", run_id="r")
-        address = (await asyncio.wait_for(asked.asked.get(), 10))["body"]["url"]
+        address = (await asyncio.wait_for(asked.asked.get(), 60))["body"]["url"]
         signature = urlsplit(address).query.removeprefix("sig=")
         assert (await client.get("/v1/runs/r?wait=10")).json()["status"] == "failed"
         for path in ("", "/history", "/state", "/actions", "/stream"):

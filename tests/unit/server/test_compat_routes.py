@@ -224,7 +224,7 @@ async def test_a_caller_that_leaves_is_let_go() -> None:
             "http_version": "1.1",
         }
         request = asyncio.create_task(served.app(scope, receive, send))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await stored.wait()
             await served.until_waiting("left")
             gone.set()

@@ -132,7 +132,7 @@ async def test_an_answer_that_comes_later_is_waited_for() -> None:
         asking = asyncio.create_task(
             client.post("/v1/definitions/a/invoke?wait=20", headers={"Idempotency-Key": "one"})
         )
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not (runs := (await client.get("/v1/runs?idle=true")).json()["items"]):
                 await asyncio.wait([asking], timeout=0.02)
         await client.post(f"/v1/runs/{runs[0]['run_id']}/events", json={"type": "Go", "value": {"n": 5}})

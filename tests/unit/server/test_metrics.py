@@ -45,7 +45,7 @@ def samples_of(text: str) -> dict[str, float]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - nobody is told of it
             await asyncio.sleep(0.001)
 

@@ -257,7 +257,7 @@ async def damaged(tmp_path: Path) -> AsyncIterator[Served]:
         runtime.register(Waits(timeout=None), name="waits")
         for run_id in ("old", "bad", "new"):
             await runtime.start("waits", run_id=run_id)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len([1 async for info in runtime.list() if info.active_waiters]) < RUNS:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     # Nobody works on them here: whatever is found was read from the file.

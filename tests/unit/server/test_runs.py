@@ -92,7 +92,7 @@ async def test_a_refused_answer_is_shown_with_the_wait(served: Served, client: h
     tick = TickAddEvent(at=0.0, event=record, accepted=True)
     await served.runtime._post(PostMessage("w", codec.encode_tick(tick), served.runtime.now()), "Approval")
     waiter: dict[str, Any] = {"refused": None}
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while waiter["refused"] is None:
             await asyncio.sleep(0.005)
             # Between the answer and its refusal nothing is waited for.

@@ -103,7 +103,7 @@ async def test_a_workflow_that_is_not_served_cannot_be_scheduled(client: httpx2.
 async def test_a_schedule_starts_runs_and_tells_of_the_last_one() -> None:
     async with serving() as served, served.client() as client:
         schedule = await made(client, every=1, input={"topic": "now"}, tags={"team": "a"})
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (found := (await client.get("/v1/schedules/tea-time")).json())["last_run_id"] is None:
                 news = served.runtime.watchers.subscribe(schedule["run_id"])
                 await asyncio.wait([news], timeout=0.2)
@@ -125,7 +125,7 @@ async def test_secure_parameters_are_masked(client: httpx2.AsyncClient) -> None:
 
 async def test_the_run_of_a_schedule_does_not_show_them_either(served: Served, client: httpx2.AsyncClient) -> None:
     await made(client, name="f", workflow="flow", parameters={"token": "hush-hush"})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (state := (await client.get("/v1/runs/schedule:f/state")).json()).get("store"):
             await asyncio.wait([served.runtime.watchers.subscribe("schedule:f")], timeout=0.05)
     assert state["store"]["definition"] == MASK

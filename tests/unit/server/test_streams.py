@@ -93,12 +93,12 @@ class Reader:
         self.sent.put_nowait(message)
 
     async def status(self) -> int:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return int((await self.sent.get())["status"])
 
     async def text(self) -> str:
         """The next piece that is not empty."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not (body := (await self.sent.get())["body"]):
                 pass
         return str(body.decode())
@@ -108,7 +108,7 @@ class Reader:
 
     async def ended(self) -> bool:
         """Whether the answer was finished, and not broken, once it is over."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.task
         last = {"more_body": True}
         while not self.sent.empty():
@@ -133,7 +133,7 @@ def client_of(app: Starlette) -> httpx2.AsyncClient:
 async def waiting(runtime: Any, run_id: str = "r") -> None:
     """Until the run waits for its answer."""
     handler = await runtime.handler(run_id)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for event in handler.stream_events(expose_internal=True):
             if isinstance(event, WorkflowIdleEvent):
                 return
@@ -198,7 +198,7 @@ async def test_both_faces_tell_every_reader_what_is_superseded() -> None:
     async with loom.connect("memory://", idle_timeout=0) as runtime:
         runtime.register(Unsteady(timeout=None), name="unsteady")
         handler = await runtime.start("unsteady", run_id="r")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while runtime.figures["released"] < 1:  # noqa: ASYNC110 - a release has no event of its own
                 await asyncio.sleep(0.01)
         await runtime.send_event("r", Answer(word="yes"))
@@ -334,7 +334,7 @@ async def test_a_run_that_is_purged_breaks_its_readers(runtime: Any) -> None:
     await waiting(runtime)
     reader = Reader(app, "/v1/runs/r/stream?after=now")
     reader.takes.clear()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await reader.is_asked.wait()
     await runtime.send_event("r", Answer(word="go"))
     await (await runtime.handler("r"))

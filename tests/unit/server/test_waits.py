@@ -55,7 +55,7 @@ class Asked:
     async def leave(self) -> None:
         """Go, and see the request end."""
         self._parts.put_nowait({"type": "http.disconnect"})
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.task
 
 
@@ -85,7 +85,7 @@ async def test_who_has_left_is_not_waited_for(served: Served, caplog: pytest.Log
     again = Asked(served, "POST", "/v1/runs?wait=60", json.dumps(START).encode(), idempotency_key="k")
     async with served.client() as client:
         await client.post("/v1/runs/w/events", json={"type": "Approval", "value": {"by": "x"}})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await again.task
     assert json.loads(again.answers[1]["body"])["status"] == "completed"
 
@@ -101,7 +101,7 @@ async def test_half_a_request_is_no_failure_of_the_server(served: Served, caplog
 
 async def test_a_server_that_stops_tells_those_who_wait_how_it_is(runtime: DurableRuntime) -> None:
     app = create_app(runtime, ServerSettings(drain=0.05))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async with (
             serving(app, await bind("127.0.0.1", 0)) as server,
             httpx2.AsyncClient(base_url=server.url) as client,
@@ -147,7 +147,7 @@ async def test_one_damaged_key_does_not_keep_the_streams_of_another(
     monkeypatch.setattr(served.server.open_streams, "holders", lambda: [damaged, revoked])
     monkeypatch.setattr(served.server.open_streams, "break_for", broken.put_nowait)
     watching = asyncio.create_task(served.server.key_watch.watch())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert [await broken.get(), await broken.get()] == [revoked, revoked]
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)

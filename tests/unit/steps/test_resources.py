@@ -140,7 +140,7 @@ async def test_who_asks_while_an_abandoned_resolution_still_cleans_up_gets_a_new
     with pytest.raises(asyncio.CancelledError):
         await only
 
-    assert await asyncio.wait_for(manager.get(Resource(make)), timeout=5) == 2
+    assert await asyncio.wait_for(manager.get(Resource(make)), timeout=60) == 2
     cleaned.set()
 
 
@@ -200,7 +200,7 @@ async def test_a_cycle_is_named() -> None:
 async def test_a_cycle_entered_from_both_ends_is_found_by_both() -> None:
     manager = ResourceManager()
     both = asyncio.gather(manager.get(Resource(make_a)), manager.get(Resource(make_b)), return_exceptions=True)
-    results = await asyncio.wait_for(both, timeout=5)
+    results = await asyncio.wait_for(both, timeout=60)
 
     assert [str(result).partition(": ")[2] for result in results] == [
         "make_a -> make_b -> make_a",

@@ -138,6 +138,6 @@ async def test_who_reads_the_end_of_a_run_is_not_left_waiting(monkeypatch: pytes
     service = SimpleNamespace(get_workflow_execution_history_reverse=lambda *_, **__: never())
     cluster = Cluster(TemporalAddress("127.0.0.1:7233"))
     monkeypatch.setattr(Cluster, "client", SimpleNamespace(workflow_service=service))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with pytest.raises(StoreUnavailable, match="could not read the end of 'a'"):
             await cluster.last_event("a")

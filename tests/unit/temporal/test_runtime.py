@@ -102,7 +102,7 @@ async def test_a_client_leaves_the_work_to_others_and_hears_of_the_end(url: str)
         handler = await client.start("greeting", {"name": "you"}, run_id="one")
         end = asyncio.ensure_future(handler)
         async with at_work(url, {"greeting": Greeting()}):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 assert await end == "hello you"
 
 
@@ -203,7 +203,7 @@ async def test_a_parked_run_that_is_not_to_be_found_at_first_is_tried_a_little_l
     monkeypatch.setattr(TemporalRuntime, "_has_grown", has_grown)
     monkeypatch.setattr("loom.temporal.runtime._PARKED_LOOKS_S", (0.0, *[0.1] * 300))
     async with at_work(url, {"waiting": Waiting()}):
-        await asyncio.wait_for(tried.wait(), 30)
+        await asyncio.wait_for(tried.wait(), 60)
     assert looks > 1
 
 

@@ -58,7 +58,7 @@ async def one() -> AsyncIterator[TemporalStore]:
 
 async def eventually(look: Callable[[], Awaitable[Any]], wanted: Any) -> None:
     """The cluster's visibility follows a little later."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while (found := await look()) != wanted:
         assert time.monotonic() < until, f"{found} is not {wanted}"
         await asyncio.sleep(0.05)

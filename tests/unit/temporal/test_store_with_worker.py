@@ -88,7 +88,7 @@ async def short_histories(**options: Any) -> AsyncIterator[TemporalRuntime]:
 
 
 async def eventually(look: Callable[[], Awaitable[Any]], wanted: Any) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while (found := await look()) != wanted:
         assert time.monotonic() < until, f"{found} is not {wanted}"
         await asyncio.sleep(0.02)

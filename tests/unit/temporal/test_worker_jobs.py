@@ -31,7 +31,7 @@ class Watch(ChildWatch):
 
     async def until_done(self) -> None:
         assert self._looking is not None
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await self._looking
 
 

@@ -54,7 +54,7 @@ def flow(**actions: Any) -> Any:
 async def outputs_of(url: str, **actions: Any) -> dict[str, Any]:
     async with loom.connect(url) as runtime:
         runtime.register(flow(**actions), name="main")
-        result = await asyncio.wait_for(await runtime.start("main", {}, run_id="r"), 20)
+        result = await asyncio.wait_for(await runtime.start("main", {}, run_id="r"), 60)
     assert result.status == "Succeeded", result.error
     return {name: action.outputs for name, action in result.actions.items()}
 
@@ -100,7 +100,7 @@ async def test_children_of_both_kinds(url: str) -> None:
             ),
             name="main",
         )
-        result = await asyncio.wait_for(await runtime.start("main", {}), 20)
+        result = await asyncio.wait_for(await runtime.start("main", {}), 60)
     assert result.actions["a"].outputs == {"statusCode": 201, "headers": {}, "body": {"z": 1}}
     assert result.actions["b"].outputs == {"twice": 8}
 
@@ -141,11 +141,11 @@ async def test_polling_goes_on_after_a_restart(server: ActionServer, tmp_path: P
     async with loom.connect(url) as runtime:
         runtime.register(flow(send=send), name="main")
         await runtime.start("main", {}, run_id="r")
-        await asyncio.wait_for(polled.wait(), 10)
+        await asyncio.wait_for(polled.wait(), 60)
     server.replies["/poll"] = Reply(200, b'"done"')
     async with loom.connect(url) as runtime:
         runtime.register(flow(send=send), name="main")
-        result = await asyncio.wait_for(await runtime.handler("r"), 10)
+        result = await asyncio.wait_for(await runtime.handler("r"), 60)
     assert result.actions["send"].outputs["body"] == "done"
     assert [asked.path for asked in server.asked].count("/start") == 1
 
@@ -154,9 +154,9 @@ async def test_a_released_wait_comes_back_with_its_answer(tmp_path: Path) -> Non
     async with loom.connect(f"sqlite:///{tmp_path}/runs.db", idle_timeout=0.0) as runtime:
         runtime.register(flow(asks={"type": "waitForEvent", "inputs": {"prompt": "?"}}), name="main")
         await runtime.start("main", {}, run_id="r")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while runtime.figures["in_memory"]:  # noqa: ASYNC110 - nobody is told of a release
                 await asyncio.sleep(0.01)
         await runtime.send_event("r", loom.HumanResponseEvent(answer=42))
-        result = await asyncio.wait_for(await runtime.handler("r"), 10)
+        result = await asyncio.wait_for(await runtime.handler("r"), 60)
     assert result.actions["asks"].outputs == {"answer": 42}

@@ -242,7 +242,7 @@ async def test_a_crash_before_the_reply_repeats_the_reply_only(host: ActionHost,
                 message = ActorMessage(key=f"k{number}", actor_type="sum", reply_to="r", input=number)
                 await runtime.send_event("actor:sum:a", message, event_id=message.key)
             expected = 1 if not works else 2
-            return [await asyncio.wait_for(post.replies.get(), 5) for _ in range(expected)]
+            return [await asyncio.wait_for(post.replies.get(), 60) for _ in range(expected)]
 
     assert await life(False, 5) == [5]
     assert await life(True, 5, 7) == [5, 12]

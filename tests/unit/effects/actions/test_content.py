@@ -133,10 +133,10 @@ def test_escapes_of_a_form_take_no_objects() -> None:
 
 @pytest.mark.parametrize("plain_of", [plain, plain_value])
 def test_a_long_key_is_not_copied_for_every_element_below_it(plain_of: Callable[[Any], Any]) -> None:
-    value = {"k" * 1_000_000: [0] * 50_000}
+    value = {"k" * 5_000_000: [0] * 50_000}
     began = time.process_time()
     assert plain_of(value) == value
-    assert time.process_time() - began < 0.5, "it was 1.7 s"
+    assert time.process_time() - began < 2, "it was 1.7 s with a fifth of the key"
 
 
 def test_a_message_shows_the_way_to_what_is_wrong() -> None:

@@ -307,7 +307,7 @@ async def test_silent_server_is_a_timeout(server: ActionServer) -> None:
     import threading
 
     release = threading.Event()
-    server.replies["/slow"] = lambda _: Reply(200) if release.wait(10) else Reply(500)
+    server.replies["/slow"] = lambda _: Reply(200) if release.wait(60) else Reply(500)
     policy = HttpPolicy(allow_all=True, request_timeout_s=0.05)
     call = call_of("http", {"uri": f"{server.url}/slow"})
     outcome = await ActionHost(Services(http=policy)).run(call)

@@ -61,7 +61,7 @@ async def test_a_commit_that_is_under_way_at_the_release_is_waited_for() -> None
         releasing = asyncio.create_task(active_runs._release("p"))
         await asyncio.sleep(0)
         claimed = runtime.committer.submit(ClaimRun("p", active_runs.fence))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await store.came.wait()
         assert [type(operation) for operation in store.held] == [ReleaseRun, ClaimRun]
         while active.commit_under_way is None:  # noqa: ASYNC110 - its timer fires, and is written behind them
@@ -70,7 +70,7 @@ async def test_a_commit_that_is_under_way_at_the_release_is_waited_for() -> None
         store.came.clear()
         store.gate.set()
         store.gate.clear()  # lets those pass that have come, and no others
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await store.came.wait()
         assert [type(operation) for operation in store.held] == [CommitRun]
         await releasing
@@ -78,6 +78,6 @@ async def test_a_commit_that_is_under_way_at_the_release_is_waited_for() -> None
         for _ in range(100):  # the run is taken up again meanwhile, as far as that goes
             await asyncio.sleep(0)
         store.gate.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert await handler == "nothing was said"
         assert (await runtime.get("p")).parked is None

@@ -152,4 +152,4 @@ def test_nothing_is_kept_of_runs_that_are_over() -> None:
 
     began = time.monotonic()
     run_virtual(many())
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60

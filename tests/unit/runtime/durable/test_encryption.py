@@ -100,7 +100,7 @@ async def test_a_process_without_the_new_key_does_not_park_runs(
         await until_idle(handler)
         async with loom.connect(f"sqlite:///{path}", encryption_keys=f"{K2},{K1}") as newer:
             await newer.send_event("r", Word(text=SECRET))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while "encrypted with the key 'k2'" not in caplog.text:
                     await runtime.get("r")
         info = await runtime.get("r")
@@ -133,7 +133,7 @@ async def test_a_run_whose_row_does_not_open_is_parked(tmp_path: Path, until_idl
         file.execute("UPDATE runs SET waiters = ?", (waiters.replace(b"A", b"B"),))
     async with connect(path, K1, on_problem=lambda _problem: None) as runtime:
         runtime.register(Hurries(), name="hurries")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not runtime.metrics.parked:  # noqa: ASYNC110 - nobody tells of it
                 await asyncio.sleep(0.01)
         [info] = [info async for info in runtime.list()]

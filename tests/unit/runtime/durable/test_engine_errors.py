@@ -26,7 +26,7 @@ async def test_a_run_that_breaks_the_engine_is_parked(
         async with loom.connect(url) as runtime:
             runtime.register(loom.load({"actions": {"W": waiting}}), name="flow")
             await runtime.start("flow", run_id="r")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while (info := await runtime.get("r")).parked is None:  # noqa: ASYNC110 - the store tells nobody
                     await asyncio.sleep(0.01)
             return info

@@ -255,7 +255,7 @@ async def test_a_flow_that_builds_much_is_parked_before_its_journal_is_long(url:
     async with loom.connect(url, max_state=4 << 20) as runtime:
         runtime.register(flow, name="builds")
         await runtime.start("builds", run_id="b")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while (info := await runtime.get("b")).parked is None and info.status == "running":  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert f"more than {4 << 20} bytes to store, which max_state allows" in str(info.parked)

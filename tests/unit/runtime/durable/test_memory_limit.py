@@ -53,7 +53,7 @@ async def working(url: str = "memory://", **options: Any) -> AsyncIterator[tuple
 
 
 async def until(condition: Callable[[], Awaitable[bool] | bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             found = condition()
             if await found if isinstance(found, Awaitable) else found:

@@ -50,7 +50,7 @@ async def test_run_that_could_never_begin_can_be_cancelled() -> None:
         await until(client, "a", lambda info: info.parked)
         await client.cancel("a")
         with pytest.raises(WorkflowCancelledByUser):
-            await asyncio.wait_for(_result(handler), 5)
+            await asyncio.wait_for(_result(handler), 60)
 
 
 async def _result(handler: loom.WorkflowHandler) -> object:
@@ -93,7 +93,7 @@ async def test_purged_run_may_begin_again_with_its_children() -> None:
         runtime.register(Double(), name="double")
         for _ in range(2):
             handler = await runtime.start("parent", run_id="p")
-            assert await asyncio.wait_for(_result(handler), 5) == 8
+            assert await asyncio.wait_for(_result(handler), 60) == 8
             assert await runtime.purge("p") == 2
         assert [info.run_id async for info in runtime.list()] == []
 

@@ -46,7 +46,7 @@ async def ticks_of(runtime: Any, run_id: str) -> list[type]:
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not await holds():  # noqa: ASYNC110 - a store tells nobody here
             await asyncio.sleep(0.01)
 

@@ -106,7 +106,7 @@ async def test_credentials_in_an_error_are_masked_before_it_is_told(caplog: pyte
     async with loom.connect("memory://", on_problem=tell) as runtime:
         runtime.register(Connects(), name="connects")
         await runtime.start("connects", run_id="a")
-        problem = await asyncio.wait_for(told, 10)
+        problem = await asyncio.wait_for(told, 60)
     assert problem.message == "connect: OSError: postgresql://ada:***@db/x refused password=***"
     [line] = [record.getMessage() for record in caplog.records if "attempt 1" in record.getMessage()]
     assert "postgresql://ada:***@db/x refused password=***" in line
@@ -150,7 +150,7 @@ async def test_a_receiver_that_refuses_is_told_again_and_shown(caplog: pytest.Lo
         async with loom.connect("memory://", problem_webhook=receiver.url, problem_secret=SECRET) as runtime:
             runtime.register(Fails(), name="fails")
             await runtime.start("fails", run_id="a")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not receiver.requests:  # noqa: ASYNC110 - a server of the test
                     await asyncio.sleep(0.005)
                 notices = [info async for info in runtime.list(workflow="loom.problems.webhook")]

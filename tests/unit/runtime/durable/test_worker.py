@@ -124,7 +124,7 @@ async def test_whoever_awaits_a_run_hears_that_the_runtime_was_closed(tmp_path: 
             await asyncio.sleep(0.01)
         for waiting in (result, stream):
             with pytest.raises(StoreError, match=r"closed|not open"):
-                await asyncio.wait_for(waiting, 5)
+                await asyncio.wait_for(waiting, 60)
 
 
 async def _result(handler: loom.WorkflowHandler) -> object:
@@ -197,7 +197,7 @@ async def test_an_engine_that_lost_its_lease_joins_again_on_sqlite(tmp_path: Pat
         runtime.register(Ask(timeout=None), name="ask")
         await runtime.start("ask", run_id="w")
         runtime._lease_lost()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await runtime.ready()
             await runtime.send_event("w", Word(text="back"))
             assert await (await runtime.handler("w")) == "back"

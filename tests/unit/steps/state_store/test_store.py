@@ -192,7 +192,7 @@ def test_threads_with_loops_of_their_own_lose_no_edit() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=20)
+        thread.join(timeout=60)
 
     assert asyncio.run(store.get("n")) == 100
 
@@ -242,7 +242,7 @@ async def test_a_cancelled_waiter_leaves_the_line() -> None:
     with pytest.raises(asyncio.CancelledError):
         await first
     lock.release()
-    await asyncio.wait_for(second, timeout=5)
+    await asyncio.wait_for(second, timeout=60)
 
     assert not lock.try_acquire()
 
@@ -257,7 +257,7 @@ async def test_a_waiter_that_is_cancelled_as_it_gets_the_lock_passes_it_on() -> 
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    await asyncio.wait_for(second, timeout=5)
+    await asyncio.wait_for(second, timeout=60)
 
 
 async def test_a_waiter_cancelled_before_the_release_is_skipped() -> None:
@@ -270,7 +270,7 @@ async def test_a_waiter_cancelled_before_the_release_is_skipped() -> None:
     lock.release()
     with pytest.raises(asyncio.CancelledError):
         await first
-    await asyncio.wait_for(second, timeout=5)
+    await asyncio.wait_for(second, timeout=60)
     lock.release()
 
     assert lock.try_acquire()

@@ -22,7 +22,7 @@ class Ear:
         self.calls.put_nowait(list(run_ids))
 
     async def next(self) -> list[str]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await self.calls.get()
 
 

@@ -88,7 +88,7 @@ async def test_a_member_that_is_stopped_amid_its_beat_can_be_expelled(
     await stopped.wait()
     monkeypatch.undo()
     try:
-        await asyncio.wait_for(end_lease(sleeper, old), 30)
+        await asyncio.wait_for(end_lease(sleeper, old), 60)
         assert await other.beat(new, 30.0) is True
         assert await other.apply([ClaimRun("r", new)]) == [True]
     finally:

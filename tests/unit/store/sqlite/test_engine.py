@@ -185,7 +185,7 @@ async def test_news_of_another_process_arrive(open_store, path: Path) -> None:
         await store.apply([PostMessage("r", b"hello", 2.0), StartRun("new", "w", b"", 2.0)])
     """
     with in_another_process(path, body) as process:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await arrived.wait()
         assert process.wait() == 0
     assert [message.data for message in await store.inbox("r", 0)] == [b"hello"]
@@ -206,7 +206,7 @@ async def test_own_news_are_heard_once(open_store) -> None:
     assert heard == ["mine"]
     # The news of the other store come behind, so that by then the watcher has passed over its own.
     await second.apply([StartRun("theirs", "w", b"", 1.0), PostMessage("mine", b"", 1.0)])
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await complete.wait()
     assert heard == ["mine", "theirs", "mine"]
 

@@ -476,7 +476,7 @@ async def test_a_sync_body_that_blocks_its_thread_does_not_keep_the_heart_from_b
     class Blocking(Workflow):
         @step
         def only(self, ev: StartEvent) -> StopEvent:
-            return StopEvent(result=enough.wait(10))
+            return StopEvent(result=enough.wait(60))
 
     def beat(*details: object) -> None:
         beats.append(details)
