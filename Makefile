@@ -147,6 +147,7 @@ clean: ## Remove environments, caches and build results
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An environment is ready when its stamp is newer than the pins and the project file; a second run costs nothing.
+# The pins are complete. With --no-deps pip does not look for others, which a new release of one of them could break.
 $(READY): requirements/dev.txt pyproject.toml
 	@$(call install,$(VENV),requirements/dev.txt)
 
@@ -169,7 +170,7 @@ define install
 	  $(PYTHON) -m venv --clear $(1); \
 	fi; \
 	echo "Installing $(2) into $(1) ..."; \
-	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(2); \
+	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(2); \
 	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .; \
 	touch $(1)/.ready
 endef
