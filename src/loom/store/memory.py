@@ -193,6 +193,19 @@ class MemoryStore:
                     due.append((first, run_id))
         return [(run_id, first) for first, run_id in sorted(due)[:limit]]
 
+    async def descendants(self, run_id: str, limit: int) -> int:
+        """Count the open runs that descend from a run by open runs, up to a limit."""
+        children: dict[str, list[str]] = {}
+        for child, run in self._opened().tables.runs.items():
+            if run.row.parent is not None and run.row.head.status == "running":
+                children.setdefault(run.row.parent, []).append(child)
+        count, above = 0, [run_id]
+        while above and count < limit:
+            found = children.get(above.pop(), [])
+            count += len(found)
+            above += found
+        return min(count, limit)
+
     async def document(self, digest: str) -> bytes | None:
         """Return the text of a definition; None if there is none."""
         return self._opened().tables.text(digest)

@@ -191,6 +191,10 @@ class Ownership(Protocol):
         """Return runs without an owner, with the due time of their first timer before a time; earliest first."""
         ...
 
+    async def descendants(self, run_id: str, limit: int) -> int:
+        """Count the open runs that descend from a run by open runs, up to a limit."""
+        ...
+
 
 class OwnedStore(Store, Ownership, Protocol):
     """A store whose runs are owned by processes."""

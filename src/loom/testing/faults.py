@@ -246,6 +246,10 @@ class FaultyStore:
         """See the port."""
         return await (await self._reading()).timers_due(workflows, before, limit)
 
+    async def descendants(self, run_id: str, limit: int) -> int:
+        """See the port."""
+        return await (await self._reading()).descendants(run_id, limit)
+
     async def document(self, digest: str) -> bytes | None:
         """See the port."""
         return await (await self._reading()).document(digest)

@@ -9,7 +9,7 @@ import pytest
 from store_samples import Owner, comparable, do, exported, ids, messages_of, post, start, started, timer
 
 from loom.store.operations import ClaimRuns, ImportRun, PurgeRuns
-from loom.store.ports import Store
+from loom.store.ports import OwnedStore, Store
 from loom.store.records import Chunk, Snapshot, StoredRun
 
 
@@ -249,3 +249,18 @@ async def test_times_come_back_exactly(store: Store, fence: int, value: float) -
     stored = await exported(store)
     assert stored.row.created_at == stored.row.head.updated_at == stored.row.head.idle_since == value
     assert stored.timers == (timer(2**62, value),)
+
+
+async def test_open_descendants_are_counted_up_to_a_limit(store: OwnedStore, fence: int) -> None:
+    """A tree of two children each; below a run that has ended, nothing is counted."""
+    families = [("a", "r"), ("aa", "a"), ("ab", "a"), ("ba", "b"), ("bb", "b"), ("x", "other")]
+    await do(store, start("r"))
+    for run_id, parent in families:
+        await do(store, start(run_id, parent=parent, parent_ref=1))
+    ends = await started(store, "b", fence, parent="r", parent_ref=2)
+    assert await store.descendants("r", 100) == 6
+    assert await store.descendants("r", 4) == 4
+    assert await store.descendants("a", 100) == 2
+    assert await store.descendants("bb", 100) == await store.descendants("nobody", 100) == 0
+    await ends.end()
+    assert await store.descendants("r", 100) == 3

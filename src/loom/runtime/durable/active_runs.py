@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from loom.runtime.live_run import LiveRun
     from loom.steps.events import StopEvent
     from loom.store.operations import Operation, Result
+    from loom.store.ports import OwnedStore
     from loom.store.records import Member, RunRow, StoredRun
 
 _log = logging.getLogger("loom.durable")
@@ -64,27 +65,27 @@ class ActiveRuns:
     def __init__(
         self,
         stored: RunClient,
+        store: OwnedStore,
         settings: Settings,
         member: Member,
         problems: Problems,
         memory: MemoryLimit,
         on_end: Callable[[str, StopEvent | BaseException], None],
         on_release: Callable[[str, float], None],
-        on_room: Callable[[], None],
     ) -> None:
         self._closing = False
         self.fence, self.downtime, self.prune = member.fence, member.downtime, settings.prune
         self.limits = SizeLimits(settings.max_state, None if settings.prune else settings.max_history)
         self.problems = problems
         self.lease = Lease(settings.lease, stored.now, asyncio.get_running_loop())
-        self.families = Families(stored.store, stored.now, settings.max_descendants)
+        self.families = Families(store, stored.now, settings.max_descendants)
         self.submit: Callable[[Operation], asyncio.Future[Result]] = stored.committer.submit
         self.committed: Callable[[str], None] = stored.watchers.wake
         self.metrics, self.links = stored.metrics, stored.links
         self.tracing = find_tracing() if settings.tracing else None
         self._endings, self._recent = stored.endings, stored.recent
         self._saw = stored.saw
-        self._store = stored.store
+        self._store = store
         self._codes = stored.codes
         self._clock = stored.now
         limits = settings.idle_s, settings.max_in_memory, settings.max_memory
@@ -97,7 +98,8 @@ class ActiveRuns:
         self.is_awaited: Callable[[str], bool] = lambda _run_id: True
         """Says whether a handler of a run in this process wants its result as an object."""
         self._on_release = on_release
-        self._on_room = on_room
+        self.on_room: Callable[[], None] = lambda: None
+        """Called when a place has become free that no run waits for here."""
         self._loop = asyncio.get_running_loop()
         self._watcher: LoopWatcher | None = None
         self._turns = Turns(self._loop)
@@ -107,7 +109,7 @@ class ActiveRuns:
         """Where each run is that is not absent."""
         self._logged: set[str] = set()
         """Stranded runs already logged at ERROR; forgotten by a clean scan, unless they are on their way back."""
-        self.admission = AdmissionQueue(self.runs, stored.store, settings.max_in_memory, memory)
+        self.admission = AdmissionQueue(self.runs, store, settings.max_in_memory, memory)
         self._background = Background(self._loop)
         self._spawn = self._background.spawn
         self.probation = Probation(settings.probation, self.fence, self.submit, self._spawn, self._clock, self._loop)
@@ -485,7 +487,7 @@ class ActiveRuns:
         if self.admission.is_full and self.admission:
             self.make_room()
         elif self.admission.is_full:
-            self._on_room()  # another one may wait for its place in the store
+            self.on_room()  # another one may wait for its place in the store
 
     def stirred(self, run_id: str) -> None:
         """Note that a run has something to do."""
@@ -557,7 +559,7 @@ class ActiveRuns:
     def _let_in(self) -> None:
         """Recover a run that waits for a place, if there is one now; else see whether the store has one."""
         if not self.let_in():
-            self._on_room()
+            self.on_room()
 
     def let_in(self, most: int = 1) -> int:
         """Recover runs that wait for a place, as far as there are places now, at most this many; return how many."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from loom.runtime.durable.active_run import ActiveRun
     from loom.runtime.durable.registration import Registration
-    from loom.store.ports import RunReads
+    from loom.store.ports import OwnedStore, RunReads
     from loom.store.records import RunRow
 
 
@@ -288,7 +288,7 @@ _REMEMBERED = 10_000
 class Families:
     """Says whether a run that descends from another may start a child, and whether it may come into memory."""
 
-    def __init__(self, store: RunReads, clock: Callable[[], float], in_memory: int | None) -> None:
+    def __init__(self, store: OwnedStore, clock: Callable[[], float], in_memory: int | None) -> None:
         self._store, self._clock = store, clock
         self.places = FamilyPlaces(in_memory)
         self._parents: dict[str, str | None] = {}
@@ -314,22 +314,12 @@ class Families:
         """Count a family, or refuse."""
         limit = MAX_OPEN
         if self._full_until.get(root, 0.0) <= self._clock():
-            found = await self._open(root, limit)
+            found = await self._store.descendants(root, limit)
             if found < limit:
                 self._keep(self._left, root, max(limit - found, limit // _STEP, 1))
                 return
             self._keep(self._full_until, root, self._clock() + _REFUSES_S)
         raise ChildRunFailed(f"More than {limit:,} open runs descend from the run {root!r}.", root, "FamilyLimit")
-
-    async def _open(self, root: str, limit: int) -> int:
-        """Open runs that descend from a run, counted up to a limit."""
-        count, above = 0, [root]
-        while above and count < limit:
-            query = RunQuery(parent=above.pop(), status="running", limit=limit - count)
-            rows = await self._store.find(query)
-            count += len(rows)
-            above += [row.run_id for row in rows]
-        return count
 
     async def take_place(self, row: RunRow, is_to_end: Callable[[str], Awaitable[bool]]) -> bool:
         """Give a run a place in memory among its family; else let it wait for one. One that is to end never waits."""

@@ -59,16 +59,17 @@ class DurableRuntime(WorkerRuntime):
         await self.problems.look(self.now())
         self.active_runs = ActiveRuns(
             self,
+            self._owned_store,
             self._settings,
             self._member,
             self.problems,
             self.memory,
             self._on_end,
             self._on_release,
-            self._on_room,
         )
         self.active_runs.is_awaited = self.handles.__contains__
         self._scanner = Scanner(self, self._owned_store, self.active_runs, self._settings, self._lease_lost)
+        self.active_runs.on_room = self._scanner.on_room
         self._scanner.start()
 
     @override
@@ -116,10 +117,6 @@ class DurableRuntime(WorkerRuntime):
     def _on_release(self, run_id: str, due: float) -> None:
         if self._scanner is not None:
             self._scanner.expect(run_id, due)
-
-    def _on_room(self) -> None:
-        if self._scanner is not None:
-            self._scanner.on_room()
 
     def _on_end(self, run_id: str, ending: StopEvent | BaseException) -> None:
         """Tell the handles of a run that it has ended here."""

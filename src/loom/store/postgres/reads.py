@@ -94,6 +94,11 @@ AND first_cursor >= coalesce((
 ), 0) ORDER BY first_cursor LIMIT $3
 """
 # Few timers are due: each looks its run up, which the OFFSET ensures, also before the tables have statistics.
+_DESCENDANTS = """WITH RECURSIVE family (run_id) AS (
+    SELECT $1::text COLLATE "C" UNION ALL
+    SELECT runs.run_id FROM family JOIN runs ON runs.parent = family.run_id WHERE runs.status = 'running'
+) SELECT count(*) - 1 FROM (SELECT 1 FROM family LIMIT $2::bigint + 1) AS counted"""
+"""The run itself is the first of its family, and not counted."""
 _TIMERS_DUE = """
 SELECT r.run_id, min(t.due) AS due FROM timers t CROSS JOIN LATERAL (
     SELECT run_id FROM runs WHERE id = t.run AND workflow = ANY ($1::text[]) AND owner IS NULL
@@ -195,6 +200,11 @@ async def timers_due(
 ) -> list[tuple[str, float]]:
     """Return runs that could be claimed for a timer, with the due time of their first one; earliest first."""
     return [(row[0], row[1]) for row in await connection.fetch(_TIMERS_DUE, list(workflows), before, limit)]
+
+
+async def descendants(connection: Connection, run_id: str, limit: int) -> int:
+    """Count the open runs that descend from a run by open runs, up to a limit."""
+    return int(await connection.fetchval(_DESCENDANTS, run_id, limit))
 
 
 async def owned(connection: Connection, fence: int, with_messages: bool) -> list[str]:

@@ -180,6 +180,11 @@ class PostgresStore:
         async with self._opened().reader() as connection:
             return await reads.timers_due(connection, workflows, before, limit)
 
+    async def descendants(self, run_id: str, limit: int) -> int:
+        """Count the open runs that descend from a run by open runs, up to a limit."""
+        async with self._opened().reader() as connection:
+            return await reads.descendants(connection, run_id, limit)
+
     async def document(self, digest: str) -> bytes | None:
         """Return the text of a definition; None if there is none."""
         async with self._opened().reader() as connection:

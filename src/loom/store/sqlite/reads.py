@@ -68,6 +68,12 @@ _STUCK = "runs.status = 'running' AND runs.idle_since IS NOT NULL AND runs.waiti
 AND runs.parked IS NULL"
 """The condition of `is_stuck`, worded like the index of stuck runs."""
 _STUCK_BY_WORKFLOW = f"SELECT workflow, COUNT(*) FROM runs INDEXED BY runs_stuck WHERE {_STUCK} GROUP BY workflow"  # noqa: S608 - fixed text
+_DESCENDANTS = """WITH RECURSIVE family (run_id) AS (
+    VALUES (?) UNION ALL
+    SELECT runs.run_id FROM family CROSS JOIN runs INDEXED BY runs_by_parent ON runs.parent = family.run_id
+    WHERE runs.status = 'running'
+) SELECT COUNT(*) - 1 FROM (SELECT 1 FROM family LIMIT ? + 1)"""
+"""The run itself is the first of its family, and not counted."""
 _OWNED_BY = "SELECT run_id FROM runs INDEXED BY runs_owned WHERE owner = ?"
 _OWNED_WITH_MESSAGES = """SELECT runs.run_id FROM (SELECT DISTINCT run FROM inbox) AS asking
 CROSS JOIN runs ON runs.id = asking.run WHERE runs.owner = ?"""
@@ -146,6 +152,12 @@ def timers_due(
     """Return runs that could be claimed for a timer, with the due time of their first one; earliest first."""
     names = msgspec.json.encode(workflows).decode()
     return [(run_id, due) for run_id, due in connection.query(_TIMERS_DUE, (before, names, limit))]
+
+
+def descendants(connection: Connection, run_id: str, limit: int) -> int:
+    """Count the open runs that descend from a run by open runs, up to a limit."""
+    [(count,)] = connection.query(_DESCENDANTS, (run_id, limit))
+    return int(count)
 
 
 def holder(connection: Connection, fence: int, now: float) -> Holder:

@@ -221,6 +221,10 @@ class SqliteStore:
         """Return runs that could be claimed for a timer, with the due time of their first one; earliest first."""
         return await self._read(reads.timers_due, workflows, before, limit)
 
+    async def descendants(self, run_id: str, limit: int) -> int:
+        """Count the open runs that descend from a run by open runs, up to a limit."""
+        return await self._read(reads.descendants, run_id, limit)
+
     async def document(self, digest: str) -> bytes | None:
         """Return the text of a definition; None if there is none."""
         return await self._read(key_values.document, digest)
