@@ -118,7 +118,9 @@ def work_options(command: Decorated) -> Decorated:
         click.option(
             "--max-descendants",
             type=click.IntRange(min=1),
-            help="At most this many runs in memory that descend from one run; 1000 if not given.",
+            default=1000,
+            show_default=True,
+            help="At most this many runs in memory that descend from one run.",
         ),
         click.option(
             "--idle-timeout",

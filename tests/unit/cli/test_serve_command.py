@@ -13,6 +13,7 @@ from cli_rig import DOUBLE, failure, good, loom
 from loom.cli.serve_command import _server_settings, serve
 from loom.cli.work_commands import memory_options
 from loom.flows.limits import Limits
+from loom.runtime.durable.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("shop")
 
@@ -63,6 +64,13 @@ def test_limits_of_the_server_are_options() -> None:
     without = serve.make_context("serve", ["--watchdog", "0"]).params
     assert memory_options(without)["watchdog"] is None
     assert _server_settings(without, Limits()).max_connections is None
+
+
+def test_limits_without_an_option_are_those_of_connect() -> None:
+    """A limit that an operator has not named must not be taken for none."""
+    found = memory_options(serve.make_context("serve", []).params)
+    for name in ("max_suspended", "max_in_memory", "max_descendants", "max_memory", "max_state", "probation"):
+        assert found[name] == getattr(Settings(), name), name
 
 
 def test_a_health_port_that_is_taken_is_told() -> None:
