@@ -166,6 +166,7 @@ def worker(
     """
     from loom.cli.engine_process import Bodies, Logs, engine, host
     from loom.cli.session import safe_url
+    from loom.runtime.garbage import shorten_collections
 
     named = loaded(targets, handlers, max_iterations, max_duration)
 
@@ -173,6 +174,7 @@ def worker(
         bodies, logs = Bodies(), Logs(log_level, log_format)
         options = {**memory_options(settings), **allowed_hosts(allow_hosts)}
         async with engine(store, named, logs, given=settings, **options) as (_, stopped):
+            shorten_collections()
             logs.tell(f"{doing(settings)} for {', '.join(named)} on {safe_url(store)}. Stop with Ctrl-C.")
             await stopped.wait()
         logs.tell("Stopped. Unfinished runs are in the store.")

@@ -24,11 +24,13 @@ import ctypes
 import gc
 import os
 import sys
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
 from loom.effects.context_calls import MAX_NESTING
 from loom.effects.off_loop import aside
+from loom.runtime.garbage import collect_all
 from loom.steps.errors import ChildRunFailed
 from loom.store.errors import MemoryExceeded
 from loom.store.records import RunQuery
@@ -356,6 +358,8 @@ LOWER = 0.9
 """The share of the limit below which work is taken again."""
 _FRESH_S = 0.1
 _TIDY_EVERY_S = 10.0
+_TIDY_WHOLE_EVERY_S = 60.0
+"""How often garbage among old containers is collected above the limit: that stops the process for longer."""
 _STANDS_STILL_S = 30.0
 """After how long above the limit runs are let in one by one. By then garbage was given back several times."""
 _ARENAS = 2
@@ -391,7 +395,7 @@ class MemoryLimit:
         """Starts that were refused."""
         self.times_over = 0
         self._read = read
-        self._looked_at = self._tidied_at = float("-inf")
+        self._looked_at = self._tidied_at = self._tidied_whole_at = float("-inf")
         self._over_since = float("inf")
         self._alone: str | None = None
         """The run that was let in last above the limit, while it is in memory."""
@@ -452,7 +456,10 @@ class MemoryLimit:
         now = monotonic()
         if now - self._tidied_at >= _TIDY_EVERY_S:
             self._tidied_at = now
-            await aside("replay", _give_back)
+            is_thorough = now - self._tidied_whole_at >= _TIDY_WHOLE_EVERY_S
+            if is_thorough:
+                self._tidied_whole_at = now
+            await aside("replay", partial(_give_back, is_thorough))
             self._looked_at = float("-inf")
 
 
@@ -463,8 +470,11 @@ def _use_few_heaps() -> None:
         option(_M_ARENA_MAX, _ARENAS)
 
 
-def _give_back() -> None:
-    gc.collect()
+def _give_back(is_thorough: bool) -> None:
+    if is_thorough:
+        collect_all()
+    else:
+        gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:  # only glibc has it
         trim(0)
