@@ -156,6 +156,9 @@ def test_a_wish_to_exit_is_a_failure_of_the_attempt(tmp_path: Path) -> None:
 
 
 _BLOCKED = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
+
 import asyncio, time
 from loom import StartEvent, StopEvent, Workflow, step
 
@@ -177,14 +180,17 @@ def test_ctrl_c_ends_a_script_whose_body_blocks(tmp_path: Path) -> None:
     script = subprocess.Popen(
         [sys.executable, "-c", _BLOCKED], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert script.stdout is not None
-    assert script.stdout.readline() == "blocked\n"
-    ends_at = time.monotonic() + 60
-    while script.poll() is None:
-        assert time.monotonic() < ends_at
-        script.send_signal(signal.SIGINT)
-        time.sleep(0.1)
-    _, told = script.communicate()
+    try:
+        assert script.stdout is not None
+        assert script.stdout.readline() == "blocked\n"
+        ends_at = time.monotonic() + 60
+        while script.poll() is None:
+            assert time.monotonic() < ends_at
+            script.send_signal(signal.SIGINT)
+            time.sleep(0.1)
+    finally:
+        script.kill()
+        _, told = script.communicate()
     assert "KeyboardInterrupt" in told
 
 
