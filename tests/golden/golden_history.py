@@ -18,6 +18,7 @@ from immutables import Map
 
 from loom.core.commands import CommandPublishEvent, WorkflowCommand
 from loom.core.persistent import Fifo
+from loom.core.planner import Planner
 from loom.core.records import Published
 from loom.core.reducer import replay_steps
 from loom.core.state import BrokerState
@@ -110,12 +111,13 @@ def folders() -> list[Path]:
 
 
 def steps(
-    history: History, state: BrokerState | None = None
+    history: History, state: BrokerState | None = None, planner: Planner | None = None
 ) -> Iterator[tuple[str, BrokerState, list[WorkflowCommand]]]:
-    """The history's ticks, reduced: from the beginning, or from a state on."""
+    """Reduce the history's ticks: from the beginning, or from a state on. `planner` None means the one of the run."""
     ticks = [tick for chunk in history.chunks for tick in codec.decode_ticks(history.run_id, chunk)]
     rest = ticks[state.ticks if state is not None else 0 :]
-    for tick, after, commands in replay_steps(rest, planner_for(history.document), state, AnyEventCodec().field):
+    used = planner if planner is not None else planner_for(history.document)
+    for tick, after, commands in replay_steps(rest, used, state, AnyEventCodec().field):
         yield type(tick).__name__, after, commands
 
 

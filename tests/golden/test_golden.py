@@ -19,6 +19,7 @@ from golden_workflows import Answer, Note, Patient, Telling, Whole
 
 from loom import Workflow
 from loom.core.ticks import TickResume
+from loom.steps.planner import StepsPlanner
 from loom.store import codec
 from loom.store.memory import MemoryStore
 from loom.store.operations import ImportRun
@@ -35,6 +36,21 @@ def _id(folder: Path) -> str:
 @pytest.mark.parametrize("folder", FOLDERS, ids=_id)
 def test_a_recorded_history_gives_the_same_states_commands_and_stream(folder: Path) -> None:
     assert golden_check.problems(folder) == []
+
+
+class SlowPlanner(StepsPlanner):
+    """Offers no fast lane, so that every result goes the slow way."""
+
+    def plain_taker(self, *_facts: object) -> None:
+        """Promise nothing."""
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=_id)
+def test_the_fast_lane_and_the_slow_way_give_the_same_states_and_commands(folder: Path) -> None:
+    history, _ = golden_history.read(folder)
+    if history.document is None:
+        slow = golden_history.steps(history, planner=SlowPlanner())
+        assert list(golden_history.steps(history)) == list(slow)
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=_id)

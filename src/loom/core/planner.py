@@ -135,6 +135,15 @@ class Planner(Protocol):
         """Decide what follows from a piece of work that returned these events."""
         ...
 
+    def plain_taker(self, config: BrokerConfig, plan: Any, item: WorkItem, event: EventRecord) -> str | None:
+        """Name the step that works next, if nothing but that follows from work that returned this one event.
+
+        A shortcut, asked while no waiter is open. It promises that `on_returned` would emit the event with the mark of
+        `item` and nothing else, that `on_event` would then run this step alone with that mark, and that neither would
+        change the plan. None promises nothing: then both are asked. A planner without plain cases returns None always.
+        """
+        ...
+
     def on_failed(self, config: BrokerConfig, plan: Any, fact: StepFailed) -> Planned:
         """Decide what follows from a piece of work that failed for good, such as a recovery."""
         ...

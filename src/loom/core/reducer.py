@@ -24,6 +24,8 @@ with an earlier time is taken at the time of the run.
 5. If only input from outside can move the run now, the planner is asked once more (`on_idle`). Then the run publishes
    that it is idle. A tick marked `more` skips this: the driver had another tick waiting.
 
+A result with one event for one plain step may skip 1 to 4 by `kernel.fast_lane`, which gives the same.
+
 **Bursts and batches.** A planner may do much work in one transition; the flow planner calls that a burst and counts its
 cost in units. `Run` reduces all ticks that it was fed and gives them out as one `Batch`: the ticks for the journal,
 then the commands to carry out. A driver saves a batch as one commit. How ticks fall into batches shows in one place
@@ -54,7 +56,7 @@ from loom.core.commands import (
     CommandWarn,
     WorkflowCommand,
 )
-from loom.core.kernel import executions, lifecycle, waiters, workers
+from loom.core.kernel import executions, fast_lane, lifecycle, waiters, workers
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP
 from loom.core.planner import Complete, Emit, Fail, Intent, Planner, Publish, RunStep, StartTimer, StepFailed, Warn
 from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord, Notice, Traceback, UnhandledReport, without_traceback
@@ -245,9 +247,10 @@ def transition(draft: Draft, tick: WorkflowTick) -> None:
     After the tick, a run that only input from outside can move says that it is idle, unless more input is waiting.
     """
     draft.ticks += 1
-    _apply(draft, tick)
-    if draft.derived:
-        _settle(draft)
+    if type(tick) is not TickStepResult or not fast_lane.pass_on(draft, tick):
+        _apply(draft, tick)
+        if draft.derived:
+            _settle(draft)
     if draft.active or draft.asleep or not draft.is_running:
         draft.idle_since = None
     elif draft.idle_since is None and not tick.more:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from loom.core.commands import CommandResumeWorker, CommandRunWorker
     from loom.core.records import EventRecord
+    from loom.effects.body_task import BodyTask
     from loom.effects.ports import Binding, Host
     from loom.steps.events import StartEvent
     from loom.steps.ports import RunPort
@@ -71,6 +72,8 @@ class StepExecution:
 
     # Most bodies need little of this: what is not needed is not made.
     task: asyncio.Task[None] | None = None
+    body_task: BodyTask | None = None
+    """Runs the body in `task`; None if that is a task of another kind."""
     is_over = False
     at_work_since = 0.0
     """When the body began, moved by the time in which it waited."""

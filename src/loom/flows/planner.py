@@ -69,6 +69,10 @@ class FlowPlanner:
             walk.go(config.program.fuel)
         return walk.freeze(), walk.intents, True
 
+    def plain_taker(self, config: BrokerConfig, plan: FlowPlan, item: WorkItem, event: EventRecord) -> None:
+        """Return None: what follows from an action is for the walk to find."""
+        del config, plan, item, event
+
     def on_returned(
         self,
         config: BrokerConfig,

@@ -40,6 +40,7 @@ from loom.core.commands import (
 from loom.core.records import IdleReport
 from loom.core.ticks import TickTimeout, TickTimerFired
 from loom.effects.off_loop import aside
+from loom.runtime.memory_adapter import MemoryAdapter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from loom.core.run import Batch, Run
     from loom.core.ticks import WorkflowTick
     from loom.runtime.live_run import LiveRun
-    from loom.runtime.memory_adapter import MemoryAdapter
 
 
 class Workers(Protocol):
@@ -105,13 +105,18 @@ PATIENCE = 256 * 1024
 class ControlLoop:
     """One run in motion."""
 
-    __slots__ = ("_adapter", "_run", "_timers", "_workers")
+    __slots__ = ("_adapter", "_ending", "_fault", "_run", "_timers", "_until", "_workers")
 
     def __init__(self, run: Run, adapter: InternalRunAdapter, workers: Workers) -> None:
         self._run = run
         self._adapter = adapter
         self._workers = workers
         self._timers: ArmedTimers | None = None
+        self._until: float | None = None
+        """When the wait under way ends at the latest; None if no timer ends it."""
+        self._ending: TerminalCommand | None = None
+        self._fault: BaseException | None = None
+        """How the run ended, or what was raised, in a `turn`: the coroutine says so."""
         workers.pull = pull_of(adapter)
 
     async def drive(self) -> TerminalCommand:
@@ -130,8 +135,12 @@ class ControlLoop:
                 del batch  # a run may wait for days
                 if run.holds_input:
                     continue  # what did not fit into one commit goes into the next
-                until = self._timers.next_due if self._timers is not None else None
+                until = self._until = self._next_due
                 ticks = await adapter.wait_for_next_task(workers, until)
+                if self._fault is not None:
+                    raise self._fault
+                if self._ending is not None:
+                    return self._ending
                 if until is not None and until <= adapter.get_now():
                     ticks += self._due()
                 run.feed(*ticks)
@@ -141,6 +150,33 @@ class ControlLoop:
                 await workers.stop()
             finally:
                 adapter.close()
+
+    @property
+    def _next_due(self) -> float | None:
+        return self._timers.next_due if self._timers is not None else None
+
+    def turn(self) -> bool | None:
+        """Do one round of `drive` in place of its coroutine, which stays in its wait.
+
+        A chain of steps in memory awaits nothing, so it needs neither the coroutine nor a future. True if the wait may
+        go on. False if the coroutine must leave it: the run has ended or failed, or what follows is the coroutine's.
+        None if nothing was done, because something may have to be awaited.
+        """
+        adapter, run, workers = self._adapter, self._run, self._workers
+        if type(adapter) is not MemoryAdapter or adapter.waiter is None:
+            return None
+        try:
+            run.feed(*workers.completed())
+            if not run.drain(PATIENCE):
+                return False
+            batch = run.flush()
+            adapter.keep(batch)
+            workers.committed(batch)
+            self._ending = self._carry_out(batch)
+        except BaseException as error:  # noqa: BLE001 - the coroutine raises it
+            self._fault = error
+            return False
+        return self._ending is None and not run.holds_input and self._next_due == self._until
 
     async def _reduce_elsewhere(self) -> None:
         """Let a thread do the transition that is too costly for the event loop; other runs go on.
@@ -334,7 +370,7 @@ class Driver(Generic[T]):
 
     __slots__ = (
         "_adapter", "_awaited", "_context", "_coroutine", "_is_due", "_is_parked", "_is_running", "_loop", "_on_end",
-        "_turns",
+        "_turn", "_turns",
     )  # fmt: skip
 
     def __init__(
@@ -344,6 +380,7 @@ class Driver(Generic[T]):
         loop: asyncio.AbstractEventLoop,
         on_end: Callable[[T | None, BaseException | None], None],
         turns: Turns,
+        turn: Callable[[], bool | None] | None = None,
     ) -> None:
         self._coroutine: Coroutine[Any, Any, T] | None = coroutine
         self._adapter = adapter
@@ -352,6 +389,7 @@ class Driver(Generic[T]):
         self._context = contextvars.copy_context()
         self._awaited: asyncio.Future[Any] | None = None
         self._turns = turns
+        self._turn = turn
         self._is_due = False
         self._is_parked = False
         self._is_running = False
@@ -374,6 +412,19 @@ class Driver(Generic[T]):
             self._step()
         else:
             self._step_soon()
+
+    def turn(self) -> bool:
+        """Do a round of the coroutine's work without it, if it is parked and nothing has to be awaited."""
+        if not self._is_parked or self._is_running or self._turn is None:
+            return False
+        self._is_running = True
+        try:
+            may_wait = self._context.run(self._turn)
+        finally:
+            self._is_running = False
+        if may_wait is False:
+            self._adapter.recall()
+        return may_wait is not None
 
     def abort(self) -> None:
         """Let the coroutine clean up: the event loop is about to end."""

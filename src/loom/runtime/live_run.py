@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from loom.core.commands import CommandCompleteRun, CommandFailWorkflow, CommandPublishEvent
 from loom.core.ticks import Source, TickAddEvent, TickCancelRun, TickEditStore
 from loom.effects import spans
+from loom.effects.body_task import BodyTask
 from loom.effects.event_codec import LIVE_CODEC, exception_of, published_event
 from loom.effects.execution import StepExecution
 from loom.runtime.control_loop import PATIENCE, ControlLoop, Driver
@@ -73,8 +74,8 @@ class LiveRun:
 
     __slots__ = (
         "__weakref__", "_adapter", "_bindings", "_core", "_done", "_driver", "_ending", "_executions", "_fault",
-        "_lane", "_on_end", "_outer", "_seen", "_store", "_thread", "_wake", "children", "codec", "definition",
-        "first_tick", "held_back", "loop", "now", "pull", "run_id", "watcher",
+        "_free_task", "_lane", "_on_end", "_outer", "_seen", "_store", "_thread", "_wake", "children", "codec",
+        "definition", "first_tick", "held_back", "loop", "now", "pull", "run_id", "watcher",
     )  # fmt: skip
 
     def __init__(
@@ -115,6 +116,8 @@ class LiveRun:
         self._seen = False
         """Whether the ending was read: a failure that was not is logged."""
         self._executions: dict[int, StepExecution] = {}
+        self._free_task: BodyTask | None = None
+        """The task of the body that has just ended: it may run the next one."""
         self._lane: list[WorkflowTick] = []
         """What bodies did and the control loop has not taken."""
         self._wake: Callable[[bool], None] | None = None
@@ -146,12 +149,13 @@ class LiveRun:
             self._core.feed(self.first_tick())
             self._core.drain(PATIENCE)
             self.first_tick = None
-        drive = ControlLoop(self._core, self._outer, self).drive
+        control_loop = ControlLoop(self._core, self._outer, self)
+        drive = control_loop.drive
         if spans.PACKAGE in sys.modules and spans.are_wanted():
             driven = spans.around_run(self.definition.instance, drive, self._ending_of)
         else:
             driven = drive()
-        self._driver = Driver(driven, self._adapter, self.loop, self._ended, self.watcher.turns)
+        self._driver = Driver(driven, self._adapter, self.loop, self._ended, self.watcher.turns, control_loop.turn)
         self._driver.begin()
 
     def begin_in_turn(self) -> None:
@@ -225,10 +229,14 @@ class LiveRun:
         """Whether the run has ended."""
         return self._done
 
+    def keep_journal(self) -> None:
+        """Keep all ticks from here on, however many there will be."""
+        self._adapter.keeps_journal = True
+
     @property
-    def journal(self) -> list[WorkflowTick]:
-        """The run's ticks so far."""
-        return self._adapter.journal
+    def journal(self) -> list[WorkflowTick] | None:
+        """The run's ticks so far; None if the first ones were dropped, since nobody had asked for them."""
+        return self._adapter.journal if not self._adapter.journal_start else None
 
     def ending(self) -> StopEvent | BaseException | None:
         """How the run ended; None while it goes on."""
@@ -283,7 +291,12 @@ class LiveRun:
             return
         execution = StepExecution(self, self._bindings[command.step], command)
         self._executions[command.seq] = execution
-        execution.task = self.loop.create_task(execution.work())
+        free, self._free_task = self._free_task, None
+        if free is not None:
+            free.take(execution)
+        else:
+            execution.body_task = BodyTask()
+            execution.task = self.loop.create_task(execution.body_task.run(execution))
 
     def resume(self, command: CommandResumeWorker) -> None:
         """Let a suspended body go on."""
@@ -375,7 +388,21 @@ class LiveRun:
         if self._wake is not None:
             # The last body has nothing left to do but to let the run go on. Several end in one turn of the event loop,
             # and are told together.
-            self._wake(not self._executions and getattr(result, "failure", None) is None)
+            if self._executions or getattr(result, "failure", None) is not None:
+                self._wake(False)
+            else:
+                self._go_on(execution.body_task, result.at)
+
+    def _go_on(self, free: BodyTask | None, now: float) -> None:
+        """Let the run go on within this call. The task that makes the call is free for the next body."""
+        if free is not None and free.may_take(now):
+            self._free_task = free
+        try:
+            if self._driver is None or not self._driver.turn():
+                assert self._wake is not None
+                self._wake(True)
+        finally:
+            self._free_task = None
 
     # -- from outside -------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from loom.effects.event_codec import LIVE_CODEC
 from loom.effects.verbose import verbose_adapter
 from loom.runtime.control_loop import LoopWatcher
 from loom.runtime.live_run import LiveRun
-from loom.runtime.memory_adapter import MemoryAdapter
+from loom.runtime.memory_adapter import JOURNAL_TICKS, MemoryAdapter
 from loom.runtime.planners import STEPS
 from loom.steps import ports
 from loom.steps.ports import definition_of, keep_runtime
@@ -374,10 +374,15 @@ class JournalRecord(NamedTuple):
 
 
 class BasicRuntime(MemoryRuntime):
-    """The runtime in memory. A run's journal can be read while the run or its handler lives, and restored later."""
+    """The runtime in memory. A run's journal can be read while the run or its handler lives, and restored later.
 
-    def __init__(self, **options: Any) -> None:
+    With `keep_journals` the journal of every run is kept whole. Without it, a run that has more than `JOURNAL_TICKS`
+    ticks before `journal` is called for it keeps none: a long run would hold all events that it ever had.
+    """
+
+    def __init__(self, *, keep_journals: bool = False, **options: Any) -> None:
         super().__init__(**options)
+        self._keep_journals = keep_journals
         self._known: WeakValueDictionary[str, LiveRun] = WeakValueDictionary()
         self._began_at: WeakKeyDictionary[LiveRun, int] = WeakKeyDictionary()
 
@@ -398,6 +403,8 @@ class BasicRuntime(MemoryRuntime):
     ) -> LiveRun:
         """Begin a run, or go on with a restored one."""
         live = super().start_run(workflow, run_id, start_event, staged, resumed)
+        if self._keep_journals:
+            live.keep_journal()
         self._known[live.run_id] = live
         if resumed is not None:
             self._began_at[live] = resumed.ticks
@@ -410,19 +417,29 @@ class BasicRuntime(MemoryRuntime):
         return live
 
     async def journal(self, run_id: str) -> AsyncIterator[JournalRecord]:
-        """The run's ticks from its start or resume, then the new ones as they come, until it ends."""
+        """The run's ticks from its start or resume, then the new ones as they come, until it ends.
+
+        Raises `RuntimeError` if the run had too many ticks before this was called: see `BasicRuntime`.
+        """
         live = self._find(run_id)
+        live.keep_journal()
+        ticks = live.journal
+        if ticks is None:
+            raise RuntimeError(
+                f"The journal of run '{run_id}' was not kept: it had more than {JOURNAL_TICKS:,} ticks before anyone "
+                "asked for it. Call journal() when the run begins, or use BasicRuntime(keep_journals=True)."
+            )
         codec = _codec(live.definition, live.definition.serializer)
         first = self._began_at.get(live, 0)
         position = 0
         while True:
             is_done = live.is_done
-            while position < len(live.journal):
-                yield JournalRecord(first + position, codec.encode(live.journal[position]))
+            while position < len(ticks):
+                yield JournalRecord(first + position, codec.encode(ticks[position]))
                 position += 1
             if is_done:
                 return
-            if position == len(live.journal) and not live.is_done:
+            if position == len(ticks) and not live.is_done:
                 await live.wait_news()
 
     def restore(

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from loom.core.run import Batch
     from loom.core.ticks import WorkflowTick
 
+JOURNAL_TICKS = 1_000
+"""Length up to which the journal of a run in memory is kept whole, in ticks, if nobody has asked for it."""
+LAST_TICKS = 100
+"""Ticks that are left of a longer one: the log tells from them why a run is stuck."""
+
 
 class MemoryAdapter:
     """The way of one run to the outside, within one process.
@@ -28,12 +33,15 @@ class MemoryAdapter:
         "_has_own_pull",
         "_has_tasks",
         "_inbox",
+        "_is_recalled",
         "_journal",
+        "_journal_start",
         "_loop",
         "_pull",
         "_readers",
         "_receiver",
         "get_now",
+        "keeps_journal",
         "on_wake",
         "stream",
         "waiter",
@@ -45,6 +53,7 @@ class MemoryAdapter:
         self._inbox: list[WorkflowTick] = []
         self._has_tasks = False
         self._has_own_pull = True
+        self._is_recalled = False
         self.waiter: asyncio.Future[None] | None = None
         """What a blocked control loop waits for."""
         self.on_wake: Callable[[bool], None] | None = None
@@ -54,14 +63,23 @@ class MemoryAdapter:
         self._pull: asyncio.Future[WorkflowTick] | None = None
         self._receiver: asyncio.Future[None] | None = None
         self._journal: list[WorkflowTick] = []
+        self._journal_start = 0
+        """How many ticks were dropped from the front of the journal."""
+        self.keeps_journal = False
+        """Whether a caller has asked for the journal, so that it is kept however long it gets."""
         self._readers: list[asyncio.Future[None]] | None = None
         self._end_waiters: list[asyncio.Future[None]] | None = None
         self.stream: list[Published] = []
 
     @property
     def journal(self) -> list[WorkflowTick]:
-        """All committed ticks of the run, in order."""
+        """All committed ticks of the run, in order; of a long run that nobody has asked for them, the last ones."""
         return self._journal
+
+    @property
+    def journal_start(self) -> int:
+        """Return how many ticks were dropped before the ones in `journal`."""
+        return self._journal_start
 
     async def wait_receive(self) -> WorkflowTick:
         """See `InternalRunAdapter`."""
@@ -86,6 +104,14 @@ class MemoryAdapter:
             if until is not None and self.get_now() >= until:
                 return ticks
             await self._arrival(until)
+            if self._is_recalled:
+                self._is_recalled = False
+                return []
+
+    def recall(self) -> None:
+        """End the wait of a blocked control loop at once, with no tick."""
+        self._is_recalled = True
+        self.wake(at_once=True)
 
     @property
     def undelivered(self) -> int:
@@ -148,8 +174,17 @@ class MemoryAdapter:
                     self.on_wake(at_once)
 
     async def commit(self, batch: Batch) -> None:
+        """See `InternalRunAdapter`."""
+        self.keep(batch)
+
+    def keep(self, batch: Batch) -> None:
         """Keep the ticks. In memory nothing can fail."""
         self._journal += batch.ticks
+        if len(self._journal) > JOURNAL_TICKS and not self.keeps_journal:
+            # A journal is most of what a run in memory would keep of each step: about 0.9 KB.
+            dropped = len(self._journal) - LAST_TICKS
+            del self._journal[:dropped]
+            self._journal_start += dropped
         if self._readers:
             self.wake_readers()
 

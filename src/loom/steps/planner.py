@@ -203,11 +203,12 @@ _NOTHING: tuple[Intent, ...] = ()
 class EventRoutes:
     """Which steps take which types, worked out once per config and type."""
 
-    __slots__ = ("by_kind", "config")
+    __slots__ = ("_plain", "by_kind", "config")
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
         self.by_kind: dict[str, tuple[StepSpec, ...]] = {}
+        self._plain: dict[str, tuple[EventKind, str | None]] = {}
 
     def steps_for(self, kind: EventKind) -> tuple[StepSpec, ...]:
         """Return the accepting steps, in the order of the config."""
@@ -215,6 +216,18 @@ class EventRoutes:
         if found is None:
             found = self.by_kind[kind.name] = tuple(s for s in self.config.steps if takes(s, s.accepts, kind))
         return found
+
+    def plain_taker(self, kind: EventKind) -> str | None:
+        """Return the one step that takes the type and needs nothing besides; None for what ends a run or asks."""
+        known = self._plain.get(kind.name)
+        # A history may know a type with other bases than the code has now: its name alone does not tell.
+        if known is None or (known[0] is not kind and known[0] != kind):
+            specs = self.steps_for(kind)
+            is_plain = len(specs) == 1 and not specs[0].slots and not specs[0].collects
+            if kind.is_a(STOP_EVENT) or kind.is_a(INPUT_REQUIRED_EVENT):
+                is_plain = False
+            known = self._plain[kind.name] = kind, specs[0].name if is_plain else None
+        return known[1]
 
 
 def takes(spec: StepSpec, accepted: tuple[str, ...], kind: EventKind) -> bool:
@@ -349,6 +362,17 @@ class StepsPlanner:
             return plan, _NOTHING
         plan, fired = adjust(config, plan, mark.origin.scope, -1)
         return plan, _release(fired, mark.origin)
+
+    def plain_taker(self, config: BrokerConfig, plan: StepsPlan, item: WorkItem, event: EventRecord) -> str | None:
+        """Name the one plain step that takes an event. The token of a stream goes on with it, so the plan stays."""
+        del plan
+        mark: StepInput | None = item.extra
+        if mark is not None and (mark.bound or mark is _INSIDE):
+            return None
+        routes = self._routes
+        if routes is None or routes.config is not config:
+            routes = self._routes = EventRoutes(config)
+        return routes.plain_taker(event.kind)
 
     def _open_stream(
         self, config: BrokerConfig, plan: StepsPlan, step: str, origin: Origin, events: tuple[EventRecord, ...]

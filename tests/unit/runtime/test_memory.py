@@ -25,6 +25,7 @@ from loom import (
     step,
 )
 from loom.runtime.memory import BasicRuntime, JournalRecord, MemoryRuntime, basic_runtime, get_current_runtime
+from loom.runtime.memory_adapter import JOURNAL_TICKS
 from loom.steps.errors import WorkflowCancelledByUser, WorkflowTimeoutError
 from loom.steps.events import WorkflowIdleEvent
 from loom.steps.retry import retry_policy, stop_after_attempt, wait_fixed
@@ -410,6 +411,48 @@ async def test_journal_is_live_and_can_be_read_after_the_end() -> None:
     handler.ctx.send_event(HumanResponseEvent(verdict="fine"))
     await handler
     assert await reading == await records_of(workflow, handler.run_id)
+
+
+class Counted(Event):
+    n: int
+
+
+class Counting(Workflow):
+    """A run of more ticks than a journal is kept for unasked."""
+
+    @step
+    async def begin(self, ev: StartEvent) -> Counted:
+        return Counted(n=1)
+
+    @step
+    async def count(self, ev: Counted) -> Counted | StopEvent:
+        return Counted(n=ev.n + 1) if ev.n < JOURNAL_TICKS else StopEvent(result=ev.n)
+
+
+async def test_long_journal_that_nobody_has_asked_for_is_not_kept() -> None:
+    workflow = Counting(timeout=None, runtime=BasicRuntime())
+    handler = workflow.run()
+    await handler
+    run = handler.ctx._run
+    assert run is not None
+    assert len(run._adapter.journal) <= JOURNAL_TICKS  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match="was not kept: it had more than 1,000 ticks"):
+        await records_of(workflow, handler.run_id)
+
+
+async def test_long_journal_is_kept_for_a_caller_that_asked_before() -> None:
+    workflow = Counting(timeout=None, runtime=BasicRuntime())
+    handler = workflow.run()
+    reading = asyncio.create_task(records_of(workflow, handler.run_id))
+    await handler
+    assert [record.seq for record in await reading] == list(range(JOURNAL_TICKS + 2))
+
+
+async def test_runtime_keeps_all_journals_if_it_is_told_to() -> None:
+    workflow = Counting(timeout=None, runtime=BasicRuntime(keep_journals=True))
+    handler = workflow.run()
+    await handler
+    assert len(await records_of(workflow, handler.run_id)) == JOURNAL_TICKS + 2
 
 
 async def test_journal_of_nobody_is_an_error() -> None:

@@ -34,7 +34,7 @@ def enqueue(d: Draft, step: str, event: EventRecord, extra: Any = None) -> None:
     limit = worker.num_workers
     is_free = not worker.queue.size and not worker.ready.size and (not limit or len(worker.in_progress) < limit)
     if is_free and not d.paused:
-        d.workers = d.workers.set(step, _start(d, worker, WorkItem(d.items, step, event, extra, 0, d.at)))
+        d.workers = d.workers.set(step, dispatch(d, worker, WorkItem(d.items, step, event, extra, 0, d.at)))
         return
     item = WorkItem(d.items, step, event, extra)
     d.publish(StepReport(step, "preparing", None, event.kind))
@@ -52,13 +52,13 @@ def fill(d: Draft, step: str) -> None:
             worker = _continue(d, worker)
         elif worker.queue:
             item, rest = worker.queue.pop_front()
-            worker = _start(d, worker, item, rest)
+            worker = dispatch(d, worker, item, rest)
         else:
             break
     d.workers = d.workers.set(step, worker)
 
 
-def _start(
+def dispatch(
     d: Draft, worker: InternalStepWorkerState, item: WorkItem, queue: Fifo[WorkItem] | None = None
 ) -> InternalStepWorkerState:
     """Dispatch an item on the smallest free worker. `queue` is what remains after it; None leaves the queue."""
@@ -226,7 +226,7 @@ def _continue(d: Draft, worker: InternalStepWorkerState) -> InternalStepWorkerSt
     worker = replace(worker, ready=ready, suspended=worker.suspended.delete(item_id))
     item = execution.item
     if not execution.live:
-        return _start(d, worker, execution.interrupted())
+        return dispatch(d, worker, execution.interrupted())
     worker_id = _free_slot(worker.busy)
     key = execution.waits_on
     reply(d, execution, key, answer_of(d, item_id, key) or Answer(), worker_id)
