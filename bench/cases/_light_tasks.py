@@ -1,6 +1,7 @@
 """Windmill's benchmark of workflow engines: one run of 40 light tasks, one after the other.
 
-Each task computes a small Fibonacci number. Windmill publishes, on other hardware: Hatchet 1.22 s, Temporal 2.97 s, Prefect 4.87 s.
+Each task computes a small Fibonacci number. Windmill publishes, on other hardware:
+Hatchet 1.22 s, Temporal 2.97 s, Prefect 4.87 s.
 """
 
 from __future__ import annotations
