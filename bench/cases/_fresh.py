@@ -9,10 +9,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-TRIES = 5
+TRIES = 3
 
 _ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 """Some machines tell Python to keep no bytecode. Then every process would compile Loom anew."""
+
+
+PREPARATION_S = 90.0
+"""Seconds more for a sample: on a busy machine, starting eight processes takes long."""
+
+
+def once(*arguments: str, place: Path) -> None:
+    """Run Python with these arguments, unmeasured."""
+    _once(arguments, place)
 
 
 def cpu_ms(*arguments: str, place: Path | None = None) -> float:

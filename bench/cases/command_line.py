@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.cases._fresh import cpu_ms
+from bench.cases._fresh import PREPARATION_S, cpu_ms, once
 from bench.spec import Case, Figures, Metric, absolute
 
 _FLOW = {"actions": {"Add": {"type": "compose", "inputs": "@add(1, 2)"}}}
@@ -24,7 +24,7 @@ def _command(arguments: tuple[str, ...]) -> Callable[[int], Figures]:
         with TemporaryDirectory() as folder:
             place = Path(folder)
             (place / "flow.json").write_text(json.dumps(_FLOW), encoding="utf-8")
-            cpu_ms("-m", "loom", "run", "flow.json", "--run-id", "ended", place=place)  # a run to ask for
+            once("-m", "loom", "run", "flow.json", "--run-id", "ended", place=place)  # a run to ask for
             return {"ms": cpu_ms("-m", "loom", *arguments, place=place)}
 
     return measured
@@ -38,6 +38,7 @@ CASE = Case(
     metrics=(Metric("ms", "ms"),),
     peers={peer: _command(arguments) for peer, arguments in COMMANDS.items()},
     warm_up=0,
+    preparation_s=PREPARATION_S,
     targets=(
         absolute("loom --help", "ms", at_most=70),
         absolute("loom workflow status", "ms", at_most=110, peer="loom status"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench.cases._fresh import cpu_ms
+from bench.cases._fresh import PREPARATION_S, cpu_ms
 from bench.spec import Case, Figures, Metric, within
 
 IMPORTS = {
@@ -31,5 +31,6 @@ CASE = Case(
     metrics=(Metric("ms", "ms"),),
     peers={peer: _importer(code) for peer, code in IMPORTS.items()},
     warm_up=0,
+    preparation_s=PREPARATION_S,
     targets=(within("llama", "ms", 0.7),),
 )
