@@ -3,13 +3,13 @@
 """Chains of durable steps, alike for Loom and its peers: each step gets a number and a text and hands both on.
 
 Every function runs so many chains at once in the database of a URL, each of so many steps, and returns the seconds that
-takes. Opening the database is not counted.
+takes. Opening the database is not counted. Each step calls `work` first.
 """
 
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,13 +19,17 @@ from bench.places import path_of
 TEXT = "What a step hands on to the next one is rarely a number alone. " * 4
 
 
+def nothing() -> None:
+    """Do what a step does that only hands on."""
+
+
 async def _seconds(runs: Iterable[Awaitable[object]]) -> float:
     started = time.perf_counter()
     await asyncio.gather(*runs)
     return time.perf_counter() - started
 
 
-def _workflow(peer: str, steps: int) -> Any:
+def _workflow(peer: str, steps: int, work: Callable[[], object] = nothing) -> Any:
     api = step_api(peer)
 
     class Link(api.Event):
@@ -35,21 +39,23 @@ def _workflow(peer: str, steps: int) -> Any:
     class Chain(api.Workflow):
         @api.step
         async def begin(self, ev: api.StartEvent) -> Link:
+            work()
             return Link(n=1, text=TEXT)
 
         @api.step
         async def go_on(self, ev: Link) -> Link | api.StopEvent:
+            work()
             return Link(n=ev.n + 1, text=ev.text) if ev.n + 1 < steps else api.StopEvent(result=ev.n + 1)
 
     return Chain(timeout=None)
 
 
-def loom(url: str, runs: int, steps: int) -> float:
+def loom(url: str, runs: int, steps: int, work: Callable[[], object] = nothing) -> float:
     import loom
 
     async def main() -> float:
         async with loom.connect(url) as runtime:
-            runtime.register(_workflow("loom", steps), name="chain")
+            runtime.register(_workflow("loom", steps, work), name="chain")
             await runtime.ready()
 
             async def run() -> None:
@@ -89,7 +95,7 @@ def llama_server(url: str, runs: int, steps: int) -> float:
     return asyncio.run(main())
 
 
-def langgraph(url: str, runs: int, steps: int) -> float:
+def langgraph(url: str, runs: int, steps: int, work: Callable[[], object] = nothing) -> float:
     """With `durability="sync"`: a step is stored before the next one begins, as it is with the others."""
     from typing import TypedDict
 
@@ -100,6 +106,7 @@ def langgraph(url: str, runs: int, steps: int) -> float:
         text: str
 
     async def go_on(state: Link) -> Link:
+        work()
         return {"n": state["n"] + 1, "text": state["text"]}
 
     builder = StateGraph(Link)
@@ -142,7 +149,7 @@ async def with_saver(url: str) -> AsyncIterator[Any]:
         yield saver
 
 
-def dbos(url: str, runs: int, steps: int) -> float:
+def dbos(url: str, runs: int, steps: int, work: Callable[[], object] = nothing) -> float:
     from dbos import DBOS, DBOSConfig
 
     if url.startswith("sqlite"):
@@ -157,6 +164,7 @@ def dbos(url: str, runs: int, steps: int) -> float:
 
         @DBOS.step()
         async def go_on(n: int, text: str) -> tuple[int, str]:
+            work()
             return n + 1, text
 
         @DBOS.workflow()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 
+from bench.cases._fresh import PREPARATION_S, cpu_ms
 from bench.spec import Case, Figures, Metric, within
-
-TRIES = 3
 
 IMPORTS = {
     "loom": "from loom import Workflow, step, Event",
@@ -19,23 +16,9 @@ IMPORTS = {
 }
 
 
-def _cpu_ms(code: str) -> float:
-    """Return the least of a few tries: whatever is above it was the machine's doing."""
-    _once(code)  # the first try may have to compile the modules
-    return min(_once(code) for _ in range(TRIES)) * 1e3
-
-
-def _once(code: str) -> float:
-    program = f"{code}\nimport time\nprint(time.process_time())"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(done.stderr)
-    return float(done.stdout)
-
-
 def _importer(code: str) -> Callable[[int], Figures]:
     def measured(_: int) -> Figures:
-        return {"ms": _cpu_ms(code) - _cpu_ms("")}
+        return {"ms": cpu_ms("-c", code) - cpu_ms("-c", "pass")}
 
     return measured
 
@@ -48,5 +31,6 @@ CASE = Case(
     metrics=(Metric("ms", "ms"),),
     peers={peer: _importer(code) for peer, code in IMPORTS.items()},
     warm_up=0,
+    preparation_s=PREPARATION_S,
     targets=(within("llama", "ms", 0.7),),
 )

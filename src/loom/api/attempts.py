@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from functools import cache
 
 import msgspec
 
-_FRAME = re.compile(
-    r'^\s*File "(?P<file>[^"\n]*)", line (?P<line>\d+), in (?P<function>.+)(?:\n {4,}(?! *File ")(?P<source>.+))?',
-    re.MULTILINE,
-)
+
+@cache
+def _frame() -> re.Pattern[str]:
+    """Compile the pattern of a frame, on first use: most runs have no traceback."""
+    return re.compile(
+        r'^\s*File "(?P<file>[^"\n]*)", line (?P<line>\d+), in (?P<function>.+)(?:\n {4,}(?! *File ")(?P<source>.+))?',
+        re.MULTILINE,
+    )
 
 
 class CodeLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +85,7 @@ def numbered(attempt: int, max_attempts: int | None) -> str:
 
 def place_of(traceback: str) -> CodeLine | None:
     """Find the line that a stored traceback begins with: the innermost of the author's; None if it has no frame."""
-    found = _FRAME.search(traceback)
+    found = _frame().search(traceback)
     if found is None:
         return None
     return CodeLine(

@@ -50,7 +50,7 @@ class StepBinding:
         name: str,
         function: Callable[..., Any],
         config: StepConfig,
-        resources: ResourceManager,
+        resources: ResourceManager | None,
         codec: EventCodec = LIVE_CODEC,
     ) -> None:
         self.name = name
@@ -99,7 +99,7 @@ class StepBinding:
         return self._prepare_and_run(arguments)
 
     async def _prepare_and_run(self, arguments: dict[str, Any]) -> Any:
-        if self.config.resources:
+        if self.config.resources and self.resources is not None:
             arguments.update(await self.resources.resolve_all(self.config.resources))
         if self.config.timeout is not None:
             async with asyncio.timeout(self.config.timeout):
@@ -178,7 +178,9 @@ def members_of(record: EventRecord, codec: EventCodec = LIVE_CODEC) -> list[Even
 
 def step_bindings(definition: StepsDefinition, codec: EventCodec) -> dict[str, Binding]:
     """Bind all steps of a workflow, by name, for runs that keep their events like this."""
-    resources = definition.resources
+    # Most workflows inject nothing; then the room of resources is not even imported.
+    injects = any(function._step_config.resources for function in definition.functions.values())
+    resources = definition.resources if injects else None
     return {
         name: StepBinding(name, function, function._step_config, resources, codec)
         for name, function in definition.functions.items()

@@ -45,7 +45,6 @@ from loom.effects.exceptions import MAX_BYTES, is_from_outside, traceback_text
 from loom.steps.events import Event
 from loom.steps.ports import WAIT_TIMEOUT, current_execution
 from loom.steps.registry import wire_name
-from loom.steps.retry import RetryInfo, ask_policy, attempt_limit, policy_seed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from loom.effects.ports import Binding, Host
     from loom.steps.events import StartEvent
     from loom.steps.ports import RunPort
+    from loom.steps.retry import RetryInfo
     from loom.steps.workflow import Workflow
 
 _numbering = threading.RLock()
@@ -207,6 +207,8 @@ class StepExecution:
 
     def _failed(self, error: BaseException, *, asks: bool = True) -> TickStepResult:
         """The failure as a tick, with the policy's verdict in it, unless the policy is not asked."""
+        from loom.steps.retry import ask_policy, attempt_limit, policy_seed  # first runs seldom fail
+
         command, now = self.command, self.host.now()
         delay: float | None = None
         policy = self.binding.retry_policy
@@ -516,6 +518,8 @@ class StepExecution:
 
     def retry_info(self) -> RetryInfo:
         """Describe the earlier attempts, for retry policies."""
+        from loom.steps.retry import RetryInfo
+
         item = self.command.item
         first = item.first_at if item.first_at is not None else self.command.started_at
         failed_at = item.last_failed_at

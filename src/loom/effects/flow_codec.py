@@ -17,14 +17,15 @@ from loom.effects.flow_events import FlowEvent
 from loom.effects.stored_codec import StoredEventCodec
 from loom.flows.calls import EVENT, START_KIND, FlowStart
 from loom.steps.events import StartEvent
-from loom.steps.registry import framework_name
+from loom.steps.registry import built_on_first_use, framework_name
 from loom.steps.tagged import TaggedSerializer
 
 if TYPE_CHECKING:
     from loom.steps.events import Event
 
 
-class FlowStartEvent(StartEvent):
+@built_on_first_use
+class FlowStartEvent(StartEvent, defer_build=True):
     """What a flow begins with: the trigger's body and headers, parameters and variables."""
 
     body: Any = None

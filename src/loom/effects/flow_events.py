@@ -20,10 +20,11 @@ from loom.flows.calls import (
 )
 from loom.flows.plain import copy_of
 from loom.steps.events import Event, InternalDispatchEvent, StartEvent, StopEvent
-from loom.steps.registry import framework_name
+from loom.steps.registry import built_on_first_use, framework_name
 
 
-class LoopIterationEvent(Event):
+@built_on_first_use
+class LoopIterationEvent(Event, defer_build=True):
     """An iteration of a loop has ended."""
 
     workflow_id: str
@@ -47,7 +48,8 @@ class LoopIterationEvent(Event):
     status: str = "Succeeded"
 
 
-class ActionEvent(InternalDispatchEvent):
+@built_on_first_use
+class ActionEvent(InternalDispatchEvent, defer_build=True):
     """An action of a flow has begun something that takes time, or has ended."""
 
     name: str
@@ -63,7 +65,8 @@ class ActionEvent(InternalDispatchEvent):
     """The iterations of the loops around it, outermost first."""
 
 
-class ResponseEvent(Event):
+@built_on_first_use
+class ResponseEvent(Event, defer_build=True):
     """A flow has answered its caller."""
 
     status_code: Any = 200
@@ -71,7 +74,8 @@ class ResponseEvent(Event):
     body: Any = None
 
 
-class FlowEvent(Event):
+@built_on_first_use
+class FlowEvent(Event, defer_build=True):
     """An event for a flow: a `waitForEvent` action that waits for `name` goes on with `data`.
 
     Any other event can be sent too; it goes by the name of its class, and its fields are the data.

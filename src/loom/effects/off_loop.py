@@ -10,7 +10,6 @@ Weights count characters and elements, without encoding anything.
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
@@ -22,6 +21,7 @@ from loom.core.ticks import TickAddEvent, TickPublishEvent, TickStepResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from concurrent.futures import ThreadPoolExecutor
 
     from loom.core.records import EventRecord
     from loom.core.ticks import WorkflowTick
@@ -41,6 +41,8 @@ _THREADS: dict[Work, int] = {"reduce": 2, "convert": 2, "replay": 2, "judge": 2}
 
 @cache
 def _pool(work: Work) -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor  # small runs need no thread
+
     return ThreadPoolExecutor(_THREADS[work], f"loom-{work}")
 
 

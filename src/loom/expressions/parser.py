@@ -15,8 +15,9 @@ are indexes into the whole template string.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from loom.expressions.errors import ExpressionError
 from loom.expressions.meter import MAX_LENGTH, MAX_NESTING
@@ -25,16 +26,14 @@ from loom.expressions.values import INT_MAX, INT_MIN
 # --- the tree ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(Struct, frozen=True):
     """A value as it is written: a text, a number, true, false or null."""
 
     value: str | int | float | bool | None
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """One step into a value: `.name`, `['name']`, `[0]` or `[any expression]`."""
 
     key: Expression
@@ -43,8 +42,7 @@ class Access:
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionCall:
+class FunctionCall(Struct, frozen=True):
     """A call of a function, and the steps into its result from left to right."""
 
     name: str
@@ -62,22 +60,19 @@ _ARM = re.compile(r"\[\[?\s*[A-Za-z_][\w.]*\s*\(")
 """The beginning of a string that belongs to the resource template around the definition."""
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """A string without expressions: the text that it means."""
 
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Single:
+class Single(Struct, frozen=True):
     """`@expression`: the value keeps its kind."""
 
     expression: Expression
 
 
-@dataclass(frozen=True, slots=True)
-class Interpolation:
+class Interpolation(Struct, frozen=True):
     """Texts and `@{expression}`s, joined to one text."""
 
     parts: tuple[str | Expression, ...]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 from datetime import datetime, timedelta, timezone
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from loom.expressions.dotnet.zones import zone_of
@@ -41,7 +42,14 @@ _MACROS = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-_PART = re.compile(r"(\*|[a-z]+|\d+)(?:-([a-z]+|\d+))?(?:/(\d+))?", re.ASCII)
+
+
+@cache
+def _part() -> re.Pattern[str]:
+    """Compile the pattern of a part, on first use: few flows have a cron."""
+    return re.compile(r"(\*|[a-z]+|\d+)(?:-([a-z]+|\d+))?(?:/(\d+))?", re.ASCII)
+
+
 _LEAP_YEAR = 2024
 _MOST_DAYS = 3_000
 """From one 29 February to the next are at most eight years."""
@@ -109,7 +117,7 @@ def parse_cron(text: str) -> Cron:
 def _numbers(field: str, name: str, low: int, high: int, names: dict[str, int]) -> set[int]:
     found: set[int] = set()
     for part in field.split(","):
-        parts = _PART.fullmatch(part)
+        parts = _part().fullmatch(part)
         if parts is None or (parts[1] == "*" and parts[2]):
             raise ValueError(f"the {name} {part!r} is no number, range or step such as 5, 1-5, */10")
         first, last = low, high if name != "day of week" else high - 1

@@ -6,10 +6,10 @@ path into the author's own file; `loom.flows.source_map` turns it into a line an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal
 
+from msgspec import Struct
 from typing_extensions import override
 
 from loom.expressions import join_path
@@ -26,8 +26,7 @@ def at(path: str, key: str | int) -> str:
     return f"{path}[{key}]" if isinstance(key, int) else join_path(path, key)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """An error in a document, or a warning to its author."""
 
     path: str

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import asdict, dataclass, fields
 from functools import reduce
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from loom.expressions.parser import is_opaque
 from loom.expressions.values import INT_MAX, INT_MIN
@@ -32,8 +34,7 @@ _DEFINITION_KEYS = ("actions", "triggers", "$schema", "contentVersion")
 Shape = Literal["definition", "actions", "action"]
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """A definition and its origin."""
 
     definition: dict[str, Any]
@@ -65,7 +66,7 @@ def read_document(source: dict[str, Any] | str, *, name: str = "") -> Document:
 
 def document_text(document: Document, limits: Limits | None = None) -> str:
     """Write the stored form of a document with its limits: compact, in the author's order, which has a meaning."""
-    facts = {one.name: getattr(document, one.name) for one in fields(document)}
+    facts = asdict(document)
     facts |= {"limits": asdict(limits or Limits()), "compiler": COMPILER}
     return json.dumps(facts, separators=(",", ":"), allow_nan=False)
 

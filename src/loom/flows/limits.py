@@ -6,7 +6,7 @@ definition may exceed them here, but will not run there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 MAX_ACTIONS = 500
 """Actions of a flow."""
@@ -28,8 +28,7 @@ MAX_WIDTH = 50
 """Iterations of a foreach that run at the same time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Bounds that the operator sets for definitions. A run keeps the limits that it was started with."""
 
     max_iterations: int = 1_000

@@ -8,8 +8,9 @@ document must give the same program everywhere and always.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from loom.expressions import Environment
@@ -27,8 +28,7 @@ SUCCEEDED, FAILED, SKIPPED, TIMED_OUT = 1, 2, 4, 8
 STATUS_BITS = {"Succeeded": SUCCEEDED, "Failed": FAILED, "Skipped": SKIPPED, "TimedOut": TIMED_OUT}
 
 
-@dataclass(frozen=True, slots=True)
-class ActionRetryPolicy:
+class ActionRetryPolicy(Struct, frozen=True):
     """The retry policy of an action: number of tries, delays, and failures that it is for."""
 
     type: Literal["none", "fixed", "exponential"]
@@ -42,8 +42,7 @@ class ActionRetryPolicy:
     """Status codes, error types and "timeout", in lower case; None: every failure, or Azure's transient ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class RetryLimits:
+class RetryLimits(Struct, frozen=True):
     """The system's limits for the tries of an action. They hold whatever its policy says."""
 
     max_count: int
@@ -52,8 +51,7 @@ class RetryLimits:
     """Seconds from the start of the first try to the start of the last."""
 
 
-@dataclass(frozen=True, slots=True)
-class StaticResult:
+class StaticResult(Struct, frozen=True):
     """A mock in the document: the result that an action gets without doing anything."""
 
     status: str
@@ -62,8 +60,7 @@ class StaticResult:
     error: Any = None
 
 
-@dataclass(slots=True)
-class Node:
+class Node(Struct):
     """One action."""
 
     index: int
@@ -102,8 +99,7 @@ class Node:
     """True for a loop whose `result()` some expression asks for: the records of all iterations are kept."""
 
 
-@dataclass(slots=True)
-class Block:
+class Block(Struct):
     """Actions in one pair of braces, with the order that they run in."""
 
     index: int
@@ -116,8 +112,7 @@ class Block:
     """Actions that no action runs after."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """A parameter of the flow."""
 
     name: str
@@ -135,8 +130,7 @@ class Parameter:
         return self.type.startswith("secure")
 
 
-@dataclass(frozen=True, slots=True)
-class Trigger:
+class Trigger(Struct, frozen=True):
     """A trigger: what starts runs of the flow."""
 
     name: str
@@ -152,22 +146,21 @@ class Trigger:
     split_on: Value | None = None
 
 
-@dataclass(slots=True)
-class Program:
+class Program(Struct):
     """A flow, ready to be walked."""
 
     name: str
     digest: str
     """SHA-256, in hex digits, of the document and the limits that it was compiled with."""
-    nodes: list[Node] = field(default_factory=list)
-    blocks: list[Block] = field(default_factory=list)
+    nodes: list[Node] = []
+    blocks: list[Block] = []
     """The first one is the top level."""
-    by_name: dict[str, int] = field(default_factory=dict)
+    by_name: dict[str, int] = {}
     """Nodes by name, and by name in lower case where the exact one is missing."""
-    parameters: dict[str, Parameter] = field(default_factory=dict)
+    parameters: dict[str, Parameter] = {}
     """By name in lower case."""
-    triggers: list[Trigger] = field(default_factory=list)
-    outputs: dict[str, Value] = field(default_factory=dict)
+    triggers: list[Trigger] = []
+    outputs: dict[str, Value] = {}
     secure_outputs: bool = False
     """True if the outputs read something secure: their errors must not repeat it."""
     secure_variables: frozenset[str] = frozenset()
@@ -181,10 +174,8 @@ class Program:
         return self.nodes[index] if index is not None else None
 
 
-class Operation:
+class Operation(Struct, frozen=True):
     """What an action does when the walk comes to it. It is part of the program: it knows no run and keeps nothing."""
-
-    __slots__ = ()
 
     def enter(self, walk: Walk, frame: Frame, node: Node) -> None:
         """Begin the action. It ends, now or later, by one `walk.finish`."""

@@ -6,6 +6,7 @@ The map is made only to report a problem, so it need not be fast.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loom.flows.diagnostics import at
@@ -14,14 +15,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-_PART = re.compile(r"\.?(?P<name>[A-Za-z_$][\w$]*)|\[(?P<index>[0-9]+)\]|\['(?P<quoted>(?:[^']|'')*)'\]")
+@cache
+def _part() -> re.Pattern[str]:
+    """Compile the pattern of a path's part, on first use: only problems have paths."""
+    return re.compile(r"\.?(?P<name>[A-Za-z_$][\w$]*)|\[(?P<index>[0-9]+)\]|\['(?P<quoted>(?:[^']|'')*)'\]")
 
 
 def pointer_of(path: str) -> str:
     """Convert a problem's path, such as `actions['a b'].inputs[0]`, to a JSON Pointer."""
     parts: list[str] = []
     position = 0
-    while found := _PART.match(path, position):
+    while found := _part().match(path, position):
         parts.append(found["name"] or found["index"] or (found["quoted"] or "").replace("''", "'"))
         position = found.end()
     return "".join(f"/{part.replace('~', '~0').replace('/', '~1')}" for part in parts)
@@ -53,7 +57,10 @@ class SourceMap:
         return self._found.get(path)
 
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+@cache
+def _token() -> re.Pattern[str]:
+    """Compile the pattern of a token of JSON, on first use."""
+    return re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 
 
 def _in_json(text: str) -> Iterator[tuple[str, Spot]]:
@@ -62,7 +69,7 @@ def _in_json(text: str) -> Iterator[tuple[str, Spot]]:
     open_: list[tuple[str, int | None]] = []  # paths of what is open, and the index of a list's next element
     named: tuple[str, Spot] | None = None  # the last name in an object, and where
     wants_name = False
-    for found in _TOKEN.finditer(text):
+    for found in _token().finditer(text):
         sign, spot = found[0], lines.spot(found.start())
         if wants_name and sign.startswith('"'):
             named, wants_name = (at(open_[-1][0], _unquoted(sign)), spot), False

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from functools import cached_property, partial
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
 from typing_extensions import override
 
 from loom.effects.actions.binding import ActionBinding
@@ -288,7 +288,7 @@ def load(
 
 
 def _limits(given: Mapping[str, Any]) -> Limits:
-    known = [field.name for field in fields(Limits)]
+    known = Limits.__struct_fields__
     for name, value in given.items():
         if name not in known:
             raise ValueError(f"There is no limit {name!r}: {', '.join(known)}.{did_you_mean(name, known)}")

@@ -23,7 +23,6 @@ from loom.core.state import BrokerState
 from loom.core.ticks import TickChildEnded, TickEditStore, TickResume, TickStartRun
 from loom.effects.binding import step_bindings
 from loom.effects.event_codec import LIVE_CODEC
-from loom.effects.verbose import verbose_adapter
 from loom.runtime.control_loop import LoopWatcher
 from loom.runtime.live_run import LiveRun
 from loom.runtime.memory_adapter import JOURNAL_TICKS, MemoryAdapter
@@ -187,6 +186,8 @@ class MemoryRuntime:
         outer = self._decorate(adapter) if self._decorate is not None else adapter
         definition = definition_of(workflow)
         if definition.is_verbose:
+            from loom.effects.verbose import verbose_adapter  # few runs are
+
             outer = verbose_adapter(outer, definition.limits.timeout_s)
         code = live_code(definition)
         state = replace(resumed, run_id=run_id, outcome=None, is_running=True) if resumed is not None else None

@@ -32,11 +32,7 @@ from pydantic import (
 )
 from typing_extensions import override
 
-from loom.steps.registry import (
-    framework_name,
-    register_event,
-    wire_name,
-)
+from loom.steps.registry import built_on_first_use, framework_name, register_event, wire_name
 from loom.steps.serializers import JsonSerializer, active_serializer, dump_exception, load_exception
 
 if TYPE_CHECKING:
@@ -71,7 +67,8 @@ def _asked_for_fields(caller: dict[str, Any]) -> bool:
     return caller.get("__name__") == _COLLECTS_FIELDS
 
 
-class DictLikeModel(BaseModel):  # noqa: PLW1641 - pydantic gives a hash to models that are frozen
+@built_on_first_use
+class DictLikeModel(BaseModel, defer_build=True):  # noqa: PLW1641 - pydantic gives a hash to models that are frozen
     """Declared fields are validated as in any model; every other keyword is kept as it is in `_data`.
 
     Attributes reach both. The mapping face (`[]`, `get`, `in`, `len`, iteration, `keys` and so on) covers `_data` only.
@@ -297,7 +294,8 @@ def _checked(data: Any) -> dict[str, Any] | None:
 # Events that authors write.
 
 
-class Event(DictLikeModel):
+@built_on_first_use
+class Event(DictLikeModel, defer_build=True):
     """What steps take and return: declared fields, and any other keyword besides.
 
     Every subclass is known by its name from the moment it is defined, so that stored events find their class again.
@@ -355,11 +353,13 @@ class StopEvent(Event):
         return repr(self) if self._result is None and type(self) is not StopEvent else str(self._result)
 
 
-class InputRequiredEvent(Event):
+@built_on_first_use
+class InputRequiredEvent(Event, defer_build=True):
     """Asks someone outside for input. It goes to the stream, and no step has to accept it."""
 
 
-class HumanResponseEvent(Event):
+@built_on_first_use
+class HumanResponseEvent(Event, defer_build=True):
     """Brings an answer from outside. No step has to produce it."""
 
 
@@ -429,6 +429,7 @@ SerializableEventType = Annotated[
 # Events that the engine makes.
 
 
+@built_on_first_use
 class StepFailedEvent(Event, defer_build=True):
     """Goes to a `@catch_error` handler when a step has failed and its retries are used up."""
 
@@ -440,6 +441,7 @@ class StepFailedEvent(Event, defer_build=True):
     failed_at: datetime
 
 
+@built_on_first_use
 class CollectionReleaseEvent(Event, defer_build=True):
     """The batch that a collect step was called with; seen as `StepFailedEvent.input_event`."""
 
@@ -448,6 +450,7 @@ class CollectionReleaseEvent(Event, defer_build=True):
     binding_id: str = ""
 
 
+@built_on_first_use
 class AnswerRefusedEvent(Event, defer_build=True):
     """An event that was sent was refused: it does not fit its class, or the schema that an action asks for.
 
@@ -461,6 +464,7 @@ class AnswerRefusedEvent(Event, defer_build=True):
     waiter_id: str | None = Field(default=None, description="The wait that goes on, if it was one.")
 
 
+@built_on_first_use
 class WorkflowTimedOutEvent(StopEvent, defer_build=True):
     """The last event of a run that took too long."""
 
@@ -468,10 +472,12 @@ class WorkflowTimedOutEvent(StopEvent, defer_build=True):
     active_steps: list[str]
 
 
+@built_on_first_use
 class WorkflowCancelledEvent(StopEvent, defer_build=True):
     """The last event of a run that was cancelled."""
 
 
+@built_on_first_use
 class WorkflowFailedEvent(StopEvent, defer_build=True):
     """The last event of a run that failed; attempts and seconds are None where no step's attempts were used up."""
 
@@ -481,10 +487,12 @@ class WorkflowFailedEvent(StopEvent, defer_build=True):
     elapsed_seconds: float | None = None
 
 
+@built_on_first_use
 class IdleReleasedEvent(StopEvent, defer_build=True):
     """Says that an idle run was released from memory; it is not over."""
 
 
+@built_on_first_use
 class StreamSupersededEvent(Event, defer_build=True):
     """A step's body ran again, after a crash or a release, and wrote something else to the stream.
 
@@ -498,18 +506,21 @@ class StreamSupersededEvent(Event, defer_build=True):
     )
 
 
+@built_on_first_use
 class InternalDispatchEvent(Event, defer_build=True):
     """A report from inside the engine, streamed only to those who ask for internal events."""
 
 
-class WorkflowIdleEvent(InternalDispatchEvent):
+@built_on_first_use
+class WorkflowIdleEvent(InternalDispatchEvent, defer_build=True):
     """The run has become idle: only input from outside can move it."""
 
     waiters: list[dict[str, Any]] = Field(default_factory=list, description="What the run waits for.")
     idle_since: float | None = Field(default=None, description="When the run became idle, in seconds since the epoch.")
 
 
-class UnhandledEvent(InternalDispatchEvent):
+@built_on_first_use
+class UnhandledEvent(InternalDispatchEvent, defer_build=True):
     """An event has come in that no step and no waiter takes."""
 
     event_type: str = Field(description="Class name of the event.")
@@ -527,7 +538,8 @@ class StepState(Enum):
     NOT_RUNNING = "not_running"
 
 
-class StepStateChanged(InternalDispatchEvent):
+@built_on_first_use
+class StepStateChanged(InternalDispatchEvent, defer_build=True):
     """An execution of a step was queued, started or ended."""
 
     name: str = Field(description="Name of the step.")
@@ -538,27 +550,14 @@ class StepStateChanged(InternalDispatchEvent):
 
 
 for _engine_event in (
-    StepFailedEvent,
-    CollectionReleaseEvent,
-    WorkflowTimedOutEvent,
-    WorkflowCancelledEvent,
-    WorkflowFailedEvent,
-    IdleReleasedEvent,
-    InternalDispatchEvent,
-    WorkflowIdleEvent,
-    UnhandledEvent,
-    StepStateChanged,
-):
+    StepFailedEvent, CollectionReleaseEvent, WorkflowTimedOutEvent, WorkflowCancelledEvent, WorkflowFailedEvent,
+    IdleReleasedEvent, InternalDispatchEvent, WorkflowIdleEvent, UnhandledEvent, StepStateChanged,
+):  # fmt: skip
     framework_name(_engine_event, f"workflows.events.{_engine_event.__name__}")
-    # Only these put off building their validators, for the sake of import time. Subclasses of theirs in user code
-    # are built when they are defined, where a mistake in them belongs.
-    _engine_event.model_config.pop("defer_build", None)
 framework_name(StreamSupersededEvent, "loom.StreamSupersededEvent")
-StreamSupersededEvent.model_config.pop("defer_build", None)
 
 # Flows had it first, and under this name it is stored.
 framework_name(AnswerRefusedEvent, "loom.flows.AnswerRefusedEvent")
-AnswerRefusedEvent.model_config.pop("defer_build", None)
 
 
 # Stand-ins for types that this process lacks.

@@ -11,9 +11,10 @@ of a run are for administrators, and the engine's own events for no caller.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from loom.core.records import START_EVENT, STOP_EVENT
 from loom.core.state import BrokerConfig, StepSpec
@@ -63,8 +64,7 @@ def is_input(steps: Mapping[str, StepConfig], event_type: Any) -> bool:
     return is_kind(event_type, HumanResponseEvent) or any(event_type in c.external_events for c in steps.values())
 
 
-@dataclass(frozen=True)
-class StepGraph:
+class StepGraph(Struct, frozen=True):
     """Who makes and who takes each type of event, and which steps lie on a path from input to output."""
 
     producers: dict[Any, tuple[str, ...]]

@@ -9,9 +9,10 @@ from __future__ import annotations
 import builtins
 import collections.abc as cabc
 import inspect
-from dataclasses import dataclass, field
 from types import FunctionType, NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from msgspec import Struct
 
 from loom.steps.errors import WorkflowValidationError
 from loom.steps.events import Event
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from loom.steps.resources import ResourceDefinition  # noqa: TC004 (a dataclass never evaluates its annotations)
+    from loom.steps.resources import ResourceDefinition  # noqa: TC004 (a struct never evaluates its annotations here)
     from loom.steps.step_config import StepFunction
 
 
@@ -29,8 +30,7 @@ BUSY_WAIT_DELAY = 0.01
 """Part of the import surface of older programs; nothing in Loom waits busily."""
 
 
-@dataclass
-class StepSignatureSpec:
+class StepSignatureSpec(Struct):
     """A step's signature, taken apart."""
 
     accepted_events: dict[str, list[Any]]
@@ -39,11 +39,11 @@ class StepSignatureSpec:
     """What may be returned; empty if the annotation is missing, `[NoneType]` for `-> None`."""
     context_parameter: str | None = None
     context_state_type: Any | None = None
-    resources: list[ResourceDefinition] = field(default_factory=list)
+    resources: list[ResourceDefinition] = []
     collection_param: tuple[str, tuple[Any, ...]] | None = None
     collection_policy: Collect | None = None
     is_fan_out: bool = False
-    bare_return_types: list[Any] = field(default_factory=list)
+    bare_return_types: list[Any] = []
 
 
 def inspect_signature(fn: Callable[..., Any], localns: dict[str, Any] | None = None) -> StepSignatureSpec:

@@ -9,8 +9,9 @@ A bare `list[E]` means `Collect(All())`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from pydantic import BaseModel  # noqa: TC004
@@ -27,8 +28,7 @@ P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 
 
-@dataclass
-class StepConfig:
+class StepConfig(Struct):
     """The declaration of one step, read from its signature and from its decorator."""
 
     accepted_events: list[Any]
@@ -42,7 +42,7 @@ class StepConfig:
     retry_policy: RetryPolicy | None
     resources: list[ResourceDefinition]
     context_state_type: type[BaseModel] | None = None
-    skip_graph_checks: list[StepGraphCheck] = field(default_factory=list)
+    skip_graph_checks: list[StepGraphCheck] = []
     collect_params: list[tuple[str, Any]] | None = None
     """The slots of a join `(a: A, b: B)` in the order of declaration."""
     is_fan_out: bool = False
@@ -64,8 +64,7 @@ class StepConfig:
     """Event types that callers from outside may send, because the step takes them or its body waits for them."""
 
 
-@dataclass(frozen=True)
-class CatchErrorHandler:
+class CatchErrorHandler(Struct, frozen=True):
     """A `@catch_error` handler as failures are routed to it."""
 
     step_name: str
@@ -90,18 +89,15 @@ def is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-@dataclass(frozen=True)
-class Cardinality:
+class Cardinality(Struct, frozen=True):
     """When a collecting step fires and with which members; use `All` or `Take`."""
 
 
-@dataclass(frozen=True)
-class All(Cardinality):
+class All(Cardinality, frozen=True):
     """Fires when all work of the stream is settled, with every member that arrived."""
 
 
-@dataclass(frozen=True)
-class Take(Cardinality):
+class Take(Cardinality, frozen=True):
     """Fires at the n-th arrival with the first `n` members, or at the stream's end with fewer.
 
     The other branches of the stream run on; what they bring is dropped.
@@ -115,8 +111,7 @@ class Take(Cardinality):
             raise ValueError("Take(n) requires an integer n >= 1")
 
 
-@dataclass(frozen=True)
-class Collect:
+class Collect(Struct, frozen=True):
     """Marks a `list[E]` parameter and says how its stream is collected."""
 
-    cardinality: Cardinality = field(default_factory=All)
+    cardinality: Cardinality = All()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -141,3 +142,11 @@ def test_every_command_has_a_help_text() -> None:
         return found
 
     assert silent(main) == []
+
+
+def test_a_command_leaves_the_garbage_collector_as_it_was() -> None:
+    from loom.cli import main
+
+    before = gc.get_threshold()
+    main(["completion", "bash"], standalone_mode=False)
+    assert gc.get_threshold() == before

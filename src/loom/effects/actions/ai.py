@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx2
+from msgspec.structs import replace
 
 from loom.effects.actions.content import TooManyValues, decode_content_off_loop
 from loom.effects.actions.exchange import AnswerRefused

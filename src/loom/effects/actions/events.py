@@ -7,10 +7,11 @@ from typing import Any, Protocol
 from pydantic import Field
 
 from loom.steps.events import HumanResponseEvent
-from loom.steps.registry import framework_name
+from loom.steps.registry import built_on_first_use, framework_name
 
 
-class CallbackEvent(HumanResponseEvent):
+@built_on_first_use
+class CallbackEvent(HumanResponseEvent, defer_build=True):
     """A service has called back."""
 
     key: str
@@ -20,7 +21,8 @@ class CallbackEvent(HumanResponseEvent):
     queries: dict[str, Any] = Field(default_factory=dict)
 
 
-class ActorMessage(HumanResponseEvent):
+@built_on_first_use
+class ActorMessage(HumanResponseEvent, defer_build=True):
     """Something that an actor is told."""
 
     key: str
@@ -33,7 +35,8 @@ class ActorMessage(HumanResponseEvent):
     input: Any = None
 
 
-class ActorReply(HumanResponseEvent):
+@built_on_first_use
+class ActorReply(HumanResponseEvent, defer_build=True):
     """What came of a message: the fields of an `ActionOutcome`."""
 
     key: str

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http.cookiejar import DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 import msgspec
+from msgspec import Struct
 
 from loom.effects.actions.content import TooManyValues, decode_content_off_loop
 from loom.effects.actions.outcomes import code_of
@@ -41,8 +41,7 @@ class AnswerRefused(Exception):
     """An answer that is not taken: too large, or in a form that was not asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(Struct, frozen=True):
     """A request, ready to be sent."""
 
     method: str
@@ -51,8 +50,7 @@ class HttpRequest:
     content: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpAnswer:
+class HttpAnswer(Struct, frozen=True):
     """A server's answer."""
 
     status: int

@@ -11,8 +11,10 @@ import inspect
 import typing
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from loom.flows.plain import copy_of
 
@@ -38,14 +40,13 @@ class ActionContext:
     """The action's name."""
 
 
-@dataclass(slots=True, eq=False)
-class ActionHandlers:
+class ActionHandlers(Struct, eq=False):
     """Handlers by name. Action types are known without case."""
 
-    activities: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    actors: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    ai_providers: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    actions: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    activities: dict[str, Callable[..., Any]] = {}
+    actors: dict[str, Callable[..., Any]] = {}
+    ai_providers: dict[str, Callable[..., Any]] = {}
+    actions: dict[str, Callable[..., Any]] = {}
 
     def activity(self, name: str) -> Callable[[_H], _H]:
         """Decorator: the function is the activity of this name."""
@@ -70,16 +71,14 @@ HANDLERS = ActionHandlers()
 activity, actor, ai_provider, action = HANDLERS.activity, HANDLERS.actor, HANDLERS.ai_provider, HANDLERS.action
 
 
-@dataclass(frozen=True, slots=True)
-class _Parameter:
+class _Parameter(Struct, frozen=True):
     name: str
     by_place: bool
     is_context: bool
     takes_argument: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Signature:
+class _Signature(Struct, frozen=True):
     """The parameters of a handler, and whether it is async."""
 
     parameters: tuple[_Parameter, ...]

@@ -12,13 +12,13 @@ import binascii
 import os
 import ssl
 import tempfile
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urljoin
 
 import httpcore2
 import httpx2
+from msgspec.structs import replace
 
 from loom.effects.actions.content import FORM, TooManyValues, decode_content_off_loop, encode_content, text_of
 from loom.effects.actions.exchange import AnswerRefused, BadRequestError, HttpRequest, exchange, same_origin

@@ -12,7 +12,6 @@ import base64
 import dataclasses
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
@@ -21,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 from pydantic import BaseModel
 
 from loom.effects.actions.events import Actors, Callbacks
@@ -40,11 +41,11 @@ if TYPE_CHECKING:
 TIMED_OUT, NOT_SUPPORTED = "ActionTimedOut", "ActionTypeNotSupported"
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+class Services(Struct, frozen=True):
     """The services of a process that its actions use."""
 
-    handlers: ActionHandlers = HANDLERS
+    # The registry of the process itself, not a copy: handlers may be registered after this.
+    handlers: ActionHandlers = field(default_factory=lambda: HANDLERS)
     http: HttpPolicy | None = None
     """What requests may reach; None: what the environment allows."""
     actors: Actors | None = None
@@ -61,9 +62,9 @@ class Services:
         """The policy of requests, now: what they may reach, and how much they may bring back."""
         policy = self.http if self.http is not None else HttpPolicy.from_environment()
         if self.max_response is not None and self.max_response != policy.max_response_bytes:
-            policy = dataclasses.replace(policy, max_response_bytes=self.max_response)
+            policy = replace(policy, max_response_bytes=self.max_response)
         if self.max_response_values is not None and self.max_response_values != policy.max_response_values:
-            policy = dataclasses.replace(policy, max_response_values=self.max_response_values)
+            policy = replace(policy, max_response_values=self.max_response_values)
         return policy
 
 

@@ -7,9 +7,10 @@ inside (IPv4-mapped, NAT64, 6to4, Teredo) are judged by what they carry.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from loom.effects.off_loop import MAX_VALUES
 
@@ -46,8 +47,7 @@ class HostRefused(Exception):
     """An address that the policy does not allow. The message says how to allow it."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpPolicy:
+class HttpPolicy(Struct, frozen=True):
     """The addresses that http actions may reach beside public ones, and how much they may bring back.
 
     `allow_hosts` are names, `name:port`, or `*.domain`; whatever address such a name has is allowed. `allow_networks`

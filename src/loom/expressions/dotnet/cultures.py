@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from copy import deepcopy
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from loom.expressions.errors import FunctionError, not_installed
 from loom.expressions.strings import remembered
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from babel import Locale
 
 
-@dataclass(frozen=True, slots=True)
-class NumberSymbols:
+class NumberSymbols(Struct, frozen=True):
     """The symbols with which a culture writes numbers.
 
     In the patterns, `n` is the number, `$` the currency and `%` the percent sign.
@@ -46,8 +46,7 @@ class NumberSymbols:
     negative_currency_pattern: str = "-$n"
 
 
-@dataclass(frozen=True, slots=True)
-class Culture:
+class Culture(Struct, frozen=True):
     """The names, symbols and patterns (.NET custom formats) with which a culture writes dates and numbers."""
 
     name: str
@@ -70,7 +69,7 @@ class Culture:
     short_genitive_months: tuple[str, ...]
     date_separator: str = "/"
     time_separator: str = ":"
-    numbers: NumberSymbols = field(default_factory=NumberSymbols)
+    numbers: NumberSymbols = NumberSymbols()
 
 
 @remembered(64)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Context, Decimal, DecimalException
 from functools import lru_cache
 from itertools import chain, repeat
 from math import inf, nan
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from loom.expressions.dotnet.tokens import check_format
 from loom.expressions.errors import FunctionError
@@ -183,11 +184,10 @@ _PARTS = re.compile(
 )
 
 
-@dataclass(slots=True)
-class _Section:
+class _Section(Struct):
     """A section of a custom format, cut into its parts."""
 
-    parts: list[tuple[str, str]] = field(default_factory=list)
+    parts: list[tuple[str, str]] = []
     """(kind, text): digit, point, literal or exponent."""
     whole: str = ""
     """The placeholders before the point."""

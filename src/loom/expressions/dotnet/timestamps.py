@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import date
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from loom.expressions.dotnet.tokens import Token, tokens_of
@@ -116,12 +117,16 @@ _TWO_DIGIT_YEAR_MAX = 2049
 
 # --- timestamps as ISO 8601 text --------------------------------------------------------------------------------------
 
-_ISO = re.compile(
-    r"\s*(\d{4})-(\d{1,2})(?:-(\d{1,2}))?"
-    r"(?:([TtZz]|\s+)(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,30}))?)?)?"
-    r"\s*([Zz]|[+-]\d{1,2}(?::?\d{2})?)?\s*",
-    re.ASCII,
-)
+
+@cache
+def _iso() -> re.Pattern[str]:
+    """Compile the pattern of a timestamp, on first use: flows without dates need none."""
+    return re.compile(
+        r"\s*(\d{4})-(\d{1,2})(?:-(\d{1,2}))?"
+        r"(?:([TtZz]|\s+)(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,30}))?)?)?"
+        r"\s*([Zz]|[+-]\d{1,2}(?::?\d{2})?)?\s*",
+        re.ASCII,
+    )
 
 
 def parse_iso(text: str) -> Timestamp | None:
@@ -129,7 +134,7 @@ def parse_iso(text: str) -> Timestamp | None:
 
     Raises ValueError if it has that form, but there is no such day or time.
     """
-    match = _ISO.fullmatch(text)
+    match = _iso().fullmatch(text)
     if match is None:
         return None
     year, month, day, between, hour, minute, second, fraction, zone = match.groups()
@@ -187,15 +192,19 @@ def round_trip_text(moment: Timestamp) -> str:
 
 # --- time spans -------------------------------------------------------------------------------------------------------
 
-_SPAN = re.compile(
-    r"\s*(-)?(?:(\d{1,8})|(?:(\d{1,8})(?:\.|:(?=\d{1,2}:\d{1,2}:)))?(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,7}))?)?)\s*",
-    re.ASCII,
-)
+
+@cache
+def _span() -> re.Pattern[str]:
+    """Compile the pattern of a time span, on first use."""
+    return re.compile(
+        r"\s*(-)?(?:(\d{1,8})|(?:(\d{1,8})(?:\.|:(?=\d{1,2}:\d{1,2}:)))?(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,7}))?)?)\s*",
+        re.ASCII,
+    )
 
 
 def parse_timespan(text: str) -> int:
     """The ticks of a time span such as `1.02:03:04.5`, `02:03` or `14` (days)."""
-    match = _SPAN.fullmatch(text)
+    match = _span().fullmatch(text)
     if match is None:
         raise FunctionError(f"{text!r} is no time span such as '1.02:03:04'")
     minus, only_days, days, hours, minutes, seconds, fraction = match.groups()
@@ -270,11 +279,17 @@ def _timespan_part(size: int, token: Token) -> str:
 
 # --- ISO 8601 durations -----------------------------------------------------------------------------------------------
 
-_DURATION = re.compile(
-    r"([+-])?P(?:(\d+(?:[.,]\d+)?)Y)?(?:(\d+(?:[.,]\d+)?)M)?(?:(\d+(?:[.,]\d+)?)W)?(?:(\d+(?:[.,]\d+)?)D)?"
-    r"(T(?:(\d+(?:[.,]\d+)?)H)?(?:(\d+(?:[.,]\d+)?)M)?(?:(\d+(?:[.,]\d+)?)S)?)?",
-    re.ASCII,
-)
+
+@cache
+def _duration() -> re.Pattern[str]:
+    """Compile the pattern of an ISO 8601 duration, on first use."""
+    return re.compile(
+        r"([+-])?P(?:(\d+(?:[.,]\d+)?)Y)?(?:(\d+(?:[.,]\d+)?)M)?(?:(\d+(?:[.,]\d+)?)W)?(?:(\d+(?:[.,]\d+)?)D)?"
+        r"(T(?:(\d+(?:[.,]\d+)?)H)?(?:(\d+(?:[.,]\d+)?)M)?(?:(\d+(?:[.,]\d+)?)S)?)?",
+        re.ASCII,
+    )
+
+
 _DAY = 86_400.0
 _DATE_UNITS = (365 * _DAY, 30 * _DAY, 7 * _DAY, _DAY)
 _TIME_UNITS = (3_600.0, 60.0, 1.0)
@@ -283,7 +298,7 @@ _LONGEST_TEXT = 100
 
 def parse_duration(text: str) -> float:
     """The seconds of a duration such as `PT900M`, `P14D`, `P1DT2H` or `PT0.5S`; a month is 30 days, a year 365."""
-    match = _DURATION.fullmatch(text.strip().upper()) if len(text) <= _LONGEST_TEXT else None
+    match = _duration().fullmatch(text.strip().upper()) if len(text) <= _LONGEST_TEXT else None
     if match is None:
         raise _no_duration(text)
     sign, *dates, time, hours, minutes, seconds = match.groups()

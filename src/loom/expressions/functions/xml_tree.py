@@ -8,9 +8,10 @@ itself. JSON follows Newtonsoft's library: `@attribute`, `#text`, `#cdata-sectio
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from xml.parsers import expat
+
+from msgspec import Struct
 
 from loom.expressions.errors import FunctionError
 from loom.expressions.functions.registry import check_size
@@ -41,13 +42,12 @@ class Heading(NamedTuple):
     attributes: dict[str, str]
 
 
-@dataclass(slots=True)
-class Element:
+class Element(Struct):
     """An element; if it has no children, `empty` says that it is written as one tag."""
 
     name: str
-    attributes: dict[str, str] = field(default_factory=dict)
-    children: list[Node] = field(default_factory=list)
+    attributes: dict[str, str] = {}
+    children: list[Node] = []
     empty: bool = True
 
 

@@ -6,8 +6,9 @@ and collects problems, nodes and blocks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from msgspec import Struct, field
 
 from loom.expressions import Constant, ExpressionError, call_problem, compile_template, compile_value, templates_in
 from loom.expressions.parser import is_opaque
@@ -57,26 +58,23 @@ class Located(NamedTuple):
         return None
 
 
-@dataclass(slots=True)
 class ActionSource:
     """One action of the document."""
 
-    name: str
-    data: dict[str, Any]
-    path: str
-    around: bool
-    """True if it stands in a container of Loom's."""
-    type: str = field(init=False)
-    """Its type in lower case; empty if it has none."""
-    loom: bool = field(init=False)
-    """True if it speaks Loom's dialect: like its container, or by its own type and fields."""
-    _inputs: Located = field(init=False)
+    __slots__ = ("_inputs", "around", "data", "loom", "name", "path", "type")
 
-    def __post_init__(self) -> None:
-        kind = self.data.get("type")
+    def __init__(self, name: str, data: dict[str, Any], path: str, around: bool) -> None:
+        self.name = name
+        self.data = data
+        self.path = path
+        self.around = around
+        """True if it stands in a container of Loom's."""
+        kind = data.get("type")
         self.type = kind.lower() if isinstance(kind, str) else ""
-        self.loom = container_is_loom(self.type, self.data, around=self.around)
-        self._inputs = Located(self.data.get("inputs"), at(self.path, "inputs"))
+        """Its type in lower case; empty if it has none."""
+        self.loom = container_is_loom(self.type, data, around=around)
+        """True if it speaks Loom's dialect: like its container, or by its own type and fields."""
+        self._inputs = Located(data.get("inputs"), at(path, "inputs"))
 
     def top(self, key: str) -> Located | None:
         """Return a field of the action itself."""
@@ -157,8 +155,7 @@ class Lowered(NamedTuple):
     blocks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class BlockContext:
+class BlockContext(Struct, frozen=True):
     """The surroundings of a block's actions."""
 
     owner: int = -1
@@ -191,24 +188,23 @@ class LowerBlock(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Lowering:
+class Lowering(Struct):
     """A program in the making."""
 
     document: Document
     limits: Limits
     lower_block: LowerBlock
     problems: ProblemList = field(default_factory=ProblemList)
-    nodes: list[Node | None] = field(default_factory=list)
+    nodes: list[Node | None] = []
     """By index; None while its inner actions are being made, or if it cannot be made."""
-    blocks: list[Block] = field(default_factory=list)
-    names: dict[str, str] = field(default_factory=dict)
+    blocks: list[Block] = []
+    names: dict[str, str] = {}
     """JSON paths of actions, by name in lower case."""
-    variables: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = {}
     """Variables that are initialised, by name in lower case."""
-    assigned: list[tuple[int, Located]] = field(default_factory=list)
+    assigned: list[tuple[int, Located]] = []
     """Actions that change a variable, each with the variable's name."""
-    references: list[Reference] = field(default_factory=list)
+    references: list[Reference] = []
     owner: int = -1
     """The action whose fields are being read."""
     owner_path: str = ""
@@ -258,8 +254,7 @@ class Lowering:
         return [self.text(text, lenient=lenient) for text in texts]
 
 
-@dataclass(frozen=True, slots=True)
-class ActionDraft:
+class ActionDraft(Struct, frozen=True):
     """One action in the making: its source, its number, its place."""
 
     low: Lowering

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -31,8 +30,7 @@ def _end_container(
     walk.finish(walk.frames[inner.parent], node, replace(record, unfinished=walk.left_by(inner, status)))
 
 
-@dataclass(frozen=True, slots=True)
-class Scope(Operation):
+class Scope(Operation, frozen=True):
     """A group of actions."""
 
     @override
@@ -44,8 +42,7 @@ class Scope(Operation):
         _end_container(walk, inner, node, status, cause)
 
 
-@dataclass(frozen=True, slots=True)
-class Parallel(Operation):
+class Parallel(Operation, frozen=True):
     """Branches that start at once; their outputs by name are its own."""
 
     @override
@@ -57,8 +54,7 @@ class Parallel(Operation):
         _end_container(walk, inner, node, status, cause, outputs_by_name(walk, inner))
 
 
-@dataclass(frozen=True, slots=True)
-class If(Operation):
+class If(Operation, frozen=True):
     """Takes one branch or the other."""
 
     condition: Value
@@ -80,8 +76,7 @@ class If(Operation):
         _end_container(walk, inner, node, status, cause)
 
 
-@dataclass(frozen=True, slots=True)
-class Switch(Operation):
+class Switch(Operation, frozen=True):
     """Takes the branch whose literal is the value, else the default one."""
 
     on: Value
@@ -117,8 +112,7 @@ def _same(case: Any, value: Any) -> bool:
     return type(case) is type(value) and bool(case == value)
 
 
-@dataclass(frozen=True, slots=True)
-class Retry(Operation):
+class Retry(Operation, frozen=True):
     """A block of one action, which has the policy. It ends as that action does, with its outputs and its error."""
 
     @override

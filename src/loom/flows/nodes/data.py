@@ -5,12 +5,11 @@ Variables belong to the run, and one action on one of them is one indivisible ch
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 from typing_extensions import override
 
@@ -26,13 +25,14 @@ from loom.flows.program import Operation, Value
 from loom.flows.state import Variable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from loom.flows.program import Node
     from loom.flows.state import Frame
     from loom.flows.walk import Walk
 
 
-@dataclass(frozen=True, slots=True)
-class Compose(Operation):
+class Compose(Operation, frozen=True):
     """Gives a value a name."""
 
     value: Value
@@ -43,8 +43,7 @@ class Compose(Operation):
         walk.succeed(frame, node, value, value)
 
 
-@dataclass(frozen=True, slots=True)
-class ParseJson(Operation):
+class ParseJson(Operation, frozen=True):
     """Reads JSON text, or takes what is JSON already, and checks it against a schema."""
 
     content: Value
@@ -80,8 +79,7 @@ def _array(walk: Walk, frame: Frame, node: Node, source: Value) -> list[Any] | N
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Select(Operation):
+class Select(Operation, frozen=True):
     """Makes another array, element by element."""
 
     source: Value
@@ -97,8 +95,7 @@ class Select(Operation):
             walk.succeed(frame, node, {"body": made}, {"from": items})
 
 
-@dataclass(frozen=True, slots=True)
-class Query(Operation):
+class Query(Operation, frozen=True):
     """Keeps the elements for which a condition holds."""
 
     source: Value
@@ -122,8 +119,7 @@ class Query(Operation):
         walk.succeed(frame, node, {"body": kept}, {"from": items})
 
 
-@dataclass(frozen=True, slots=True)
-class Join(Operation):
+class Join(Operation, frozen=True):
     """Joins the texts of the elements."""
 
     source: Value
@@ -142,8 +138,7 @@ def _joined(items: list[Any], separator: Any) -> str:
     return text_of(separator).join(text_of(item) for item in items)
 
 
-@dataclass(frozen=True, slots=True)
-class Table(Operation):
+class Table(Operation, frozen=True):
     """Writes an array as a table, in CSV or HTML."""
 
     source: Value
@@ -203,8 +198,7 @@ def _html(rows: list[list[str]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-@dataclass(frozen=True, slots=True)
-class TimeExpression(Operation):
+class TimeExpression(Operation, frozen=True):
     """The designer's date and time actions. Each is a call of one function."""
 
     kind: str
@@ -270,8 +264,7 @@ def _fitting(variable: Variable, value: Any) -> Any:
     return float(value) if variable.type == "float" and isinstance(value, int | Decimal) else value
 
 
-@dataclass(frozen=True, slots=True)
-class VariableSpec:
+class VariableSpec(Struct, frozen=True):
     """A variable that an action declares."""
 
     name: Value
@@ -279,8 +272,7 @@ class VariableSpec:
     value: Value | None
 
 
-@dataclass(frozen=True, slots=True)
-class InitializeVariables(Operation):
+class InitializeVariables(Operation, frozen=True):
     """Declares variables and gives them their first values."""
 
     variables: tuple[VariableSpec, ...]
@@ -335,8 +327,7 @@ def _with(variable: Variable, value: Any) -> Variable:
     return replace(variable, value=_fitting(variable, value), preset=False, appended=EMPTY_FIFO)
 
 
-@dataclass(frozen=True, slots=True)
-class SetVariable(Operation):
+class SetVariable(Operation, frozen=True):
     """Gives a variable a value."""
 
     name: Value
@@ -352,8 +343,7 @@ class SetVariable(Operation):
         _change(walk, frame, node, name, {"name": name, "value": value}, lambda old: _with(old, value))
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeVariable(Operation):
+class ChangeVariable(Operation, frozen=True):
     """Adds to a number, or subtracts from it."""
 
     name: Value
@@ -372,8 +362,7 @@ class ChangeVariable(Operation):
         _change(walk, frame, node, name, inputs, changed)
 
 
-@dataclass(frozen=True, slots=True)
-class AppendToArray(Operation):
+class AppendToArray(Operation, frozen=True):
     """Appends an element to an array."""
 
     name: Value
@@ -393,8 +382,7 @@ class AppendToArray(Operation):
         _change(walk, frame, node, name, {"name": name, "value": value}, appended)
 
 
-@dataclass(frozen=True, slots=True)
-class AppendToString(Operation):
+class AppendToString(Operation, frozen=True):
     """Appends text to a text."""
 
     name: Value

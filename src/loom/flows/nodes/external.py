@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from typing_extensions import override
@@ -31,8 +30,7 @@ class Awaited(NamedTuple):
     """JSON Schema for its data, if the document has it without expressions; else None."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExternalCall(Operation):
+class ExternalCall(Operation, frozen=True):
     """An action that the effects do: an HTTP request, an activity, an actor, a connector, …"""
 
     inputs: Value
@@ -93,8 +91,7 @@ def called(walk: Walk, frame: Frame, node: Node, outcome: ActionOutcome) -> None
     walk.finish(frame, node, record)
 
 
-@dataclass(frozen=True, slots=True)
-class Wait(Operation):
+class Wait(Operation, frozen=True):
     """Waits for some time, or until a moment, by a timer of the run. A moment in the past is over at once."""
 
     delay_s: Value | None
@@ -120,8 +117,7 @@ class Wait(Operation):
 _STATUSES = {"succeeded": "Succeeded", "failed": "Failed", "cancelled": "Cancelled"}
 
 
-@dataclass(frozen=True, slots=True)
-class Terminate(Operation):
+class Terminate(Operation, frozen=True):
     """Ends the run at once with a status."""
 
     status: Value
@@ -144,8 +140,7 @@ class Terminate(Operation):
         end_flow(walk, status, None, None if status == "Succeeded" else error)
 
 
-@dataclass(frozen=True, slots=True)
-class Response(Operation):
+class Response(Operation, frozen=True):
     """Answers the caller that started the run. A run answers once."""
 
     status_code: Value

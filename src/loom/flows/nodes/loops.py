@@ -6,7 +6,6 @@ timers of the run, so a run can leave memory at any of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from immutables import Map
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
     from loom.flows.walk import Walk
 
 
-@dataclass(frozen=True, slots=True)
-class ConditionLoop(Operation):
+class ConditionLoop(Operation, frozen=True):
     """A loop with a condition and limits."""
 
     kind: Literal["until", "while", "doUntil"]
@@ -230,8 +228,7 @@ def _wrong_limit(count: Any, timeout: Any) -> str:
 _EVALUATION_FAILED = "ExpressionEvaluationFailed"
 
 
-@dataclass(frozen=True, slots=True)
-class Foreach(Operation):
+class Foreach(Operation, frozen=True):
     """Runs its body for each element, several at a time if asked. Loom's rules end it at the first failure."""
 
     items: Value

@@ -13,6 +13,7 @@ from loom.runtime.durable.problems import CALLABLE, WEBHOOK, notices_of
 from loom.runtime.durable.registration import prepared
 from loom.steps.decorators import step
 from loom.steps.events import StartEvent, StopEvent
+from loom.steps.registry import built_on_first_use
 from loom.steps.retry import retry_policy, stop_after_delay, wait_exponential
 from loom.steps.workflow import Workflow
 
@@ -33,7 +34,8 @@ class ProblemNotTaken(Exception):
     """A hook has raised or refused: the problem is told again."""
 
 
-class ProblemStart(StartEvent):
+@built_on_first_use
+class ProblemStart(StartEvent, defer_build=True):
     """A problem that is to be told."""
 
     problem: dict[str, Any]

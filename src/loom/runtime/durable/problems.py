@@ -15,13 +15,13 @@ import hashlib
 import hmac
 import os
 import time
-from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 from typing_extensions import override
 
 from loom.api.problems import Problem

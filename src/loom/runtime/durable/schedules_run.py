@@ -30,6 +30,7 @@ from loom.steps.context import Context  # noqa: TC001 - steps' annotations are r
 from loom.steps.decorators import step
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import Event, StartEvent, StopEvent
+from loom.steps.registry import built_on_first_use
 from loom.steps.retry import retry_if_exception_type, retry_policy, stop_never, wait_exponential
 from loom.steps.workflow import Workflow
 from loom.store.errors import RunExists, StoreError
@@ -58,7 +59,8 @@ _UNTIL_THE_STORE_IS_BACK = retry_policy(
 )
 
 
-class ScheduleStart(StartEvent):
+@built_on_first_use
+class ScheduleStart(StartEvent, defer_build=True):
     """What a schedule is: what it starts, and when."""
 
     name: str
@@ -78,7 +80,8 @@ class ScheduleStart(StartEvent):
     """The flow's parameters, for those conditions."""
 
 
-class Occurrence(Event):
+@built_on_first_use
+class Occurrence(Event, defer_build=True):
     """A run is to be started at a time."""
 
     at: float

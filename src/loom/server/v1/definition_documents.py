@@ -6,10 +6,10 @@ no defaults of secure parameters.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from loom.api.definitions import Definition, DefinitionSchemas, DefinitionVersion, Diagnostic, Graph
 from loom.api.times import moment
