@@ -115,7 +115,7 @@ class DictLikeModel(BaseModel):  # noqa: PLW1641 - pydantic gives a hash to mode
     @property
     def _data(self) -> dict[str, Any]:
         try:
-            extras: dict[str, Any] | None = _read_slot(self)
+            extras: dict[str, Any] | None = read_slot(self)
         except AttributeError:
             extras = None
         if extras is None:
@@ -274,17 +274,9 @@ class DictLikeModel(BaseModel):  # noqa: PLW1641 - pydantic gives a hash to mode
         object.__setattr__(self, _EXTRAS, state[_EXTRAS])
 
 
-_read_slot: Callable[[DictLikeModel], dict[str, Any] | None] = DictLikeModel.__dict__[_EXTRAS].__get__
+read_slot: Callable[[DictLikeModel], dict[str, Any] | None] = DictLikeModel.__dict__[_EXTRAS].__get__
 fill_slot: Callable[[DictLikeModel, dict[str, Any] | None], None] = DictLikeModel.__dict__[_EXTRAS].__set__
 """The slot of the extras, past pydantic's `__getattr__` and `__setattr__`. It holds None until there are any."""
-
-
-def has_extras(model: DictLikeModel) -> bool:
-    """Return whether a model has undeclared values, without making a dict for them."""
-    try:
-        return bool(_read_slot(model))
-    except AttributeError:
-        return False
 
 
 def _known_keywords(cls: type[DictLikeModel]) -> frozenset[str]:
@@ -555,17 +547,9 @@ class StepStateChanged(InternalDispatchEvent):
 
 
 for _engine_event in (
-    StepFailedEvent,
-    CollectionReleaseEvent,
-    WorkflowTimedOutEvent,
-    WorkflowCancelledEvent,
-    WorkflowFailedEvent,
-    IdleReleasedEvent,
-    InternalDispatchEvent,
-    WorkflowIdleEvent,
-    UnhandledEvent,
-    StepStateChanged,
-):
+    StepFailedEvent, CollectionReleaseEvent, WorkflowTimedOutEvent, WorkflowCancelledEvent, WorkflowFailedEvent,
+    IdleReleasedEvent, InternalDispatchEvent, WorkflowIdleEvent, UnhandledEvent, StepStateChanged,
+):  # fmt: skip
     framework_name(_engine_event, f"workflows.events.{_engine_event.__name__}")
     # Only these put off building their validators, for the sake of import time. Subclasses of theirs in user code
     # are built when they are defined, where a mistake in them belongs.

@@ -19,7 +19,7 @@ from msgspec.structs import asdict
 from pydantic import BaseModel
 from pydantic_core import SchemaSerializer, SchemaValidator
 
-from loom.steps.events import DictLikeModel, fill_slot
+from loom.steps.events import DictLikeModel, fill_slot, read_slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +51,14 @@ def plain_model(cls: type[Any]) -> PlainModel | None:
 
 
 _MISSING: Any = object()
+
+
+def has_extras(model: DictLikeModel) -> bool:
+    """Return whether a model has undeclared values, without making a dict for them."""
+    try:
+        return bool(read_slot(model))
+    except AttributeError:
+        return False
 
 
 def _made(cls: type[Any]) -> PlainModel | None:

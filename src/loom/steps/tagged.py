@@ -25,8 +25,8 @@ import msgspec
 from pydantic import BaseModel
 from typing_extensions import override
 
-from loom.steps.events import DictLikeModel, StopEvent, has_extras
-from loom.steps.plain_models import plain_model
+from loom.steps.events import DictLikeModel, StopEvent
+from loom.steps.plain_models import has_extras, plain_model
 from loom.steps.registry import UnknownTypeError, resolve_subclass, wire_name
 from loom.steps.serializers import (
     COMPONENT_MARK,

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 from typing_extensions import override
 
 from loom.effects.stored_codec import StoredEventCodec
-from loom.steps.events import Event, StartEvent, StopEvent
-from loom.steps.plain_models import plain_model
+from loom.steps.events import Event, StartEvent, StopEvent, fill_slot
+from loom.steps.plain_models import has_extras, plain_model
 from loom.steps.serializers import JsonSerializer
 from loom.steps.tagged import TaggedSerializer
 
@@ -228,8 +228,6 @@ def test_a_text_that_does_not_fit_names_its_fields() -> None:
 
 
 def test_looking_for_extras_makes_none() -> None:
-    from loom.steps.events import fill_slot, has_extras
-
     event = Plain(number=1)
     assert not has_extras(event)
     assert not has_extras(Plain.model_construct(number=1))
