@@ -11,7 +11,7 @@ never what it makes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, final
 
 import msgspec
@@ -163,7 +163,7 @@ class Planner(Protocol):
         """Decide what else begins again in a retried run; the kernel has brought back the work that it had in hand."""
         ...
 
-    def on_idle(self, config: BrokerConfig, plan: Any, waiting: Sequence[WorkItem]) -> Planned:
+    def on_idle(self, config: BrokerConfig, plan: Any, waiting: Iterable[WorkItem]) -> Planned:
         """Decide whether anything is left to do for a run that is about to be idle, with these items waiting."""
         ...
 

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from loom.core.body_effects import WAIT, CollectBuffer, StreamWrites
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
 from loom.core.records import EventRecord, Failure, Opaque, Refusal, Traceback, WaiterReport
+from loom.core.waiter_index import oldest
 
 # The config: which steps a run has and what they take.
 
@@ -219,6 +220,8 @@ class InternalStepWorkerState(msgspec.Struct, frozen=True):
 
 
 EMPTY_WORKER = InternalStepWorkerState()
+MAX_REPORTED = 100
+"""A run with more waits shows the oldest of them, in its row and on its stream."""
 CHILD_RUN = "child run"
 """What a run is said to wait for while it waits for another run."""
 
@@ -382,24 +385,33 @@ class BrokerState(RunFields, frozen=True):  # type: ignore[misc]  # msgspec allo
         ]
         return sorted(found, key=lambda pair: pair[1].number)
 
-    def waiter_reports(self) -> tuple[WaiterReport, ...]:
-        """Describe what the run waits for, as shown to people.
+    def waiter_reports(self, limit: int | None = None) -> tuple[WaiterReport, ...]:
+        """Describe what the run waits for, as shown to people; at most `limit` waits of it, None means all.
 
         Its waiters and child runs, oldest first, or else the steps that take answers from outside.
         """
         reports = {
-            w.number: WaiterReport(step, w.event_type, w.waiter_id, w.requirements, w.since, w.deadline, w.refused)
-            for step, w in self.get_active_waiters()
+            number: WaiterReport(step, w.event_type, w.waiter_id, w.requirements, w.since, w.deadline, w.refused)
+            for number, step in oldest(self.waiting.index.values(), limit)
+            for w in (self.workers[step].collected_waiters[number],)
         }
-        for number, child in self.children.items():
+        for number in sorted(self.children)[:limit]:
+            child = self.children[number]
             reports[number] = WaiterReport(child.step, CHILD_RUN, child.run_id, since=child.since)
         if reports:
-            return tuple(report for _, report in sorted(reports.items()))
+            return tuple(report for _, report in sorted(reports.items())[:limit])
         return tuple(
             WaiterReport(spec.name, name, refused=self._refused_as(spec, name))
             for spec in self.config.steps
             for name in spec.inputs
         )
+
+    def awaited_types(self) -> set[str]:
+        """Return the names of what the run waits for: the event types of all reports, without making them."""
+        names = set(self.waiting.index)
+        if self.children:
+            names.add(CHILD_RUN)
+        return names or {name for spec in self.config.steps for name in spec.inputs}
 
     def _refused_as(self, spec: StepSpec, name: str) -> Refusal | None:
         """Give the last refusal of a step, if it was for an input of this type; a subclass may be any of its inputs."""

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec.structs import replace
 
-from loom.core.body_effects import CHILD, child_key, sleep_key, wait_key
+from loom.core.body_effects import CHILD, SLEEP, WAIT, child_key, sleep_key, wait_key
+from loom.core.commands import CommandResumeWorker
+from loom.core.persistent import EMPTY_MAP
 from loom.core.ticks import (
     Source,
     TickAddEvent,
@@ -49,8 +51,11 @@ from loom.steps.registry import wire_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from loom.core.commands import CommandResumeWorker, CommandRunWorker
+    from immutables import Map
+
+    from loom.core.commands import CommandRunWorker
     from loom.core.records import EventRecord
+    from loom.core.state import Answer
     from loom.effects.body_task import BodyTask
     from loom.effects.ports import Binding, Host
     from loom.steps.events import StartEvent
@@ -65,6 +70,8 @@ the run in the order of theirs."""
 _log = logging.getLogger("loom.durable")
 _told_of_default: set[tuple[str, str]] = set()
 """Workflow and step whose wait by default was logged in this process."""
+_KINDS: dict[type[Any], str] = {TickAwaitEvent: WAIT, TickSleep: SLEEP, TickStartChild: CHILD}
+"""How the keys of waits begin, by the tick that begins the wait."""
 
 
 class StepExecution:
@@ -82,6 +89,8 @@ class StepExecution:
     later_traceback_bytes = MAX_BYTES
     """What the traceback of an attempt after the first may have."""
     _effects = 0
+    answers: Map[str, Answer] = EMPTY_MAP
+    """Committed answers to waits of its work item, by the keys of the waits, where its body runs again."""
     writes = 0
     """How many stream writes the body has made; they are numbered apart from its other effects. -1 if they are not,
     since an earlier version began the execution."""
@@ -488,6 +497,8 @@ class StepExecution:
 
     async def answer_to(self, tick: WorkflowTick, key: str) -> CommandResumeWorker:
         """Tell the run what the body waits for, and wait until it is there and committed."""
+        if self.answers and (known := self._known_answer(tick, key)) is not None:
+            return known
         if self._waits is None:
             self._waits = {}
         future: asyncio.Future[CommandResumeWorker] = asyncio.get_running_loop().create_future()
@@ -509,6 +520,23 @@ class StepExecution:
                 self.at_work_since += self.host.now() - waits_since
             if self._waits.get(key) is future:
                 del self._waits[key]
+
+    def _known_answer(self, tick: WorkflowTick, key: str) -> CommandResumeWorker | None:
+        """Return the answer that an interrupted run of this execution was given to the same wait; None if it had none.
+
+        It is committed, and the run would only say it again. The run is asked where the body has taken another way: it
+        waits for something else now, or has written less to the stream.
+        """
+        kind, command = _KINDS.get(type(tick)), self.command
+        if kind is None or self.fewer_writes >= 0:
+            return None
+        assert isinstance(tick, TickAwaitEvent | TickSleep | TickStartChild)
+        answer = self.answers.get(key)
+        if answer is None or command.item.effects.get(tick.source.ordinal) != key or not key.startswith(kind):
+            return None
+        return CommandResumeWorker(
+            command.seq, command.step, key, answer.event, answer.timed_out, None, answer.value, answer.child
+        )
 
     def answer(self, command: CommandResumeWorker) -> None:
         """Let a wait go on."""

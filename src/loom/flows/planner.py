@@ -16,7 +16,7 @@ from loom.flows.state import NEXT, NOT_STARTED, YIELD, FlowPlan, FlowRef, Variab
 from loom.flows.walk import FUEL, Walk
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from loom.core.planner import Intent, Planned, StepFailed
     from loom.core.records import EventRecord
@@ -149,7 +149,7 @@ class FlowPlanner:
             walk.go(config.program.fuel)
         return walk.freeze(), walk.intents
 
-    def on_idle(self, config: BrokerConfig, plan: FlowPlan, waiting: Sequence[WorkItem]) -> Planned:
+    def on_idle(self, config: BrokerConfig, plan: FlowPlan, waiting: Iterable[WorkItem]) -> Planned:
         """Do nothing: a flow may wait for input from outside."""
         del config, waiting
         return plan, ()

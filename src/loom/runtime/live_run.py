@@ -13,6 +13,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
 from loom.core.commands import CommandCompleteRun, CommandFailWorkflow, CommandPublishEvent
+from loom.core.persistent import EMPTY_MAP
 from loom.core.ticks import Source, TickAddEvent, TickCancelRun, TickEditStore
 from loom.effects import spans
 from loom.effects.body_task import BodyTask
@@ -290,6 +291,9 @@ class LiveRun:
         if self.watcher.loop_ends:
             return
         execution = StepExecution(self, self._bindings[command.step], command)
+        if command.item.effects:
+            # The batch of the command is committed, and so is every answer that the state holds by now.
+            execution.answers = self._core.fields.waiting.answers.get(command.item.id, EMPTY_MAP)
         self._executions[command.seq] = execution
         free, self._free_task = self._free_task, None
         if free is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from loom.api.problems import NOBODYS_TURN, RunStatus, is_stuck
 from loom.core.records import INPUT_REQUIRED_EVENT, RefusedReport, UnhandledReport
+from loom.core.state import MAX_REPORTED
 from loom.core.ticks import TickAddEvent, TickChildEnded, TickStartRun, TickStepResult
 from loom.effects.stored_text import waiter_dict
 from loom.runtime.masking import shown_waiter
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from loom.core.state import BrokerState, Outcome, RunFields
     from loom.core.ticks import WorkflowTick
     from loom.flows.program import Program
-
-MAX_WAITERS_SHOWN = 100
-"""A run with more waiters shows the oldest of them."""
 
 _MAX_ERROR = 500
 
@@ -91,9 +89,11 @@ class HeadWriter:
 
 def _waiters(state: BrokerState, program: Program | None) -> tuple[bytes, tuple[str, ...]]:
     """What the run waits for, for people; and the types by which it is found."""
-    reports = state.waiter_reports() if state.idle_since is not None or state.waiting.index or state.children else ()
-    shown = json.dumps([waiter_dict(shown_waiter(program, report)) for report in reports[:MAX_WAITERS_SHOWN]])
-    names = {report.event_type for report in reports}
+    if state.idle_since is None and not state.waiting.index and not state.children:
+        return b"[]", ()
+    reports = state.waiter_reports(MAX_REPORTED)
+    shown = json.dumps([waiter_dict(shown_waiter(program, report)) for report in reports[:MAX_REPORTED]])
+    names = state.awaited_types()
     return shown.encode(), tuple(sorted(names | {name.rpartition(".")[2] for name in names}))
 
 

@@ -92,6 +92,8 @@ class DictLikeModel(BaseModel, defer_build=True):  # noqa: PLW1641 - pydantic gi
         if known is None:
             known = _known_keywords(type(self))
         if known.issuperset(params):
+            # An empty slot would raise an AttributeError whenever somebody looks for extras.
+            fill_slot(self, None)
             # What BaseModel.__init__ does, without passing the keywords through another call.
             self.__pydantic_validator__.validate_python(params, self_instance=self)
             return
@@ -110,10 +112,12 @@ class DictLikeModel(BaseModel, defer_build=True):  # noqa: PLW1641 - pydantic gi
     @property
     def _data(self) -> dict[str, Any]:
         try:
-            extras: dict[str, Any] = object.__getattribute__(self, _EXTRAS)
+            extras: dict[str, Any] | None = read_slot(self)
         except AttributeError:
+            extras = None
+        if extras is None:
             extras = {}
-            object.__setattr__(self, _EXTRAS, extras)
+            fill_slot(self, extras)
         return extras
 
     # Hidden from type checkers, as pydantic does: otherwise they would take any misspelt attribute for an extra one.
@@ -265,6 +269,11 @@ class DictLikeModel(BaseModel, defer_build=True):  # noqa: PLW1641 - pydantic gi
     def __setstate__(self, state: dict[Any, Any]) -> None:
         super().__setstate__(state)
         object.__setattr__(self, _EXTRAS, state[_EXTRAS])
+
+
+read_slot: Callable[[DictLikeModel], dict[str, Any] | None] = DictLikeModel.__dict__[_EXTRAS].__get__
+fill_slot: Callable[[DictLikeModel, dict[str, Any] | None], None] = DictLikeModel.__dict__[_EXTRAS].__set__
+"""The slot of the extras, past pydantic's `__getattr__` and `__setattr__`. It holds None until there are any."""
 
 
 def _known_keywords(cls: type[DictLikeModel]) -> frozenset[str]:

@@ -29,7 +29,7 @@ from loom.core.records import (
 from loom.core.state import specs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from loom.core.planner import StepFailed
     from loom.core.records import EventKind
@@ -431,7 +431,7 @@ class StepsPlanner:
         del config, at
         return plan, _NOTHING
 
-    def on_idle(self, config: BrokerConfig, plan: StepsPlan, waiting: Sequence[WorkItem]) -> Planned:
+    def on_idle(self, config: BrokerConfig, plan: StepsPlan, waiting: Iterable[WorkItem]) -> Planned:
         """Fail a run with an open stream that nothing can close any more: it would wait for ever."""
         del config
         if not plan.streams:

@@ -26,6 +26,7 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from loom.steps.events import DictLikeModel, StopEvent
+from loom.steps.plain_models import has_extras, plain_model
 from loom.steps.registry import UnknownTypeError, resolve_subclass, wire_name
 from loom.steps.serializers import (
     COMPONENT_MARK,
@@ -49,6 +50,8 @@ MAX_DEPTH = 150
 _EXTRAS = "_data"
 _RESULT = "result"
 _PARTS = "tagged"
+_OPENING, _NAMING = f'{{"{MODEL_MARK}":true,"value":', ',"qualified_name":"'
+_OPENING_LENGTH, _NAME_LENGTH = len(_OPENING), len(_NAMING)
 _TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep, or contains itself"
 
 
@@ -58,15 +61,34 @@ class TaggedSerializer(JsonSerializer):
     @override
     def serialize(self, value: Any) -> str:
         """Return the value as JSON text; `ValueError` with the path of what cannot be stored."""
-        shape = _shapes.get(type(value))
+        cls = type(value)
+        shape = _shapes.get(cls)
         if shape is not None and shape.is_typed_throughout(value):
+            plain = plain_model(cls)
             try:
-                text = type(value).__pydantic_serializer__.to_json(value).decode()
+                text = (plain.write if plain is not None else cls.__pydantic_serializer__.to_json)(value).decode()
             except ValueError:
                 pass  # the longer way tells where it is wrong, or has a form for it
             else:
-                return f'{{"{MODEL_MARK}":true,"value":{text},"qualified_name":"{shape.name}"}}'
+                return f'{_OPENING}{text}{_NAMING}{shape.name}"}}'
         return super().serialize(value)
+
+    @override
+    def deserialize(self, value: str) -> Any:
+        """Return the value that the JSON text was made from. The text of a plain model is read in one go.
+
+        What is between the opening and the name is the model's own text if it is valid JSON by itself.
+        """
+        if value.startswith(_OPENING) and (name_at := value.rfind(_NAMING)) > 0:
+            # Only a class that the longer way has found by this name before: it also says which names are refused.
+            cls = self._found.get(value[name_at + _NAME_LENGTH : -2])
+            plain = plain_model(cls) if cls is not None and value.endswith('"}') else None
+            if plain is not None:
+                try:
+                    return plain.read(value[_OPENING_LENGTH:name_at])
+                except msgspec.DecodeError:
+                    pass  # the longer way converts, keeps what is undeclared, or tells what is wrong
+        return super().deserialize(value)
 
     @override
     def serialize_value(self, value: Any) -> Any:
@@ -231,7 +253,7 @@ class _ModelForm(NamedTuple):
 
     def is_typed_throughout(self, model: Any) -> bool:
         """Return whether nothing in a model needs a tag."""
-        return self.is_typed and not (self.has_extras and model._data)
+        return self.is_typed and not (self.has_extras and has_extras(model))
 
     def loose_parts(self, model: Any) -> list[tuple[str, Any]]:
         """Return the parts of a model that no type brings back."""

@@ -362,14 +362,13 @@ def encode_chunk(
     records: list[EventRecord] = []
     for tick in ticks:
         records += check_tick(tick)
-    numbers = {id(record.body): number for number, record in enumerate(records)}
-    entries: list[_Published] = []
-    for entry in published:
-        if isinstance(entry, EventRecord):
-            number = numbers.get(id(entry.body))
-            entries.append(number if number is not None and records[number] == entry else _Own(entry))
-        else:
-            entries.append(entry)
+    entries: list[_Published] = list(published)  # type: ignore[arg-type]  # records are replaced below
+    if EventRecord in map(type, published):  # most chunks publish reports only
+        numbers = {id(record.body): number for number, record in enumerate(records)}
+        for place, entry in enumerate(published):
+            if isinstance(entry, EventRecord):
+                number = numbers.get(id(entry.body))
+                entries[place] = number if number is not None and records[number] == entry else _Own(entry)
     data = encode(_Chunk(FORMAT_VERSION, list(ticks), entries))
     return Chunk(first_tick, len(ticks), first_cursor, len(published), data, previous)
 

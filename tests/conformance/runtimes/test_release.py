@@ -78,6 +78,52 @@ async def test_an_idle_run_is_released_and_woken_by_each_event(deployment: Deplo
     assert witness.count("begin") == 4
 
 
+class TwoWays(Watched):
+    """Sleeps and waits; a body that begins anew may take another way."""
+
+    way = "wait"
+
+    @step
+    async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        self.witness.saw("begin")
+        await ctx.sleep(0.0)
+        if self.way == "sleep":
+            await ctx.sleep(0.0)
+        first = await ctx.wait_for_event(Word, timeout=None, waiter_id="first")
+        second = await ctx.wait_for_event(Word, timeout=None, waiter_id="second")
+        return StopEvent(result=[first.text, second.text])
+
+
+async def test_a_body_that_runs_again_does_not_ask_for_the_answers_that_it_has_had(
+    deployment: Deployment, witness: Witness
+) -> None:
+    runtime = await deployment.open({"two": TwoWays(witness)}, idle_timeout=0)
+    handler = await runtime.start("two", run_id="a")
+    for number, word in enumerate("xy"):
+        await until_info(runtime, "a", lambda info, least=number: info.idle_since and len(info.active_waiters) == 1)
+        await until_released(runtime, "a")
+        await until(lambda least=number + 1: runtime.figures["released"] >= least)
+        await runtime.send_event("a", Word(text=word))
+    assert await result(handler) == ["x", "y"]
+    ticks = [type(tick).__name__ async for _, _, tick in runtime.history("a")]
+    assert ticks.count("TickAwaitEvent") == 2, "each wait began once"
+    assert ticks.count("TickSleep") == 1
+    assert witness.count("begin") == 3
+
+
+async def test_a_body_that_takes_another_way_when_it_runs_again_parks_its_run(
+    deployment: Deployment, witness: Witness
+) -> None:
+    workflow = TwoWays(witness)
+    runtime = await deployment.open({"two": workflow}, idle_timeout=0)
+    await runtime.start("two", run_id="a")
+    await until_idle(runtime, "a")
+    await until_released(runtime, "a")
+    workflow.way = "sleep"
+    await runtime.send_event("a", Word(text="x"))
+    await until_info(runtime, "a", lambda info: info.parked)
+
+
 async def test_a_run_in_memory_goes_on_where_it_waits(deployment: Deployment, witness: Witness) -> None:
     runtime = await deployment.open({"talker": Talker(witness)}, idle_timeout=None)
     handler = await runtime.start("talker", {"words": 3}, run_id="a")

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from loom.core.records import Failure, Refusal
 from loom.core.state import (
+    MAX_REPORTED,
     BrokerConfig,
     BrokerState,
     Child,
@@ -19,7 +20,7 @@ from loom.core.state import (
     StepWorkerWaiter,
     Waiting,
 )
-from loom.runtime.run_head import MAX_WAITERS_SHOWN, HeadWriter, child_ended, status_of
+from loom.runtime.run_head import HeadWriter, child_ended, status_of
 
 
 def waiting_state(count: int, **fields: object) -> BrokerState:
@@ -49,8 +50,8 @@ def test_waiters_are_shown_and_found_by_both_names() -> None:
 
 
 def test_of_many_waiters_the_oldest_are_shown() -> None:
-    head, _ = head_of(waiting_state(MAX_WAITERS_SHOWN + 5))
-    assert [waiter["waiter_id"] for waiter in json.loads(head.waiters)] == [str(n) for n in range(MAX_WAITERS_SHOWN)]
+    head, _ = head_of(waiting_state(MAX_REPORTED + 5))
+    assert [waiter["waiter_id"] for waiter in json.loads(head.waiters)] == [str(n) for n in range(MAX_REPORTED)]
 
 
 def test_waiters_that_did_not_change_are_not_written_again() -> None:

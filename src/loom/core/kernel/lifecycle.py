@@ -20,10 +20,12 @@ from loom.core.commands import CommandCancelChild, CommandStartChild
 from loom.core.kernel import workers
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
 from loom.core.records import CancelledReport, FailedReport, IdleReport, TimedOutReport, without_traceback
-from loom.core.state import Abandoned, Answer, Child, ChildEnd, Outcome, Timer, Waiting, specs_of
+from loom.core.state import MAX_REPORTED, Abandoned, Answer, Child, ChildEnd, Outcome, Timer, Waiting, specs_of
 from loom.core.ticks import TickAddEvent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from loom.core.planner import Complete
     from loom.core.records import EventRecord, Failure
     from loom.core.reducer import Draft
@@ -220,9 +222,11 @@ def _clear(d: Draft) -> None:
     d.deadline = d.timeout_timer = None
 
 
-def waiting_items(d: Draft) -> list[WorkItem]:
-    """List the work that is suspended in a wait, step by step."""
-    return [e.item for step in _in_order(d) for _, e in sorted(d.workers[step].suspended.items())]
+def waiting_items(d: Draft) -> Iterator[WorkItem]:
+    """Yield the work that is suspended in a wait, step by step. Few planners ask, and a run may have much of it."""
+    for step in _in_order(d):
+        for _, execution in sorted(d.workers[step].suspended.items()):
+            yield execution.item
 
 
 def announce_idleness(d: Draft) -> None:
@@ -230,7 +234,7 @@ def announce_idleness(d: Draft) -> None:
     if not d.is_running or d.active or d.asleep:
         return
     d.idle_since = d.at
-    d.publish(IdleReport(d.freeze().waiter_reports(), d.at))
+    d.publish(IdleReport(d.freeze().waiter_reports(MAX_REPORTED), d.at))
 
 
 # Child runs.

@@ -26,9 +26,14 @@ from loom.core.kernel import executions, lifecycle, workers
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
 from loom.core.records import INPUT_REQUIRED_EVENT, STOP_EVENT, Refusal, RefusedReport
 from loom.core.state import Answer, StepWorkerWaiter, Timer, specs_of
+from loom.core.waiter_index import WORTHWHILE, carry_on, index_of
 
 if TYPE_CHECKING:
-    from loom.core.records import EventKind, EventRecord
+    from collections.abc import Iterable
+
+    from immutables import Map
+
+    from loom.core.records import EventRecord
     from loom.core.reducer import Draft
     from loom.core.state import Execution
     from loom.core.ticks import (
@@ -117,7 +122,9 @@ def _register(d: Draft, waiter: StepWorkerWaiter) -> None:
     worker = d.worker(step)
     d.workers = d.workers.set(step, replace(worker, collected_waiters=worker.collected_waiters.set(number, waiter)))
     index = d.waiting.index
-    of_type = index.get(waiter.event_type, EMPTY_MAP).set(number, step)
+    before = index.get(waiter.event_type, EMPTY_MAP)
+    of_type = before.set(number, step)
+    carry_on(before, of_type, waiter)
     d.waiting = replace(d.waiting, index=index.set(waiter.event_type, of_type))
     workers.open_wait(d, waiter.item, waiter.key, number)
 
@@ -171,7 +178,7 @@ def refusal(d: Draft, tick: TickRefuseEvent, waiter_id: str | None = None) -> Re
 
 def resolve(d: Draft, event: EventRecord, waiter_id: str | None) -> frozenset[str]:
     """Answer every pending waiter that matches an event, oldest first. Returns the steps they belong to."""
-    woken = [w for w in _candidates(d, event.kind) if _matches(d, w, event, waiter_id)]
+    woken = [w for w in _candidates(d, event, waiter_id) if _matches(d, w, event, waiter_id)]
     answer = Answer(event.for_many() if len(woken) > 1 else event)
     for waiter in woken:
         _close(d, waiter)
@@ -181,19 +188,31 @@ def resolve(d: Draft, event: EventRecord, waiter_id: str | None) -> frozenset[st
     return frozenset(waiter.step for waiter in woken)
 
 
-def _candidates(d: Draft, kind: EventKind) -> list[StepWorkerWaiter]:
-    """List the pending waiters for this type, oldest first: by its wire name, by its short name, and by its bases.
+def _candidates(d: Draft, event: EventRecord, waiter_id: str | None) -> list[StepWorkerWaiter]:
+    """List the pending waiters that may match, oldest first: by the type's wire name, short name, and bases.
 
     Bases count only where the step of the waiter takes subclasses.
     """
-    index = d.waiting.index
-    found = {**index.get(kind.name, EMPTY_MAP), **index.get(kind.label, EMPTY_MAP)}
+    index, kind = d.waiting.index, event.kind
+    found: dict[int, str] = {}
+    for name in (kind.name, kind.label):
+        if name in index:
+            found.update(_narrowed(d, index[name], event, waiter_id))
     specs = specs_of(d.config)
     for base in kind.bases:
-        for number, step in index.get(base, EMPTY_MAP).items():
-            if step in specs and specs[step].accept_subclasses:
-                found[number] = step
+        if base in index:
+            for number, step in _narrowed(d, index[base], event, waiter_id):
+                if step in specs and specs[step].accept_subclasses:
+                    found[number] = step
     return [d.workers[found[number]].collected_waiters[number] for number in sorted(found)]
+
+
+def _narrowed(d: Draft, of_type: Map[int, str], event: EventRecord, waiter_id: str | None) -> Iterable[tuple[int, str]]:
+    """List the waiters of a type that may match an event: all of a few, of many only what the index finds."""
+    if len(of_type) < WORTHWHILE:
+        return of_type.items()
+    known = index_of(of_type, lambda number, step: d.workers[step].collected_waiters[number])
+    return known.candidates(waiter_id, lambda name: d.read_field(event, name))
 
 
 def _matches(d: Draft, waiter: StepWorkerWaiter, event: EventRecord, waiter_id: str | None) -> bool:
@@ -214,8 +233,10 @@ def _close(d: Draft, waiter: StepWorkerWaiter) -> None:
         waiter.step, replace(worker, collected_waiters=worker.collected_waiters.delete(waiter.number))
     )
     waiting = d.waiting
-    of_type = waiting.index[waiter.event_type].delete(waiter.number)
     index = waiting.index
+    before = index[waiter.event_type]
+    of_type = before.delete(waiter.number)
+    carry_on(before, of_type, waiter)
     d.waiting = replace(
         waiting,
         index=index.set(waiter.event_type, of_type) if of_type else index.delete(waiter.event_type),

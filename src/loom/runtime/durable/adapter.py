@@ -16,7 +16,7 @@ from loom.core.commands import (
     CommandStartChild,
     CommandStartTimer,
 )
-from loom.core.ticks import TickCancelRun, TickTimeout, TickTimerFired
+from loom.core.ticks import TickCancelRun, TickStepResult, TickTimeout, TickTimerFired
 from loom.effects.off_loop import OFF_LOOP_BYTES, aside, is_heavier, weight_of
 from loom.runtime.durable.names import SCHEDULES
 from loom.runtime.durable.probation import has_result
@@ -67,6 +67,14 @@ _BYTES_PER_CHARACTER = 4
 """How many bytes of a chunk a character becomes at the most, escapes of control characters not counted."""
 
 
+_NO_TIMERS: tuple[tuple[TimerRow, ...], tuple[int, ...]] = ((), ())
+
+
+def _is_of_bodies(tick: WorkflowTick) -> bool:
+    """Say whether a tick is the result of a body: it takes no message and fires no timer."""
+    return type(tick) is TickStepResult
+
+
 class Fenced(Exception):
     """Another process owns the run now; what was to be committed here has not happened."""
 
@@ -76,6 +84,8 @@ class _Written(NamedTuple):
 
     published: list[Published]
     """What it puts on the stream, as it is shown."""
+    others: list[WorkflowCommand]
+    """Its commands that the store has rows for: timers and children."""
     chunk: Chunk | None
     link: bytes | None
     """Of the chunk, or of the one before if there is none."""
@@ -241,7 +251,13 @@ class DurableDecorator(RunAdapterDecorator):
         """Encode what a batch adds to the journal, and the state if it is time for a snapshot."""
         ticks, keeper = batch.ticks, self._keeper
         # Most batches only publish and run bodies: whatever else they ask for is looked for only if it is there.
-        published = [command.event for command in batch.commands if type(command) is CommandPublishEvent]
+        published: list[Published] = []
+        others: list[WorkflowCommand] = []
+        for command in batch.commands:
+            if type(command) is CommandPublishEvent:
+                published.append(command.event)
+            elif type(command) in _STORED:
+                others.append(command)
         if self._program is not None:
             published = [shown_published(self._program, event) for event in published]
             if (excess := keeper.limits.excess_values(*published)) is not None:
@@ -255,29 +271,34 @@ class DurableDecorator(RunAdapterDecorator):
             link = keeper.links.link(link, chunk)
         covered = self._covered
         snapshot = self._snapshot(len(ticks), len(chunk.data) if chunk is not None else 0)
-        return _Written(published, chunk, link, snapshot, covered)
+        return _Written(published, others, chunk, link, snapshot, covered)
 
     def _operation(self, batch: Batch, written: _Written) -> CommitRun:
         """All that the batch changes in the store."""
         ticks, keeper, now = batch.ticks, self._keeper, self._core.fields
-        published, chunk, link, snapshot, covered = written
+        published, others, chunk, link, snapshot, covered = written
         if now.dropped != self._dropped:
             keeper.metrics.stale_results += now.dropped - self._dropped
             self._dropped = now.dropped
         if published:
             self.last = published[-1]
-        others = [command for command in batch.commands if type(command) in _STORED]
         self._heads.follow(ticks, published)
         head, waiting_changed = self._heads.head(now, self._whole, keeper.downtime, link)
         if keeper.links.ring is not None:
             head = replace(head, mac=keeper.links.head_mac(self._row.run_id, self._row.workflow, self._digest, head))
-        sent = [self._to_child(command) for command in others if type(command) in _FOR_CHILDREN]
+        sent: list[StartRun | PostMessage] = []
+        if others:
+            sent += [self._to_child(command) for command in others if type(command) in _FOR_CHILDREN]
         if head.status != "running" and self._row.parent is not None:
             data = codec.encode_tick(child_ended(now, self._row.parent_ref))
             sent.append(PostMessage(self._row.parent, data, now.at))
         if keeper.problems.channels:
             sent += self._notices(head)
-        timers_set, timers_gone = self._timers(ticks, others)
+        taken: tuple[int, ...] = ()
+        timers_set, timers_gone = _NO_TIMERS
+        if others or self._found or not all(map(_is_of_bodies, ticks)):
+            timers_set, timers_gone = self._timers(ticks, others)
+            taken = tuple([tick.mail for tick in ticks if tick.mail])
         prune = covered if snapshot is not None and (keeper.prune or self._row.workflow in _PRUNED) else 0
         self.has_pruned = self.has_pruned or prune > 0
         return CommitRun(
@@ -288,7 +309,7 @@ class DurableDecorator(RunAdapterDecorator):
             chunk=chunk,
             timers_set=timers_set,
             timers_gone=timers_gone,
-            messages_taken=tuple([tick.mail for tick in ticks if tick.mail]),
+            messages_taken=taken,
             snapshot=snapshot,
             sent=tuple(sent),
             prune=prune,

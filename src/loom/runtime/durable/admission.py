@@ -24,6 +24,7 @@ import ctypes
 import gc
 import os
 import sys
+from collections import Counter
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
@@ -64,6 +65,8 @@ class AdmissionQueue:
         """Runs that have a place, in memory or on their way there, with their code."""
         self._lenders: dict[str, str] = {}
         """Runs that use the place of another one, and do not count."""
+        self._counted: Counter[Registration] = Counter()
+        """Runs that have a place of their own, by their code."""
         self._waiting: dict[Registration, dict[str, tuple[str, ...]]] = {}
         """Runs without a place by their code, so that none waits for the limit of another workflow; each with the runs
         of the same workflow that it descends from."""
@@ -80,15 +83,22 @@ class AdmissionQueue:
         limit = code.definition.limits.concurrent_runs
         own = every = _MANY
         if limit is not None:
-            lenders = self._lenders
-            own = limit - sum(taken is code and run_id not in lenders for run_id, taken in self._places.items())
+            own = limit - self._counted[code]
         if self._limit is not None:
             every = self._limit - len(self._places)
         return max(0, min(own, every, int(self._memory.has_room) if self._memory.is_over else _MANY))
 
     def take_place(self, run_id: str, code: Registration) -> None:
         """Let a run have a place: it comes into memory, or is there."""
+        self._count(run_id, -1)
         self._places[run_id] = code
+        self._count(run_id, 1)
+
+    def _count(self, run_id: str, change: int) -> None:
+        """Count a run with its code, or no more, if it has a place of its own."""
+        code = self._places.get(run_id)
+        if code is not None and run_id not in self._lenders:
+            self._counted[code] += change
 
     def place_of(self, run_id: str) -> Registration:
         """Return the code of a run that has a place."""
@@ -99,12 +109,14 @@ class AdmissionQueue:
 
         A run that used its place has that from now on, be it the run's own or lent to it.
         """
+        self._count(run_id, -1)
         if self._places.pop(run_id, None) is None:
             return False
         lender = self._lenders.pop(run_id, None)
         for borrower in [borrower for borrower, other in self._lenders.items() if other == run_id]:
             if lender is None:
                 del self._lenders[borrower]
+                self._count(borrower, 1)
             else:
                 self._lenders[borrower] = lender
         return True
@@ -118,6 +130,7 @@ class AdmissionQueue:
             if lender is None:
                 self._waiting.setdefault(code, {})[run_id] = ancestors
                 return False
+            self._count(run_id, -1)
             self._lenders[run_id] = lender
         self.take_place(run_id, code)
         return True

@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loom.core.state import CHILD_RUN, specs_of
+from loom.core.state import CHILD_RUN, MAX_REPORTED, specs_of
 from loom.flows.calls import MASK
 from loom.flows.nodes.external import Awaited, ExternalCall
 from loom.runtime.durable.registration import FlowRegistration
-from loom.runtime.run_head import MAX_WAITERS_SHOWN
 from loom.runtime.stored_run import program_of_row
 from loom.steps.graph import CALLBACK_EVENT, is_answer, is_bound, is_declared, is_own
 
@@ -80,7 +79,7 @@ async def _awaited(
     """
     kind, code = event.kind, runtime.codes.get(row.workflow)
     waiters: Any = json.loads(row.head.waiters)
-    if len(waiters) >= MAX_WAITERS_SHOWN:
+    if len(waiters) >= MAX_REPORTED:
         waiters = await runtime.waiters(row.run_id)
     must_fit = row.document is None and (code is None or code.accepts(kind, step))
     codec = runtime.codec_of(row)

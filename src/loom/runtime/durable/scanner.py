@@ -6,6 +6,7 @@ News tell most of it at once; this is the safety net, and the alarm clock of the
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import math
 from typing import TYPE_CHECKING
@@ -63,7 +64,11 @@ class Scanner:
         self._look = asyncio.Event()
         self._due: dict[str, float] = {}
         """Runs that are not in memory and have a timer due soon."""
+        self._soonest: list[tuple[float, str]] = []
+        """A heap of these times. An entry that differs from the one above is out of date."""
         self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = 0.0
+        """The time for which the alarm is set."""
         self._distant: asyncio.TimerHandle | None = None
         self._purged_at = float("-inf")
         self._ahead = self._clock() - self._loop.time()
@@ -253,14 +258,22 @@ class Scanner:
     def expect(self, run_id: str, due: float) -> None:
         """A run was released that has a timer; only those due soon are kept in mind."""
         if due <= self._clock() + 2 * self._interval_s:
-            self._due[run_id] = min(due, self._due.get(run_id, due))
-            self._arm()
+            self._note_due(run_id, due)
+            if self._alarm is None or due < self._alarm_at:
+                self._arm()
+
+    def _note_due(self, run_id: str, due: float) -> None:
+        known = self._due.get(run_id)
+        if known is None or due < known:
+            self._due[run_id] = due
+            heapq.heappush(self._soonest, (due, run_id))
 
     async def _set_alarms(self) -> None:
         horizon = self._clock() + 2 * self._interval_s
         for run_id, due in await self._store.timers_due(tuple(self._codes), horizon, 10 * _BATCH):
-            self._due.setdefault(run_id, due)
-        self._arm()
+            if run_id not in self._due:
+                self._note_due(run_id, due)
+        self._arm()  # in any case: the clock may have jumped since
         if can_skip(self._loop):
             await self._look_in_time()
 
@@ -281,15 +294,21 @@ class Scanner:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        if self._due:
-            self._alarm = self._loop.call_later(max(0.0, min(self._due.values()) - self._clock()), self._ring)
+        soonest = self._soonest
+        while soonest and self._due.get(soonest[0][1]) != soonest[0][0]:
+            heapq.heappop(soonest)  # it has an earlier entry, or has been notified
+        if soonest:
+            self._alarm_at = soonest[0][0]
+            self._alarm = self._loop.call_later(max(0.0, self._alarm_at - self._clock()), self._ring)
 
     def _ring(self) -> None:
         self._alarm = None
         now = self._clock()
-        for run_id in [run_id for run_id, due in self._due.items() if due <= now]:
-            del self._due[run_id]
-            self._active_runs.notify(run_id)
+        while self._soonest and self._soonest[0][0] <= now:
+            due, run_id = heapq.heappop(self._soonest)
+            if self._due.get(run_id) == due:
+                del self._due[run_id]
+                self._active_runs.notify(run_id)
         self._arm()
 
     async def _purge(self) -> None:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from typing_extensions import override
 
 import loom
 from loom import Context, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
+from loom.runtime.durable.admission import AdmissionQueue
 from loom.store.memory import MemoryDatabase, MemoryStore
 from loom.testing import run_virtual
 
@@ -153,3 +160,50 @@ def test_nothing_is_kept_of_runs_that_are_over() -> None:
     began = time.monotonic()
     run_virtual(many())
     assert time.monotonic() - began < 60
+
+
+_PLACES = st.lists(
+    st.tuples(st.sampled_from(["take", "admit", "free"]), st.integers(0, 7), st.integers(0, 1), st.integers(0, 7)),
+    max_size=40,
+)
+
+
+@given(moves=_PLACES)
+def test_room_is_counted_as_a_look_at_all_places_would(moves: list[tuple[str, int, int, int]]) -> None:
+    limits = SimpleNamespace(concurrent_runs=3)
+    codes: list[Any] = [_Code(SimpleNamespace(limits=limits)) for _ in range(2)]
+    runs: dict[str, Any] = {}
+    memory: Any = SimpleNamespace(is_over=False, has_room=True)
+    places = AdmissionQueue(runs, _NoRuns(), None, memory)
+
+    async def go() -> None:
+        for move, number, which, parent in moves:
+            run_id, code = f"r{number}", codes[which]
+            if move == "free":
+                places.free_place(run_id)
+                runs.pop(run_id, None)
+            elif move == "take":
+                places.take_place(run_id, code)
+                runs[run_id] = SimpleNamespace(code=code, row=SimpleNamespace(parent=None, workflow=str(which)))
+            elif parent != number:
+                row: Any = SimpleNamespace(run_id=run_id, parent=f"r{parent}", workflow=str(which))
+                if await places.admit(row, code):
+                    runs[run_id] = SimpleNamespace(code=code, row=row)
+            for each in codes:
+                own = sum(taken is each and one not in places._lenders for one, taken in places._places.items())
+                assert places.room_for(each) == max(0, 3 - own)
+
+    asyncio.run(go())
+
+
+class _NoRuns(MemoryStore):
+    @override
+    async def get(self, run_id: str) -> None:
+        return None
+
+
+class _Code:
+    """The part of a registration that admission looks at."""
+
+    def __init__(self, definition: Any) -> None:
+        self.definition = definition
