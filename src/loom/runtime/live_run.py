@@ -12,7 +12,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
-from loom.core.commands import CommandCompleteRun, CommandFailWorkflow, CommandPublishEvent
+from loom.core.commands import CommandCompleteRun, CommandFailWorkflow, CommandPublishEvent, TerminalCommand
 from loom.core.ticks import Source, TickAddEvent, TickCancelRun, TickEditStore
 from loom.effects import spans
 from loom.effects.event_codec import LIVE_CODEC, exception_of, published_event
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
         CommandResumeWorker,
         CommandRunWorker,
         CommandStartChild,
-        TerminalCommand,
     )
     from loom.core.run import Batch, Run
     from loom.core.state import BrokerState
@@ -76,6 +75,9 @@ class LiveRun:
         "_lane", "_on_end", "_outer", "_seen", "_store", "_thread", "_wake", "children", "codec", "definition",
         "first_tick", "held_back", "loop", "now", "pull", "run_id", "watcher",
     )  # fmt: skip
+
+    pure: frozenset[str] = frozenset()
+    """The steps whose bodies begin before their commit is durable; none in memory, where a commit takes no time."""
 
     def __init__(
         self,
@@ -285,6 +287,9 @@ class LiveRun:
         self._executions[command.seq] = execution
         execution.task = self.loop.create_task(execution.work())
 
+    def start_ahead(self) -> None:
+        """Start nothing before its commit. See `ActiveRun`."""
+
     def resume(self, command: CommandResumeWorker) -> None:
         """Let a suspended body go on."""
         execution = self._executions.get(command.seq)
@@ -467,7 +472,8 @@ class LiveRun:
             published = [command.event for command in batch.commands if type(command) is CommandPublishEvent]
             now = self._core.fields
             log.committed(batch.ticks, published, now)
-            if now.outcome is not None:
+            if now.outcome is not None and isinstance(batch.commands[-1], TerminalCommand):
+                # Without its terminal command the end is ahead of this batch, and is not durable yet.
                 log.ended(now.outcome)
 
     def is_stuck(self) -> None:
