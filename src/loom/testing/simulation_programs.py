@@ -241,12 +241,6 @@ class Scripted(Workflow):
         super().__init__(**options)
         self.witness = witness
 
-    @step
-    async def begin(self, ctx: Context, ev: Begin) -> list[Piece]:
-        """Lay out the work."""
-        await ctx.store.set("script", [ev.script, ev.is_child])
-        return [Piece(path=path) for path in pieces_of(ev.script)]
-
     @step(num_workers=3, retry_policy=retry_policy(wait=wait_fixed(0.7), stop=stop_after_attempt(4)))
     async def work(self, ctx: Context, ev: Piece) -> Done:
         """Follow the script."""
@@ -260,7 +254,17 @@ class Scripted(Workflow):
         ctx.write_event_to_stream(Mark(token=f"extra {ev.path}"))
 
 
-class Joined(Scripted):
+class LaidOut(Scripted):
+    """Begins with all work items at once."""
+
+    @step
+    async def begin(self, ctx: Context, ev: Begin) -> list[Piece]:
+        """Lay out the work."""
+        await ctx.store.set("script", [ev.script, ev.is_child])
+        return [Piece(path=path) for path in pieces_of(ev.script)]
+
+
+class Joined(LaidOut):
     """Ends when the stream of work items is through."""
 
     @step
@@ -269,7 +273,7 @@ class Joined(Scripted):
         return StopEvent(result=await _summary(ctx, [one.path for one in done]))
 
 
-class Collected(Scripted):
+class Collected(LaidOut):
     """Ends when all work items are collected."""
 
     @step(num_workers=2)
@@ -284,7 +288,7 @@ class Mixed(Scripted):
     """Mixes chains of pure steps, which go ahead of their commits, with bodies that must not."""
 
     @step(pure=True)
-    async def begin(self, ctx: Context, ev: Begin) -> list[Thought]:  # type: ignore[override]
+    async def begin(self, ctx: Context, ev: Begin) -> list[Thought]:
         """Lay out the work, each piece with some thought before it."""
         await ctx.store.set("script", [ev.script, ev.is_child])
         return [Thought(path=path) for path in pieces_of(ev.script)]

@@ -16,7 +16,7 @@ from loom.core.reducer import replay
 from loom.runtime.durable import active_run
 from loom.runtime.durable.recovery import restored
 from loom.runtime.durable.registration import registration_of
-from loom.runtime.durable.runtime import DurableRuntime
+from loom.runtime.durable.worker import WorkerRuntime
 from loom.store import codec
 from loom.store.errors import StoreUnavailable
 from loom.store.memory import MemoryStore
@@ -60,6 +60,7 @@ class Held(MemoryStore):
 
 class One(Event):
     n: int = 0
+    text: str = ""
 
 
 class Two(Event):
@@ -74,8 +75,8 @@ class Go(HumanResponseEvent):
     """Lets a run that waits go on."""
 
 
-class Steps(Workflow):
-    """A wait, a chain of pure steps that count and write lines, and a last step that is not pure."""
+class Waits(Workflow):
+    """Waits, so that what follows can be looked at commit by commit."""
 
     def __init__(self, length: int = 3, **options: Any) -> None:
         super().__init__(timeout=None, **options)
@@ -87,12 +88,20 @@ class Steps(Workflow):
         await ctx.wait_for_event(Go, timeout=None)
         return One()
 
+
+class Counts(Waits):
+    """A chain of pure steps that count and write lines."""
+
     @step(pure=True)
     async def count(self, ctx: Context, ev: One) -> One | Two:
         self.began.append(f"count {ev.n}")
         ctx.write_event_to_stream(Line(n=ev.n))
         await ctx.store.set("n", ev.n)
         return One(n=ev.n + 1) if ev.n + 1 < self.length else Two(n=ev.n + 1)
+
+
+class Steps(Counts):
+    """The chain, and a last step that is not pure."""
 
     @step
     async def act(self, ctx: Context, ev: Two) -> StopEvent:
@@ -113,7 +122,7 @@ async def settled() -> None:
 
 
 @asynccontextmanager
-async def waiting(store: Held, workflow: Workflow) -> AsyncIterator[tuple[DurableRuntime, Any]]:
+async def waiting(store: Held, workflow: Workflow) -> AsyncIterator[tuple[WorkerRuntime, Any]]:
     """A run that waits for `Go`; every commit after that is held."""
     async with loom.connect(store, idle_timeout=None) as runtime:
         runtime.register(workflow, name="w")
@@ -153,10 +162,11 @@ async def test_pure_bodies_begin_before_their_commit_and_an_impure_one_never() -
 
 
 async def test_an_impure_chain_has_one_commit_for_each_step() -> None:
-    class Impure(Steps):
+    class Impure(Waits):
         @step
-        async def count(self, ctx: Context, ev: One) -> One | Two:
-            return await Steps.count(self, ctx, ev)  # type: ignore[arg-type]
+        async def count(self, ev: One) -> One | StopEvent:
+            self.began.append(f"count {ev.n}")
+            return One(n=ev.n + 1) if ev.n < 2 else StopEvent(result=3)
 
     store, workflow = Held(), Impure()
     async with waiting(store, workflow) as (_, handler):
@@ -170,7 +180,7 @@ async def test_an_impure_chain_has_one_commit_for_each_step() -> None:
 
 
 async def test_nobody_outside_sees_what_is_not_durable() -> None:
-    class AllPure(Steps):
+    class AllPure(Counts):
         @step(pure=True)
         async def act(self, ctx: Context, ev: Two) -> StopEvent:
             self.began.append("act")
@@ -280,14 +290,18 @@ async def test_once_and_child_runs_of_a_pure_step_wait_for_the_barrier() -> None
         async def run_it(self, ev: StartEvent) -> StopEvent:
             return StopEvent(result="child")
 
-    class Mixed(Steps):
+    class Paying(Counts):
         @step(pure=True)
         async def act(self, ctx: Context, ev: Two) -> StopEvent:
             self.began.append("act")
-            paid = await ctx.once("pay", lambda: self.began.append("paid"))
-            return StopEvent(result=[paid, await ctx.run_child("child")])
+            await ctx.once("pay", self.pay)
+            return StopEvent(result=await ctx.run_child("child"))
 
-    store, workflow = Held(), Mixed()
+        def pay(self) -> str:
+            self.began.append("paid")
+            return "receipt"
+
+    store, workflow = Held(), Paying()
     async with waiting(store, workflow) as (runtime, handler):
         runtime.register(Child(timeout=None), name="child")
         store.let_pass()
@@ -307,7 +321,7 @@ async def test_once_and_child_runs_of_a_pure_step_wait_for_the_barrier() -> None
         assert [info.run_id async for info in runtime.list(workflow="child")] == []
         store.release_all()
         async with asyncio.timeout(5):
-            assert await handler == [None, "child"]
+            assert await handler == "child"
         assert workflow.began.count("paid") == 1
 
 
@@ -325,11 +339,11 @@ async def test_the_lead_is_bounded_by_ticks(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_the_lead_is_bounded_by_bytes() -> None:
-    class Large(Steps):
+    class Large(Waits):
         @step(pure=True)
-        async def count(self, ctx: Context, ev: One) -> One | Two:
+        async def count(self, ev: One) -> One | StopEvent:
             self.began.append(f"count {ev.n}")
-            return One(n=ev.n + 1, text="x" * 60_000) if ev.n < 50 else Two(n=ev.n)
+            return One(n=ev.n + 1, text="x" * 60_000) if ev.n < 50 else StopEvent(result=ev.n)
 
     store, workflow = Held(), Large()
     async with waiting(store, workflow) as (_, handler):
