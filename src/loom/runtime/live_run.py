@@ -472,8 +472,8 @@ class LiveRun:
             published = [command.event for command in batch.commands if type(command) is CommandPublishEvent]
             now = self._core.fields
             log.committed(batch.ticks, published, now)
-            if now.outcome is not None and isinstance(batch.commands[-1], TerminalCommand):
-                # Without its terminal command the end is ahead of this batch, and is not durable yet.
+            # Pure steps may have come to the end ahead of this batch: then that is not durable, and told later.
+            if now.outcome is not None and batch.commands and isinstance(batch.commands[-1], TerminalCommand):
                 log.ended(now.outcome)
 
     def is_stuck(self) -> None:

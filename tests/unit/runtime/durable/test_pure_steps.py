@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -179,7 +180,9 @@ async def test_an_impure_chain_has_one_commit_for_each_step() -> None:
             assert await handler == 3
 
 
-async def test_nobody_outside_sees_what_is_not_durable() -> None:
+async def test_nobody_outside_sees_what_is_not_durable(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
     class AllPure(Counts):
         @step(pure=True)
         async def act(self, ctx: Context, ev: Two) -> StopEvent:
@@ -213,13 +216,18 @@ async def test_nobody_outside_sees_what_is_not_durable() -> None:
         await until(lambda: len(store.commits) == 3)
         await settled()
         assert (await runtime.get("r")).status == "running"
-        assert (seen, waiter.done()) == ([], False)
+        assert (seen, waiter.done(), _told_ends(caplog)) == ([], False, [])
         store.let_pass()
         async with asyncio.timeout(5):
             assert await waiter == 3
             await reader
         assert seen == [0, 1, 2]
         assert len(store.commits) == 3
+        assert len(_told_ends(caplog)) == 1
+
+
+def _told_ends(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "ended: completed" in record.getMessage()]
 
 
 async def _result(handler: Any) -> Any:
