@@ -73,7 +73,7 @@ def step(
 ) -> Callable[[Callable[P, R]], StepFunction[P, R]]: ...
 
 
-def step(
+def step(  # noqa: PLR0913 - all but the first by name
     func: Callable[P, R] | None = None,
     *,
     workflow: StepOwner | None = None,
@@ -105,8 +105,8 @@ def step(
             accept_event_subclasses=accept_event_subclasses,
             timeout=timeout,
             external_events=external_events,
-            pure=pure,
         )
+        made._step_config.pure = pure
         if is_free_function(made.__qualname__):
             if workflow is None:
                 raise WorkflowValidationError(
@@ -129,7 +129,6 @@ def make_step_function(
     accept_event_subclasses: bool = False,
     timeout: float | timedelta | None = None,
     external_events: Sequence[type[Event]] = (),
-    pure: bool = False,
 ) -> StepFunction[P, R]:
     """Attach a `StepConfig` to `func` without adding it to a workflow; `localns` serves its string annotations."""
     name = getattr(func, "__name__", "")
@@ -157,7 +156,6 @@ def make_step_function(
         accept_event_subclasses=accept_event_subclasses,
         timeout=_seconds(timeout),
         external_events=_external(external_events, name),
-        pure=pure,
     )
     return made
 

@@ -83,9 +83,7 @@ async def test_results_stores_and_streams_are_the_same(deployment: Deployment, w
 
 
 @pytest.mark.parametrize("crashes", [False, True], ids=["close", "crash"])
-async def test_nothing_is_lost_or_doubled_by_a_restart(
-    deployment: Deployment, witness: Witness, crashes: bool
-) -> None:
+async def test_nothing_is_lost_or_doubled_by_a_restart(deployment: Deployment, witness: Witness, crashes: bool) -> None:
     for chain in range(2):
         witness.hold(f"held {chain}")
     first = await deployment.open({"pure": Pure(witness)})

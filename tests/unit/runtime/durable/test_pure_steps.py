@@ -403,5 +403,5 @@ async def test_a_failing_reduction_ahead_is_the_runs_business(monkeypatch: pytes
         await until(lambda: runtime.active_run("r") is None)
         monkeypatch.undo()
         async with asyncio.timeout(5):
-            while "An error of the engine" not in ((await runtime.get("r")).parked or ""):
+            while "An error of the engine" not in ((await runtime.get("r")).parked or ""):  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.01)
