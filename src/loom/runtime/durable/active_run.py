@@ -135,15 +135,17 @@ class ActiveRun(LiveRun):
     @override
     def start_ahead(self) -> None:
         """Start the bodies of pure steps that are queued: they need not wait for the commit."""
-        for command in self._core.take_bodies(self.pure):
+        bodies = self._core.take_bodies(self.pure)
+        self._metrics.commands += len(bodies)
+        for command in bodies:
             self.start(command)
 
     def _go_ahead(self) -> None:
         """Reduce what bodies have told while a commit is on its way, and start the pure steps that follow from it.
 
         What else follows stays queued in the run and leaves with the next batch, which is flushed after this commit. If
-        the commit fails, the run leaves memory with all of it. A tick from outside ends the lead: it is reduced with
-        the ticks of workers, after the commit, so that neither waits for the other and none is told too early of rest.
+        the commit fails, the run leaves memory with all of it. A tick from outside ends the lead: the control loop
+        takes it after the commit, so it does not wait for a long chain, and the run is not called idle before it.
         """
         core, durable = self._core, self._durable
         if not durable.is_on_its_way or durable.ahead >= MAX_AHEAD or core.holds_input or self._adapter.undelivered:

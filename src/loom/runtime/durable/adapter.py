@@ -424,8 +424,9 @@ class DurableDecorator(RunAdapterDecorator):
     @override
     async def wait_for_next_task(self, tasks: TaskSet, until: float | None) -> list[WorkflowTick]:
         """While nothing can happen by itself, the run may be released. A run that is ahead waits for nothing."""
-        if self.may_lead and self.ahead:
-            # Pure steps went on during the last commit: what they did is saved now, with what has come since.
+        if self.may_lead and (self.ahead or self._core.pending):
+            # Pure steps went on during the last commit: what they did is saved now, with what has come since. A tick
+            # that was too costly to reduce there is pending.
             return await self.inner.wait_for_next_task(tasks, _AT_ONCE)
         if not self._core.is_blocked:
             ticks = await self.inner.wait_for_next_task(tasks, until)
