@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from core_rig import START, STOP, WORK, A, ev, read_field
+from msgspec.structs import replace
 
 from loom.core.commands import (
     CommandCancelChild,
