@@ -50,12 +50,41 @@ def _workflow(peer: str, steps: int, work: Callable[[], object] = nothing) -> An
     return Chain(timeout=None)
 
 
+def _pure_workflow(steps: int) -> Any:
+    """The same chain of steps that are declared pure, which only Loom has."""
+    from loom import Event, StartEvent, StopEvent, Workflow, step
+
+    class Link(Event):
+        n: int
+        text: str
+
+    class Chain(Workflow):
+        @step(pure=True)
+        async def begin(self, ev: StartEvent) -> Link:
+            return Link(n=1, text=TEXT)
+
+        @step(pure=True)
+        async def go_on(self, ev: Link) -> Link | StopEvent:
+            return Link(n=ev.n + 1, text=ev.text) if ev.n + 1 < steps else StopEvent(result=ev.n + 1)
+
+    return Chain(timeout=None)
+
+
 def loom(url: str, runs: int, steps: int, work: Callable[[], object] = nothing) -> float:
+    return _in_loom(_workflow("loom", steps, work), url, runs, steps)
+
+
+def loom_pure(url: str, runs: int, steps: int) -> float:
+    """Steps go on while the commits before them are on their way; the result waits for the last one."""
+    return _in_loom(_pure_workflow(steps), url, runs, steps)
+
+
+def _in_loom(workflow: Any, url: str, runs: int, steps: int) -> float:
     import loom
 
     async def main() -> float:
         async with loom.connect(url) as runtime:
-            runtime.register(_workflow("loom", steps, work), name="chain")
+            runtime.register(workflow, name="chain")
             await runtime.ready()
 
             async def run() -> None:

@@ -7,7 +7,7 @@ from bench.places import sqlite_url
 from bench.spec import Case, Figures, Metric, faster_than, within
 
 
-def _measured(chains: Callable[[str, int, int], float]) -> Callable[[int], Figures]:
+def measured(chains: Callable[[str, int, int], float]) -> Callable[[int], Figures]:
     def measure(size: int) -> Figures:
         with sqlite_url() as url:
             return {"us": chains(url, 1, size) / size * 1e6}
@@ -28,10 +28,10 @@ CASE = Case(
     sizes={"langgraph": 500, "dbos": 500, "llama-server": 300},
     metrics=(Metric("us", "us/step"),),
     peers={
-        "loom": _measured(_chains.loom),
-        "langgraph": _measured(_chains.langgraph),
-        "dbos": _measured(_chains.dbos),
-        "llama-server": _measured(_chains.llama_server),
+        "loom": measured(_chains.loom),
+        "langgraph": measured(_chains.langgraph),
+        "dbos": measured(_chains.dbos),
+        "llama-server": measured(_chains.llama_server),
         "bare commit": bare_commit,
     },
     targets=(

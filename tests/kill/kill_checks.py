@@ -14,7 +14,7 @@ from typing import Any
 
 from kill_journal import Journal
 from kill_witness import words_of
-from kill_workload import Mark, Plan, Workload
+from kill_workload import DEPTH, Mark, Plan, Workload
 
 from loom.runtime.connect import open_store
 from loom.store.ports import Store
@@ -124,6 +124,13 @@ def _chain(journal: Journal, _plan: Plan) -> Expected:
     return Expected([token, token], "begin", "middle", f"token {token}", "end")
 
 
+def _mixed(journal: Journal, _plan: Plan) -> Expected:
+    token = next(iter(journal.recorded.values()), "one that was recorded")
+    before = [f"think {depth} " for depth in range(DEPTH)]
+    after = [f"think {depth} {token}" for depth in range(DEPTH, 2 * DEPTH)]
+    return Expected([token, token], "begin", *before, "act", *after)
+
+
 def _fan(_journal: Journal, _plan: Plan) -> Expected:
     spins = [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0), (3, 0)]
     return Expected([0, 1, 2, 3], "plan", *(f"spin {number} attempt {attempt}" for number, attempt in spins), "weave")
@@ -151,6 +158,7 @@ def _parent(_journal: Journal, _plan: Plan) -> Expected:
 
 EXPECTATIONS: dict[str, Callable[[Journal, Plan], Expected]] = {
     "chain": _chain,
+    "mixed": _mixed,
     "fan": _fan,
     "letters": _letters,
     "votes": _votes,

@@ -36,6 +36,13 @@ class Last(Event):
     token: str
 
 
+class Thought(Event):
+    """Between two pure steps."""
+
+    depth: int = 0
+    token: str = ""
+
+
 class Thread(Event):
     """One of many."""
 
@@ -114,6 +121,35 @@ def _new_token(key: str) -> str:
     token = uuid.uuid4().hex
     witness.note("once", key=key, value=token)
     return token
+
+
+DEPTH = 5
+"""The length of each of the two chains of pure steps in `Mixed`."""
+
+
+class Mixed(Workflow):
+    """Pure steps, which go ahead of their commits, then a step that must not, then pure steps again."""
+
+    @step(pure=True)
+    async def begin(self, ctx: Context, ev: StartEvent) -> Thought:
+        await mark(ctx, "begin")
+        return Thought()
+
+    @step(pure=True)
+    async def think(self, ctx: Context, ev: Thought) -> Thought | Middle | StopEvent:
+        await mark(ctx, f"think {ev.depth} {ev.token}")
+        if (ev.depth + 1) % DEPTH:
+            return Thought(depth=ev.depth + 1, token=ev.token)
+        if not ev.token:
+            return Middle()
+        return StopEvent(result=[ev.token, await ctx.store.get("token")])
+
+    @step
+    async def act(self, ctx: Context, ev: Middle) -> Thought:
+        await mark(ctx, "act")
+        token = await ctx.once("token", lambda: _new_token(ctx.idempotency_key))
+        await ctx.store.set("token", token)
+        return Thought(depth=DEPTH, token=token)
 
 
 class Fan(Workflow):
@@ -214,6 +250,7 @@ class Parent(Workflow):
 
 WORKFLOWS: dict[str, Workflow] = {
     "chain": Chain(timeout=60),
+    "mixed": Mixed(timeout=60),
     "fan": Fan(timeout=60),
     "letters": Letters(timeout=60),
     "votes": Votes(timeout=60),
@@ -252,7 +289,7 @@ class Workload:
 def workload(seed: int, prefix: str) -> Workload:
     """The same seed is the same work. Seed 0 is the plain one that is swept point by point."""
     chance = random.Random(seed)
-    kinds = ["letters", "votes", "fan", "parent", "chain"]
+    kinds = ["letters", "votes", "fan", "parent", "chain", "mixed"]
     if seed:
         kinds = chance.choices(list(WORKFLOWS), k=chance.randint(2, 7))
         if not {"letters", "votes"} & set(kinds):

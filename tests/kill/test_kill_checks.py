@@ -171,7 +171,7 @@ async def test_a_lost_run_is_found(finished: Finished, tmp_path: Path) -> None:
     source.close()
     target.close()
     problems = await check(f"sqlite:///{copy}", finished.side, finished.work)
-    assert problems == [f"{run_id}: the run is not there", "there are 6 runs and not 7"]
+    assert problems == [f"{run_id}: the run is not there", "there are 7 runs and not 8"]
 
 
 def test_a_switch_counts_its_own_place_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ The contract with a driver, in this order:
    units of work it has patience for (`Patience`). A planner that needs more raises `TooCostly`. The transition has then
    not happened, and the driver reduces its tick elsewhere (`detached`, `adopt`), with the same result.
 2. `flush` gives a `Batch`. Save its ticks BEFORE you carry out any of its commands: the run never gets ahead of its
-   journal.
+   journal. Only bodies that promise to have no effect outside may begin earlier (`take_bodies`).
 3. Carry the commands out in order. Results come back as ticks with the command's number.
 4. Commands that did not fit go back with `push_back`.
 
@@ -115,6 +115,13 @@ class CommandQueue:
         if published:
             self._queue = [c for c in self._queue if type(c) is not CommandPublishEvent]
         return published
+
+    def take_bodies(self, steps: frozenset[str]) -> list[CommandRunWorker]:
+        """Take out the bodies of these steps, for a driver that starts them before the batch is saved."""
+        bodies = [c for c in self._queue if type(c) is CommandRunWorker and c.step in steps]
+        if bodies:
+            self._queue = [c for c in self._queue if type(c) is not CommandRunWorker or c.step not in steps]
+        return bodies
 
     def queued_children(self) -> list[CommandStartChild]:
         """List the starts of child runs that have not left."""
@@ -469,6 +476,10 @@ class Run:
     def take_published(self) -> list[CommandPublishEvent]:
         """Take out the events for the stream, ahead of the next flush. See `CommandQueue`."""
         return self._queue.take_published()
+
+    def take_bodies(self, steps: frozenset[str]) -> list[CommandRunWorker]:
+        """Take out the bodies of these steps, ahead of the next flush; none if the run is over. See `CommandQueue`."""
+        return [] if self.is_over else self._queue.take_bodies(steps)
 
     @property
     def queued_children(self) -> list[CommandStartChild]:

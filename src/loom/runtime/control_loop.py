@@ -5,6 +5,8 @@
 Ticks of workers come before ticks from outside, and both are taken whenever the loop looks, so that neither starves the
 other. A transition that would hold the event loop up is done in a thread.
 
+Bodies of pure steps are the exception to that order: in a store they begin while the commit is on its way (ADR 63).
+
 Four parts work together for each run:
 
 - `ControlLoop` is the coroutine above, and `ArmedTimers` holds the timers that it waits for.
@@ -56,6 +58,15 @@ class Workers(Protocol):
     """The bodies of a run's steps, as the control loop handles them."""
 
     pull: Callable[[], Awaitable[WorkflowTick]]
+
+    @property
+    def pure(self) -> frozenset[str]:
+        """The steps whose bodies may begin before the commit that starts them is durable."""
+        ...
+
+    def start_ahead(self) -> None:
+        """Start the queued bodies of these steps."""
+        ...
 
     def completed(self) -> list[WorkflowTick]:
         """See `TaskSet`."""
@@ -122,10 +133,13 @@ class ControlLoop:
     async def drive(self) -> TerminalCommand:
         """Run to the end. Whatever a commit raises ends the run in this process, before any of its effects."""
         run, adapter, workers = self._run, self._adapter, self._workers
+        has_pure_steps = bool(workers.pure)
         try:
             while True:
                 while not run.drain(PATIENCE):
                     await self._reduce_elsewhere()
+                if has_pure_steps:
+                    workers.start_ahead()
                 batch = run.flush()
                 await adapter.commit(batch)
                 workers.committed(batch)

@@ -12,7 +12,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
-from loom.core.commands import CommandCompleteRun, CommandFailWorkflow, CommandPublishEvent
+from loom.core.commands import CommandCompleteRun, CommandFailWorkflow, CommandPublishEvent, TerminalCommand
 from loom.core.persistent import EMPTY_MAP
 from loom.core.ticks import Source, TickAddEvent, TickCancelRun, TickEditStore
 from loom.effects import spans
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
         CommandResumeWorker,
         CommandRunWorker,
         CommandStartChild,
-        TerminalCommand,
     )
     from loom.core.run import Batch, Run
     from loom.core.state import BrokerState
@@ -78,6 +77,9 @@ class LiveRun:
         "_free_task", "_lane", "_on_end", "_outer", "_seen", "_store", "_thread", "_wake", "children", "codec",
         "definition", "first_tick", "held_back", "loop", "now", "pull", "run_id", "watcher",
     )  # fmt: skip
+
+    pure: frozenset[str] = frozenset()
+    """The steps whose bodies begin before their commit is durable; none in memory, where a commit takes no time."""
 
     def __init__(
         self,
@@ -302,6 +304,9 @@ class LiveRun:
             execution.body_task = BodyTask()
             execution.task = self.loop.create_task(execution.body_task.run(execution))
 
+    def start_ahead(self) -> None:
+        """Start nothing before its commit. See `ActiveRun`."""
+
     def resume(self, command: CommandResumeWorker) -> None:
         """Let a suspended body go on."""
         execution = self._executions.get(command.seq)
@@ -498,7 +503,8 @@ class LiveRun:
             published = [command.event for command in batch.commands if type(command) is CommandPublishEvent]
             now = self._core.fields
             log.committed(batch.ticks, published, now)
-            if now.outcome is not None:
+            # Pure steps may have come to the end ahead of this batch: then that is not durable, and told later.
+            if now.outcome is not None and batch.commands and isinstance(batch.commands[-1], TerminalCommand):
                 log.ended(now.outcome)
 
     def is_stuck(self) -> None:

@@ -159,7 +159,7 @@ def _refused(step: str, waiter_id: str | None, refusal: Mapping[str, Any]) -> Re
 async def _next_timer(runtime: RunClient, row: RunRow, whole: bool) -> float | None:
     """Return when the run goes on by itself; None if it does not."""
     active = runtime.active_run(row.run_id)
-    if active is not None:
+    if active is not None and not active.is_ahead:
         return min((timer.due for timer in active.state.timers.values()), default=None)
     if whole:
         with suppress(CorruptRecord):  # what its row says is still true

@@ -69,10 +69,11 @@ def step(
     accept_event_subclasses: bool = False,
     timeout: float | timedelta | None = None,
     external_events: Sequence[type[Event]] = (),
+    pure: bool = False,
 ) -> Callable[[Callable[P, R]], StepFunction[P, R]]: ...
 
 
-def step(
+def step(  # noqa: PLR0913 - all but the first by name
     func: Callable[P, R] | None = None,
     *,
     workflow: StepOwner | None = None,
@@ -82,6 +83,7 @@ def step(
     accept_event_subclasses: bool = False,
     timeout: float | timedelta | None = None,
     external_events: Sequence[type[Event]] = (),
+    pure: bool = False,
 ) -> Callable[[Callable[P, R]], StepFunction[P, R]] | StepFunction[P, R]:
     """Make a function a step of a workflow; what it accepts and returns is read from its annotations.
 
@@ -89,6 +91,8 @@ def step(
     a time; `timeout` bounds each one (seconds or a timedelta). With `accept_event_subclasses` the step also takes
     subclasses of its events. `skip_graph_checks` exempts it from "reachability" or "dead_end". `external_events` are
     types that a server takes for it from keys of scope `event` at any time: the step takes them or waits for them.
+    `pure` declares that the body has no effect outside and may run again with other inputs. In a store it then begins
+    before the commit that starts it is durable; elsewhere that changes nothing.
     """
 
     def decorate(function: Callable[P, R], frame: FrameType) -> StepFunction[P, R]:
@@ -102,6 +106,7 @@ def step(
             timeout=timeout,
             external_events=external_events,
         )
+        made._step_config.pure = pure
         if is_free_function(made.__qualname__):
             if workflow is None:
                 raise WorkflowValidationError(

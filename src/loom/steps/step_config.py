@@ -62,6 +62,9 @@ class StepConfig(Struct):
     """Seconds that one execution may take; None means no limit of its own."""
     external_events: tuple[Any, ...] = ()
     """Event types that callers from outside may send, because the step takes them or its body waits for them."""
+    pure: bool = False
+    """Whether the body has no effect outside, and may run again with other inputs: a store starts it before its commit
+    is durable."""
 
 
 class CatchErrorHandler(Struct, frozen=True):

@@ -134,6 +134,13 @@ class Piece(Event):
     path: str
 
 
+class Thought(Event):
+    """A work item before its turn, at a depth of a chain of pure steps."""
+
+    path: str
+    depth: int = 0
+
+
 class Extra(HumanResponseEvent):
     """A work item that no body waits for, from a body or from outside."""
 
@@ -222,18 +229,17 @@ def pieces_of(name: str) -> list[str]:
     return [str(number) for number in range(Random(name).randint(1, 5))]  # noqa: S311 - as above
 
 
+def thoughts_of(name: str, path: str) -> int:
+    """Return how many pure steps come before a work item of a `Mixed` run; at least one."""
+    return Random(f"{name}|{path}|thoughts").randint(1, 6)  # noqa: S311 - as above
+
+
 class Scripted(Workflow):
     """A workflow whose bodies follow scripts."""
 
     def __init__(self, witness: ScriptedProgram, **options: Any) -> None:
         super().__init__(**options)
         self.witness = witness
-
-    @step
-    async def begin(self, ctx: Context, ev: Begin) -> list[Piece]:
-        """Lay out the work."""
-        await ctx.store.set("script", [ev.script, ev.is_child])
-        return [Piece(path=path) for path in pieces_of(ev.script)]
 
     @step(num_workers=3, retry_policy=retry_policy(wait=wait_fixed(0.7), stop=stop_after_attempt(4)))
     async def work(self, ctx: Context, ev: Piece) -> Done:
@@ -248,7 +254,17 @@ class Scripted(Workflow):
         ctx.write_event_to_stream(Mark(token=f"extra {ev.path}"))
 
 
-class Joined(Scripted):
+class LaidOut(Scripted):
+    """Begins with all work items at once."""
+
+    @step
+    async def begin(self, ctx: Context, ev: Begin) -> list[Piece]:
+        """Lay out the work."""
+        await ctx.store.set("script", [ev.script, ev.is_child])
+        return [Piece(path=path) for path in pieces_of(ev.script)]
+
+
+class Joined(LaidOut):
     """Ends when the stream of work items is through."""
 
     @step
@@ -257,7 +273,7 @@ class Joined(Scripted):
         return StopEvent(result=await _summary(ctx, [one.path for one in done]))
 
 
-class Collected(Scripted):
+class Collected(LaidOut):
     """Ends when all work items are collected."""
 
     @step(num_workers=2)
@@ -266,6 +282,33 @@ class Collected(Scripted):
         name, _ = await ctx.store.get("script")
         found: Any = ctx.collect_events(ev, [Done] * len(pieces_of(name)))
         return StopEvent(result=await _summary(ctx, [one.path for one in found])) if found else None
+
+
+class Mixed(Scripted):
+    """Mixes chains of pure steps, which go ahead of their commits, with bodies that must not."""
+
+    @step(pure=True)
+    async def begin(self, ctx: Context, ev: Begin) -> list[Thought]:
+        """Lay out the work, each piece with some thought before it."""
+        await ctx.store.set("script", [ev.script, ev.is_child])
+        return [Thought(path=path) for path in pieces_of(ev.script)]
+
+    @step(pure=True)
+    async def think(self, ctx: Context, ev: Thought) -> Thought | Piece:
+        """Leave marks in the store and on the stream, and go on."""
+        name, _ = await ctx.store.get("script")
+        ctx.write_event_to_stream(Mark(token=f"thought {ev.path} {ev.depth}"))
+        await ctx.store.set(f"thoughts {ev.path}", ev.depth + 1)
+        if ev.depth + 1 < thoughts_of(name, ev.path):
+            return Thought(path=ev.path, depth=ev.depth + 1)
+        return Piece(path=ev.path)
+
+    @step(pure=True)
+    async def finish(self, ctx: Context, done: list[Done]) -> StopEvent:
+        """Tell what was done, and what was thought."""
+        summary = await _summary(ctx, [one.path for one in done])
+        thoughts = {one.path: await ctx.store.get(f"thoughts {one.path}") for one in done}
+        return StopEvent(result={**summary, "thoughts": thoughts})
 
 
 async def _summary(ctx: Context, paths: list[str]) -> dict[str, Any]:
@@ -360,17 +403,18 @@ class ScriptedProgram:
         self._tokens = self._chats = 0
 
     def workflows(self) -> dict[str, Workflow]:
-        """Make three that are started, one of them with little time, and one for children."""
+        """Make four that are started, one of them with little time and one with pure steps, and one for children."""
         return {
             "joined": Joined(self, timeout=None),
             "collected": Collected(self, timeout=None),
             "hasty": Joined(self, timeout=_HASTE_S),
+            "mixed": Mixed(self, timeout=None),
             "leaf": Joined(self, timeout=None),
         }
 
     def start(self, number: int) -> tuple[str, dict[str, Any] | StartEvent]:
         """Start each in turn."""
-        return ("joined", "collected", "hasty")[number % 3], {"script": f"{self._seed}/{number}"}
+        return ("joined", "mixed", "collected", "hasty")[number % 4], {"script": f"{self._seed}/{number}"}
 
     def answer(self, run_id: str, event: Event) -> Event | None:
         """Answer every question."""
@@ -440,3 +484,9 @@ def _check_completed(ended: Ended, tokens: Counter[str]) -> Iterator[str]:
         edits = sum(script.acts[n].kind == "edit" for _, n in reached)
         if counted.get(path) != edits:
             yield f"work item {path} has {counted.get(path)} edits, not {edits}"
+    for path, thoughts in ended.result.get("thoughts", {}).items():
+        if thoughts != thoughts_of(name, path):
+            yield f"work item {path} has {thoughts} thoughts, not {thoughts_of(name, path)}"
+        wanted = {f"thought {path} {depth}" for depth in range(thoughts)}
+        if missing := wanted - tokens.keys():
+            yield f"never published: {sorted(missing)}"

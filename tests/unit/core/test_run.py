@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from core_rig import START, STOP, WORK, A, ev, read_field
+from msgspec.structs import replace
 
 from loom.core.commands import (
     CommandCancelChild,
@@ -449,6 +450,14 @@ def test_events_for_the_stream_can_be_had_ahead_of_what_waits() -> None:
     assert queue.take_published() == [note(0), note(1)]
     assert queue.take_published() == []
     assert queue.flush() == [work(1), work(2)]
+
+
+def test_bodies_of_given_steps_can_be_had_ahead_of_what_waits() -> None:
+    other = replace(work(2), step="other")
+    queue = queue_of(work(1), note(0), other, timer(3), work(4))
+    assert queue.take_bodies(frozenset({"work"})) == [work(1), work(4)]
+    assert queue.take_bodies(frozenset({"work"})) == []
+    assert queue.flush() == [note(0), other, timer(3)]
 
 
 def test_answers_have_their_own_lane() -> None:

@@ -91,6 +91,7 @@ def test_everything_that_can_be_said() -> None:
             skip_graph_checks=["reachability", "dead_end"],
             accept_event_subclasses=True,
             timeout=2,
+            pure=True,
         )
         def run(self, ev: StartEvent) -> StopEvent: ...
 
@@ -98,6 +99,7 @@ def test_everything_that_can_be_said() -> None:
     assert (config.num_workers, config.retry_policy, config.timeout) == (1, policy, 2.0)
     assert config.skip_graph_checks == ["reachability", "dead_end"]
     assert config.accept_event_subclasses is True
+    assert config.pure is True
 
 
 def test_empty_parentheses() -> None:

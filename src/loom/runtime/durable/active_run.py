@@ -50,6 +50,8 @@ BLOCKS_AT = 4 * MAX_WEIGHT
 """A body in a thread waits while its run has more than this to store."""
 PATIENCE_S = 30.0
 """For that long. A body must not stand still for ever because the event loop waits for it."""
+MAX_AHEAD = 256
+"""Ticks that pure steps may be ahead of the store. Their bytes are bounded by `MAX_WEIGHT`, as in any commit."""
 
 _LIMIT = BatchLimit(MAX_TICKS, MAX_WEIGHT, partial(weight_of_tick, limit=MAX_WEIGHT))
 _UNREAD = StopEvent()
@@ -63,7 +65,7 @@ class ActiveRun(LiveRun):
 
     __slots__ = (
         "_counted", "_durable", "_families", "_is_awaited", "_is_stalled", "_lease", "_limits", "_metrics", "_trace",
-        "_unsaved", "code", "end_told", "last_message", "names", "parked", "row",
+        "_unsaved", "code", "end_told", "last_message", "names", "parked", "pure", "row",
     )  # fmt: skip
 
     def __init__(
@@ -85,6 +87,7 @@ class ActiveRun(LiveRun):
         outer = DurableDecorator(inner, core, row, keeper, tail, timers, code.program)
         if row.document is None:
             outer.document = code.document
+        outer.may_lead = bool(code.pure)
         super().__init__(code.definition, row.run_id, core, inner, outer, code.bindings, watcher, on_end)
         self._durable = outer
         self._limits = keeper.limits
@@ -96,6 +99,7 @@ class ActiveRun(LiveRun):
         self._is_awaited = keeper.is_awaited
         self._metrics, self._counted = keeper.metrics, keeper.metrics.of_workflow(row.workflow)
         self.code = code
+        self.pure = code.pure
         self.codec = code.codec
         self._seen = True  # a caller that asks for its end reads the store
         self.row: RunRow = row
@@ -123,6 +127,60 @@ class ActiveRun(LiveRun):
         if not execution.abandoned and type(result) is TickStepResult:
             self._metrics.executed(self._counted, execution, result)
         super().executed(execution, result)
+        if self.pure and not execution.abandoned:
+            self._go_ahead()
+
+    # -- pure steps: see ADR 63 ---------------------------------------------------------------------------------------
+
+    @override
+    def start_ahead(self) -> None:
+        """Start the bodies of pure steps that are queued: they need not wait for the commit."""
+        bodies = self._core.take_bodies(self.pure)
+        self._metrics.commands += len(bodies)
+        for command in bodies:
+            self.start(command)
+
+    def _go_ahead(self) -> None:
+        """Reduce what bodies have told while a commit is on its way, and start the pure steps that follow from it.
+
+        What else follows stays queued in the run and leaves with the next batch, which is flushed after this commit. If
+        the commit fails, the run leaves memory with all of it. A tick from outside ends the lead: the control loop
+        takes it after the commit, so it does not wait for a long chain, and the run is not called idle before it.
+        """
+        core, durable = self._core, self._durable
+        if not durable.is_on_its_way or durable.ahead >= MAX_AHEAD or core.holds_input or self._adapter.undelivered:
+            return
+        try:
+            core.feed(*self.completed())
+            if core.drain(PATIENCE):
+                self.start_ahead()
+        except Exception as error:  # noqa: BLE001 - it is the run's business: its control loop raises it
+            self._fault = error
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether pure steps have brought it further than what is stored: nobody outside may see that."""
+        return bool(self.pure) and self._durable.ahead > 0
+
+    @override
+    def abort(self) -> None:
+        """End the run with its event loop. An end that is ahead of the store has not happened: it is given up."""
+        if self._driver is not None and self.is_ahead and not self._core.is_closed:
+            self._driver.abort()
+        else:
+            super().abort()
+
+    @property
+    @override
+    def is_idle(self) -> bool:
+        """Whether only input from outside can move the run, by what is stored of it."""
+        return super().is_idle and not self.is_ahead
+
+    @property
+    @override
+    def status(self) -> str:
+        """Tell the status of the run: the stored one while it is ahead of that."""
+        return self._durable.head.status if self.is_ahead else super().status
 
     # -- what bodies tell ---------------------------------------------------------------------------------------------
 
@@ -292,8 +350,16 @@ class ActiveRun(LiveRun):
 
     @override
     def lease(self) -> Awaitable[None] | None:
-        """What a body waits for if this process may have lost the run: see `Lease`."""
-        return self._lease.held()
+        """What a body waits for if this process may have lost the run: see `Lease`.
+
+        A body that may be ahead of the store first waits until all that it follows from is durable.
+        """
+        return self._lease_after(self._durable.barrier()) if self.is_ahead else self._lease.held()
+
+    async def _lease_after(self, barrier: asyncio.Future[None]) -> None:
+        await barrier
+        if (lease := self._lease.held()) is not None:
+            await lease
 
     @override
     def admission(self) -> Awaitable[None] | None:

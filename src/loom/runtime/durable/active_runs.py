@@ -448,13 +448,13 @@ class ActiveRuns:
             _log.warning("Run %s was given up: another process owns it now.", run_id, extra=about(run_id))
             self.metrics.given_up += 1
             self._tell(run_id, "fenced")
-        elif not live._core.is_over and isinstance(ending, Exception):
+        elif not run.has_ended and isinstance(ending, Exception):
             # It would only break again: like one that cannot be recovered, it waits for other code.
             _log.error("Run %s is parked: an error of the engine.", run_id, exc_info=ending, extra=about(run_id))
             self._park_soon(run_id, f"An error of the engine: {described(ending)}")
         else:
             self._leave(run)
-            if live._core.is_over and ending is not None:
+            if run.has_ended and ending is not None:
                 self._on_end(run_id, ending)
                 if is_notice(run.row.workflow) and not isinstance(ending, BaseException):
                     self._spawn(self._forget_notice(run_id))

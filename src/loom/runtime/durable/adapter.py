@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
@@ -30,7 +32,6 @@ from loom.store.operations import CommitRun, PostMessage, StartRun
 from loom.store.records import Snapshot, TimerRow
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Iterable
 
     from loom.api.problems import ProblemKind
@@ -65,6 +66,8 @@ _PRUNED = frozenset({SCHEDULES})
 """Runs of Loom's own that go on for years: only the last of their past is kept."""
 _BYTES_PER_CHARACTER = 4
 """How many bytes of a chunk a character becomes at the most, escapes of control characters not counted."""
+_AT_ONCE = -math.inf
+"""The time of a wait that takes what is there and does not block."""
 
 
 _NO_TIMERS: tuple[tuple[TimerRow, ...], tuple[int, ...]] = ((), ())
@@ -185,6 +188,10 @@ class DurableDecorator(RunAdapterDecorator):
         """The last thing on the run's stream that was written here."""
         self._dropped = core.fields.dropped
         """How many ticks had come too late when that was last counted."""
+        self.may_lead = False
+        """Whether the run has pure steps, which go on while a commit is on its way."""
+        self._barriers: list[tuple[int, asyncio.Future[None]]] = []
+        """What bodies ahead of the journal wait for, each with the number of ticks that must be durable."""
 
     @override
     async def commit(self, batch: Batch) -> None:
@@ -192,7 +199,7 @@ class DurableDecorator(RunAdapterDecorator):
         if not batch.ticks and not batch.commands:
             return
         if self._is_heavy(batch):
-            # While it commits the run is drained by nobody, and its state is made here: the thread only reads it.
+            # Until it is submitted the run is drained by nobody, and its state is made here: the thread only reads it.
             self._whole()
             written = await aside("reduce", self._write, batch)
         else:
@@ -209,6 +216,29 @@ class DurableDecorator(RunAdapterDecorator):
         if self._excess is not None and operation.head.status == "running":
             raise Outgrown(self._excess)
 
+    @property
+    def is_on_its_way(self) -> bool:
+        """Whether a commit is with the store. Its operation is made: the run may change without changing that."""
+        return self.under_way is not None and not self.under_way.done()
+
+    @property
+    def ahead(self) -> int:
+        """How many ticks were reduced and are not known to be durable."""
+        return self._core.fields.ticks - self._ticks
+
+    def barrier(self) -> asyncio.Future[None]:
+        """Return what is done when all that was reduced so far is durable; never, if that is lost."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._barriers.append((self._core.fields.ticks, future))
+        return future
+
+    def _pass_barriers(self) -> None:
+        passed = [future for ticks, future in self._barriers if ticks <= self._ticks]
+        self._barriers = [entry for entry in self._barriers if entry[0] > self._ticks]
+        for future in passed:
+            if not future.done():
+                future.set_result(None)
+
     def _note(self, operation: CommitRun, batch: Batch) -> None:
         """A batch is durable: remember and tell what it has changed."""
         metrics = self._keeper.metrics
@@ -218,6 +248,8 @@ class DurableDecorator(RunAdapterDecorator):
             self._counted.count("started")
         self.document = None
         self._ticks += len(batch.ticks)
+        if self._barriers:
+            self._pass_barriers()
         self._link = operation.head.link or self._link
         if operation.chunk is not None:
             self._events += operation.chunk.events
@@ -412,7 +444,11 @@ class DurableDecorator(RunAdapterDecorator):
 
     @override
     async def wait_for_next_task(self, tasks: TaskSet, until: float | None) -> list[WorkflowTick]:
-        """While nothing can happen by itself, the run may be released."""
+        """While nothing can happen by itself, the run may be released. A run that is ahead waits for nothing."""
+        if self.may_lead and (self.ahead or self._core.pending):
+            # Pure steps went on during the last commit: what they did is saved now, with what has come since. A tick
+            # that was too costly to reduce there is pending.
+            return await self.inner.wait_for_next_task(tasks, _AT_ONCE)
         if not self._core.is_blocked:
             ticks = await self.inner.wait_for_next_task(tasks, until)
         else:

@@ -73,7 +73,7 @@ def prepared(name: str, workflow: Workflow, services: Services | None = None) ->
 class Registration(ABC):
     """One definition under the name that its runs are stored with."""
 
-    __slots__ = ("bindings", "codec", "definition", "name", "planner")
+    __slots__ = ("bindings", "codec", "definition", "name", "planner", "pure")
 
     name: str
     definition: Definition
@@ -81,6 +81,8 @@ class Registration(ABC):
     codec: StoredEventCodec
     bindings: dict[str, Binding]
     """Bodies by step."""
+    pure: frozenset[str]
+    """The steps that are declared pure."""
 
     @property
     def workflow(self) -> Workflow:
@@ -174,6 +176,7 @@ class StepsRegistration(Registration):
         serializer = definition.own_serializer or TaggedSerializer().with_types(*definition.events, state_type)
         self.codec = StoredEventCodec(serializer, state_type)
         self.bindings = step_bindings(definition, self.codec)
+        self.pure = frozenset(name for name, config in definition.steps.items() if config.pure)
         self.planner = STEPS
 
     @override
@@ -227,6 +230,7 @@ class FlowRegistration(Registration):
         self.services = services
         self.codec = FLOW_CODEC
         self.bindings = ActionBodies(services)
+        self.pure = frozenset()
         self.planner = flow_planner(definition.document[1])
 
     @property
