@@ -165,6 +165,8 @@ class StepExecution:
         except Exception:
             _log.exception("Run %s: the end of step '%s' could not be told.", host.run_id, command.step)
             raise
+        # The task holds its context, which holds this. Without the way back no ended body waits for the collector.
+        self.task = self.body_task = None
 
     def _ended_by(self, error: BaseException) -> TickStepResult:
         """Tell what an exception of the body makes of its execution, or raise it if it is none of the body's.
