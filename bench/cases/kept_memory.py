@@ -45,7 +45,8 @@ CASE = Case(
     name="kept-memory",
     title="memory that a run in memory keeps per step",
     order=45,
-    size=20_000,
+    size=10_000,
+    sizes={"llama": 2_000},
     metrics=(Metric("bytes", "bytes/step"),),
     peers={
         "loom": lambda size: _measured("loom", size),
