@@ -17,12 +17,17 @@ from loom.store.records import RunHead
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from loom.core.records import EventKind, Published
+    from loom.core.records import EventKind, Published, WaiterReport
     from loom.core.state import BrokerState, Outcome, RunFields
     from loom.core.ticks import WorkflowTick
     from loom.flows.program import Program
 
 _MAX_ERROR = 500
+
+WaiterKey = tuple[str, str | None, float | None]
+"""The step of a waiter, its id, and since when it waits."""
+_FEW = 8
+"""So few waiters are written as fast as they are remembered, and most runs have fewer."""
 
 _NOTHING = (None, None, None, False)
 """What the waiters of a run that has ended are made from."""
@@ -31,12 +36,14 @@ _NOTHING = (None, None, None, False)
 class HeadWriter:
     """Writes heads, and notices when what the run waits for has changed."""
 
-    __slots__ = ("_program", "_reason", "_seen", "_waits", "is_stuck")
+    __slots__ = ("_program", "_reason", "_seen", "_texts", "_waits", "is_stuck")
 
     def __init__(self, program: Program | None = None, reason: str | None = None) -> None:
         self._program = program
         self._seen: tuple[Any, ...] = _NOTHING
         """What the waiters of the last head were made from."""
+        self._texts: dict[WaiterKey, tuple[WaiterReport, str]] = {}
+        """Waiters of the last head and their texts, where there are many: one of them changes at a time."""
         self._waits = False
         self._reason = StuckReason(reason)
         self.is_stuck = False
@@ -61,7 +68,7 @@ class HeadWriter:
         if changed:
             self._seen = made_from
             if running:
-                waiters, waiting_for = _waiters(whole(), self._program)
+                waiters, waiting_for = self._waiters(whole())
             self._waits = bool(waiting_for)
         status = status_of(outcome)
         parked = outcome.message if outcome is not None and outcome.status == "parked" else None
@@ -86,15 +93,25 @@ class HeadWriter:
             link=link,
         ), changed
 
-
-def _waiters(state: BrokerState, program: Program | None) -> tuple[bytes, tuple[str, ...]]:
-    """What the run waits for, for people; and the types by which it is found."""
-    if state.idle_since is None and not state.waiting.index and not state.children:
-        return b"[]", ()
-    reports = state.waiter_reports(MAX_REPORTED)
-    shown = json.dumps([waiter_dict(shown_waiter(program, report)) for report in reports[:MAX_REPORTED]])
-    names = state.awaited_types()
-    return shown.encode(), tuple(sorted(names | {name.rpartition(".")[2] for name in names}))
+    def _waiters(self, state: BrokerState) -> tuple[bytes, tuple[str, ...]]:
+        """What the run waits for, for people; and the types by which it is found."""
+        if state.idle_since is None and not state.waiting.index and not state.children:
+            self._texts = {}
+            return b"[]", ()
+        texts: dict[WaiterKey, tuple[WaiterReport, str]] = {}
+        shown: list[str] = []
+        for report in state.waiter_reports(MAX_REPORTED)[:MAX_REPORTED]:
+            key = (report.step, report.waiter_id, report.since)
+            kept = self._texts.get(key)
+            # Equal requirements may be written differently: 1 and true.
+            if kept is None or kept[0].requirements is not report.requirements or kept[0] != report:
+                kept = (report, json.dumps(waiter_dict(shown_waiter(self._program, report))))
+            texts[key] = kept
+            shown.append(kept[1])
+        self._texts = texts if len(texts) > _FEW else {}
+        names = state.awaited_types()
+        waiting_for = tuple(sorted(names | {name.rpartition(".")[2] for name in names}))
+        return f"[{', '.join(shown)}]".encode(), waiting_for
 
 
 def status_of(outcome: Outcome | None) -> RunStatus:

@@ -54,6 +54,19 @@ def test_of_many_waiters_the_oldest_are_shown() -> None:
     assert [waiter["waiter_id"] for waiter in json.loads(head.waiters)] == [str(n) for n in range(MAX_REPORTED)]
 
 
+def test_waiters_are_written_alike_whether_they_are_remembered_or_not() -> None:
+    writer, states = HeadWriter(), [waiting_state(count) for count in (30, 31, 12, 3, 30)]
+    other = states[1].workers["ask"].collected_waiters
+    changed = other.set(4, replace(other[4], requirements=(("n", True),))).set(5, replace(other[5], deadline=9.0))
+    workers = Map({"ask": InternalStepWorkerState(collected_waiters=changed)})
+    states.insert(2, replace(states[1], workers=workers, waiting=Waiting(index=states[0].waiting.index)))
+    for state in states:
+        head, _ = head_of(state, writer)
+        alone, _ = head_of(state)
+        assert (head.waiters, head.waiting_for) == (alone.waiters, alone.waiting_for)
+        assert head.waiters == json.dumps(json.loads(head.waiters)).encode()
+
+
 def test_waiters_that_did_not_change_are_not_written_again() -> None:
     writer, state = HeadWriter(), waiting_state(1)
     assert head_of(state, writer)[1]
