@@ -11,7 +11,7 @@ from golden_workflows import Answer
 import loom
 from loom import Workflow
 from loom.runtime.durable.runtime import DurableRuntime
-from loom.steps.events import stand_in
+from loom.steps.stand_ins import stand_in
 from loom.store.memory import MemoryDatabase, MemoryStore
 
 

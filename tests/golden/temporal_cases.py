@@ -15,7 +15,7 @@ import loom
 from loom import Workflow
 from loom.core.ticks import TickAddEvent
 from loom.runtime.durable.registration import Registration, prepared
-from loom.steps.events import stand_in
+from loom.steps.stand_ins import stand_in
 from loom.temporal.names import UPDATE_TELL
 from loom.temporal.payloads import RunMessage, payload_of
 from loom.temporal.runtime import TemporalRuntime

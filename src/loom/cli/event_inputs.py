@@ -24,10 +24,11 @@ from loom.flows.calls import ActionCall
 from loom.runtime.durable.healing import replaceable
 from loom.runtime.flow import Flow
 from loom.steps.errors import WorkflowRuntimeError
-from loom.steps.events import Event, is_stand_in, stand_in
+from loom.steps.events import Event
 from loom.steps.graph import is_own
 from loom.steps.ports import definition_of
 from loom.steps.registry import framework_type, kind_of, wire_name
+from loom.steps.stand_ins import is_stand_in, stand_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

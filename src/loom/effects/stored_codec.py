@@ -29,9 +29,10 @@ from loom.core.records import (
 from loom.effects.event_codec import MissingTypeError, UnfitEventError, engine_event
 from loom.effects.exceptions import asks_to_exit
 from loom.steps.errors import described, message_of, well_formed
-from loom.steps.events import Event, is_stand_in
+from loom.steps.events import Event
 from loom.steps.registry import UnknownTypeError, kind_of, resolve, resolve_subclass, wire_name
 from loom.steps.serializers import TAG_MARK, JsonSerializer, exception_name
+from loom.steps.stand_ins import is_stand_in
 from loom.steps.state_store import DictState, InMemoryStateStore, StoreEdit, UnserializableKeyWarning
 from loom.steps.state_store.edits import apply_to_state
 

@@ -10,8 +10,8 @@ from runtime_watching import Watched, Witness, failure, result, until_idle, unti
 
 import loom
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, step
-from loom.steps.events import stand_in
 from loom.steps.registry import wire_name
+from loom.steps.stand_ins import stand_in
 from loom.store.errors import RunActive
 
 FAILING = {"actions": {"stop": {"type": "terminate", "inputs": {"runStatus": "Failed"}}}}

@@ -10,8 +10,8 @@ from runtime_watching import Watched, Witness, in_background, result, soon, tick
 import loom
 from loom import Context, Event, HumanResponseEvent, RunInfo, StartEvent, StopEvent, step
 from loom.runtime.durable.runtime import DurableRuntime
-from loom.steps.events import stand_in
 from loom.steps.registry import wire_name
+from loom.steps.stand_ins import stand_in
 
 
 class Token(Event):

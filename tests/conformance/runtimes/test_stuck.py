@@ -10,8 +10,8 @@ from runtime_watching import result, until_idle, until_info
 
 from loom import Context, Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
 from loom.runtime.durable.runtime import DurableRuntime
-from loom.steps.events import stand_in
 from loom.steps.registry import wire_name
+from loom.steps.stand_ins import stand_in
 
 
 class Work(Event):

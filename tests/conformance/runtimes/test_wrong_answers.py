@@ -10,8 +10,9 @@ from runtime_watching import Watched, Witness, result, soon, tick_names, until_i
 
 from loom import Context, HumanResponseEvent, InputRequiredEvent, RunInfo, StartEvent, StopEvent, step
 from loom.runtime.durable.runtime import DurableRuntime
-from loom.steps.events import Event, stand_in
+from loom.steps.events import Event
 from loom.steps.registry import wire_name
+from loom.steps.stand_ins import stand_in
 
 
 class Question(InputRequiredEvent):

@@ -26,11 +26,11 @@ from loom.effects.flow_codec import FLOW_CODEC
 from loom.effects.flow_events import FlowEvent
 from loom.effects.stored_codec import StoredEventCodec, storable
 from loom.steps import events
-from loom.steps.events import stand_in
 from loom.steps.ports import definition_of
 from loom.steps.registry import wire_name
 from loom.steps.resources import ResourceManager
 from loom.steps.serializers import BaseSerializer, JsonSerializer
+from loom.steps.stand_ins import stand_in
 from loom.steps.state_store import DictState, InMemoryStateStore, StoreEdit, UnserializableKeyWarning
 from loom.steps.tagged import TaggedSerializer
 from loom.store.codec import decode_tick, encode_tick

@@ -11,8 +11,8 @@ from server_serving import Approval, Served
 
 from loom.core.ticks import TickAddEvent
 from loom.effects.flow_codec import AnyEventCodec
-from loom.steps.events import stand_in
 from loom.steps.registry import wire_name
+from loom.steps.stand_ins import stand_in
 from loom.store import codec
 from loom.store.operations import PostMessage
 
