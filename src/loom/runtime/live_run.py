@@ -293,8 +293,9 @@ class LiveRun:
         if self.watcher.loop_ends:
             return
         execution = StepExecution(self, self._bindings[command.step], command)
-        if command.item.effects:
-            # The batch of the command is committed, and so is every answer that the state holds by now.
+        if command.item.effects and command.step not in self.pure:
+            # The batch of the command is committed, and so is every answer that the state holds by now. A pure step may
+            # begin before its batch is: it asks, and is answered after the commit.
             execution.answers = self._core.fields.waiting.answers.get(command.item.id, EMPTY_MAP)
         self._executions[command.seq] = execution
         free, self._free_task = self._free_task, None
