@@ -500,6 +500,9 @@ class StepExecution:
     async def answer_to(self, tick: WorkflowTick, key: str) -> CommandResumeWorker:
         """Tell the run what the body waits for, and wait until it is there and committed."""
         if self.answers and (known := self._known_answer(tick, key)) is not None:
+            # The journal has it as before. The body goes on while that is written.
+            self.host.report(tick)
+            await asyncio.sleep(0)
             return known
         if self._waits is None:
             self._waits = {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import loom
 from loom import Context, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
 from loom.store.memory import MemoryDatabase, MemoryStore
-from loom.store.operations import ClaimRuns
+from loom.store.operations import ClaimRuns, CommitRun
 from loom.testing import run_virtual
 
 if TYPE_CHECKING:
@@ -165,3 +165,39 @@ async def _many_workflows() -> tuple[object, int]:
 def test_a_look_costs_the_same_however_many_workflows_there_are() -> None:
     _, claims = run_virtual(_many_workflows())
     assert claims <= 11
+
+
+class Commits(MemoryStore):
+    """Counts the commits of runs."""
+
+    commits = 0
+
+    async def apply(self, group: Sequence[Operation]) -> list[Result]:
+        self.commits += sum(isinstance(operation, CommitRun) for operation in group)
+        return await super().apply(group)
+
+
+async def _woken() -> int:
+    """Count the commits from an answer until the body that waited for it goes on."""
+    store, seen = Commits(), []
+
+    class Hear(Workflow):
+        @step
+        async def hear(self, ctx: Context, _ev: StartEvent) -> StopEvent:
+            word = await ctx.wait_for_event(Word, timeout=None)
+            seen.append(store.commits)
+            return StopEvent(result=word.text)
+
+    async with loom.connect(store, idle_timeout=0) as runtime:
+        runtime.register(Hear(timeout=None), name="hear")
+        handler = await runtime.start("hear")
+        while not runtime.figures["released"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        before = store.commits
+        await runtime.send_event(handler.run_id, Word(text="x"))
+        assert await handler == "x"
+        return seen[-1] - before
+
+
+def test_a_woken_body_goes_on_after_the_commit_of_its_answer() -> None:
+    assert run_virtual(_woken()) == 1, "no other commit has to tell the body what it was run with"
