@@ -65,10 +65,10 @@ def _run(code: str, place: Path) -> str:
     ("code", "limit"),
     [
         pytest.param("import loom\n", 3, id="import"),
-        pytest.param(_FIRST_RUN, 67, id="first-run"),
+        pytest.param(_FIRST_RUN, 68, id="first-run"),
         pytest.param(_command("--help"), 19, id="help"),
-        pytest.param(_command("workflow", "status", "ended"), 108, id="status"),
-        pytest.param(_command("run", "flow.json"), 228, id="run-flow"),
+        pytest.param(_command("workflow", "status", "ended"), 109, id="status"),
+        pytest.param(_command("run", "flow.json"), 230, id="run-flow"),
         pytest.param(_command("eval", "@add(1, 2)"), 37, id="eval"),
     ],
 )

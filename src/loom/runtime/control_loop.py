@@ -484,11 +484,9 @@ class Driver(Generic[T]):
             awaited.add_done_callback(self._take_turn)
 
     def _end(self, result: T | None, error: BaseException | None) -> None:
-        self._coroutine = self._awaited = None
-        on_end, self._on_end = (
-            self._on_end,
-            None,
-        )  # an error holds this driver, and the run that is told holds the error
+        # An error holds this driver, and the run that is told holds the error.
+        self._coroutine = self._awaited = self._turn = None
+        on_end, self._on_end = self._on_end, None
         if on_end is not None:
             on_end(result, error)
 
