@@ -60,13 +60,22 @@ class BodyTask:
         """Run a body, then each one that was taken while the body before it ended."""
         self._task, self._began_at = asyncio.current_task(), execution.host.now()
         self._bodies = 1
-        await execution.work()
-        while self._next is not None:
-            (following, context), self._next = self._next, None
-            self._bodies += 1
-            if following.abandoned:
-                return  # as for a task that is cancelled before it has begun
-            await _within(context, following.work())
+        try:
+            await execution.work()
+            while self._next is not None:
+                (execution, context), self._next = self._next, None
+                self._bodies += 1
+                if execution.abandoned:
+                    return  # as for a task that is cancelled before it has begun
+                await _within(context, execution.work())
+        except asyncio.CancelledError as error:
+            if not execution.abandoned:
+                raise
+            # Nobody asks what became of it. Its task would hold the error, whose frames hold the run and the task, and the
+            # context of the task holds the execution.
+            error.__traceback__ = execution.task = None
+        finally:
+            self._task = None
 
 
 @types.coroutine

@@ -183,6 +183,8 @@ class LiveRun:
         if self._done:
             return
         self._driver = None
+        if type(error) is asyncio.CancelledError:
+            error.__traceback__ = None  # its frames hold the run, which would be garbage in a cycle
         self._ending = error if command is None else self._ending_of(command)
         self._done = True
         try:

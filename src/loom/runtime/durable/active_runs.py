@@ -286,7 +286,7 @@ class ActiveRuns:
 
     def _yield_to_relatives(self, run_id: str) -> None:
         """Let a run wait for a place in its family: idle runs of the family leave, and others may use its place."""
-        for relative in self.families.places.members(run_id):
+        for relative in self.families.places.relatives(run_id):
             if self._slots.get(relative, ABSENT).state == "idle":
                 self._release_soon(relative)
         if self.admission.free_place(run_id):
@@ -473,7 +473,7 @@ class ActiveRuns:
         with suppress(StoreUnavailable):
             await self.submit(PurgeRuns(run_id=run_id))
 
-    # -- idle runs ----------------------------------------------------------------------------------------------------
+    # -- idle runs and places ------------------------------------------------------------------------------------------
 
     def at_rest(self, run_id: str) -> None:
         """Note that only input from outside or a timer can move a run: after a while it leaves memory."""
@@ -522,15 +522,17 @@ class ActiveRuns:
         if self.runs.get(run_id) is not run:
             if not gone:
                 await self._fetch(run)
-            return
-        if gone:
-            self._released(run, due)
+        elif gone:
+            # One commit may release hundreds of runs, and each leaves a line in the log.
+            await self._turns.run(partial(self._released, run, due))
         else:
             self._tell(run_id, "release refused")
 
     def _released(self, run: ActiveRun, due: float | None) -> None:
         """Let a run leave memory that the store has released; `due` is when its first timer was due, if it had one."""
         run_id = run.run_id
+        if self.runs.get(run_id) is not run:
+            return
         self.metrics.released += 1
         log_release(run_id, run.workflow_name)
         if not run.is_at_rest:
@@ -553,8 +555,6 @@ class ActiveRuns:
             run.abort()
         else:
             self._tell(run_id, "release failed")  # the next scan brings it its messages, and it is idle again
-
-    # -- places -------------------------------------------------------------------------------------------------------
 
     def _let_in(self) -> None:
         """Recover a run that waits for a place, if there is one now; else see whether the store has one."""

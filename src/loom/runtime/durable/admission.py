@@ -225,6 +225,8 @@ class FamilyPlaces:
         """Runs among them that are beyond the limit. Each but the first descends from the one before."""
         self._waiting: dict[str, dict[str, tuple[str, ...]]] = {}
         """Runs without a place, with the runs that they descend from, by the first run of all."""
+        self._children: dict[str, dict[str, None]] = {}
+        """Runs without a place, by their parents."""
 
     def take(self, run_id: str, ancestors: tuple[str, ...], *, at_once: bool = False) -> bool:
         """Give a run a place; else let it wait for one.
@@ -238,6 +240,7 @@ class FamilyPlaces:
             if self._is_at_limit(root) and not at_once:
                 if not self._may_go_beyond(ancestors):
                     self._waiting.setdefault(root, {})[run_id] = ancestors
+                    self._children.setdefault(ancestors[0], {})[run_id] = None
                     return False
                 self._beyond.setdefault(root, []).append(run_id)
             members.add(run_id)
@@ -252,13 +255,10 @@ class FamilyPlaces:
         self._leave_queue(run_id, root)
         self._members[root].discard(run_id)
         beyond = self._beyond.get(root, [])
+        was_last = bool(beyond) and beyond[-1] == run_id
         if run_id in beyond:
             beyond.remove(run_id)
-        following = None
-        for waits, ancestors in self._waiting.get(root, {}).items():
-            if not self._is_at_limit(root) or self._may_go_beyond(ancestors):
-                following = waits
-                break
+        following = self._next(root, beyond, was_last)
         if following is not None:
             self._leave_queue(following, root)  # the next place is for another one
         elif not self._members[root] and root not in self._waiting:
@@ -266,13 +266,25 @@ class FamilyPlaces:
             self._beyond.pop(root, None)
         return following
 
+    def _next(self, root: str, beyond: list[str], last_has_changed: bool) -> str | None:
+        """Find the run that may come now. At the limit that is news only if the line beyond it has become shorter."""
+        waiting = self._waiting.get(root)
+        if not waiting or (self._is_at_limit(root) and not last_has_changed):
+            return None
+        if not self._is_at_limit(root) or not beyond:
+            return next(iter(waiting))
+        for child in self._children.get(beyond[-1], ()):
+            return child
+        return next((run_id for run_id, ancestors in waiting.items() if beyond[-1] in ancestors), None)
+
     def is_full(self, run_id: str) -> bool:
         """Say whether runs of the family of this one wait for its place."""
         return self._roots.get(run_id) in self._waiting
 
-    def members(self, run_id: str) -> list[str]:
-        """Return the runs in memory of the family of a run."""
-        return list(self._members.get(self._roots.get(run_id, ""), ()))
+    def relatives(self, run_id: str) -> list[str]:
+        """Return the runs in memory of the family of a run that waits, if it is the first one that does."""
+        root = self._roots.get(run_id, "")
+        return list(self._members[root]) if len(self._waiting.get(root, ())) == 1 else []
 
     def _is_at_limit(self, root: str) -> bool:
         return self._limit is not None and len(self._members[root]) >= self._limit
@@ -283,10 +295,15 @@ class FamilyPlaces:
 
     def _leave_queue(self, run_id: str, root: str) -> None:
         waiting = self._waiting.get(root)
-        if waiting is not None:
-            waiting.pop(run_id, None)
-            if not waiting:
-                del self._waiting[root]
+        ancestors = waiting.pop(run_id, None) if waiting is not None else None
+        if ancestors is None:
+            return
+        if not waiting:
+            del self._waiting[root]
+        siblings = self._children[ancestors[0]]
+        del siblings[run_id]
+        if not siblings:
+            del self._children[ancestors[0]]
 
 
 T = TypeVar("T")

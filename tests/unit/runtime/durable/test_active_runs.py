@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Sequence
 
+import pytest
 from typing_extensions import override
 
 import loom
 from loom import Context, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
+from loom.core.run import Run
+from loom.effects.execution import StepExecution
+from loom.runtime.durable.active_run import ActiveRun
 from loom.store.memory import MemoryStore
 from loom.store.operations import ClaimRun, CommitRun, Operation, ReleaseRun, Result
 
@@ -81,3 +86,38 @@ async def test_a_commit_that_is_under_way_at_the_release_is_waited_for() -> None
         async with asyncio.timeout(60):
             assert await handler == "nothing was said"
         assert (await runtime.get("p")).parked is None
+
+
+class Listens(Workflow):
+    @step
+    async def listen(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        return StopEvent(result=(await ctx.wait_for_event(Word, timeout=None)).text)
+
+
+_WAITS = {"actions": {"a": {"type": "waitForEvent", "inputs": {"event": "Go"}}}}
+_CALLS = {"actions": {"a": {"type": "workflow", "inputs": {"workflow": "waits"}}}}
+
+
+@pytest.mark.parametrize("workflow", ["listens", "waits", "calls"])
+async def test_a_released_run_is_gone_without_a_collection(workflow: str) -> None:
+    """Thousands may be released at once: a collection of them all would stop the process."""
+
+    def left() -> list[str]:
+        return [type(each).__name__ for each in gc.get_objects() if isinstance(each, ActiveRun | Run | StepExecution)]
+
+    async with loom.connect(MemoryStore(), idle_timeout=0) as runtime:
+        runtime.register(Listens(timeout=None), name="listens")
+        runtime.register(loom.load(_WAITS), name="waits")
+        runtime.register(loom.load(_CALLS), name="calls")
+        gc.collect()
+        gc.disable()
+        try:
+            before = left()
+            await runtime.start(workflow, {}, run_id="r")
+            async with asyncio.timeout(60):
+                while runtime.metrics.released < 1 + (workflow == "calls") or left() != before:
+                    await asyncio.sleep(0.01)
+            assert runtime.active_runs is not None
+            assert not runtime.active_runs.runs
+        finally:
+            gc.enable()

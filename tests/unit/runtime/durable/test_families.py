@@ -96,6 +96,7 @@ def test_every_run_of_a_family_has_its_turn_and_nothing_is_kept(seed: int) -> No
     assert not places._members
     assert not places._waiting
     assert not places._roots
+    assert not places._children
 
 
 class Nested(Workflow):
