@@ -71,7 +71,7 @@ class BodyTask:
         except asyncio.CancelledError as error:
             if not execution.abandoned:
                 raise
-            # Nobody asks what became of it. Its task would hold the error, whose frames hold the run and the task, and the
+            # Nobody asks what became of it. Its task would hold the error, whose frames hold the run and the task. The
             # context of the task holds the execution.
             error.__traceback__ = execution.task = None
         finally:
