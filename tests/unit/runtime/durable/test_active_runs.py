@@ -115,7 +115,7 @@ async def test_a_released_run_is_gone_without_a_collection(workflow: str) -> Non
             before = left()
             await runtime.start(workflow, {}, run_id="r")
             async with asyncio.timeout(60):
-                while runtime.metrics.released < 1 + (workflow == "calls") or left() != before:
+                while runtime.metrics.released < 1 + (workflow == "calls") or left() != before:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             assert runtime.active_runs is not None
             assert not runtime.active_runs.runs
