@@ -15,7 +15,7 @@ import gc
 
 _THRESHOLDS = (10_000, 20, 3)
 """A full collection sees at most their product in new containers: 600,000."""
-_OLD_EVERY = 20
+_OLD_EVERY = 50
 """The number of full collections of which one sees the old containers too."""
 
 
