@@ -182,10 +182,10 @@ def test_an_exception_of_the_engine_alone_is_known() -> None:
 
 
 def test_a_frame_without_a_source_line_has_a_place_too() -> None:
-    text = traceback_text(caught(lambda: exec(compile("1 / 0", "<string>", "exec"), {})))
+    text = traceback_text(caught(lambda: exec(compile("1 / 0", "<made up>", "exec"), {})))
     place = place_of(text)
     assert place is not None
-    assert (place.file, place.line, place.source) == ("<string>", 1, "")
+    assert (place.file, place.line, place.source) == ("<made up>", 1, "")
     last = place_of('ValueError: no\n  File "<stdin>", line 3, in work')
     assert last is not None
     assert (last.file, last.function, last.source) == ("<stdin>", "work", "")
