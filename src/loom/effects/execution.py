@@ -91,6 +91,8 @@ class StepExecution:
     _effects = 0
     answers: Map[str, Answer] = EMPTY_MAP
     """Committed answers to waits of its work item, by the keys of the waits, where its body runs again."""
+    _answered: frozenset[str] = frozenset()
+    """Waits that went on with a committed answer, and whose answer by the run is still to come."""
     writes = 0
     """How many stream writes the body has made; they are numbered apart from its other effects. -1 if they are not,
     since an earlier version began the execution."""
@@ -500,7 +502,8 @@ class StepExecution:
     async def answer_to(self, tick: WorkflowTick, key: str) -> CommandResumeWorker:
         """Tell the run what the body waits for, and wait until it is there and committed."""
         if self.answers and (known := self._known_answer(tick, key)) is not None:
-            # The journal has it as before. The body goes on while that is written.
+            # The journal has it as before. The body goes on while that is written, and needs no second answer.
+            self._answered |= {key}
             self.host.report(tick)
             await asyncio.sleep(0)
             return known
@@ -545,6 +548,9 @@ class StepExecution:
 
     def answer(self, command: CommandResumeWorker) -> None:
         """Let a wait go on."""
+        if command.key in self._answered:
+            self._answered -= {command.key}
+            return
         future = self._waits.get(command.key) if self._waits is not None else None
         if future is not None and not future.done():
             future.set_result(command)
