@@ -199,7 +199,7 @@ def evaluate_command(expression: str | None, context: Any, list_functions: bool,
     if expression is None:
         raise click.UsageError("Give an expression, or --list.")
     if expression == "-":
-        # Whoever pipes a line does not mean its end.
+        # The line break at the end of a piped line is not part of the expression.
         expression = sys.stdin.read().removesuffix("\n").removesuffix("\r")
     _print_value(expression, _complete(context), as_json)
 

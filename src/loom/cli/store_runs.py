@@ -112,7 +112,7 @@ class StoreRuns:
             row = await self._runtime.row(run_id)
             chunks = await self._runtime.store.stream(run_id, position, _CHUNKS)
             for chunk in chunks:
-                # All that some stores keep at hand of a run that has ended is its last event.
+                # Of an ended run some stores keep only the last event.
                 ticked_at, entries = codec.decode_stream(run_id, chunk)
                 at = ticked_at if ticked_at is not None else row.head.updated_at
                 position = max(position, chunk.first_cursor)  # what lies before it may have been pruned

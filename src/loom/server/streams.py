@@ -104,7 +104,7 @@ class StreamReader:
             if chunks:
                 self._waits = 0
                 self._limit = _next_limit(chunks)
-                if not chunks[-1].ticks:  # all that some stores keep at hand of a run that has ended is its last event
+                if not chunks[-1].ticks:  # of an ended run some stores keep only the last event
                     self._ended_at = (await runtime.row(run_id)).head.updated_at
             elif not await self._ended():
                 await self._wait(news, patience)

@@ -91,7 +91,7 @@ class DictLikeModel(BaseModel, defer_build=True):  # noqa: PLW1641 - pydantic gi
         if known is None:
             known = _known_keywords(type(self))
         if known.issuperset(params):
-            # An empty slot would raise an AttributeError whenever somebody looks for extras.
+            # An empty slot would raise an AttributeError whenever extras are looked for.
             fill_slot(self, None)
             # What BaseModel.__init__ does, without passing the keywords through another call.
             self.__pydantic_validator__.validate_python(params, self_instance=self)

@@ -382,7 +382,7 @@ def _view(runtime: WorkerRuntime, name: str, entry: Entry | None) -> Definition 
     try:
         definition = read_definition(entry)
     except DefinitionUnreadable:
-        return flow_view(name, None)  # whoever asks for it by name is told why
+        return flow_view(name, None)  # a caller that asks for it by name is told why
     return flow_view(name, definition) if definition.deleted_at is None else None
 
 

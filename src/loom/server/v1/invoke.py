@@ -233,7 +233,7 @@ async def _response(call: Call, run_id: str, wait: float) -> FlowResponse | None
 async def called_back(call: Call) -> Response:
     """`POST /v1/callbacks/{token}?sig=`, and `GET` if asked for. A repeated call changes nothing: the first counts."""
     if call.request.method == "HEAD":
-        raise ApiProblem("method-not-allowed", "A callback is a GET or a POST.")  # whoever looks does not call
+        raise ApiProblem("method-not-allowed", "A callback is a GET or a POST.")  # a HEAD does not call
     token = call.request.path_params["token"]
     callback = await call.runtime.callbacks.find(token, call.request.query_params.get("sig", ""))
     if callback is None:
