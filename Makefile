@@ -36,6 +36,16 @@ demo: $(READY) ## Run the demo
 test: $(READY) ## Run all tests
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
+# The tests of the page drive a real browser. Where none is installed and none can be, they are skipped, with the reason.
+.PHONY: browser
+browser: ## Install Debian's chromium for the tests of the page, if there is none
+	@if command -v chromium > /dev/null || command -v chromium-browser > /dev/null || command -v google-chrome > /dev/null; then exit 0; fi; \
+	if command -v apt-get > /dev/null && [ "$$(id -u)" = 0 ]; then \
+	  echo "Installing chromium ..."; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium > /dev/null; \
+	else \
+	  echo "No browser: the tests of the page will be skipped. Install chromium to run them."; \
+	fi
+
 .PHONY: kill
 kill: $(READY) ## Kill processes at 5,000 points and check what is left
 	@$(BIN)/python tests/kill/kill_sweep.py $(ARGS)

@@ -2,13 +2,16 @@
 
 One is a workflow in Python, the other a flow: a loop in JSON, which goes on at the iteration where it was.
 `make demo` answers the question by itself; `make demo ARGS=--ask` asks you; `ARGS="--keep FILE"` keeps the database.
+`make demo ARGS=--ui` serves a shop with runs in every state instead, and its page.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -283,6 +286,24 @@ async def watch(url: str, world: World, ask: bool) -> None:
         "time": f"{time.perf_counter() - began:.1f} s",
     }
     console.print(summary(rows))
+    console.print("\n   See runs in every state on a page, and answer them: [bold]make demo ARGS=--ui[/]")
+
+
+def serve(url: str, port: int) -> int:
+    """Serve a shop with runs in every state, and its page, until Ctrl-C."""
+    import showcase
+
+    console.print("   starting runs in every state ...")
+    logging.disable(logging.WARNING)  # the runs that fail, park and get stuck do so on purpose
+    asyncio.run(showcase.seed(url))
+    targets = showcase.targets(Path(showcase.__file__).resolve())
+    console.print(f"   open [bold]http://127.0.0.1:{port}/[/] in a browser; Ctrl-C ends it")
+    with subprocess.Popen(  # noqa: S603 - its own command
+        [sys.executable, "-m", "loom", "serve", *targets, "--store", url, "--port", str(port)]
+    ) as server:
+        with suppress(KeyboardInterrupt):
+            return server.wait()
+        return server.wait()
 
 
 def main() -> None:
@@ -290,6 +311,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A run that is killed in the middle, and goes on.")
     parser.add_argument("--ask", action="store_true", help="let me answer the question")
     parser.add_argument("--keep", metavar="FILE", type=Path, help="keep the database in this file")
+    parser.add_argument("--ui", action="store_true", help="serve runs in every state, with their page")
+    parser.add_argument("--port", type=int, default=8080, help="the port of --ui")
     parser.add_argument("--work", nargs=2, metavar=("URL", "FILE"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.work:
@@ -301,6 +324,8 @@ def main() -> None:
         parser.error(f"{arguments.keep} exists already: name a new file.")
     with tempfile.TemporaryDirectory(prefix="loom-demo-") as folder:
         database = (arguments.keep or Path(folder) / "demo.db").resolve()
+        if arguments.ui:
+            sys.exit(serve(f"sqlite:///{database}", arguments.port))
         asyncio.run(watch(f"sqlite:///{database}", World(Path(folder) / "world.txt"), arguments.ask))
 
 
