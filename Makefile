@@ -32,6 +32,21 @@ help: ## Show this list
 demo: $(READY) ## Run the demo
 	@$(BIN)/python examples/demo.py $(ARGS)
 
+UI_READY := ui/node_modules/.package-lock.json
+
+$(UI_READY): ui/package-lock.json ui/package.json
+	@npm --prefix ui ci --silent
+	@touch $@
+
+.PHONY: ui
+ui: $(UI_READY) ## Make the page that the server shows, from ui/ (needs Node 20.19+)
+	@cd ui && npm run --silent types && npm run --silent check && npm run --silent test && npm run --silent build
+
+.PHONY: ui-check
+ui-check: ui ## Check that the page in the repository is what its sources give
+	@git diff --exit-code --stat -- src/loom/web/dist ui/src/api/schema.d.ts
+	@test -z "$$(git status --porcelain -- src/loom/web/dist)"
+
 .PHONY: test
 test: $(READY) ## Run all tests
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
