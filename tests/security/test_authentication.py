@@ -12,7 +12,7 @@ from loom.server import auth
 from loom.server.app import ROUTES
 from loom.server.auth import SCOPES
 
-OPEN = {"/health", "/v1/health/live", "/v1/health/ready", "/openapi.json"}
+OPEN = {"/health", "/v1/health/live", "/v1/health/ready", "/openapi.json", "/v1/session"}
 """What is open to everybody. A callback is open to whoever has its signed address."""
 CALLBACK = "/callbacks/"
 TRICKS = [

@@ -30,6 +30,7 @@ NOT_RECORDED = {
     "/v1/definitions/{name}/invoke",
     "/v1/definitions/{name}/invoke/{path:path}",
     "/v1/callbacks/{token}",
+    "/v1/session",
 }
 """What starts runs and sends them events: the histories of the runs have it. And what changes nothing."""
 

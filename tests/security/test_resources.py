@@ -188,7 +188,7 @@ def test_weighing_looks_no_further_than_it_must() -> None:
 def time_stands_still(served: Served) -> None:
     """No bucket fills up again while a test asks, however slow the machine is."""
     server = served.server
-    server.rates = Rates(server.keys, server.settings.rate, clock=lambda: 0.0)
+    server.rates = Rates(server.keys, server.sessions, server.settings.rate, clock=lambda: 0.0)
 
 
 async def test_a_caller_that_asks_too_often_is_told_to_wait() -> None:

@@ -84,6 +84,12 @@ class ForkRequest(Request):
     run_id: Id | None = None
 
 
+class SessionRequest(Request):
+    """A login: the key that the session is made from."""
+
+    key: Name
+
+
 class ScheduleRequest(Request):
     """A start that recurs: by one of `cron`, `every` (seconds) and `recurrence`."""
 

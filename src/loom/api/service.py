@@ -23,6 +23,26 @@ class Acted(Answer, frozen=True, kw_only=True):
     outcome: int | str
 
 
+class Session(Answer, frozen=True, kw_only=True):
+    """Who is asking, and what they may do. Without keys, callers on the server's machine need none."""
+
+    required: bool
+    """Whether the server asks for a key."""
+    authenticated: bool
+    name: str | None = None
+    """What the key is called; `local` on a server without keys; None if nobody has logged in."""
+    scopes: list[str] = []
+    workflows: list[str] | None = None
+    """The only workflows that the key is good for; None: all."""
+    csrf: str | None = None
+    """What requests by cookie that change something need in the header `X-Loom-CSRF`; None without a cookie."""
+    read_only: bool = False
+    """Whether the server refuses whatever changes something."""
+    version: str = ""
+    """The version of Loom."""
+    server_time: datetime | None = None
+
+
 class Alive(Answer, frozen=True, kw_only=True):
     """The process answers."""
 

@@ -13,6 +13,7 @@ from loom.cli.definition_commands import evaluate_command, graph, schema, valida
 from loom.cli.keys import keys
 from loom.cli.schedule_commands import schedule
 from loom.cli.serve_command import serve
+from loom.cli.ui_command import ui
 from loom.cli.work_commands import run, worker
 
 _CONTAINERS = 50_000
@@ -84,6 +85,7 @@ for _command in (
     run,
     worker,
     serve,
+    ui,
     evaluate_command,
     validate,
     schema,

@@ -103,7 +103,7 @@ def serve(
 
     with server_extra():
         settings = _server_settings(given, limits_of(max_iterations, max_duration))
-    _run(_serve(loaded(targets, handlers, max_iterations, max_duration), settings, given))
+    run_server(_serve(loaded(targets, handlers, max_iterations, max_duration), settings, given))
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def _server_settings(given: Mapping[str, Any], limits: Limits) -> ServerSettings
         raise WrongUse(str(error)) from error
 
 
-def _run(work: Coroutine[Any, Any, None]) -> None:
+def run_server(work: Coroutine[Any, Any, None]) -> None:
     """Do the work in the event loop that serves best; what goes wrong is told in one line."""
     from loom.cli.engine_process import host
     from loom.cli.problems import Problem, WrongUse
@@ -206,7 +206,10 @@ async def _serving(
         what = ", ".join(names[:_SHOWN]) + more or "no workflows yet"
         who = "A key is asked for." if await shared.keys.required() else "No key yet: only this machine may ask."
         safe = " Safe mode: no run is recovered, all can be looked at and cancelled." if given["safe"] else ""
-        logs.tell(f"Serving {what} from {safe_url(given['store'])} at {server.url}. {who}{safe} Stop with Ctrl-C.")
+        logs.tell(
+            f"Serving {what} from {safe_url(given['store'])} at {server.url}. {who}{safe} "
+            f"The page is {server.url}/ui/. Stop with Ctrl-C."
+        )
         yield
 
 

@@ -22,7 +22,7 @@ from loom.api.requests import (
     query_of,
 )
 from loom.api.runs import Delivery, HistoryItem, Replay, Run, StreamEvent
-from loom.api.service import Health
+from loom.api.service import Health, Session
 from loom.api.state import Action, Loop
 from loom.api.why import Why
 from loom.client.exchange import ApiCall, Exchange, Retries, act, decoded, read, segment
@@ -339,6 +339,10 @@ class Client:
         reasons = said.get("reasons") or []
         texts = [f"{name}: {why}" for name, why in reasons.items()] if isinstance(reasons, dict) else reasons
         return Health(ready=response.is_success, reasons=[str(text) for text in texts])
+
+    async def session(self) -> Session:
+        """Tell what the key may do. Sessions with a cookie are for browsers: a program sends its key."""
+        return await self._exchange.ask(read("/v1/session"), Session)
 
     # -- schedules ----------------------------------------------------------------------------------------------------
 

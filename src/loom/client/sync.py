@@ -82,6 +82,7 @@ class SyncClient(SyncFace):
     delete_schedule = calls(Client.delete_schedule)
     invoke = calls(Client.invoke)
     health = calls(Client.health)
+    session = calls(Client.session)
     request = calls(Client.request)
 
     def __enter__(self) -> Self:

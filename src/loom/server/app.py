@@ -25,17 +25,20 @@ from starlette.responses import Response
 from starlette.routing import Route as PathRoute
 
 from loom.runtime.logs import open_request
-from loom.server import audit, compat_routes, metrics, openapi, streams
+from loom.server import audit, compat_routes, metrics, openapi, page, streams
 from loom.server.auth import NOBODY, Keys, is_loopback
 from loom.server.call import Call, Server
 from loom.server.idempotency import Idempotency
 from loom.server.problems import ApiProblem, problem_of, problem_response
+from loom.server.sessions import MemoryEntries, Sessions
 from loom.server.settings import ServerSettings
-from loom.server.v1 import definitions, events, health, history, invoke, runs, schedules
+from loom.server.v1 import definitions, events, health, history, invoke, runs, schedules, session
 from loom.store.errors import StoreUnavailable
+from loom.web import page_files
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
+    from importlib.resources.abc import Traversable
 
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -62,22 +65,33 @@ ROUTES: tuple[Route, ...] = (
     *streams.route,
     *audit.route,
     *openapi.route,
+    *session.route,
 )
-"""Every route of the API. A module adds its own here."""
+"""Every route of the API. A module adds its own here. The web page beside it is for people, see `page`."""
+
+READS = ("GET", "HEAD")
 
 HEALTH = frozenset({"/health", "/v1/health/live", "/v1/health/ready"})
 """Routes that no rate limits."""
 
 
-def create_app(runtime: WorkerRuntime, settings: ServerSettings | None = None) -> Starlette:
-    """Make the API over a runtime, which the caller opens and closes. `app.state.server` is what requests share."""
+def create_app(
+    runtime: WorkerRuntime, settings: ServerSettings | None = None, *, web: Traversable | None = None
+) -> Starlette:
+    """Make the API over a runtime, which the caller opens and closes. `app.state.server` is what requests share.
+
+    `web` is the folder of the web page's built files; None is the one that Loom brings.
+    """
     settings = settings or ServerSettings()
     keys = Keys(runtime.store, required=settings.require_key, now=runtime.now)
     idempotency = Idempotency(runtime, settings.idempotency_ttl)
-    server = Server(runtime, settings, keys, idempotency)
+    # A server that changes nothing in the store still lets people log in.
+    logins = MemoryEntries() if settings.read_only else runtime.store
+    server = Server(runtime, settings, keys, Sessions(logins, keys, runtime.now), idempotency)
     server.routes = ROUTES
+    server.page = page_files(web)
     app = Starlette(
-        routes=list(_path_routes(ROUTES, server)),
+        routes=list(_path_routes((*ROUTES, *page.route), server)),
         middleware=[
             Middleware(Guarded, settings.retry_after, server.requests, server.refusals),
             Middleware(Gate, settings, keys),
@@ -106,6 +120,7 @@ def _endpoint(path: str, methods: dict[str, Route], server: Server) -> Callable[
     async def answer(request: Request) -> Response:
         route = methods["GET" if request.method == "HEAD" else request.method]
         request.scope["state"]["route"] = path  # by which it is counted
+        _check_writable(route, server)
         call = Call(request, server, await _principal(route, request, server), route)
         try:
             _check_scope(route, call)
@@ -151,6 +166,11 @@ async def _principal(route: Route, request: Request, server: Server) -> Principa
             server.rates.count_address(request.scope)
         return NOBODY
     return await server.rates.principal(request.headers, request.scope)
+
+
+def _check_writable(route: Route, server: Server) -> None:
+    if server.settings.read_only and route.method not in READS and route not in session.route:
+        raise ApiProblem("read-only", "This server shows a store and changes nothing: use `loom serve`, or a command.")
 
 
 def _check_scope(route: Route, call: Call) -> None:

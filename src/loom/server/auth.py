@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from loom.server.problems import ApiProblem
+from loom.server.sessions import check_csrf, shown_token
 from loom.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from starlette.datastructures import Headers
     from starlette.types import Scope as AsgiScope
 
+    from loom.server.sessions import Sessions
     from loom.store.ports import EntryStore
     from loom.store.records import Entry
 
@@ -90,6 +92,13 @@ class Principal(msgspec.Struct, frozen=True):
     """What the key is called."""
     lineage: str = ""
     """What stays when a key is rotated: the id of the first key in the line."""
+    session: str = ""
+    """The id of the session that the caller has logged in with; empty for a key of its own."""
+
+    @property
+    def holder(self) -> str:
+        """What streams and waits are held by, see `holder_parts`: they end with the key, and with the session."""
+        return f"{self.id} {self.session}" if self.session else self.id
 
     def has(self, scope: Scope) -> bool:
         """Whether it may do this; `admin` may do everything."""
@@ -98,6 +107,12 @@ class Principal(msgspec.Struct, frozen=True):
     def sees(self, workflow: str) -> bool:
         """Whether it may have to do with runs of a workflow."""
         return self.workflows is None or workflow in self.workflows
+
+
+def holder_parts(holder: str) -> tuple[str, str]:
+    """Take a holder apart into the id of its key and the id of its session, which is empty without one."""
+    key_id, _, session = holder.partition(" ")
+    return key_id, session
 
 
 LOCAL = Principal("local", frozenset(SCOPES), lineage="local")
@@ -170,15 +185,19 @@ class Keys:
         same = hmac.compare_digest(hash_of(key), stored.hash if stored is not None else _NO_HASH)
         if stored is None or not same or not stored.is_good(self._now()):
             return None
-        workflows = frozenset(stored.workflows) if stored.workflows is not None else None
-        return Principal(stored.id, frozenset(stored.scopes), workflows, stored.name, stored.lineage or stored.id)
+        return _principal(stored)
+
+    async def principal(self, key_id: str) -> Principal | None:
+        """Return the principal of a key by its id, for a caller who has proved to have had it; None if it has ended."""
+        entry = await self._store.entry(KEYS, key_id)
+        stored = _stored(entry) if entry is not None else None
+        return _principal(stored) if stored is not None and stored.is_good(self._now()) else None
 
     async def is_good(self, principal_id: str) -> bool:
         """Tell whether a caller who was let in once would be let in again."""
         if principal_id == LOCAL.id:
             return not await self.required()
-        entry = await self._store.entry(KEYS, principal_id)
-        return entry is not None and _stored(entry).is_good(self._now())
+        return await self.principal(principal_id) is not None
 
     async def all(self) -> AsyncIterator[StoredKey]:
         """Iterate over every key that was ever made, by its id."""
@@ -225,6 +244,11 @@ class Keys:
         return entry
 
 
+def _principal(stored: StoredKey) -> Principal:
+    workflows = frozenset(stored.workflows) if stored.workflows is not None else None
+    return Principal(stored.id, frozenset(stored.scopes), workflows, stored.name, stored.lineage or stored.id)
+
+
 def _stored(entry: Entry) -> StoredKey:
     return msgspec.json.decode(entry.data, type=StoredKey)
 
@@ -241,29 +265,40 @@ def shown_key_id(headers: Headers) -> str:
     """What the log may say of the key that a request brings: its id, if it has the form of one."""
     key = shown_key(headers)
     if key is None:
-        return "without a key"
+        return "with a session" if shown_token(headers) is not None else "without a key"
     matched = _KEY.fullmatch(key)
     return f"key {matched[1]}" if matched is not None else "with what is no key"
 
 
-async def authenticate(keys: Keys, headers: Headers, scope: AsgiScope) -> Principal:
-    """Return the caller, or refuse the request: 401, or 403 for a stranger at a server without keys."""
+async def authenticate(keys: Keys, sessions: Sessions, headers: Headers, scope: AsgiScope) -> Principal:
+    """Return the caller, or refuse the request: 401, or 403 for a stranger at a server without keys.
+
+    A request that brings a key is judged by it alone. Else a cookie may name a session.
+    """
     key = shown_key(headers)
     if key is not None:
         principal = await keys.find(key)
         if principal is not None:
             return principal
+    elif (token := shown_token(headers)) is not None and (found := await sessions.find(token)) is not None:
+        check_csrf(token, headers, scope)
+        return found
     elif not await keys.required():
         client = scope.get("client")
         if client is not None and is_loopback(client[0]):
             return LOCAL
         raise ApiProblem("forbidden", "This server has no keys yet, so it serves its own machine only.")
+    raise not_proved(key)
+
+
+def not_proved(key: str | None) -> ApiProblem:
+    """Make the problem of a caller whose key is not good, or who has none."""
     detail = (
         "The key is not known, was revoked or has expired."
         if key is not None
         else "This server asks for a key: send one as Authorization: Bearer KEY."
     )
-    raise ApiProblem("unauthenticated", detail, headers={"WWW-Authenticate": 'Bearer realm="loom"'})
+    return ApiProblem("unauthenticated", detail, headers={"WWW-Authenticate": 'Bearer realm="loom"'})
 
 
 @lru_cache(maxsize=256)

@@ -38,8 +38,10 @@ if TYPE_CHECKING:
     from loom.server.auth import Keys, Principal
     from loom.server.idempotency import Idempotency
     from loom.server.routes import Route
+    from loom.server.sessions import Sessions
     from loom.server.settings import ServerSettings
     from loom.store.records import RunRow
+    from loom.web import PageFile
 
 
 _READS = ("GET", "HEAD")
@@ -48,12 +50,20 @@ _READS = ("GET", "HEAD")
 class Server:
     """What all requests share."""
 
-    def __init__(self, runtime: WorkerRuntime, settings: ServerSettings, keys: Keys, idempotency: Idempotency) -> None:
+    def __init__(
+        self,
+        runtime: WorkerRuntime,
+        settings: ServerSettings,
+        keys: Keys,
+        sessions: Sessions,
+        idempotency: Idempotency,
+    ) -> None:
         self.runtime = runtime
         self.settings = settings
         self.keys = keys
+        self.sessions = sessions
         self.idempotency = idempotency
-        self.rates = Rates(keys, settings.rate)
+        self.rates = Rates(keys, sessions, settings.rate)
         self.reading = asyncio.Lock()
         """Held while a document that is put is read."""
         self.validating = asyncio.Lock()
@@ -62,12 +72,14 @@ class Server:
         """No new runs: the server is about to stop."""
         self.routes: tuple[Route, ...] = ()
         """All that it answers, for its description."""
+        self.page: dict[str, PageFile] = {}
+        """The files of the web page by their names."""
         self.open_streams = OpenStreams(settings.max_streams, settings.retry_after)
         """Counted by the id of the principal. A server that stops calls `break_all` before it waits for anything."""
         self.starts = Starts(runtime, settings.max_starts, settings.retry_after)
         self.waits = Waits()
         """What requests wait for, by the id of the principal. A server that stops calls `end_all`."""
-        self.key_watch = KeyWatch(keys, self.open_streams, self.waits)
+        self.key_watch = KeyWatch(keys, sessions, self.open_streams, self.waits)
         self.refusals = Refusals()
         self.requests = CountedRequests()
         self.run_counts = RunCounts(runtime.store)

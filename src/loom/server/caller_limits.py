@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers
 
 from loom.runtime.lru_cache import LruCache
-from loom.server.auth import authenticate, shown_key, shown_key_id
+from loom.server.auth import authenticate, not_proved, shown_key, shown_key_id
 from loom.server.problems import ApiProblem, problem_of
 from loom.store.errors import MemoryExceeded
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from loom.runtime.durable.worker import WorkerRuntime
     from loom.server.auth import Keys, Principal
     from loom.server.call import Call
+    from loom.server.sessions import Sessions
 
 
 GUESSES = 10.0
@@ -85,8 +86,11 @@ class Buckets:
 class Rates:
     """Who asks, as long as that is not too often."""
 
-    def __init__(self, keys: Keys, rate: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, keys: Keys, sessions: Sessions, rate: float | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._keys = keys
+        self._sessions = sessions
         self._requests = Buckets(rate, clock) if rate is not None else None
         self._guesses = Buckets(GUESSES, clock)
 
@@ -94,19 +98,35 @@ class Rates:
         """Return the caller, or refuse the request: 401, 403, or 429 if it is one too many."""
         key = shown_key(headers)
         if key is None:
-            found = await authenticate(self._keys, headers, scope)
-            self.count_address(scope)
+            found = await authenticate(self._keys, self._sessions, headers, scope)
+            if found.session and self._requests is not None:
+                _count(self._requests, found.id, _TOO_MANY)
+            else:
+                self.count_address(scope)
             return found
         try:
-            found = await authenticate(self._keys, headers, scope)
+            found = await authenticate(self._keys, self._sessions, headers, scope)
         except ApiProblem:
-            # Looked up first: who guesses shall not lock out good keys behind the same address. No guess finds a
-            # secret of 256 bits; what is limited is the talk about it.
-            _count(self._guesses, address_of(scope), "Too many wrong keys came from this address.")
+            self._count_guess(scope)
             raise
         if self._requests is not None:
             _count(self._requests, found.id, _TOO_MANY)
         return found
+
+    async def login(self, key: str, scope: Scope) -> Principal:
+        """Return whose key this is that somebody logs in with, or refuse it: 401, or 429 if too many were wrong."""
+        found = await self._keys.find(key)
+        if found is None:
+            self._count_guess(scope)
+            raise not_proved(key)
+        if self._requests is not None:
+            _count(self._requests, found.id, _TOO_MANY)
+        return found
+
+    def _count_guess(self, scope: Scope) -> None:
+        # Looked up first: who guesses shall not lock out good keys behind the same address. No guess finds a
+        # secret of 256 bits; what is limited is the talk about it.
+        _count(self._guesses, address_of(scope), "Too many wrong keys came from this address.")
 
     def count_address(self, scope: Scope) -> None:
         """Count a request without a key, or refuse it."""

@@ -31,6 +31,8 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "invalid-request": (400, "The request is not valid"),
     "unauthenticated": (401, "A valid key is needed"),
     "forbidden": (403, "This is not allowed"),
+    "csrf": (403, "The request must come from a page of this server"),
+    "read-only": (403, "This server changes nothing"),
     "not-found": (404, "There is nothing here"),
     "run-not-found": (404, "No such run"),
     "definition-not-found": (404, "No such definition"),

@@ -20,6 +20,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     require_key: bool = False
     """Ask for a key though none was made yet. As soon as there is one, a key is always asked for."""
+    read_only: bool = False
+    """Refuse whatever changes something. Sessions are kept in memory then, not in the store."""
     hosts: tuple[str, ...] = ()
     """Names that requests may call this server by; empty: any with keys, only names of this machine without."""
     origins: tuple[str, ...] = ()

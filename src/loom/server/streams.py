@@ -26,6 +26,7 @@ from loom.effects.off_loop import OFF_LOOP_BYTES, aside, is_heavier
 from loom.flows.calls import FlowEnd
 from loom.runtime.streams import entry as own_entry
 from loom.runtime.streams import envelope, is_for_few, is_last, one_line, own_fields, shown
+from loom.server.auth import holder_parts
 from loom.server.caller_events import fields_of
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routes import LAST_EVENT_ID, Cursor, Param, Reply, RouteList
@@ -205,7 +206,9 @@ class OpenStreams:
         headers = {"Retry-After": str(self._retry_after)}
         if self._is_stopping:
             raise ApiProblem("draining", "The server is stopping and opens no streams.", headers=headers)
-        if len(self._tickets.get(holder, ())) >= self._limit:
+        key_id = holder_parts(holder)[0]
+        held = sum(len(tickets) for each, tickets in self._tickets.items() if holder_parts(each)[0] == key_id)
+        if held >= self._limit:
             detail = f"This key has {self._limit} open streams, and may not have more: close some."
             raise ApiProblem("limited", detail, headers=headers)
 
@@ -477,9 +480,9 @@ async def _answer(call: Call, row: RunRow, form: Form, after: int | None) -> Res
     if await has_ended_before(call.runtime, row, position):
         return Response(status_code=204)
     # Last, for nothing is awaited between here and the moment where the stream counts.
-    call.server.open_streams.check(call.principal.id)
+    call.server.open_streams.check(call.principal.holder)
     reader = StreamReader(call.runtime, row.run_id, position)
-    return EventStream(reader, form, call.server.open_streams, call.principal.id, call.settings.heartbeat)
+    return EventStream(reader, form, call.server.open_streams, call.principal.holder, call.settings.heartbeat)
 
 
 def _cursor(call: Call, name: str, default: str) -> int | None:

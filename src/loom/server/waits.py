@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import ClientDisconnect
 
+from loom.server.auth import holder_parts
 from loom.server.problems import ApiProblem
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from loom.runtime.durable.worker import WorkerRuntime
     from loom.server.auth import Keys
     from loom.server.call import Call
+    from loom.server.sessions import Sessions
     from loom.server.streams import OpenStreams
     from loom.store.records import RunRow
 
@@ -123,7 +125,7 @@ async def _wait(call: Call, wanted: asyncio.Future[Any], *, until_stop: bool) ->
     """Return once it is done. `ClientDisconnect` if the client leaves before, so that no answer is kept that it would
     not have got: should it come again, it waits again.
     """
-    with call.server.waits.added(wanted, call.principal.id, until_stop=until_stop):
+    with call.server.waits.added(wanted, call.principal.holder, until_stop=until_stop):
         await _until_done(call.request, wanted)
 
 
@@ -151,14 +153,15 @@ _log = logging.getLogger("loom.server")
 
 
 class KeyWatch:
-    """Breaks the streams and ends the waits of keys that were revoked or have expired.
+    """Breaks the streams and ends the waits of keys that were revoked or have expired, and of sessions that ended.
 
     It works only while there are streams or waits. So it also works in an application of the user's, which does not
     tell it when it begins and ends.
     """
 
-    def __init__(self, keys: Keys, streams: OpenStreams, waits: Waits) -> None:
+    def __init__(self, keys: Keys, sessions: Sessions, streams: OpenStreams, waits: Waits) -> None:
         self._keys = keys
+        self._sessions = sessions
         self._streams = streams
         self._waits = waits
         self._task: asyncio.Task[None] | None = None
@@ -178,8 +181,12 @@ class KeyWatch:
             await asyncio.sleep(KEYS_S)
             for holder in self._holders():
                 try:
-                    if not await self._keys.is_good(holder):
+                    if not await self._is_good(holder):
                         self._streams.break_for(holder)
                         self._waits.end_for(holder)
                 except Exception as error:  # noqa: BLE001 - whatever it is, the streams of others are still looked after
                     _log.warning("Whether the key of a request is still good is not known: %s", error)
+
+    async def _is_good(self, holder: str) -> bool:
+        key_id, session = holder_parts(holder)
+        return await self._keys.is_good(key_id) and (not session or await self._sessions.is_open(session))

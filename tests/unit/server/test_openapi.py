@@ -77,7 +77,8 @@ def test_an_operation_says_which_scope_it_needs(route: Any) -> None:
 def test_only_these_are_open_to_everybody() -> None:
     health = {"/health", "/v1/health/live", "/v1/health/ready"}
     callbacks = {"/v1/callbacks/{token}"}  # their addresses are signed
-    assert {route.path for route in ROUTES if route.scope is None} == {*health, *callbacks, "/openapi.json"}
+    own = {"/openapi.json", "/v1/session"}
+    assert {route.path for route in ROUTES if route.scope is None} == {*health, *callbacks, *own}
 
 
 def test_problems_are_told_in_the_words_of_each_face() -> None:
