@@ -20,6 +20,11 @@ def bare_commit(size: int) -> Figures:
         return {"us": _floors.sqlite(url, size, 1) / size * 1e6}
 
 
+def commit_in_thread(size: int) -> Figures:
+    with sqlite_url() as url:
+        return {"us": _floors.sqlite_in_thread(url, size) / size * 1e6}
+
+
 CASE = Case(
     name="durable-steps",
     title="one run of durable steps on SQLite, synchronous=FULL",
@@ -33,6 +38,7 @@ CASE = Case(
         "dbos": measured(_chains.dbos),
         "llama-server": measured(_chains.llama_server),
         "bare commit": bare_commit,
+        "bare commit in a thread": commit_in_thread,
     },
     targets=(
         within("bare commit", "us", 1.6),

@@ -481,7 +481,8 @@ class Driver(Generic[T]):
         if awaited is self._adapter.waiter:
             self._is_parked = True
         else:
-            awaited.add_done_callback(self._take_turn)
+            # A commit calls back in place: see `DirectFuture`.
+            getattr(awaited, "call_directly", awaited.add_done_callback)(self._take_turn)
 
     def _end(self, result: T | None, error: BaseException | None) -> None:
         # An error holds this driver, and the run that is told holds the error.

@@ -38,7 +38,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from loom.store.operations import Operation, Result
     from loom.store.records import Chunk, Entry, HeldRuns, Holder, InboxMessage, Member, RunQuery, RunRow, StoredRun
@@ -100,7 +100,7 @@ class RunWrites(Protocol):
     Set it before `open`.
     """
 
-    async def apply(self, group: Sequence[Operation]) -> list[Result]:
+    def apply(self, group: Sequence[Operation]) -> Awaitable[list[Result]]:
         """Write a group in one transaction: see the contract. `StoreUnavailable` if it failed as a whole.
 
         A store without transactions raises `PartlyApplied`, and a `TypeError` for operations of owners if it has none.

@@ -238,3 +238,58 @@ async def test_an_operation_may_come_while_the_committer_is_being_cancelled() ->
     assert answer.cancelled()
     await committer.close()
     await store.close()
+
+
+async def test_a_caller_that_breaks_does_not_keep_others_from_their_answers() -> None:
+    store = await ready()
+    committer = Committer(store)
+    loop, problems, told = asyncio.get_running_loop(), list[BaseException](), list[str]()
+    loop.set_exception_handler(lambda _, context: problems.append(context["exception"]))
+
+    def breaks(_done: object) -> None:
+        raise RuntimeError("broken caller")
+
+    first, second = committer.submit(post("a")), committer.submit(post("b"))
+    first.call_directly(breaks)
+    second.call_directly(lambda _done: told.append("b"))
+    assert await second == Posted("posted")
+    assert told == ["b"]
+    assert [str(problem) for problem in problems] == ["broken caller"]
+    assert await committer.submit(post("c")) == Posted("posted")
+    await committer.close()
+
+
+async def test_close_while_a_group_is_tried_one_by_one() -> None:
+    broken = ValueError("cannot be stored")
+    store = await ready(held=True, fails=lambda names: broken if b"b" in names else None)
+    committer = Committer(store)
+    answers = [committer.submit(post(name)) for name in "abc"]
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(committer.close())
+    store.gate.set()
+    await closing
+    assert [answer.exception() for answer in answers] == [None, broken, None]
+    assert await written(store) == [b"a", b"c"]
+
+
+async def test_a_caller_may_submit_within_its_answer() -> None:
+    store = await ready()
+    committer = Committer(store)
+    answers: list[asyncio.Future[Result]] = []
+    first = committer.submit(post("a"))
+    first.call_directly(lambda _done: answers.append(committer.submit(post("b"))))
+    assert await first == Posted("posted")
+    await committer.close()
+    assert [answer.result() for answer in answers] == [Posted("posted")]
+    assert await written(store) == [b"a", b"b"]
+
+
+async def test_a_store_that_refuses_at_once_tells_the_caller() -> None:
+    class Closed(SlowStore):
+        def apply(self, group: Sequence[Operation]) -> Any:  # type: ignore[override] # it raises, as a closed store does
+            raise StoreUnavailable("not open")
+
+    committer = Committer(Closed())
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await committer.submit(post("a"))
+    await committer.close()

@@ -19,6 +19,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
+from loom.store.direct_future import DirectFuture
 from loom.store.errors import StoreUnavailable
 from loom.store.loop_time import hold_until
 from loom.store.sqlite.connection import OpenedFile, explained, is_still_good
@@ -36,24 +37,22 @@ class _Request(NamedTuple):
     """Work for a thread, and the future of its caller. Without work, a request to stop."""
 
     work: Callable[[Any], object] | None
-    answer: asyncio.Future[Any]
+    answer: DirectFuture[Any]
 
 
 class _Answer(NamedTuple):
     """The result or the error of a request."""
 
-    future: asyncio.Future[Any]
+    future: DirectFuture[Any]
     result: object
     error: Exception | None = None
 
     def deliver(self) -> None:
-        """Give it to the caller, unless the future was cancelled. Runs on the event loop."""
-        if self.future.done():
-            return
+        """Give it to the caller. Runs on the event loop."""
         if self.error is None:
-            self.future.set_result(self.result)
+            self.future.give(self.result)
         else:
-            self.future.set_exception(self.error)
+            self.future.refuse(self.error)
 
 
 class _DatabaseThreads:
@@ -67,11 +66,11 @@ class _DatabaseThreads:
         self._threads = 0
         self._closed = False
 
-    def submit(self, work: Callable[[Any], T]) -> asyncio.Future[T]:
+    def submit(self, work: Callable[[Any], T]) -> DirectFuture[T]:
         """Queue work. The future gets its result; cancelling the future does not stop the work."""
-        answer: asyncio.Future[T] = self._loop.create_future()
         if self._closed:
             raise StoreUnavailable(f"The store {self._path} is closed.")
+        answer: DirectFuture[T] = DirectFuture(loop=self._loop)
         if self._hold_until is not None:
             self._hold_until(answer)
         self._requests.put(_Request(work, answer))
@@ -80,7 +79,7 @@ class _DatabaseThreads:
     async def stop(self) -> None:
         """Finish what was submitted and end the threads."""
         self._closed = True
-        ends = [self._loop.create_future() for _ in range(self._threads)]
+        ends = [DirectFuture[None](loop=self._loop) for _ in range(self._threads)]
         for end in ends:
             if self._hold_until is not None:
                 self._hold_until(end)
@@ -174,10 +173,21 @@ class WriterThread(_DatabaseThreads):
             session.connection.close()
 
     def _deliver(self, answers: Sequence[_Answer], notified: list[str]) -> None:
-        for answer in answers:
-            answer.deliver()
-        if notified:
-            self._on_notification(notified)
+        """Tell of changes, then answer the callers, which may go on within this call."""
+        try:
+            if notified:
+                self._on_notification(notified)
+        finally:
+            self._answer_all(answers)
+
+    def _answer_all(self, answers: Sequence[_Answer]) -> None:
+        for index, answer in enumerate(answers):
+            try:
+                answer.deliver()
+            except BaseException:
+                # What ends the process in one caller does not keep the others from their answers.
+                self._loop.call_soon(self._answer_all, answers[index + 1 :])
+                raise
 
 
 class ReaderPool(_DatabaseThreads):

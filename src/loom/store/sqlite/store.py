@@ -31,7 +31,7 @@ from loom.store.sqlite.schema import check_exists, upgrade
 from loom.store.sqlite.transactions import Group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from loom.store.operations import Operation, Result
     from loom.store.records import Chunk, HeldRuns, Holder, InboxMessage, Member, RunQuery, RunRow, StoredRun
@@ -185,9 +185,9 @@ class SqliteStore:
             return None
         return await self._read(reads.holder, row.owner, self._now())
 
-    async def apply(self, group: Sequence[Operation]) -> list[Result]:
+    def apply(self, group: Sequence[Operation]) -> Awaitable[list[Result]]:
         """Write a group in one transaction."""
-        return await self._opened().submit(Group(group))
+        return self._opened().submit(Group(group))
 
     async def get(self, run_id: str) -> RunRow | None:
         """Return the row of a run; None if there is none."""

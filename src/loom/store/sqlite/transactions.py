@@ -74,10 +74,11 @@ def transact(session: Session, works: Sequence[Callable[[Session], object]]) -> 
     session.notified = {}
     session.outcome_unknown = False
     session.file.check()
-    if len(works) == 1 and isinstance(works[0], Group):
-        result = patiently(partial(_committing, session, partial(works[0].at_once, session)), session.patience)
-        if result is not None:
-            return [result], []
+    plain = works[0].plain_commit(session) if len(works) == 1 and isinstance(works[0], Group) else None
+    if plain is not None and patiently(
+        partial(_committing, session, partial(_commit_at_once, session, plain)), session.patience
+    ):
+        return [[True]], []
     connection = session.connection
     patiently(partial(connection.execute, "BEGIN IMMEDIATE"), session.patience)
     try:
@@ -119,14 +120,16 @@ class Group:
         applying.catch_up()
         return applying.results
 
-    def at_once(self, session: Session) -> list[Result] | None:
-        """Write a group that is one plain commit in one statement; None if it must go the usual way."""
-        if len(self._operations) == 1:
-            [operation] = self._operations
-            session.is_swollen = session.is_swollen or (isinstance(operation, CommitRun) and _is_large(operation))
-            if isinstance(operation, CommitRun) and _commit_at_once(session, operation):
-                return [True]
-        return None
+    def plain_commit(self, session: Session) -> tuple[Any, ...] | None:
+        """Return the row of a group that is one plain commit; None if the group must go the usual way."""
+        if len(self._operations) != 1 or not isinstance(self._operations[0], CommitRun):
+            return None
+        operation = self._operations[0]
+        known = session.owned.get(operation.run_id)
+        if known is None or not _is_plain(operation, known):
+            return None
+        session.is_swollen |= _is_large(operation)
+        return _commit_row(operation, known.key)
 
 
 class _Applying:
@@ -323,15 +326,16 @@ def _insert_parts(connection: Connection, key: int, run: StoredRun) -> None:
 # -- commits ----------------------------------------------------------------------------------------------------------
 
 
+_ADD_COMMIT = """INSERT INTO commits (run, fence, ticks, events, updated_at, kept, downtime, link, mac,
+first_tick, chunk_ticks, first_cursor, chunk_events, checksum, data, previous)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _ADD_COMMITS = BulkStatement(
     """INSERT INTO commits (run, fence, ticks, events, updated_at, kept, downtime, link, mac,
     first_tick, chunk_ticks, first_cursor, chunk_events, checksum, data, previous)
     SELECT column1, column2, column3, column4, column5, column6, column7, column8, column9, column10, column11,
     column12, column13, column14, column15, column16 FROM (VALUES {rows}) WHERE column1 NOTNULL""",
     16,
-    single="""INSERT INTO commits (run, fence, ticks, events, updated_at, kept, downtime, link, mac,
-    first_tick, chunk_ticks, first_cursor, chunk_events, checksum, data, previous)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+    single=_ADD_COMMIT,
 )
 """Inserts into a view, whose trigger in the schema writes the row and the chunk, or refuses."""
 _SET_MARKS = BulkStatement(
@@ -378,16 +382,13 @@ def _commit(session: Session, operations: Sequence[CommitRun]) -> list[bool]:
     return [operation.run_id in run_ids for operation in operations]
 
 
-def _commit_at_once(session: Session, operation: CommitRun) -> bool:
+def _commit_at_once(session: Session, row: tuple[Any, ...]) -> bool:
     """Write a commit that changes only numbers and adds a chunk in one statement, which is a transaction by itself.
 
-    False if it must go the usual way: it changes more, or the usual way will refuse it.
+    False if it is refused. The usual way refuses it again, and says why.
     """
-    known = session.owned.get(operation.run_id)
-    if known is None or not _is_plain(operation, known):
-        return False
     try:
-        _ADD_COMMITS.execute(session.connection, [_commit_row(operation, known.key)])
+        session.connection.execute(_ADD_COMMIT, row)
     except sqlite3.IntegrityError as error:
         if not is_refusal(error):
             raise
