@@ -1,69 +1,98 @@
-"""The `loom` command with its groups. Commands import other packages when they run, so that help is fast."""
+"""The `loom` command with its groups, and where its commands are.
+
+Commands import other packages when they run, so that help is fast.
+"""
 
 from __future__ import annotations
 
-import gc
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
 
 import click
 
 import loom
-from loom.cli import control_commands, inspect_commands
-from loom.cli.database import db
-from loom.cli.definition_commands import evaluate_command, graph, schema, validate
-from loom.cli.keys import keys
-from loom.cli.schedule_commands import schedule
-from loom.cli.serve_command import serve
-from loom.cli.ui_command import ui
-from loom.cli.work_commands import run, worker
 
-_CONTAINERS = 50_000
-"""New containers until the garbage collector looks at them while a command runs; Python's own number is 700."""
+_COMMANDS = {
+    "db": "database:db",
+    "eval": "definition_commands:evaluate_command",
+    "graph": "definition_commands:graph",
+    "keys": "keys:keys",
+    "run": "work_commands:run",
+    "schedule": "schedule_commands:schedule",
+    "schema": "definition_commands:schema",
+    "serve": "serve_command:serve",
+    "ui": "ui_command:ui",
+    "validate": "definition_commands:validate",
+    "why": "inspect_commands:why",
+    "worker": "work_commands:worker",
+}
+_OF_RUNS = {
+    "cancel": "control_commands:cancel",
+    "events": "inspect_commands:events",
+    "export": "control_commands:export_run",
+    "fork": "control_commands:fork",
+    "history": "inspect_commands:history",
+    "import": "control_commands:import_run",
+    "list": "inspect_commands:list_runs",
+    "pause": "control_commands:pause",
+    "purge": "control_commands:purge",
+    "replay": "inspect_commands:replay",
+    "resume": "control_commands:resume",
+    "retry": "control_commands:retry",
+    "send": "control_commands:send",
+    "start": "control_commands:start",
+    "status": "inspect_commands:status",
+}
 
 
-@click.group(name="loom", context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(MutableMapping[str, click.Command]):
+    """The commands of a group. The module of one is imported when it is first asked for; the names are known before.
+
+    `--help` asks for all of them. Others ask for one, and eight modules of options and texts take 8 ms.
+    """
+
+    def __init__(self, places: dict[str, str]) -> None:
+        self._found: dict[str, click.Command | str] = {**places}
+
+    def __getitem__(self, name: str) -> click.Command:
+        found = self._found[name]
+        if isinstance(found, str):
+            module, _, attribute = found.partition(":")
+            found = self._found[name] = getattr(import_module(f"loom.cli.{module}"), attribute)
+        return found
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._found[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+@click.group(
+    name="loom", commands=_Commands(_COMMANDS), context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(loom.__version__, prog_name="loom")
 def main() -> None:
     """Workflows that are not lost."""
-    # The imports of a command make containers by the ten thousand, and all of them stay: looking for garbage among them
-    # takes a tenth of the time of `loom run flow.json`.
-    before = gc.get_threshold()
-    gc.set_threshold(_CONTAINERS, *before[1:])
-    click.get_current_context().call_on_close(lambda: gc.set_threshold(*before))
 
 
-@click.group()
+@main.group(commands=_Commands(_OF_RUNS))
 def runs() -> None:
     """Look at runs and tell them things, in a store or on a server."""
 
 
-@click.group(short_help="Another name of `loom runs`.")
+@main.group(commands=_Commands(_OF_RUNS), short_help="Another name of `loom runs`.")
 def workflow() -> None:
     """Look at runs and tell them things, in a store or on a server."""
 
 
-_OF_RUNS = (
-    inspect_commands.list_runs,
-    inspect_commands.status,
-    inspect_commands.events,
-    inspect_commands.history,
-    inspect_commands.replay,
-    control_commands.start,
-    control_commands.send,
-    control_commands.cancel,
-    control_commands.pause,
-    control_commands.resume,
-    control_commands.retry,
-    control_commands.fork,
-    control_commands.export_run,
-    control_commands.import_run,
-    control_commands.purge,
-)
-for _command in _OF_RUNS:
-    runs.add_command(_command)
-    workflow.add_command(_command)
-
-
-@click.command()
+@main.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print a script that lets SHELL complete `loom`.
@@ -78,23 +107,3 @@ def completion(shell: str) -> None:
     # The script asks the command itself, through this variable, for what could come next.
     root = click.get_current_context().find_root().command
     click.echo(found(root, {}, "loom", "_LOOM_COMPLETE").source())
-
-
-for _command in (
-    graph,
-    run,
-    worker,
-    serve,
-    ui,
-    evaluate_command,
-    validate,
-    schema,
-    runs,
-    workflow,
-    inspect_commands.why,
-    schedule,
-    keys,
-    db,
-    completion,
-):
-    main.add_command(_command)

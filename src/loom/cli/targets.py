@@ -5,6 +5,8 @@ The user names this code to be run; nothing of it comes from stored data.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 import traceback
 from importlib import import_module
@@ -152,7 +154,7 @@ def _load_file(path: Path) -> ModuleType:
         raise TargetError(f"{path} cannot be loaded as a module.")
     module = module_from_spec(spec)
     sys.modules[name] = module
-    _search_in(file.parent)
+    _make_ready(file.parent)
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -162,7 +164,7 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def _load_module(name: str) -> ModuleType:
-    _search_in(Path.cwd())
+    _make_ready(Path.cwd())
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -173,8 +175,12 @@ def _load_module(name: str) -> ModuleType:
         raise TargetError(_failure(name, error)) from error
 
 
-def _search_in(directory: Path) -> None:
-    """Let the target import its neighbours, as `python file.py` and `python -m module` do."""
+def _make_ready(directory: Path) -> None:
+    """Let the target import its neighbors, as `python file.py` and `python -m module` do.
+
+    Authors may count on finalizers of objects in cycles at the end of the process: those are not left out any more.
+    """
+    atexit.unregister(gc.freeze)
     if str(directory) not in sys.path:
         sys.path.insert(0, str(directory))
 
