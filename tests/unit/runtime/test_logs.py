@@ -11,10 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import loom
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
 from loom.effects.actions.handlers import HANDLERS
+from loom.effects.redaction import masks
 from loom.runtime import logs
 from loom.runtime.logs import JsonLines, TextLines, configure_logs, open_request, without_secrets
 from loom.steps.retry import retry_policy, stop_after_attempt, wait_fixed
@@ -224,6 +227,22 @@ def test_what_is_no_secret_stays() -> None:
     ):
         assert without_secrets(text) == text
     assert without_secrets(_KEY) == "loom_0123456789ab_***"
+
+
+_PIECES = (
+    "password", "PassWord", "passwd", "pwd", "passphrase", "secret", "token", "tokens", "api_key", "private-key", "KEY",
+    "acceskey", "accesskey", "x-api-key", "authorization", "Set-Cookie", "cookie", "bearer", "Basic", "postgresql://",
+    "sig", "code", "loom_0123456789ab_", "s" * 43, "\u212aey", "pa\u017f\u017fword", "\u017fecret", "coo\u212aie",
+    "=", ":", ": ", " ", "?", "&", "@", "'", '"', "b'", ",", "\n", "\\", "***", "value", "x1", "None", "(", "{", "é",
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=12).map("".join))
+def test_a_mask_is_only_left_out_where_it_would_find_nothing(text: str) -> None:
+    by_all = text
+    for mask in masks():
+        by_all = mask.pattern.sub(mask.instead, by_all)
+    assert without_secrets(text) == by_all
 
 
 async def test_secure_data_is_not_logged(written: io.StringIO) -> None:
