@@ -231,10 +231,13 @@ class Logs(NamedTuple):
         def let_out() -> None:
             kept.capacity = 1  # from now on every record passes at once
             kept.flush()
+            # In one move: threads that log meet one of the two handlers, never both or none.
+            root.handlers[root.handlers.index(kept)] = handler
 
         try:
             yield let_out
         finally:
+            root.removeHandler(handler)
             root.removeHandler(kept)
             kept.close()
             root.setLevel(level)

@@ -120,10 +120,10 @@ class TextLines(logging.Formatter):
         known = [f"{name}={value}" for name in _FIELDS if (value := getattr(record, name, None)) is not None]
         place = f" [{' '.join(known)}]" if known else ""
         text = f"{_time(record.created)} {record.levelname} {record.name}: {record.getMessage()}{place}"
-        lines = [without_secrets(text.translate(_LINE_ENDS))]
-        if told := _exception(self, record):
-            lines.append(told)
-        return "\n".join(lines)
+        # Most texts have no such sign, and to see that costs less than to translate them.
+        text = without_secrets(text if text.isprintable() else text.translate(_LINE_ENDS))
+        told = _exception(self, record)
+        return f"{text}\n{told}" if told else text
 
 
 def _time(seconds: float) -> str:
@@ -131,6 +131,8 @@ def _time(seconds: float) -> str:
 
 
 def _exception(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    if not record.exc_info and not record.stack_info:
+        return ""
     told = [formatter.formatException(record.exc_info)] if record.exc_info else []
     if record.stack_info:
         told.append(formatter.formatStack(record.stack_info))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import io
+import itertools
 import json
 import logging
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 import loom
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
 from loom.effects.actions.handlers import HANDLERS
+from loom.effects.redaction import masks
 from loom.runtime import logs
 from loom.runtime.logs import JsonLines, TextLines, configure_logs, open_request, without_secrets
 from loom.steps.retry import retry_policy, stop_after_attempt, wait_fixed
@@ -224,6 +226,24 @@ def test_what_is_no_secret_stays() -> None:
     ):
         assert without_secrets(text) == text
     assert without_secrets(_KEY) == "loom_0123456789ab_***"
+
+
+_WORDS = (
+    "password", "PassWord", "passwd", "DB_PWD", "passphrase", "secret", "token", "tokens", "api_key", "private-key",
+    "AccessKey", "x-api-key", "proxy-authorization", "Set-Cookie", "cookie", "bearer", "Basic", "postgresql://ada",
+    "?sig", "&code", "loom_0123456789ab_", "api_\u212aey", "pa\u017f\u017fword", "\u017fecret", "coo\u212aie", "word",
+)  # fmt: skip
+_LINKS = ("=", ": ", ":", " ", "", "': b'", '=r"', "', '", ": str = '''")
+_VALUES = ("value", "s" * 43, "value@host", "a b", "None", "", "***")
+
+
+@pytest.mark.parametrize("word", _WORDS)
+def test_a_mask_is_only_left_out_where_it_would_find_nothing(word: str) -> None:
+    for link, value, tail in itertools.product(_LINKS, _VALUES, ("", "'", " failed", ", é")):
+        text = by_all = f"at {word}{link}{value}{tail}"
+        for mask in masks():
+            by_all = mask.pattern.sub(mask.instead, by_all)
+        assert without_secrets(text) == by_all
 
 
 async def test_secure_data_is_not_logged(written: io.StringIO) -> None:
