@@ -74,9 +74,7 @@ class _Commands(MutableMapping[str, click.Command]):
         return len(self._found)
 
 
-@click.group(
-    name="loom", commands=_Commands(_COMMANDS), context_settings={"help_option_names": ["-h", "--help"]}
-)
+@click.group(name="loom", commands=_Commands(_COMMANDS), context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(loom.__version__, prog_name="loom")
 def main() -> None:
     """Workflows that are not lost."""
