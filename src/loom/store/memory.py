@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from loom.store.errors import StoreUnavailable
 from loom.store.loop_time import skipped_s, wall_clock
 from loom.store.memory_tables import Tables, Transaction
-from loom.store.records import ABSENT, Entry, HeldRuns, Holder, Member, age, check_entry_names, matches
+from loom.store.records import ABSENT, Entry, HeldRuns, Holder, Member, check_entry_names, matches, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -157,7 +157,7 @@ class MemoryStore:
     async def find(self, query: RunQuery) -> list[RunRow]:
         """Return the rows that match."""
         found = [run.row for run in self._opened().tables.runs.values() if matches(run.row, query)]
-        found.sort(key=age, reverse=not query.oldest_first)
+        found.sort(key=lambda row: place_of(row, query), reverse=not query.oldest_first)
         return found[: query.limit]
 
     async def load(self, run_id: str) -> StoredRun | None:
