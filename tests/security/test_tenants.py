@@ -19,6 +19,7 @@ START = {"workflow": "asks", "input": {"topic": "their-topic"}}
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/runs/{run_id}/events": {"type": "Approval", "value": {"by": "x"}},
     "/v1/runs/{run_id}/fork": {"tick": 0},
+    "/v1/runs/{run_id}/tags": {"tags": {"team": "x"}},
     "/events/{handler_id}": {"event": {"type": "Approval", "value": {"by": "x"}}},
     "/workflows/{name}/run": {},
     "/workflows/{name}/run-nowait": {},

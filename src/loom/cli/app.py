@@ -53,6 +53,7 @@ _OF_RUNS = (
     control_commands.resume,
     control_commands.retry,
     control_commands.fork,
+    control_commands.tag_run,
     control_commands.export_run,
     control_commands.import_run,
     control_commands.purge,

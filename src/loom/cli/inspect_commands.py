@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from loom.cli.options import duration, json_option, run_id_argument, tag_option, target_option
+from loom.cli.options import duration, instant, json_option, run_id_argument, tag_option, target_option
 from loom.cli.output import console
 from loom.cli.sources import perform, source_options
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _STATUSES = ["running", "completed", "failed", "cancelled"]
+_ORDERS = ["created_at", "-created_at", "updated_at", "-updated_at"]
 _INTERRUPTED = 130
 """What shells say of a program that Ctrl-C has ended."""
 
@@ -43,6 +44,15 @@ _watch_option = click.option("--watch", "-w", is_flag=True, help="Draw it again 
 @click.option(
     "--stuck/--not-stuck", default=None, help="Only runs that are (not) idle with nothing that can move them."
 )
+@click.option("--asleep/--not-asleep", default=None, help="Only runs that (not) only a timer will move.")
+@click.option("--waiting/--not-waiting", default=None, help="Only runs that (do not) wait for an event from outside.")
+@click.option("--id-prefix", metavar="TEXT", help="Only runs whose id begins so.")
+@click.option("--created-after", metavar="WHEN", type=instant, help="Only runs started after a date or age, as 2d.")
+@click.option("--created-before", metavar="WHEN", type=instant, help="Only runs started before a date or age.")
+@click.option("--updated-after", metavar="WHEN", type=instant, help="Only runs changed after a date or age.")
+@click.option(
+    "--order", type=click.Choice(_ORDERS), help="By the start or by the last change; with - the newest are first."
+)
 @click.option("--parent", "parent_id", metavar="RUN_ID", help="Only child runs of this run.")
 @tag_option("Only runs with this tag. May be repeated.")
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many runs.")
@@ -59,7 +69,7 @@ def list_runs(
     tags: Sequence[tuple[str, str]],
     **given: Any,
 ) -> None:
-    """List runs, newest first."""
+    """List runs, newest first unless --order says otherwise."""
     from loom.cli.output import print_json
     from loom.cli.status import list_page
 

@@ -191,6 +191,11 @@ class ServerRuns:
             body = {"tick": tick, "run_id": fork_id}
             return (await self._post(f"{_run(run_id)}/fork", Run, "run_id", body)).run_id
 
+    async def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
+        """See `Runs`."""
+        with told_as_problem("/tags"):
+            await self._client.set_tags(run_id, tags)
+
     async def purge(self, run_id: str | None, ended_before: float | None) -> int:
         """See `Runs`. The server deletes child runs with their parents, so some may be gone when their turn comes."""
         if run_id is not None:

@@ -100,6 +100,10 @@ class Runs(Protocol):
         """Make a run that goes on from a past tick of another one; its id."""
         ...
 
+    async def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
+        """Replace the tags of a run."""
+        ...
+
     async def purge(self, run_id: str | None, ended_before: float | None) -> int:
         """Delete an ended run, or all that ended before a time; how many there were."""
         ...

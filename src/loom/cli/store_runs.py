@@ -178,6 +178,13 @@ class StoreRuns:
         except ValueError as error:
             raise Problem(str(error)) from error
 
+    async def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
+        """See `Runs`."""
+        try:
+            await self._runtime.set_tags(run_id, dict(tags))
+        except ValueError as error:
+            raise Problem(str(error)) from error
+
     async def purge(self, run_id: str | None, ended_before: float | None) -> int:
         """See `Runs`."""
         return await self._runtime.purge(run_id, ended_before=ended_before)

@@ -19,6 +19,7 @@ from loom.api.requests import (
     RetryRequest,
     ScheduleRequest,
     StartRequest,
+    TagsRequest,
     query_of,
 )
 from loom.api.runs import Delivery, HistoryItem, Replay, Run, StreamEvent
@@ -263,6 +264,13 @@ class Client:
     async def resume(self, run_id: str) -> Run:
         """Let a paused run go on."""
         return await self._exchange.ask(self._act(run_id, "resume"), Run)
+
+    async def set_tags(self, run_id: str, tags: Mapping[str, str]) -> Run:
+        """Replace the tags of a run, whatever its status."""
+        call = ApiCall(
+            method="PUT", path=f"/v1/runs/{segment(run_id)}/tags", body=TagsRequest(tags=dict(tags)), run_id=run_id
+        )
+        return await self._exchange.ask(call, Run)
 
     async def retry(self, run_id: str, event: Event | str | None = None, value: Any = None) -> Run:
         """Let a failed run go on from its failed step; with an event in place of the one that failed it.

@@ -61,6 +61,7 @@ class SyncClient(SyncFace):
     cancel = calls(Client.cancel)
     pause = calls(Client.pause)
     resume = calls(Client.resume)
+    set_tags = calls(Client.set_tags)
     retry = calls(Client.retry)
     fork = calls(Client.fork)
     delete = calls(Client.delete)

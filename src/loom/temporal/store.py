@@ -17,8 +17,8 @@ from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.service import RPCError, RPCStatusCode
 
-from loom.store.errors import PartlyApplied, StoreUnavailable
-from loom.store.operations import ImportRun, PostMessage, PurgeRuns, StartRun
+from loom.store.errors import NotSupported, PartlyApplied, StoreUnavailable
+from loom.store.operations import ImportRun, PostMessage, PurgeRuns, SetTags, StartRun
 from loom.store.records import Holder
 from loom.temporal.address import parse_address
 from loom.temporal.client.cluster import Cluster
@@ -201,6 +201,8 @@ class TemporalStore:
                 return brought
             case PurgeRuns():
                 return await self._purge(operation)
+            case SetTags():
+                raise NotSupported("On Temporal the tags of a run are fixed at its start.")
             case _:
                 raise _not_here(type(operation).__name__)
 

@@ -229,7 +229,8 @@ _BY_INDEX = "FROM runs INDEXED BY {index} WHERE {always}"
 _ALWAYS = {
     "runs_busy": "runs.status = 'running'",
     "runs_by_update": "(runs.status <> 'running' OR runs.needs_worker = 0 OR runs.parked IS NOT NULL)",
-    "runs_owned": "runs.owner IS NOT NULL AND runs.status = 'running' AND runs.needs_worker = 1 AND runs.parked IS NULL",
+    "runs_owned": "runs.owner IS NOT NULL AND runs.status = 'running' AND runs.needs_worker = 1 "
+    "AND runs.parked IS NULL",
     "runs_unattended": "runs.owner IS NULL AND runs.status = 'running' AND runs.needs_worker = 1 "
     "AND runs.parked IS NULL",
 }
