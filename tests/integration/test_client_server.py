@@ -190,6 +190,7 @@ async def test_tags_and_orders(client: Client) -> None:
     assert [run.run_id async for run in client.list(tags={"team": "x"})] == ["r1"]
     assert [run.run_id async for run in client.list(id_prefix="r2", order="-updated_at")] == ["r2"]
     assert [run.run_id async for run in client.list(asleep=True)] == []
+    assert (await client.counts(workflow="asking")).total == 2
     with pytest.raises(loom.RunNotFound):
         await client.set_tags("none", {})
 

@@ -92,6 +92,32 @@ def list_runs(
         click.echo("There are more runs: use a larger --limit, or a filter.", err=True)
 
 
+_COUNTED = (
+    ("running", "completed", "failed", "cancelled"),
+    ("idle", "asleep", "waiting", "paused", "parked", "stuck"),
+)
+
+
+@click.command()
+@click.option("--workflow", "workflows", metavar="NAME", multiple=True, help="Only of this workflow. May be repeated.")
+@source_options
+@json_option
+def counts(workflows: Sequence[str], source: RunSource, as_json: bool) -> None:
+    """Count runs by status, by what holds them and by workflow."""
+    from loom.cli.output import TextPage, print_json
+
+    found = perform(source, lambda runs: runs.counts(workflows))
+    if as_json:
+        print_json(found)
+        return
+    names = [name for part in _COUNTED for name in part]
+    rows = [(each.workflow, *(str(getattr(each, name)) for name in names)) for each in found.workflows]
+    known = [getattr(found, name) for name in names]
+    page = TextPage()
+    page.table(("workflow", *names), [*rows, ("all", *("?" if count is None else str(count) for count in known))])
+    page.print()
+
+
 def _found(source: RunSource, filters: RunFilters, limit: int, *, as_json: bool) -> Sequence[Run]:
     """Find the runs for a list. For people the rows of a store are enough, which are read without an engine."""
     if source.url is not None or as_json:

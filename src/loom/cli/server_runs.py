@@ -26,6 +26,7 @@ from loom.client.exchange import Retries
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
+    from loom.api.counts import Counts
     from loom.api.requests import RunFilters
     from loom.api.runs import StreamEvent
     from loom.cli.sources import Given, Runs
@@ -117,6 +118,10 @@ class ServerRuns:
             if len(found) == limit:
                 break
         return found
+
+    async def counts(self, workflows: Sequence[str]) -> Counts:
+        """See `Runs`."""
+        return await self._client.counts(workflow=workflows or None)
 
     async def get(self, run_id: str) -> Run:
         """See `Runs`."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
+    from loom.api.counts import Counts
     from loom.api.definitions import Schedule
     from loom.api.requests import RunFilters
     from loom.api.runs import Delivery, HistoryItem, Replay, Run, StreamEvent
@@ -54,6 +55,10 @@ class Runs(Protocol):
 
     async def list(self, filters: RunFilters, limit: int) -> Sequence[Run]:
         """List runs that pass the filters, newest first, up to a limit."""
+        ...
+
+    async def counts(self, workflows: Sequence[str]) -> Counts:
+        """Count the runs, of these workflows or of all."""
         ...
 
     async def get(self, run_id: str) -> Run:

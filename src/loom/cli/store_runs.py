@@ -23,6 +23,7 @@ from loom.store import codec
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
+    from loom.api.counts import Counts
     from loom.api.requests import RunFilters
     from loom.api.runs import HistoryItem, Replay, Run
     from loom.api.state import State
@@ -72,6 +73,10 @@ class StoreRuns:
         rows = await found_rows(self._runtime.store, filters, limit, self._runtime.now())
         with_result = filters.get("include") == "result"
         return [await listed_run(self._runtime, row, with_result=with_result) for row in rows]
+
+    async def counts(self, workflows: Sequence[str]) -> Counts:
+        """See `Runs`."""
+        return await self._runtime.counts(workflow=workflows or None)
 
     async def get(self, run_id: str) -> Run:
         """See `Runs`."""

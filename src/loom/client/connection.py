@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from loom.api.answers import Page
 from loom.api.attempts import Attempts
+from loom.api.counts import Counts
 from loom.api.definitions import Definition, DefinitionVersion, PutDefinition, Schedule, Validation
 from loom.api.requests import (
     BetterEvent,
@@ -179,6 +180,10 @@ class Client:
         """List all runs that pass the filters, page by page; `limit` is the size of a page."""
         async for run in self._pages(read("/v1/runs", params={**query_of(filters), "limit": limit}), Run):
             yield run
+
+    async def counts(self, *, workflow: str | Sequence[str] | None = None) -> Counts:
+        """Count the runs by status and by what holds them, of all workflows or of these."""
+        return await self._exchange.ask(read("/v1/counts", params={"workflow": workflow}), Counts)
 
     async def history(
         self,

@@ -49,6 +49,7 @@ class SyncClient(SyncFace):
     get = calls(Client.get)
     wait = calls(Client.wait)
     list = iterates(Client.list)
+    counts = calls(Client.counts)
     history = iterates(Client.history)
     state = calls(Client.state)
     attempts = calls(Client.attempts)

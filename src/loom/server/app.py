@@ -31,7 +31,7 @@ from loom.server.call import Call, Server
 from loom.server.idempotency import Idempotency
 from loom.server.problems import ApiProblem, problem_of, problem_response
 from loom.server.settings import ServerSettings
-from loom.server.v1 import definitions, events, health, history, invoke, runs, schedules
+from loom.server.v1 import counts, definitions, events, health, history, invoke, runs, schedules
 from loom.store.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ ROUTES: tuple[Route, ...] = (
     *health.route,
     *metrics.route,
     *runs.route,
+    *counts.route,
     *definitions.route,
     *events.route,
     *history.route,

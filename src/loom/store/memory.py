@@ -6,8 +6,10 @@ Made for tests and simulations: throw the store away and open another on the sam
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from loom.api.counts import WorkflowCounts
 from loom.store.errors import StoreUnavailable
 from loom.store.loop_time import skipped_s, wall_clock
 from loom.store.memory_tables import Tables, Transaction
@@ -252,6 +254,22 @@ class MemoryStore:
             found["idle"] += head.status == "running" and head.idle_since is not None
             found["owned"] += run.row.owner is not None
         return found
+
+    async def workflow_counts(self) -> list[WorkflowCounts]:
+        """Count the runs of each workflow by status and by what holds them."""
+        found: dict[str, Counter[str]] = {}
+        for run in self._opened().tables.runs.values():
+            head, counted = run.row.head, found.setdefault(run.row.workflow, Counter())
+            running = head.status == "running"
+            counted[head.status] += 1
+            counted["total"] += 1
+            counted["idle"] += running and head.idle_since is not None
+            counted["asleep"] += head.asleep
+            counted["waiting"] += head.waiting
+            counted["paused"] += running and head.paused
+            counted["parked"] += running and head.parked is not None
+            counted["stuck"] += head.stuck is not None
+        return [WorkflowCounts(workflow=workflow, **counted) for workflow, counted in found.items()]
 
     async def held_counts(self) -> dict[str, HeldRuns]:
         """Count the runs by workflow that wait for input, are parked or are stuck."""

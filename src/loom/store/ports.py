@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from loom.api.counts import WorkflowCounts
     from loom.store.operations import Operation, Result
     from loom.store.records import Chunk, Entry, HeldRuns, Holder, InboxMessage, Member, RunQuery, RunRow, StoredRun
 
@@ -81,6 +82,13 @@ class RunReads(Protocol):
 
     async def counts(self) -> dict[str, int]:
         """Count runs by status, plus `idle` and `owned`."""
+        ...
+
+    async def workflow_counts(self) -> list[WorkflowCounts]:
+        """Count the runs of each workflow by status and by what holds them, in no order.
+
+        A store that cannot group its runs by workflow returns nothing.
+        """
         ...
 
     async def held_counts(self) -> dict[str, HeldRuns]:

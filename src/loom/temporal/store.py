@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from temporalio.client import Client
 
+    from loom.api.counts import WorkflowCounts
     from loom.store.operations import Operation, Result
     from loom.store.records import Chunk, Entry, HeldRuns, InboxMessage, RunQuery, RunRow, StoredRun
     from loom.temporal.address import TemporalAddress
@@ -285,6 +286,10 @@ class TemporalStore:
     async def counts(self) -> dict[str, int]:
         """Count runs by status: see `Visibility.counts`. The cluster owns them all, so `owned` is 0."""
         return await self._visibility.counts()
+
+    async def workflow_counts(self) -> list[WorkflowCounts]:
+        """Return nothing: a cluster counts by status alone."""
+        return []
 
     async def held_counts(self) -> dict[str, HeldRuns]:
         """Return nothing: a cluster counts by status alone."""

@@ -122,3 +122,15 @@ async def test_a_prefix_ends_where_other_ids_begin(store: Store) -> None:
     assert sorted(await ids(store, id_prefix="run-1")) == sorted(["run-1", "run-10", "run-1~", "run-1ä"])
     assert len(await ids(store, id_prefix="r")) == 8
     assert await ids(store, id_prefix="s") == ["s"]
+
+
+async def test_counts_by_workflow_are_those_of_the_filters(runs: Store) -> None:
+    found = {each.workflow: each for each in await runs.workflow_counts()}
+    assert set(found) == {"v", "w"}
+    for workflow, counts in found.items():
+        for status in ("running", "completed", "failed", "cancelled"):
+            assert getattr(counts, status) == len(await ids(runs, workflow=workflow, status=status)), status
+        for held in ("idle", "asleep", "waiting", "paused", "parked", "stuck"):
+            expected = await ids(runs, workflow=workflow, status="running", **{held: True})
+            assert getattr(counts, held) == len(expected), (workflow, held)
+        assert counts.total == len(await ids(runs, workflow=workflow))

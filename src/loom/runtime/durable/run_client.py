@@ -45,11 +45,12 @@ from loom.store.records import place_of
 from loom.store.run_filters import run_query
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
     from datetime import datetime
     from types import TracebackType
 
     from loom.api.attempts import Attempts
+    from loom.api.counts import Counts
     from loom.api.problems import RunStatus
     from loom.api.requests import RunFilters
     from loom.api.why import Why
@@ -238,6 +239,14 @@ class RunClient:
                 return
             left = left - len(rows) if left is not None else None
             query = msgspec.structs.replace(query, after=place_of(rows[-1], query))
+
+    async def counts(self, *, workflow: str | Sequence[str] | None = None) -> Counts:
+        """Count the runs by status and by what holds them: of all workflows but Loom's own, or of these."""
+        from loom.runtime.durable.run_counts import CountedWorkflows
+
+        await self.ready()
+        names = (workflow,) if isinstance(workflow, str) else workflow
+        return await CountedWorkflows(self.store, self.now).get(names)
 
     async def history(self, run_id: str, *, start: int = 0) -> AsyncIterator[HistoryEntry]:
         """The ticks of a run in order: (seq, at, tick). Bodies of events are as they are stored."""

@@ -387,7 +387,7 @@ def _query(call: Call) -> RunQuery:
     parent, prefix = call.query("parent_id"), call.query("id_prefix")
     return RunQuery(
         status=wanted,
-        workflow=_workflows(call),
+        workflow=workflows_asked(call),
         idle=idle,
         # More than so long: what became idle at that very moment is not meant.
         idle_before=call.runtime.now() - longer if longer is not None else None,
@@ -408,7 +408,7 @@ def _query(call: Call) -> RunQuery:
     )
 
 
-def _workflows(call: Call) -> tuple[str, ...] | None:
+def workflows_asked(call: Call) -> tuple[str, ...] | None:
     """Return the workflows that are asked for, as far as the key may see them."""
     asked = [
         name for name in (_name(each, "workflow") for each in call.request.query_params.getlist("workflow")) if name

@@ -21,6 +21,7 @@ from loom.store.records import Entry, check_entry_names
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from loom.api.counts import WorkflowCounts
     from loom.store.operations import Operation, Result
     from loom.store.records import Chunk, HeldRuns, Holder, InboxMessage, Member, RunQuery, RunRow, StoredRun
 
@@ -232,6 +233,11 @@ class PostgresStore:
         """Count runs by status, plus `idle` and `owned`."""
         async with self._opened().reader() as connection:
             return await reads.counts(connection)
+
+    async def workflow_counts(self) -> list[WorkflowCounts]:
+        """Count the runs of each workflow by status and by what holds them."""
+        async with self._opened().reader() as connection:
+            return await reads.workflow_counts(connection)
 
     async def held_counts(self) -> dict[str, HeldRuns]:
         """Count the runs by workflow that wait for input, are parked or are stuck."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from loom.api.counts import WorkflowCounts
 from loom.store.records import HeldRuns, Holder, StoredRun, end_of_prefix
 from loom.store.sqlite.key_values import document
 from loom.store.sqlite.ownership import deaths_of
@@ -77,6 +78,20 @@ _WAITING = """runs.status = 'running' AND runs.waiting_for NOT IN ('[]', '["chil
 '["ActorReply","CallbackEvent","child run","loom.flows.ActorReply","loom.flows.CallbackEvent"]')"""
 """The condition of `is_waiting`, worded like the index of waiting runs: all sets of what is not for people."""
 _STUCK_BY_WORKFLOW = f"SELECT workflow, COUNT(*) FROM runs INDEXED BY runs_stuck WHERE {_STUCK} GROUP BY workflow"  # noqa: S608 - fixed text
+_ALL_BY_WORKFLOW = """SELECT workflow, COUNT(*), SUM(status = 'running'), SUM(status = 'completed'),
+SUM(status = 'failed'), SUM(status = 'cancelled') FROM runs INDEXED BY runs_by_workflow GROUP BY workflow"""
+_PAUSED = "paused = 1 AND status = 'running'"
+_HELD_BY_WORKFLOW = {
+    name: f"SELECT workflow, COUNT(*) FROM runs INDEXED BY {index} WHERE {condition} GROUP BY workflow"  # noqa: S608 - fixed text
+    for name, index, condition in (
+        ("idle", "runs_idle_by_workflow", "idle_since IS NOT NULL AND status = 'running'"),
+        ("asleep", "runs_asleep", _ASLEEP),
+        ("waiting", "runs_waiting", _WAITING),
+        ("paused", "runs_paused", _PAUSED),
+        ("parked", "runs_parked", "parked IS NOT NULL AND status = 'running'"),
+        ("stuck", "runs_stuck", _STUCK),
+    )
+}
 _DESCENDANTS = """WITH RECURSIVE family (run_id) AS (
     VALUES (?) UNION ALL
     SELECT runs.run_id FROM family CROSS JOIN runs INDEXED BY runs_by_parent ON runs.parent = family.run_id
@@ -184,6 +199,25 @@ def counts(connection: Connection) -> dict[str, int]:
         [(found["idle"],)] = connection.query(_IDLE)
         [(found["owned"],)] = connection.query(_OWNED)
     return found
+
+
+def workflow_counts(connection: Connection) -> list[WorkflowCounts]:
+    """Count the runs of each workflow: all in one walk over an index, and the held ones over theirs."""
+    with _moment(connection):
+        every = connection.query(_ALL_BY_WORKFLOW)
+        held = {name: dict(connection.query(sql)) for name, sql in _HELD_BY_WORKFLOW.items()}
+    return [
+        WorkflowCounts(
+            workflow=workflow,
+            total=total,
+            running=running,
+            completed=completed,
+            failed=failed,
+            cancelled=cancelled,
+            **{name: found.get(workflow, 0) for name, found in held.items()},
+        )
+        for workflow, total, running, completed, failed, cancelled in every
+    ]
 
 
 def held_counts(connection: Connection) -> dict[str, HeldRuns]:

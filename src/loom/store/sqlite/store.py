@@ -33,6 +33,7 @@ from loom.store.sqlite.transactions import Group
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from loom.api.counts import WorkflowCounts
     from loom.store.operations import Operation, Result
     from loom.store.records import Chunk, HeldRuns, Holder, InboxMessage, Member, RunQuery, RunRow, StoredRun
     from loom.store.sqlite.connection import Connection
@@ -264,6 +265,10 @@ class SqliteStore:
     async def counts(self) -> dict[str, int]:
         """Count runs by status, plus `idle` and `owned`."""
         return await self._read(reads.counts)
+
+    async def workflow_counts(self) -> list[WorkflowCounts]:
+        """Count the runs of each workflow by status and by what holds them."""
+        return await self._read(reads.workflow_counts)
 
     async def held_counts(self) -> dict[str, HeldRuns]:
         """Count the runs by workflow that wait for input, are parked or are stuck."""
