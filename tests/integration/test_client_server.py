@@ -191,6 +191,7 @@ async def test_tags_and_orders(client: Client) -> None:
     assert [run.run_id async for run in client.list(id_prefix="r2", order="-updated_at")] == ["r2"]
     assert [run.run_id async for run in client.list(asleep=True)] == []
     assert (await client.counts(workflow="asking")).total == 2
+    assert [worker.is_this for worker in await client.workers()] == [True]
     with pytest.raises(loom.RunNotFound):
         await client.set_tags("none", {})
 

@@ -47,6 +47,7 @@ LISTS = (
     "GET /v1/runs?asleep=true",
     "GET /v1/runs?waiting=true&order=updated_at",
     "GET /v1/counts",
+    "GET /v1/workers",
     "GET /v1/counts?workflow=asks",
 )
 RUN = (

@@ -43,6 +43,7 @@ def workflow() -> None:
 _OF_RUNS = (
     inspect_commands.list_runs,
     inspect_commands.counts,
+    inspect_commands.workers,
     inspect_commands.status,
     inspect_commands.events,
     inspect_commands.history,

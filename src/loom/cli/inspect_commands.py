@@ -118,6 +118,35 @@ def counts(workflows: Sequence[str], source: RunSource, as_json: bool) -> None:
     page.print()
 
 
+@click.command()
+@source_options
+@json_option
+def workers(source: RunSource, as_json: bool) -> None:
+    """List the processes that work on runs."""
+    from loom.cli.output import TextPage, ago, print_json
+
+    found = perform(source, lambda runs: runs.workers())
+    if as_json:
+        print_json(found)
+        return
+    page, now = TextPage(), time.time()
+    rows = [
+        (
+            each.name,
+            "yes" if each.alive else "no",
+            ago(each.seen, now) if each.seen is not None else "?",
+            "?" if each.owned is None else str(each.owned),
+            ", ".join(each.workflows) if each.workflows is not None else "?",
+        )
+        for each in found
+    ]
+    if rows:
+        page.table(("worker", "alive", "seen", "owns", "workflows"), rows)
+    else:
+        page.line("No process works on runs.")
+    page.print()
+
+
 def _found(source: RunSource, filters: RunFilters, limit: int, *, as_json: bool) -> Sequence[Run]:
     """Find the runs for a list. For people the rows of a store are enough, which are read without an engine."""
     if source.url is not None or as_json:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from loom.api.counts import Counts
     from loom.api.requests import RunFilters
     from loom.api.runs import StreamEvent
+    from loom.api.workers import Worker
     from loom.cli.sources import Given, Runs
 
 T = TypeVar("T")
@@ -122,6 +123,10 @@ class ServerRuns:
     async def counts(self, workflows: Sequence[str]) -> Counts:
         """See `Runs`."""
         return await self._client.counts(workflow=workflows or None)
+
+    async def workers(self) -> Sequence[Worker]:
+        """See `Runs`."""
+        return await self._client.workers()
 
     async def get(self, run_id: str) -> Run:
         """See `Runs`."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from loom.api.runs import Delivery, HistoryItem, Replay, Run, StreamEvent
     from loom.api.state import State
     from loom.api.why import Why
+    from loom.api.workers import Worker
     from loom.cli.options import Decorated
     from loom.flows.limits import Limits
 
@@ -59,6 +60,10 @@ class Runs(Protocol):
 
     async def counts(self, workflows: Sequence[str]) -> Counts:
         """Count the runs, of these workflows or of all."""
+        ...
+
+    async def workers(self) -> Sequence[Worker]:
+        """List the processes that work on runs."""
         ...
 
     async def get(self, run_id: str) -> Run:

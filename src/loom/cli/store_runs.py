@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from loom.api.runs import HistoryItem, Replay, Run
     from loom.api.state import State
     from loom.api.why import Why
+    from loom.api.workers import Worker
     from loom.cli.sources import Given, Runs
     from loom.core.records import Published
     from loom.flows.limits import Limits
@@ -77,6 +78,10 @@ class StoreRuns:
     async def counts(self, workflows: Sequence[str]) -> Counts:
         """See `Runs`."""
         return await self._runtime.counts(workflow=workflows or None)
+
+    async def workers(self) -> Sequence[Worker]:
+        """See `Runs`."""
+        return await self._runtime.workers()
 
     async def get(self, run_id: str) -> Run:
         """See `Runs`."""

@@ -27,6 +27,7 @@ from loom.api.runs import Delivery, HistoryItem, Replay, Run, StreamEvent
 from loom.api.service import Health
 from loom.api.state import Action, Loop
 from loom.api.why import Why
+from loom.api.workers import Worker
 from loom.client.exchange import ApiCall, Exchange, Retries, act, decoded, read, segment
 from loom.client.streams import SILENCE, Reader
 
@@ -180,6 +181,10 @@ class Client:
         """List all runs that pass the filters, page by page; `limit` is the size of a page."""
         async for run in self._pages(read("/v1/runs", params={**query_of(filters), "limit": limit}), Run):
             yield run
+
+    async def workers(self) -> Sequence[Worker]:
+        """List the processes that work on runs."""
+        return [found async for found in self._pages(read("/v1/workers"), Worker)]
 
     async def counts(self, *, workflow: str | Sequence[str] | None = None) -> Counts:
         """Count the runs by status and by what holds them, of all workflows or of these."""

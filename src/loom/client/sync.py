@@ -50,6 +50,7 @@ class SyncClient(SyncFace):
     wait = calls(Client.wait)
     list = iterates(Client.list)
     counts = calls(Client.counts)
+    workers = calls(Client.workers)
     history = iterates(Client.history)
     state = calls(Client.state)
     attempts = calls(Client.attempts)

@@ -31,7 +31,7 @@ from loom.server.call import Call, Server
 from loom.server.idempotency import Idempotency
 from loom.server.problems import ApiProblem, problem_of, problem_response
 from loom.server.settings import ServerSettings
-from loom.server.v1 import counts, definitions, events, health, history, invoke, runs, schedules
+from loom.server.v1 import counts, definitions, events, health, history, invoke, runs, schedules, workers
 from loom.store.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ ROUTES: tuple[Route, ...] = (
     *metrics.route,
     *runs.route,
     *counts.route,
+    *workers.route,
     *definitions.route,
     *events.route,
     *history.route,

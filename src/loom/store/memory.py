@@ -13,7 +13,17 @@ from loom.api.counts import WorkflowCounts
 from loom.store.errors import StoreUnavailable
 from loom.store.loop_time import skipped_s, wall_clock
 from loom.store.memory_tables import Tables, Transaction
-from loom.store.records import ABSENT, Entry, HeldRuns, Holder, Member, check_entry_names, matches, place_of
+from loom.store.records import (
+    ABSENT,
+    Entry,
+    HeldRuns,
+    Holder,
+    Member,
+    MemberState,
+    check_entry_names,
+    matches,
+    place_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -129,6 +139,16 @@ class MemoryStore:
         if lease is None:
             return Holder(f"member {row.owner}", alive=False)
         return Holder(lease.name, alive=lease.until > self._now(), until=lease.until)
+
+    async def members(self) -> list[MemberState]:
+        """Return the members, by their names."""
+        database, now = self._opened(), self._lease_time()
+        owners = Counter(run.row.owner for run in database.tables.runs.values())
+        found = [
+            MemberState(lease.name, lease.until > now, fence, until=lease.until, owned=owners[fence])
+            for fence, lease in database.leases.items()
+        ]
+        return sorted(found, key=lambda member: member.name)
 
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
         """Write all of the group or nothing, and notify."""

@@ -42,7 +42,18 @@ if TYPE_CHECKING:
 
     from loom.api.counts import WorkflowCounts
     from loom.store.operations import Operation, Result
-    from loom.store.records import Chunk, Entry, HeldRuns, Holder, InboxMessage, Member, RunQuery, RunRow, StoredRun
+    from loom.store.records import (
+        Chunk,
+        Entry,
+        HeldRuns,
+        Holder,
+        InboxMessage,
+        Member,
+        MemberState,
+        RunQuery,
+        RunRow,
+        StoredRun,
+    )
 
 
 class RunReads(Protocol):
@@ -78,6 +89,10 @@ class RunReads(Protocol):
 
     async def holder(self, row: RunRow) -> Holder | None:
         """Return who moves a run now: the member that owns it, or the cluster. None if it has no owner."""
+        ...
+
+    async def members(self) -> list[MemberState]:
+        """Return the processes that work on runs, as far as the store knows, by their names."""
         ...
 
     async def counts(self) -> dict[str, int]:

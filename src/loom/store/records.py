@@ -256,6 +256,20 @@ class Holder(msgspec.Struct, frozen=True):
     is_process: bool = True
 
 
+class MemberState(msgspec.Struct, frozen=True):
+    """A process that works on runs, as its store knows it. None: the store does not know."""
+
+    name: str
+    alive: bool
+    """Whether its lease holds."""
+    fence: int | None = None
+    seen: float | None = None
+    until: float | None = None
+    """The end of its lease; None also where a lease has no end."""
+    owned: int | None = None
+    """How many runs it owns."""
+
+
 class Member(msgspec.Struct, frozen=True):
     """A process that owns runs."""
 

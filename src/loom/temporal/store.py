@@ -13,13 +13,15 @@ from collections import defaultdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.enums.v1 import IndexedValueType, TaskQueueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.service import RPCError, RPCStatusCode
 
 from loom.store.errors import NotSupported, PartlyApplied, StoreUnavailable
 from loom.store.operations import ImportRun, PostMessage, PurgeRuns, SetTags, StartRun
-from loom.store.records import Holder
+from loom.store.records import Holder, MemberState
 from loom.temporal.address import parse_address
 from loom.temporal.client.cluster import Cluster
 from loom.temporal.client.entries import Documents, Entries
@@ -282,6 +284,22 @@ class TemporalStore:
         """Return the task queue: its workers move all runs."""
         del row
         return Holder(f"task queue {self._cluster.address.task_queue!r}", is_process=False)
+
+    async def members(self) -> list[MemberState]:
+        """Return who has asked the task queue for work in the last minutes, by the server's word."""
+        address = self._cluster.address
+        request = DescribeTaskQueueRequest(
+            namespace=address.namespace,
+            task_queue=TaskQueue(name=address.task_queue),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        )
+        with self._cluster.calling("list workers"):
+            service = self._cluster.client.workflow_service
+            told = await in_time(service.describe_task_queue(request, timeout=timedelta(seconds=PATIENT_S)))
+        found = [
+            MemberState(each.identity, True, seen=each.last_access_time.ToMicroseconds() / 1e6) for each in told.pollers
+        ]
+        return sorted(found, key=lambda member: member.name)
 
     async def counts(self) -> dict[str, int]:
         """Count runs by status: see `Visibility.counts`. The cluster owns them all, so `owned` is 0."""

@@ -25,7 +25,18 @@ if TYPE_CHECKING:
     from loom.api.counts import WorkflowCounts
     from loom.store.operations import Operation, Result
     from loom.store.ports import OwnedStore
-    from loom.store.records import Chunk, Entry, HeldRuns, Holder, InboxMessage, Member, RunQuery, RunRow, StoredRun
+    from loom.store.records import (
+        Chunk,
+        Entry,
+        HeldRuns,
+        Holder,
+        InboxMessage,
+        Member,
+        MemberState,
+        RunQuery,
+        RunRow,
+        StoredRun,
+    )
 
 
 class Crash(BaseException):
@@ -284,6 +295,10 @@ class FaultyStore:
     async def counts(self) -> dict[str, int]:
         """See the port."""
         return await (await self._reading()).counts()
+
+    async def members(self) -> list[MemberState]:
+        """See the port."""
+        return await (await self._reading()).members()
 
     async def workflow_counts(self) -> list[WorkflowCounts]:
         """See the port."""

@@ -275,6 +275,7 @@ def test_tags_a_run_and_lists_it_by_new_filters() -> None:
         assert data("runs", "list", *none) == []
     assert "NAME=VALUE" in failure(2, "runs", "tag", "order-1")
     assert data("runs", "counts")["total"] == 1
+    assert isinstance(data("runs", "workers"), list)
     assert data("runs", "counts", "--workflow", "none")["workflows"] == []
     assert good("runs", "counts").splitlines()[-1].split()[:2] == ["all", "1"]
 

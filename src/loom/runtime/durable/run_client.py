@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
+from loom.api.times import maybe_moment
+from loom.api.workers import Worker
 from loom.core.ticks import TickAddEvent, TickCancelRun, TickContinueRun, TickPauseRun, TickRetryRun
 from loom.effects.stored_text import waiter_dict
 from loom.runtime.durable import history
@@ -247,6 +249,34 @@ class RunClient:
         await self.ready()
         names = (workflow,) if isinstance(workflow, str) else workflow
         return await CountedWorkflows(self.store, self.now).get(names)
+
+    async def workers(self) -> Sequence[Worker]:
+        """The processes that work on runs, as far as the store knows; of this one also what it knows itself."""
+        await self.ready()
+        own = self.worker_name()
+        found = []
+        for member in await self.store.members():
+            is_this = own is not None and own == (member.fence, member.name)
+            found.append(
+                Worker(
+                    name=member.name,
+                    alive=member.alive,
+                    seen=maybe_moment(member.seen),
+                    until=maybe_moment(member.until),
+                    owned=member.owned,
+                    is_this=is_this,
+                    **(self.describe_worker() if is_this else {}),
+                )
+            )
+        return found
+
+    def worker_name(self) -> tuple[int | None, str] | None:
+        """The fence and the name by which the store knows this process; None if it does not work on runs."""
+        return None
+
+    def describe_worker(self) -> dict[str, Any]:
+        """What this process knows of itself, as fields of a `Worker`."""
+        return {}
 
     async def history(self, run_id: str, *, start: int = 0) -> AsyncIterator[HistoryEntry]:
         """The ticks of a run in order: (seq, at, tick). Bodies of events are as they are stored."""

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Self
 
 from typing_extensions import override
 
+from loom.api.times import maybe_moment
 from loom.flows.plain import plain_value
 from loom.runtime.durable.admission import MemoryLimit
 from loom.runtime.durable.definitions import Definitions
 from loom.runtime.durable.handle import Handles, RunHandle
+from loom.runtime.durable.names import OWN
 from loom.runtime.durable.problem_run import hook_codes
 from loom.runtime.durable.problems import Problems
 from loom.runtime.durable.registration import RemoteDefinition, prepared, registration_of
@@ -82,6 +86,8 @@ class WorkerRuntime(RunClient, ABC):
         """What the watchdog knows of the event loop; None while this process does not work, or without a watchdog."""
         self._watches_always = False
         self._working: asyncio.Task[None] | None = None
+        self._working_since: float | None = None
+        """When this process became one that works on runs."""
         """The latest beginning, which waits for those before it."""
         self._beginnings: set[asyncio.Task[None]] = set()
         self._in_the_way: str | None = None
@@ -118,6 +124,20 @@ class WorkerRuntime(RunClient, ABC):
     @abstractmethod
     def figures(self) -> dict[str, int]:
         """How many runs are in memory here, and how many were released and brought back so far."""
+
+    @override
+    def describe_worker(self) -> dict[str, Any]:
+        """What this process knows of itself, as fields of a `Worker`."""
+        import loom
+
+        return {
+            "since": maybe_moment(self._working_since),
+            "workflows": sorted(name for name in self.codes if not name.startswith(OWN)),
+            "runs_in_memory": self.figures["in_memory"],
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "version": loom.__version__,
+        }
 
     @abstractmethod
     async def _join(self) -> None:

@@ -23,7 +23,17 @@ if TYPE_CHECKING:
 
     from loom.api.counts import WorkflowCounts
     from loom.store.operations import Operation, Result
-    from loom.store.records import Chunk, HeldRuns, Holder, InboxMessage, Member, RunQuery, RunRow, StoredRun
+    from loom.store.records import (
+        Chunk,
+        HeldRuns,
+        Holder,
+        InboxMessage,
+        Member,
+        MemberState,
+        RunQuery,
+        RunRow,
+        StoredRun,
+    )
 
 _log = logging.getLogger("loom.store")
 
@@ -117,6 +127,11 @@ class PostgresStore:
         """Prolong the lease, if it is not over, and free what dead members own."""
         async with self._opened().reader() as connection:
             return await ownership.beat(connection, fence, lease_s)
+
+    async def members(self) -> list[MemberState]:
+        """Return the members, by their names."""
+        async with self._opened().reader() as connection:
+            return await ownership.members(connection)
 
     async def holder(self, row: RunRow) -> Holder | None:
         """Return the member that owns a run; None without an owner."""

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from loom.api.counts import WorkflowCounts
-from loom.store.records import HeldRuns, Holder, StoredRun, end_of_prefix
+from loom.store.records import HeldRuns, Holder, MemberState, StoredRun, end_of_prefix
 from loom.store.sqlite.key_values import document
 from loom.store.sqlite.ownership import deaths_of
 from loom.store.sqlite.rows import RUN_COLUMNS, chunks_of, listed_row, messages_of, run_row, snapshot_of, timers_of
@@ -99,6 +99,7 @@ _DESCENDANTS = """WITH RECURSIVE family (run_id) AS (
 ) SELECT COUNT(*) - 1 FROM (SELECT 1 FROM family LIMIT ? + 1)"""
 """The run itself is the first of its family, and not counted."""
 _OWNED_BY = "SELECT run_id FROM runs INDEXED BY runs_owned WHERE owner = ?"
+_COUNT_OWNED = "SELECT COUNT(*) FROM runs INDEXED BY runs_owned WHERE owner = ?"
 _OWNED_WITH_MESSAGES = """SELECT runs.run_id FROM (SELECT DISTINCT run FROM inbox) AS asking
 CROSS JOIN runs ON runs.id = asking.run WHERE runs.owner = ?"""
 _OWNED = "SELECT COUNT(*) FROM runs INDEXED BY runs_owned WHERE owner IS NOT NULL"
@@ -189,6 +190,16 @@ def holder(connection: Connection, fence: int, now: float) -> Holder:
     [(current, name, last_alive)] = connection.query(_ENGINE, ())
     alive = current == fence and last_alive is not None and now - last_alive <= _SILENT_S
     return Holder(name if current == fence else f"engine {fence}", alive=alive, seen=last_alive)
+
+
+def members(connection: Connection, now: float) -> list[MemberState]:
+    """Return the engine, if there was ever one."""
+    with _moment(connection):
+        [(fence, name, last_alive)] = connection.query(_ENGINE, ())
+        [(owned,)] = connection.query(_COUNT_OWNED, (fence,))
+    if last_alive is None:
+        return []
+    return [MemberState(name, now - last_alive <= _SILENT_S, fence, seen=last_alive, owned=owned)]
 
 
 def counts(connection: Connection) -> dict[str, int]:

@@ -35,7 +35,17 @@ if TYPE_CHECKING:
 
     from loom.api.counts import WorkflowCounts
     from loom.store.operations import Operation, Result
-    from loom.store.records import Chunk, HeldRuns, Holder, InboxMessage, Member, RunQuery, RunRow, StoredRun
+    from loom.store.records import (
+        Chunk,
+        HeldRuns,
+        Holder,
+        InboxMessage,
+        Member,
+        MemberState,
+        RunQuery,
+        RunRow,
+        StoredRun,
+    )
     from loom.store.sqlite.connection import Connection
 
 T = TypeVar("T")
@@ -185,6 +195,10 @@ class SqliteStore:
         if row.owner is None:
             return None
         return await self._read(reads.holder, row.owner, self._now())
+
+    async def members(self) -> list[MemberState]:
+        """Return the engine that has joined last. One that was silent for long is taken for dead."""
+        return await self._read(reads.members, self._now())
 
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
         """Write a group in one transaction."""
