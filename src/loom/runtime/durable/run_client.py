@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
-from loom.api.times import maybe_moment
-from loom.api.workers import Worker
 from loom.core.ticks import TickAddEvent, TickCancelRun, TickContinueRun, TickPauseRun, TickRetryRun
 from loom.effects.stored_text import waiter_dict
 from loom.runtime.durable import history
@@ -56,6 +54,7 @@ if TYPE_CHECKING:
     from loom.api.problems import RunStatus
     from loom.api.requests import RunFilters
     from loom.api.why import Why
+    from loom.api.workers import Worker
     from loom.core.records import EventRecord
     from loom.core.reducer import FieldReader
     from loom.core.state import BrokerState
@@ -252,23 +251,11 @@ class RunClient:
 
     async def workers(self) -> Sequence[Worker]:
         """The processes that work on runs, as far as the store knows; of this one also what it knows itself."""
+        from loom.runtime.durable.workers import rendered_worker
+
         await self.ready()
-        own = self.worker_name()
-        found = []
-        for member in await self.store.members():
-            is_this = own is not None and own == (member.fence, member.name)
-            found.append(
-                Worker(
-                    name=member.name,
-                    alive=member.alive,
-                    seen=maybe_moment(member.seen),
-                    until=maybe_moment(member.until),
-                    owned=member.owned,
-                    is_this=is_this,
-                    **(self.describe_worker() if is_this else {}),
-                )
-            )
-        return found
+        own, known = self.worker_name(), self.describe_worker()
+        return [rendered_worker(member, own, known) for member in await self.store.members()]
 
     def worker_name(self) -> tuple[int | None, str] | None:
         """The fence and the name by which the store knows this process; None if it does not work on runs."""

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Self
 
 from typing_extensions import override
 
-from loom.api.times import maybe_moment
 from loom.flows.plain import plain_value
 from loom.runtime.durable.admission import MemoryLimit
 from loom.runtime.durable.definitions import Definitions
 from loom.runtime.durable.handle import Handles, RunHandle
-from loom.runtime.durable.names import OWN
 from loom.runtime.durable.problem_run import hook_codes
 from loom.runtime.durable.problems import Problems
 from loom.runtime.durable.registration import RemoteDefinition, prepared, registration_of
@@ -31,6 +27,7 @@ from loom.runtime.durable.schedules import ScheduleClient, ScheduleNotFound, che
 from loom.runtime.durable.schedules_run import ScheduleStart, keep_triggers, timing_of
 from loom.runtime.durable.services import StoredCallbacks, internal_codes, services_for
 from loom.runtime.durable.settings import Settings
+from loom.runtime.durable.workers import own_fields
 from loom.runtime.watchdog import rouse, watchdog
 from loom.steps.context import Context
 from loom.steps.handler import WorkflowHandler
@@ -128,16 +125,7 @@ class WorkerRuntime(RunClient, ABC):
     @override
     def describe_worker(self) -> dict[str, Any]:
         """What this process knows of itself, as fields of a `Worker`."""
-        import loom
-
-        return {
-            "since": maybe_moment(self._working_since),
-            "workflows": sorted(name for name in self.codes if not name.startswith(OWN)),
-            "runs_in_memory": self.figures["in_memory"],
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "version": loom.__version__,
-        }
+        return own_fields(self._working_since, self.codes, self.figures["in_memory"])
 
     @abstractmethod
     async def _join(self) -> None:
