@@ -22,7 +22,7 @@ _LISTS = {
     "waiting": "/v1/runs?waiting=true&order=updated_at&limit=100",
     "counts": "/v1/counts",
 }
-"""Further lists: by the last change, of a status that none has, by the beginning of ids, of waiting runs; and counts."""
+"""Further lists: by the last change, of a status that none has, by beginnings of ids, of waiting runs; and counts."""
 
 
 async def _fill(url: str, size: int) -> None:
