@@ -22,7 +22,6 @@ from loom.cli.options import (
     target_option,
 )
 from loom.cli.sources import perform, source_options
-from loom.runtime.durable.names import HANDLER_TAGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -247,6 +246,8 @@ def tag_run(
     """Give a run tags, beside or in place of those that it has."""
     if not tags and not remove:
         raise click.UsageError("Name a tag as NAME=VALUE, or one to --remove.")
+
+    from loom.runtime.durable.names import HANDLER_TAGS
 
     async def work(runs: Runs) -> dict[str, str]:
         known = (await runs.get(run_id)).tags
