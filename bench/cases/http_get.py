@@ -15,6 +15,14 @@ ASKED = 500
 IDLE = 1_000
 """So many of the runs wait for an event; the others have ended."""
 _GROUP = 500
+_LISTS = {
+    "updated": "/v1/runs?order=-updated_at&limit=100",
+    "failed": "/v1/runs?status=failed&order=-updated_at&limit=100",
+    "prefix": "/v1/runs?id_prefix=run-777&limit=100",
+    "waiting": "/v1/runs?waiting=true&order=updated_at&limit=100",
+    "counts": "/v1/counts",
+}
+"""Further lists: by the last change, of a status that none has, by beginnings of ids, of waiting runs; and counts."""
 
 
 async def _fill(url: str, size: int) -> None:
@@ -58,12 +66,17 @@ async def _load(port: int, size: int) -> Figures:
     ]
     idle = [await _timed(lambda: connection.json("GET", "/v1/runs?idle=true&limit=100")) for _ in range(50)]
     longer = [await _timed(lambda: connection.json("GET", "/v1/runs?idle_longer_than=1&limit=100")) for _ in range(50)]
+    lists = {
+        name: median([await _timed(lambda query=query: connection.json("GET", query)) for _ in range(50)])
+        for name, query in _LISTS.items()
+    }
     connection.close()
     return {
         "p50": median(one),
         "p95": quantiles(one, n=20)[-1],
         "idle": median(idle),
         "longer": median(longer),
+        **lists,
     }
 
 
@@ -84,11 +97,18 @@ CASE = Case(
         Metric("p95", "ms for one handler, p95"),
         Metric("idle", "ms for a page of idle runs"),
         Metric("longer", "ms for a page of those idle for longer"),
+        Metric("updated", "ms for a page by the last change"),
+        Metric("failed", "ms for failed runs by the last change, of which there are none"),
+        Metric("prefix", "ms for a page by the beginning of ids"),
+        Metric("waiting", "ms for a page of waiting runs by the last change"),
+        Metric("counts", "ms for the counts, which a server keeps for a while"),
     ),
     peers={"loom": loom},
     targets=(
         absolute("at most 5 ms for one handler, p95", "p95", at_most=5),
         absolute("at most 20 ms for the idle query", "idle", at_most=20),
+        absolute("at most 200 ms for a list by the last change", "updated", at_most=200),
+        absolute("at most 200 ms for a filter that finds nothing", "failed", at_most=200),
     ),
     warm_up=0,
     preparation_s=120,

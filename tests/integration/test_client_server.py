@@ -183,6 +183,19 @@ async def test_a_failed_run_is_an_answer_and_can_be_retried(client: Client) -> N
     assert (await client.wait("r", timeout=60)).status == "failed"
 
 
+async def test_tags_and_orders(client: Client) -> None:
+    for run_id in ("r1", "r2"):
+        await client.start("asking", {"topic": "a"}, run_id=run_id)
+    assert (await client.set_tags("r1", {"team": "x"})).tags == {"team": "x"}
+    assert [run.run_id async for run in client.list(tags={"team": "x"})] == ["r1"]
+    assert [run.run_id async for run in client.list(id_prefix="r2", order="-updated_at")] == ["r2"]
+    assert [run.run_id async for run in client.list(asleep=True)] == []
+    assert (await client.counts(workflow="asking")).total == 2
+    assert [worker.is_this for worker in await client.workers()] == [True]
+    with pytest.raises(loom.RunNotFound):
+        await client.set_tags("none", {})
+
+
 async def test_history_state_and_fork(client: Client) -> None:
     await client.start("asking", {"topic": "a"}, run_id="r")
     waiting = await idle(client, "r")

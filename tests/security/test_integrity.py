@@ -56,6 +56,7 @@ async def test_acts_are_recorded_with_who_did_them(served: Served) -> None:
         await served.until_waiting("a")
         await client.post("/v1/runs/a/pause")
         await client.post("/v1/runs/a/resume")
+        await client.put("/v1/runs/a/tags", json={"tags": {"team": "x"}})
         fork = (await client.post("/v1/runs/a/fork", json={"tick": 0})).json()["run_id"]
         await client.post("/v1/runs/a/cancel", headers={"X-Request-ID": "req-9"})
         await client.get("/v1/runs/a?wait=10")
@@ -69,6 +70,7 @@ async def test_acts_are_recorded_with_who_did_them(served: Served) -> None:
     assert done == [
         ("run.pause", "a"),
         ("run.resume", "a"),
+        ("run.tag", "a"),
         ("run.fork", "a"),
         ("run.cancel", "a"),
         ("run.delete", "a"),
@@ -77,9 +79,9 @@ async def test_acts_are_recorded_with_who_did_them(served: Served) -> None:
         ("schedule.delete", "nightly"),
     ]
     assert {act["actor"] for act in found} == {key.split("_")[1]}
-    assert found[-3]["made"] == fork
-    assert found[-4]["request_id"] == "req-9"
-    assert found[-4]["outcome"] == 202
+    assert found[-4]["made"] == fork
+    assert found[-5]["request_id"] == "req-9"
+    assert found[-5]["outcome"] == 202
     assert all(act["at"].endswith("Z") for act in found)
 
 

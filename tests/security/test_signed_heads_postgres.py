@@ -47,7 +47,12 @@ class ServerDatabase(Database):
     def put_kept_back(self, chunks: int) -> None:
         """Put the kept row in the place of the new one, and take away what came after it."""
         self.execute("DELETE FROM runs WHERE run_id = 'sick'")
-        self.execute("INSERT INTO runs OVERRIDING SYSTEM VALUE SELECT * FROM kept")
+        # The database itself makes what is generated.
+        [(names,)] = self.execute(
+            "SELECT string_agg(column_name, ', ') FROM information_schema.columns "
+            "WHERE table_schema = current_schema() AND table_name = 'runs' AND is_generated = 'NEVER'"
+        )
+        self.execute(f"INSERT INTO runs ({names}) OVERRIDING SYSTEM VALUE SELECT {names} FROM kept")
         newest = f"SELECT id FROM chunks WHERE run = {SICK} ORDER BY id OFFSET {chunks}"
         self.execute(f"DELETE FROM chunks WHERE id IN ({newest})")
 

@@ -19,6 +19,7 @@ START = {"workflow": "asks", "input": {"topic": "their-topic"}}
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/runs/{run_id}/events": {"type": "Approval", "value": {"by": "x"}},
     "/v1/runs/{run_id}/fork": {"tick": 0},
+    "/v1/runs/{run_id}/tags": {"tags": {"team": "x"}},
     "/events/{handler_id}": {"event": {"type": "Approval", "value": {"by": "x"}}},
     "/workflows/{name}/run": {},
     "/workflows/{name}/run-nowait": {},
@@ -233,3 +234,13 @@ async def test_no_caller_takes_the_id_of_a_notice(two: Two, path: str, field: st
     answer = await client.post(path, json={**body, field: "loom.problem:webhook:1"})
     assert answer.status_code == 400
     assert "'loom.problem:webhook:1' is kept for Loom's own runs: choose another one." in answer.text
+
+
+async def test_counts_are_of_the_workflows_that_a_key_is_good_for(two: Two) -> None:
+    _, admin, client = two
+    whole, own = (await admin.get("/v1/counts")).json(), (await client.get("/v1/counts")).json()
+    assert {each["workflow"] for each in whole["workflows"]} >= {"asks", "flow"}
+    assert [each["workflow"] for each in own["workflows"]] == ["flow"]
+    assert 0 < own["total"] < whole["total"]
+    asked = (await client.get("/v1/counts?workflow=asks")).json()
+    assert (asked["total"], asked["workflows"]) == (0, [])

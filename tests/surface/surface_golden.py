@@ -30,10 +30,15 @@ _KEY_ID = re.compile(r"\b[0-9a-f]{12}\b")
 _AUDIT_CURSOR = re.compile(r"\b(\d{18})-[0-9a-f]{16}\b")
 
 
+_PROCESS = re.compile(r'("host": )"[^"]*"(,\s+"pid": )\d+')
+"""Which machine answers, and as which process."""
+
+
 def masked(text: str) -> str:
     """Replace the place of the repository, and frames inside of `src/loom`, which a refactoring moves."""
     for root in (str(ROOT), RECORDED_ROOT):
         text = text.replace(root, "<root>")
+    text = _PROCESS.sub(r'\1"<host>"\2"<pid>"', text)
     return _LOOM_FRAME.sub(r'\1..."', text)
 
 

@@ -43,6 +43,12 @@ LISTS = (
     "GET /v1/runs?parent_id=parent-1",
     "GET /v1/runs?created_after=2023-11-14T22:13:40Z&created_before=2023-11-15T00:00:00Z",
     "GET /v1/runs?workflow=nobody",
+    "GET /v1/runs?id_prefix=failed&order=-updated_at",
+    "GET /v1/runs?asleep=true",
+    "GET /v1/runs?waiting=true&order=updated_at",
+    "GET /v1/counts",
+    "GET /v1/workers",
+    "GET /v1/counts?workflow=asks",
 )
 RUN = (
     *(f"GET /v1/runs/{run_id}" for run_id in RUNS),

@@ -64,6 +64,7 @@ def test_nothing_is_broken_and_every_history_gives_what_is_stored(store: str) ->
 
 
 def _check_sound() -> None:
+    _json("db upgrade")
     found = _json("db verify")
     assert (found["broken"], found["problems"], found["damage"]) == (0, [], [])
     assert found["runs"] == found["chained"] + found["empty"]

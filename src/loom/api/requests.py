@@ -73,6 +73,12 @@ class RetryRequest(Request):
     event: BetterEvent | None = None
 
 
+class TagsRequest(Request):
+    """The tags that a run has from now on: others go."""
+
+    tags: dict[str, str]
+
+
 class NoFields(Request):
     """Nothing is asked: the body may be left out."""
 
@@ -118,7 +124,7 @@ class InQuery(NamedTuple):
 
 _Moment = Annotated[datetime, Meta(tz=True)]
 _Tag = Annotated[str, Meta(pattern="^[^=]+=")]
-_Order = Literal["created_at", "-created_at"]
+_Order = Literal["created_at", "-created_at", "updated_at", "-updated_at"]
 
 
 class RunFilters(TypedDict, total=False):
@@ -131,8 +137,10 @@ class RunFilters(TypedDict, total=False):
         float | None, InQuery(Seconds, "Idle for more than so many seconds; implies running and idle.")
     ]
     waiting_for: Annotated[str | None, InQuery(str, "The name of an event type that the run waits for.")]
+    id_prefix: Annotated[str | None, InQuery(Id, "What the id of the run begins with.")]
     created_after: Annotated[datetime | None, InQuery(_Moment, "Started after this moment.")]
     created_before: Annotated[datetime | None, InQuery(_Moment, "Started before this moment.")]
+    updated_after: Annotated[datetime | None, InQuery(_Moment, "Changed after this moment.")]
     tags: Annotated[
         dict[str, str] | None,
         InQuery(list[_Tag], "A tag of the run in the form `name=value`; all of them, if several.", "tag"),
@@ -143,7 +151,16 @@ class RunFilters(TypedDict, total=False):
     stuck: Annotated[
         bool | None, InQuery(bool, "Whether the run is idle, waits for nothing, and is neither paused nor parked.")
     ]
-    order: Annotated[_Order | None, InQuery(_Order, "Oldest first, or newest first, as it is if nothing is said.")]
+    asleep: Annotated[
+        bool | None, InQuery(bool, "Whether only a timer will move the run: a sleep, a back-off, the delay of a loop.")
+    ]
+    waiting: Annotated[
+        bool | None, InQuery(bool, "Whether the run waits for an event that a person or a program can send.")
+    ]
+    order: Annotated[
+        _Order | None,
+        InQuery(_Order, "By the start or by the last change, oldest or newest first; by default the newest start."),
+    ]
     include: Annotated[
         Literal["result"] | None,
         InQuery(Literal["result"], "With the results of the runs, which are null otherwise."),

@@ -111,6 +111,8 @@ class Run(Answer, frozen=True, kw_only=True):
     """Why it cannot go on with the code of its workers."""
     stuck: str | None = None
     """Why the run is idle although no step, timer or waiter can move it, and it is neither paused nor parked."""
+    asleep: bool = False
+    """Whether only a timer will move it: a delayed retry, a sleep, or the delay of a loop."""
     kept_events: int = 0
     """How many early events wait until a step asks for them."""
     tags: dict[str, str] = {}

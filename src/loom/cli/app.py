@@ -28,6 +28,7 @@ _COMMANDS = {
 }
 _OF_RUNS = {
     "cancel": "control_commands:cancel",
+    "counts": "inspect_commands:counts",
     "events": "inspect_commands:events",
     "export": "control_commands:export_run",
     "fork": "control_commands:fork",
@@ -42,6 +43,8 @@ _OF_RUNS = {
     "send": "control_commands:send",
     "start": "control_commands:start",
     "status": "inspect_commands:status",
+    "tag": "control_commands:tag_run",
+    "workers": "inspect_commands:workers",
 }
 
 

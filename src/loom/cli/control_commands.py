@@ -1,4 +1,4 @@
-"""The commands that change runs: start, send, cancel, pause, resume, retry, fork, export, import and purge.
+"""The commands that change runs: start, send, cancel, pause, resume, retry, fork, tag, export, import and purge.
 
 Each works beside the engine and returns once what was asked is stored.
 """
@@ -17,6 +17,7 @@ from loom.cli.options import (
     moment,
     run_id_argument,
     start_options,
+    tag,
     tag_option,
     target_option,
 )
@@ -231,6 +232,33 @@ def fork(run_id: str, tick: int, fork_id: str | None, targets: Sequence[str], so
     made = perform(source, lambda runs: runs.fork(run_id, tick, fork_id), targets)
     words = f"Run {made} goes on from tick {tick} of run {run_id}."
     tell(as_json, words, run_id=made, forked_from=run_id, tick=tick)
+
+
+@click.command("tag")
+@run_id_argument
+@click.argument("tags", metavar="[NAME=VALUE]...", type=tag, nargs=-1)
+@click.option("--remove", metavar="NAME", multiple=True, help="Take this tag away. May be repeated.")
+@source_options
+@json_option
+def tag_run(
+    run_id: str, tags: Sequence[tuple[str, str]], remove: Sequence[str], source: RunSource, as_json: bool
+) -> None:
+    """Give a run tags, beside or in place of those that it has."""
+    if not tags and not remove:
+        raise click.UsageError("Name a tag as NAME=VALUE, or one to --remove.")
+
+    from loom.runtime.durable.names import HANDLER_TAGS
+
+    async def work(runs: Runs) -> dict[str, str]:
+        known = (await runs.get(run_id)).tags
+        wanted = {**{name: value for name, value in known.items() if name not in HANDLER_TAGS}, **dict(tags)}
+        wanted = {name: value for name, value in wanted.items() if name not in remove}
+        await runs.set_tags(run_id, wanted)
+        return wanted
+
+    found = perform(source, work)
+    words = ", ".join(f"{name}={value}" for name, value in sorted(found.items())) or "no tags"
+    tell(as_json, f"Run {run_id} has {words}.", run_id=run_id, tags=found)
 
 
 @click.command("export")

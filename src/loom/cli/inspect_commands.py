@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from loom.cli.options import duration, json_option, run_id_argument, tag_option, target_option
+from loom.cli.options import duration, instant, json_option, run_id_argument, tag_option, target_option
 from loom.cli.output import console
 from loom.cli.sources import perform, source_options
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _STATUSES = ["running", "completed", "failed", "cancelled"]
+_ORDERS = ["created_at", "-created_at", "updated_at", "-updated_at"]
 _INTERRUPTED = 130
 """What shells say of a program that Ctrl-C has ended."""
 
@@ -43,6 +44,15 @@ _watch_option = click.option("--watch", "-w", is_flag=True, help="Draw it again 
 @click.option(
     "--stuck/--not-stuck", default=None, help="Only runs that are (not) idle with nothing that can move them."
 )
+@click.option("--asleep/--not-asleep", default=None, help="Only runs that (not) only a timer will move.")
+@click.option("--waiting/--not-waiting", default=None, help="Only runs that (do not) wait for an event from outside.")
+@click.option("--id-prefix", metavar="TEXT", help="Only runs whose id begins so.")
+@click.option("--created-after", metavar="WHEN", type=instant, help="Only runs started after a date or age, as 2d.")
+@click.option("--created-before", metavar="WHEN", type=instant, help="Only runs started before a date or age.")
+@click.option("--updated-after", metavar="WHEN", type=instant, help="Only runs changed after a date or age.")
+@click.option(
+    "--order", type=click.Choice(_ORDERS), help="By the start or by the last change; with - the newest are first."
+)
 @click.option("--parent", "parent_id", metavar="RUN_ID", help="Only child runs of this run.")
 @tag_option("Only runs with this tag. May be repeated.")
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many runs.")
@@ -59,7 +69,7 @@ def list_runs(
     tags: Sequence[tuple[str, str]],
     **given: Any,
 ) -> None:
-    """List runs, newest first."""
+    """List runs, newest first unless --order says otherwise."""
     from loom.cli.output import print_json
     from loom.cli.status import list_page
 
@@ -80,6 +90,61 @@ def list_runs(
         list_page(found[:limit], time.time()).print()
     if len(found) > limit:
         click.echo("There are more runs: use a larger --limit, or a filter.", err=True)
+
+
+_COUNTED = (
+    ("running", "completed", "failed", "cancelled"),
+    ("idle", "asleep", "waiting", "paused", "parked", "stuck"),
+)
+
+
+@click.command()
+@click.option("--workflow", "workflows", metavar="NAME", multiple=True, help="Only of this workflow. May be repeated.")
+@source_options
+@json_option
+def counts(workflows: Sequence[str], source: RunSource, as_json: bool) -> None:
+    """Count runs by status, by what holds them and by workflow."""
+    from loom.cli.output import TextPage, print_json
+
+    found = perform(source, lambda runs: runs.counts(workflows))
+    if as_json:
+        print_json(found)
+        return
+    names = [name for part in _COUNTED for name in part]
+    rows = [(each.workflow, *(str(getattr(each, name)) for name in names)) for each in found.workflows]
+    known = [getattr(found, name) for name in names]
+    page = TextPage()
+    page.table(("workflow", *names), [*rows, ("all", *("?" if count is None else str(count) for count in known))])
+    page.print()
+
+
+@click.command()
+@source_options
+@json_option
+def workers(source: RunSource, as_json: bool) -> None:
+    """List the processes that work on runs."""
+    from loom.cli.output import TextPage, ago, print_json
+
+    found = perform(source, lambda runs: runs.workers())
+    if as_json:
+        print_json(found)
+        return
+    page, now = TextPage(), time.time()
+    rows = [
+        (
+            each.name,
+            "yes" if each.alive else "no",
+            ago(each.seen, now) if each.seen is not None else "?",
+            "?" if each.owned is None else str(each.owned),
+            ", ".join(each.workflows) if each.workflows is not None else "?",
+        )
+        for each in found
+    ]
+    if rows:
+        page.table(("worker", "alive", "seen", "owns", "workflows"), rows)
+    else:
+        page.line("No process works on runs.")
+    page.print()
 
 
 def _found(source: RunSource, filters: RunFilters, limit: int, *, as_json: bool) -> Sequence[Run]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -57,6 +57,11 @@ def moment(text: str) -> float:
     except (ValueError, OverflowError) as error:
         wanted = "use an ISO date such as 2026-01-31T12:00, or an age as in 30d"
         raise click.BadParameter(f"{text!r} is not a time: {wanted}.") from error
+
+
+def instant(text: str) -> datetime:
+    """A date, or a length of time before now, with its zone."""
+    return datetime.fromtimestamp(moment(text), UTC)
 
 
 def json_value(text: str) -> Any:

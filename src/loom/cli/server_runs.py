@@ -26,8 +26,10 @@ from loom.client.exchange import Retries
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
+    from loom.api.counts import Counts
     from loom.api.requests import RunFilters
     from loom.api.runs import StreamEvent
+    from loom.api.workers import Worker
     from loom.cli.sources import Given, Runs
 
 T = TypeVar("T")
@@ -118,6 +120,14 @@ class ServerRuns:
                 break
         return found
 
+    async def counts(self, workflows: Sequence[str]) -> Counts:
+        """See `Runs`."""
+        return await self._client.counts(workflow=workflows or None)
+
+    async def workers(self) -> Sequence[Worker]:
+        """See `Runs`."""
+        return await self._client.workers()
+
     async def get(self, run_id: str) -> Run:
         """See `Runs`."""
         return await self._read(_run(run_id), Run, "run_id")
@@ -190,6 +200,11 @@ class ServerRuns:
         with told_as_problem("/tick"):
             body = {"tick": tick, "run_id": fork_id}
             return (await self._post(f"{_run(run_id)}/fork", Run, "run_id", body)).run_id
+
+    async def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
+        """See `Runs`."""
+        with told_as_problem("/tags"):
+            await self._client.set_tags(run_id, tags)
 
     async def purge(self, run_id: str | None, ended_before: float | None) -> int:
         """See `Runs`. The server deletes child runs with their parents, so some may be gone when their turn comes."""

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
+    from loom.api.counts import Counts
     from loom.api.definitions import Schedule
     from loom.api.requests import RunFilters
     from loom.api.runs import Delivery, HistoryItem, Replay, Run, StreamEvent
     from loom.api.state import State
     from loom.api.why import Why
+    from loom.api.workers import Worker
     from loom.cli.options import Decorated
     from loom.flows.limits import Limits
 
@@ -54,6 +56,14 @@ class Runs(Protocol):
 
     async def list(self, filters: RunFilters, limit: int) -> Sequence[Run]:
         """List runs that pass the filters, newest first, up to a limit."""
+        ...
+
+    async def counts(self, workflows: Sequence[str]) -> Counts:
+        """Count the runs, of these workflows or of all."""
+        ...
+
+    async def workers(self) -> Sequence[Worker]:
+        """List the processes that work on runs."""
         ...
 
     async def get(self, run_id: str) -> Run:
@@ -98,6 +108,10 @@ class Runs(Protocol):
 
     async def fork(self, run_id: str, tick: int, fork_id: str | None) -> str:
         """Make a run that goes on from a past tick of another one; its id."""
+        ...
+
+    async def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
+        """Replace the tags of a run."""
         ...
 
     async def purge(self, run_id: str | None, ended_before: float | None) -> int:

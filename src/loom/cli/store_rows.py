@@ -14,8 +14,9 @@ import msgspec
 from loom.api.runs import Run, RunError, Waiter
 from loom.api.times import maybe_moment, moment
 from loom.cli.session import opened_store, store_beside
-from loom.runtime.durable.names import can_be_kept
-from loom.store.records import RunQuery
+from loom.runtime.durable.names import can_match
+from loom.store.records import place_of
+from loom.store.run_filters import run_query
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,22 +36,8 @@ async def listed(url: str, filters: RunFilters, limit: int) -> list[Run]:
 
 async def found_rows(store: RunReads, filters: RunFilters, limit: int, now: float) -> Sequence[RunRow]:
     """Find the rows of runs that pass the filters of a command."""
-    longer, status, workflow = filters["idle_longer_than"], filters["status"], filters["workflow"]
-    query = RunQuery(
-        status=tuple(status) if isinstance(status, list) else status,
-        workflow=tuple(workflow) if isinstance(workflow, list) else workflow,
-        idle=filters["idle"],
-        idle_before=now - longer if longer is not None else None,
-        waiting_for=filters["waiting_for"],
-        tags=filters["tags"] or {},
-        parent=filters["parent_id"],
-        paused=filters["paused"],
-        parked=filters["parked"],
-        stuck=filters["stuck"],
-        limit=_PAGE,
-    )
-    named = (query.workflow, query.waiting_for, query.parent, *query.tags, *filter(None, query.tags.values()))
-    if not all(can_be_kept(name) for name in named if isinstance(name, str)):
+    query = run_query(filters, now, _PAGE)
+    if not can_match(query):
         return []
     rows: list[RunRow] = []
     while len(rows) < limit:
@@ -58,7 +45,7 @@ async def found_rows(store: RunReads, filters: RunFilters, limit: int, now: floa
         rows += page
         if len(page) < _PAGE:
             break
-        query = msgspec.structs.replace(query, after=(page[-1].created_at, page[-1].run_id))
+        query = msgspec.structs.replace(query, after=place_of(page[-1], query))
     return rows[:limit]
 
 
@@ -73,6 +60,7 @@ def _shown(row: RunRow) -> Run:
         paused=head.paused,
         parked=head.parked,
         stuck=head.stuck,
+        asleep=head.asleep,
         error=RunError(message=head.failed_with) if head.failed_with is not None else None,
         idle_since=maybe_moment(head.idle_since) if is_running else None,
         active_waiters=[Waiter(event_type=each["event_type"]) for each in json.loads(head.waiters)]

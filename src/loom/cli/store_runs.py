@@ -23,10 +23,12 @@ from loom.store import codec
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
+    from loom.api.counts import Counts
     from loom.api.requests import RunFilters
     from loom.api.runs import HistoryItem, Replay, Run
     from loom.api.state import State
     from loom.api.why import Why
+    from loom.api.workers import Worker
     from loom.cli.sources import Given, Runs
     from loom.core.records import Published
     from loom.flows.limits import Limits
@@ -72,6 +74,14 @@ class StoreRuns:
         rows = await found_rows(self._runtime.store, filters, limit, self._runtime.now())
         with_result = filters.get("include") == "result"
         return [await listed_run(self._runtime, row, with_result=with_result) for row in rows]
+
+    async def counts(self, workflows: Sequence[str]) -> Counts:
+        """See `Runs`."""
+        return await self._runtime.counts(workflow=workflows or None)
+
+    async def workers(self) -> Sequence[Worker]:
+        """See `Runs`."""
+        return await self._runtime.workers()
 
     async def get(self, run_id: str) -> Run:
         """See `Runs`."""
@@ -175,6 +185,13 @@ class StoreRuns:
         """See `Runs`."""
         try:
             return await self._runtime.store_fork(run_id, tick=tick, run_id=fork_id)
+        except ValueError as error:
+            raise Problem(str(error)) from error
+
+    async def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
+        """See `Runs`."""
+        try:
+            await self._runtime.set_tags(run_id, dict(tags))
         except ValueError as error:
             raise Problem(str(error)) from error
 

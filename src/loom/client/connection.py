@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from loom.api.answers import Page
 from loom.api.attempts import Attempts
+from loom.api.counts import Counts
 from loom.api.definitions import Definition, DefinitionVersion, PutDefinition, Schedule, Validation
 from loom.api.requests import (
     BetterEvent,
@@ -19,12 +20,14 @@ from loom.api.requests import (
     RetryRequest,
     ScheduleRequest,
     StartRequest,
+    TagsRequest,
     query_of,
 )
 from loom.api.runs import Delivery, HistoryItem, Replay, Run, StreamEvent
 from loom.api.service import Health, Session
 from loom.api.state import Action, Loop
 from loom.api.why import Why
+from loom.api.workers import Worker
 from loom.client.exchange import ApiCall, Exchange, Retries, act, decoded, read, segment
 from loom.client.streams import SILENCE, Reader
 
@@ -179,6 +182,14 @@ class Client:
         async for run in self._pages(read("/v1/runs", params={**query_of(filters), "limit": limit}), Run):
             yield run
 
+    async def workers(self) -> Sequence[Worker]:
+        """List the processes that work on runs."""
+        return [found async for found in self._pages(read("/v1/workers"), Worker)]
+
+    async def counts(self, *, workflow: str | Sequence[str] | None = None) -> Counts:
+        """Count the runs by status and by what holds them, of all workflows or of these."""
+        return await self._exchange.ask(read("/v1/counts", params={"workflow": workflow}), Counts)
+
     async def history(
         self,
         run_id: str,
@@ -263,6 +274,13 @@ class Client:
     async def resume(self, run_id: str) -> Run:
         """Let a paused run go on."""
         return await self._exchange.ask(self._act(run_id, "resume"), Run)
+
+    async def set_tags(self, run_id: str, tags: Mapping[str, str]) -> Run:
+        """Replace the tags of a run, whatever its status."""
+        call = ApiCall(
+            method="PUT", path=f"/v1/runs/{segment(run_id)}/tags", body=TagsRequest(tags=dict(tags)), run_id=run_id
+        )
+        return await self._exchange.ask(call, Run)
 
     async def retry(self, run_id: str, event: Event | str | None = None, value: Any = None) -> Run:
         """Let a failed run go on from its failed step; with an event in place of the one that failed it.

@@ -130,6 +130,7 @@ def _of_row(row: RunRow, **fields: Any) -> Run:
         forked_from=row.forked_from,
         handler_id=row.tags.get(HANDLER, row.run_id),
         paused=head.paused,
+        asleep=head.asleep,
         kept_events=head.kept,
         tags=row.tags,
         parent_id=row.parent,

@@ -6,6 +6,7 @@ import json
 import math
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import msgspec
 from starlette.responses import JSONResponse, Response
@@ -61,12 +62,13 @@ def _finite(value: Any) -> Any:
 
 
 def etag(row: RunRow) -> str:
-    """Mark a run: the mark changes with its last tick, its status and whether a process holds it in memory.
+    """Mark a run: the mark changes with its last tick, its status, its tags and whether a process holds it in memory.
 
     The status is part of it because a retry changes that first.
     """
     place = "memory" if row.owner is not None else "store"
-    return f'"{row.head.ticks - 1}-{row.head.status}-{place}"'
+    tags = f"-{crc32(msgspec.json.encode(sorted(row.tags.items()))):x}" if row.tags else ""
+    return f'"{row.head.ticks - 1}-{row.head.status}-{place}{tags}"'
 
 
 def is_known(headers: Headers, mark: str) -> bool:

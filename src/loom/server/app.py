@@ -32,7 +32,7 @@ from loom.server.idempotency import Idempotency
 from loom.server.problems import ApiProblem, problem_of, problem_response
 from loom.server.sessions import MemoryEntries, Sessions
 from loom.server.settings import ServerSettings
-from loom.server.v1 import definitions, events, health, history, invoke, runs, schedules, session
+from loom.server.v1 import counts, definitions, events, health, history, invoke, runs, schedules, session, workers
 from loom.store.errors import StoreUnavailable
 from loom.web import page_files
 
@@ -57,6 +57,8 @@ ROUTES: tuple[Route, ...] = (
     *health.route,
     *metrics.route,
     *runs.route,
+    *counts.route,
+    *workers.route,
     *definitions.route,
     *events.route,
     *history.route,

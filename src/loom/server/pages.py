@@ -14,6 +14,7 @@ from loom.effects.off_loop import aside_if_large
 from loom.runtime.render import listed_run, unshown_run
 from loom.server.answers import json_bytes
 from loom.server.problems import ApiProblem, invalid
+from loom.store.records import place_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -74,4 +75,4 @@ async def rows_of(store: RunReads, query: RunQuery, most: int) -> AsyncGenerator
         most -= size
         weight = sum(len(row.head.waiters) for row in rows) // size
         size = min(most, max(1, min(_MOST_ROWS, PAGE_BYTES // (weight or 1))))
-        query = msgspec.structs.replace(query, after=(rows[-1].created_at, rows[-1].run_id))
+        query = msgspec.structs.replace(query, after=place_of(rows[-1], query))

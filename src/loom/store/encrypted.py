@@ -63,8 +63,9 @@ class EncryptedStore:
         # What holds nothing that is sealed is that of the store beneath.
         self.close = inner.close
         self.join, self.beat, self.owned = inner.join, inner.beat, inner.owned
+        self.members = inner.members
         self.holder, self.timers_due, self.descendants = inner.holder, inner.timers_due, inner.descendants
-        self.counts, self.held_counts = inner.counts, inner.held_counts
+        self.counts, self.held_counts, self.workflow_counts = inner.counts, inner.held_counts, inner.workflow_counts
         self.drop_entry, self.drop_expired = inner.drop_entry, inner.drop_expired
 
     @property

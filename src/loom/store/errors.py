@@ -65,6 +65,10 @@ class HistoryGone(StoreError):
         self.run_id = run_id
 
 
+class NotSupported(StoreError):
+    """The store cannot do this, now or later."""
+
+
 class StoreUnavailable(StoreError):
     """The database cannot be reached, is full, or failed."""
 

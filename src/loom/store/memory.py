@@ -6,12 +6,24 @@ Made for tests and simulations: throw the store away and open another on the sam
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from loom.api.counts import WorkflowCounts
 from loom.store.errors import StoreUnavailable
 from loom.store.loop_time import skipped_s, wall_clock
 from loom.store.memory_tables import Tables, Transaction
-from loom.store.records import ABSENT, Entry, HeldRuns, Holder, Member, age, check_entry_names, matches
+from loom.store.records import (
+    ABSENT,
+    Entry,
+    HeldRuns,
+    Holder,
+    Member,
+    MemberState,
+    check_entry_names,
+    matches,
+    place_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -128,6 +140,16 @@ class MemoryStore:
             return Holder(f"member {row.owner}", alive=False)
         return Holder(lease.name, alive=lease.until > self._now(), until=lease.until)
 
+    async def members(self) -> list[MemberState]:
+        """Return the members, by their names."""
+        database, now = self._opened(), self._lease_time()
+        owners = Counter(run.row.owner for run in database.tables.runs.values())
+        found = [
+            MemberState(lease.name, lease.until > now, fence, until=lease.until, owned=owners[fence])
+            for fence, lease in database.leases.items()
+        ]
+        return sorted(found, key=lambda member: member.name)
+
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
         """Write all of the group or nothing, and notify."""
         database = self._opened()
@@ -157,7 +179,7 @@ class MemoryStore:
     async def find(self, query: RunQuery) -> list[RunRow]:
         """Return the rows that match."""
         found = [run.row for run in self._opened().tables.runs.values() if matches(run.row, query)]
-        found.sort(key=age, reverse=not query.oldest_first)
+        found.sort(key=lambda row: place_of(row, query), reverse=not query.oldest_first)
         return found[: query.limit]
 
     async def load(self, run_id: str) -> StoredRun | None:
@@ -252,6 +274,22 @@ class MemoryStore:
             found["idle"] += head.status == "running" and head.idle_since is not None
             found["owned"] += run.row.owner is not None
         return found
+
+    async def workflow_counts(self) -> list[WorkflowCounts]:
+        """Count the runs of each workflow by status and by what holds them."""
+        found: dict[str, Counter[str]] = {}
+        for run in self._opened().tables.runs.values():
+            head, counted = run.row.head, found.setdefault(run.row.workflow, Counter())
+            running = head.status == "running"
+            counted[head.status] += 1
+            counted["total"] += 1
+            counted["idle"] += running and head.idle_since is not None
+            counted["asleep"] += head.asleep
+            counted["waiting"] += head.waiting
+            counted["paused"] += running and head.paused
+            counted["parked"] += running and head.parked is not None
+            counted["stuck"] += head.stuck is not None
+        return [WorkflowCounts(workflow=workflow, **counted) for workflow, counted in found.items()]
 
     async def held_counts(self) -> dict[str, HeldRuns]:
         """Count the runs by workflow that wait for input, are parked or are stuck."""

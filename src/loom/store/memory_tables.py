@@ -26,6 +26,7 @@ from loom.store.operations import (
     PostMessage,
     PurgeRuns,
     ReleaseRun,
+    SetTags,
     SignHead,
     Started,
     StartRun,
@@ -42,6 +43,7 @@ from loom.store.rules import (
     mac_of_reopened,
     refusal_of_full_inbox,
     refusal_of_message,
+    replaced_tags,
     row_of_start,
     start_notifies,
 )
@@ -305,6 +307,14 @@ class Transaction:
         self._keep(row.run_id, replace(run, row=row))
         return True
 
+    def _set_tags(self, asked: SetTags) -> bool:
+        run = self._runs.get(asked.run_id)
+        if run is None:
+            return False
+        row = replace(run.row, tags=replaced_tags(asked, run.row.tags))
+        self._keep(asked.run_id, replace(run, row=row))
+        return True
+
     def _release(self, asked: ReleaseRun) -> bool:
         run = self._runs.get(asked.run_id)
         if run is None or run.row.owner != asked.fence:
@@ -451,6 +461,7 @@ _ACTIONS: dict[type, Callable[[Transaction, Any], Result]] = {
     PurgeRuns: Transaction._purge,
     ImportRun: Transaction._import,
     SignHead: Transaction._sign,
+    SetTags: Transaction._set_tags,
 }
 
 

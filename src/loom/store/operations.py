@@ -102,6 +102,15 @@ class SignHead(msgspec.Struct, frozen=True):
     """As it was read, with the signature in its head."""
 
 
+class SetTags(msgspec.Struct, frozen=True):
+    """Replace the tags of a run, whatever its status. Result: True, or False if there is no such run."""
+
+    run_id: str
+    tags: dict[str, str]
+    keeps: tuple[str, ...] = ()
+    """Names of tags that stay as they are, if the run has them."""
+
+
 class ReleaseRun(msgspec.Struct, frozen=True):
     """Release a run, unless its inbox has messages. Result: True if `fence` does not own it now."""
 
@@ -201,6 +210,7 @@ Operation = (
     | PostMessage
     | CommitRun
     | SignHead
+    | SetTags
     | ReleaseRun
     | ClaimRun
     | ClaimRuns

@@ -40,8 +40,20 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from loom.api.counts import WorkflowCounts
     from loom.store.operations import Operation, Result
-    from loom.store.records import Chunk, Entry, HeldRuns, Holder, InboxMessage, Member, RunQuery, RunRow, StoredRun
+    from loom.store.records import (
+        Chunk,
+        Entry,
+        HeldRuns,
+        Holder,
+        InboxMessage,
+        Member,
+        MemberState,
+        RunQuery,
+        RunRow,
+        StoredRun,
+    )
 
 
 class RunReads(Protocol):
@@ -79,8 +91,19 @@ class RunReads(Protocol):
         """Return who moves a run now: the member that owns it, or the cluster. None if it has no owner."""
         ...
 
+    async def members(self) -> list[MemberState]:
+        """Return the processes that work on runs, as far as the store knows, by their names."""
+        ...
+
     async def counts(self) -> dict[str, int]:
         """Count runs by status, plus `idle` and `owned`."""
+        ...
+
+    async def workflow_counts(self) -> list[WorkflowCounts]:
+        """Count the runs of each workflow by status and by what holds them, in no order.
+
+        A store that cannot group its runs by workflow returns nothing.
+        """
         ...
 
     async def held_counts(self) -> dict[str, HeldRuns]:

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from loom.api.problems import NOBODYS_TURN, RunStatus, is_stuck
+from loom.api.problems import NOBODYS_TURN, RunStatus, is_asleep, is_stuck, is_waiting
 from loom.store.deaths import Deaths
 
 NameT = TypeVar("NameT", bound=str)
@@ -101,6 +101,17 @@ class RunHead(msgspec.Struct, frozen=True):
         return self.error or NOBODYS_TURN
 
     @property
+    def asleep(self) -> bool:
+        """Tell whether only a timer will move the run: see `is_asleep`."""
+        idle, parked = self.idle_since is not None, self.parked is not None
+        return is_asleep(self.status, idle=idle, needs_worker=self.needs_worker, paused=self.paused, parked=parked)
+
+    @property
+    def waiting(self) -> bool:
+        """Tell whether the run waits for an event from outside: see `is_waiting`."""
+        return is_waiting(self.status, self.waiting_for)
+
+    @property
     def idle_reason(self) -> str | None:
         """Tell why an idle run waits for nothing, also of one that is paused; None if it is not idle."""
         return self.error if self.status == "running" and self.idle_since is not None else None
@@ -163,7 +174,10 @@ class StoredRun(msgspec.Struct, frozen=True):
 
 
 class RunQuery(msgspec.Struct, frozen=True):
-    """Which runs to list: all conditions that are given must hold. Newest first, by (created_at, run_id)."""
+    """Which runs to list: all conditions that are given must hold. Newest first, by (created_at, run_id).
+
+    `place_of` gives the place of a row in the order asked for.
+    """
 
     status: RunStatus | tuple[RunStatus, ...] | None = None
     """This one, or one of these. An empty tuple matches no run."""
@@ -182,14 +196,24 @@ class RunQuery(msgspec.Struct, frozen=True):
     parked: bool | None = None
     stuck: bool | None = None
     """True: idle without a waiter, neither paused nor parked: see `is_stuck`."""
+    asleep: bool | None = None
+    """True: running, and only a timer will move it: see `is_asleep`."""
+    waiting: bool | None = None
+    """True: it waits for an event that a person or a program can send: see `is_waiting`."""
+    id_prefix: str | None = None
+    """What the id of the run begins with."""
+    updated_after: float | None = None
+    """Written later than this time."""
     created_after: float | None = None
     """Created later than this time."""
     created_before: float | None = None
     """Created earlier than this time."""
     oldest_first: bool = False
     """Oldest runs first instead."""
+    by_update: bool = False
+    """In the order of (updated_at, run_id) instead."""
     after: tuple[float, str] | None = None
-    """Continue after this (created_at, run_id), in the order asked for."""
+    """Continue after this place, in the order asked for: see `place_of`."""
     limit: int = 100
 
     @property
@@ -232,6 +256,20 @@ class Holder(msgspec.Struct, frozen=True):
     is_process: bool = True
 
 
+class MemberState(msgspec.Struct, frozen=True):
+    """A process that works on runs, as its store knows it. None: the store does not know."""
+
+    name: str
+    alive: bool
+    """Whether its lease holds."""
+    fence: int | None = None
+    seen: float | None = None
+    until: float | None = None
+    """The end of its lease; None also where a lease has no end."""
+    owned: int | None = None
+    """How many runs it owns."""
+
+
 class Member(msgspec.Struct, frozen=True):
     """A process that owns runs."""
 
@@ -241,9 +279,14 @@ class Member(msgspec.Struct, frozen=True):
     """Seconds in which this store had no living member, in all its life. It grows only when a member joins."""
 
 
-def age(row: RunRow) -> tuple[float, str]:
-    """Return the key that lists are ordered by."""
-    return row.created_at, row.run_id
+def place_of(row: RunRow, query: RunQuery) -> tuple[float, str]:
+    """Return where a row stands in the list of a query. A next page begins `after` it."""
+    return row.head.updated_at if query.by_update else row.created_at, row.run_id
+
+
+def end_of_prefix(prefix: str) -> str:
+    """Return a text that sorts after every id that begins with the prefix, and before all later ones."""
+    return f"{prefix}\U0010ffff"
 
 
 def matches(row: RunRow, query: RunQuery) -> bool:
@@ -256,7 +299,10 @@ def matches(row: RunRow, query: RunQuery) -> bool:
         and (query.paused is None or head.paused == query.paused)
         and (query.parked is None or (head.parked is not None) == query.parked)
         and (query.stuck is None or (head.stuck is not None) == query.stuck)
+        and (query.asleep is None or head.asleep == query.asleep)
+        and (query.waiting is None or head.waiting == query.waiting)
         and (query.waiting_for is None or query.waiting_for in head.waiting_for)
+        and (query.id_prefix is None or row.run_id.startswith(query.id_prefix))
         and _time_matches(row, query)
         and _idle_matches(head.idle_since, query)
         and all(row.tags.get(key) == value for key, value in query.tags.items())
@@ -268,9 +314,12 @@ def _time_matches(row: RunRow, query: RunQuery) -> bool:
         return False
     if query.created_before is not None and row.created_at >= query.created_before:
         return False
+    if query.updated_after is not None and row.head.updated_at <= query.updated_after:
+        return False
     if query.after is None:
         return True
-    return age(row) > query.after if query.oldest_first else age(row) < query.after
+    place = place_of(row, query)
+    return place > query.after if query.oldest_first else place < query.after
 
 
 def _idle_matches(idle_since: float | None, query: RunQuery) -> bool:

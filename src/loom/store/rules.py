@@ -20,7 +20,7 @@ from loom.store.operations import Posted
 from loom.store.records import RunHead, RunRow
 
 if TYPE_CHECKING:
-    from loom.store.operations import CommitRun, PostMessage, StartRun
+    from loom.store.operations import CommitRun, PostMessage, SetTags, StartRun
     from loom.store.records import Chunk, TimerRow
 
 # -- starts -----------------------------------------------------------------------------------------------------------
@@ -44,6 +44,11 @@ def row_of_start(asked: StartRun) -> RunRow:
 def start_notifies(owner: int | None) -> bool:
     """Tell whether a start or an import notifies: an owner knows of its run without."""
     return owner is None
+
+
+def replaced_tags(asked: SetTags, tags: dict[str, str]) -> dict[str, str]:
+    """Return the tags that a run has after its tags were replaced."""
+    return {**{name: value for name, value in tags.items() if name in asked.keeps}, **asked.tags}
 
 
 # -- messages ---------------------------------------------------------------------------------------------------------

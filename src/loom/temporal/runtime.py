@@ -107,6 +107,7 @@ class TemporalRuntime(WorkerRuntime):
         runner.histories = RecordedHistory(lambda: self.store.client, loop)
         self._announcer.listen(runner)
         self._children.listen(runner)
+        self._working_since = self.now()
         queue = self.store.address.task_queue
         self._worker = worker = make_worker(self.store.client, queue, self.codes, self._settings, runner, self.metrics)
         self._polling = polling = loop.create_task(worker.run(), name="loom worker")
@@ -235,6 +236,11 @@ class TemporalRuntime(WorkerRuntime):
     @override
     def is_alone(self) -> bool:
         return False
+
+    @override
+    def worker_name(self) -> tuple[int | None, str] | None:
+        """The name by which the cluster knows this process; None if it has no worker."""
+        return (None, self._settings.name or self.store.client.identity) if self._worker is not None else None
 
     @property
     @override

@@ -13,13 +13,15 @@ from collections import defaultdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.enums.v1 import IndexedValueType, TaskQueueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.service import RPCError, RPCStatusCode
 
-from loom.store.errors import PartlyApplied, StoreUnavailable
-from loom.store.operations import ImportRun, PostMessage, PurgeRuns, StartRun
-from loom.store.records import Holder
+from loom.store.errors import NotSupported, PartlyApplied, StoreUnavailable
+from loom.store.operations import ImportRun, PostMessage, PurgeRuns, SetTags, StartRun
+from loom.store.records import Holder, MemberState
 from loom.temporal.address import parse_address
 from loom.temporal.client.cluster import Cluster
 from loom.temporal.client.entries import Documents, Entries
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     from temporalio.client import Client
 
+    from loom.api.counts import WorkflowCounts
     from loom.store.operations import Operation, Result
     from loom.store.records import Chunk, Entry, HeldRuns, InboxMessage, RunQuery, RunRow, StoredRun
     from loom.temporal.address import TemporalAddress
@@ -201,6 +204,8 @@ class TemporalStore:
                 return brought
             case PurgeRuns():
                 return await self._purge(operation)
+            case SetTags():
+                raise NotSupported("On Temporal the tags of a run are fixed at its start.")
             case _:
                 raise _not_here(type(operation).__name__)
 
@@ -280,9 +285,29 @@ class TemporalStore:
         del row
         return Holder(f"task queue {self._cluster.address.task_queue!r}", is_process=False)
 
+    async def members(self) -> list[MemberState]:
+        """Return who has asked the task queue for work in the last minutes, by the server's word."""
+        address = self._cluster.address
+        request = DescribeTaskQueueRequest(
+            namespace=address.namespace,
+            task_queue=TaskQueue(name=address.task_queue),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        )
+        with self._cluster.calling("list workers"):
+            service = self._cluster.client.workflow_service
+            told = await in_time(service.describe_task_queue(request, timeout=timedelta(seconds=PATIENT_S)))
+        found = [
+            MemberState(each.identity, True, seen=each.last_access_time.ToMicroseconds() / 1e6) for each in told.pollers
+        ]
+        return sorted(found, key=lambda member: member.name)
+
     async def counts(self) -> dict[str, int]:
         """Count runs by status: see `Visibility.counts`. The cluster owns them all, so `owned` is 0."""
         return await self._visibility.counts()
+
+    async def workflow_counts(self) -> list[WorkflowCounts]:
+        """Return nothing: a cluster counts by status alone."""
+        return []
 
     async def held_counts(self) -> dict[str, HeldRuns]:
         """Return nothing: a cluster counts by status alone."""

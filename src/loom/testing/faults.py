@@ -22,9 +22,21 @@ from loom.store.errors import StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from loom.api.counts import WorkflowCounts
     from loom.store.operations import Operation, Result
     from loom.store.ports import OwnedStore
-    from loom.store.records import Chunk, Entry, HeldRuns, Holder, InboxMessage, Member, RunQuery, RunRow, StoredRun
+    from loom.store.records import (
+        Chunk,
+        Entry,
+        HeldRuns,
+        Holder,
+        InboxMessage,
+        Member,
+        MemberState,
+        RunQuery,
+        RunRow,
+        StoredRun,
+    )
 
 
 class Crash(BaseException):
@@ -283,6 +295,14 @@ class FaultyStore:
     async def counts(self) -> dict[str, int]:
         """See the port."""
         return await (await self._reading()).counts()
+
+    async def members(self) -> list[MemberState]:
+        """See the port."""
+        return await (await self._reading()).members()
+
+    async def workflow_counts(self) -> list[WorkflowCounts]:
+        """See the port."""
+        return await (await self._reading()).workflow_counts()
 
     async def held_counts(self) -> dict[str, HeldRuns]:
         """See the port."""

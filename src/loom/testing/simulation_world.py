@@ -127,7 +127,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Worker:
+class SimulatedWorker:
     """A place where processes run, one after the other: when one has died, another is started."""
 
     def __init__(self, world: World, number: int) -> None:
@@ -215,7 +215,7 @@ class World:
         self.is_calm = False
         self.followed: dict[str, None] = {}
         """Runs that have a shepherd."""
-        self.workers = [Worker(self, number) for number in range(workers)]
+        self.workers = [SimulatedWorker(self, number) for number in range(workers)]
 
     def _elapsed(self) -> float:
         return self.loop.time() - self.began_at

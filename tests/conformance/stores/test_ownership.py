@@ -290,3 +290,9 @@ async def test_the_member_that_owns_a_run_is_known_by_its_name(store: Store) -> 
     holder = await store.holder(row)
     assert holder is not None
     assert (holder.name, holder.alive) == ("worker-1", True)
+
+
+async def test_members_are_listed_with_what_they_own(store: Store, fence: int) -> None:
+    await store.apply([start("a", owner=fence), start("b", owner=fence), start("c")])
+    [member] = [each for each in await store.members() if each.fence == fence]
+    assert (member.fence, member.alive, member.owned) == (fence, True, 2)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from store_samples import Owner, do, messages_of, post, start
+from store_samples import Owner, do, ids, messages_of, post, start
 
-from loom.store.operations import ClaimRuns, PostMessage, PurgeRuns, Started
+from loom.store.operations import ClaimRuns, PostMessage, PurgeRuns, SetTags, Started
 from loom.store.ports import Store
 from loom.store.records import RunHead, RunRow
 
@@ -236,3 +236,16 @@ async def test_only_failed_runs_are_opened_again(store: Store, owner: Owner, sta
     row = await store.get("r")
     assert row is not None
     assert row.head.status == status
+
+
+async def test_tags_are_replaced_but_for_kept_ones(store: Store) -> None:
+    await store.apply([start("a", tags={"handler": "h", "team": "x"}), start("b", tags={"team": "x"})])
+    assert await do(store, SetTags("a", {"team": "y", "env": ""}, keeps=("handler",)))
+    assert not await do(store, SetTags("none", {"team": "y"}))
+    row = await store.get("a")
+    assert row is not None
+    assert row.tags == {"handler": "h", "team": "y", "env": ""}
+    assert await ids(store, tags={"team": "x"}) == ["b"]
+    assert await ids(store, tags={"team": "y", "env": ""}) == await ids(store, tags={"handler": "h"}) == ["a"]
+    assert await do(store, SetTags("a", {}))
+    assert await ids(store, tags={"handler": "h"}) == []

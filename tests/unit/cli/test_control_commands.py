@@ -251,6 +251,7 @@ def test_what_a_finished_run_cannot_do_any_more(command: str) -> None:
         ["resume"],
         ["retry"],
         ["fork", "--tick", "0"],
+        ["tag", "team=x"],
         ["export"],
         ["purge"],
     ],
@@ -259,6 +260,24 @@ def test_an_unknown_run_is_named(command: list[str]) -> None:
     good("db", "upgrade")
     name, *rest = command
     assert failure(1, "workflow", name, "nobody", *rest) == "Run 'nobody' was not found."
+
+
+def test_tags_a_run_and_lists_it_by_new_filters() -> None:
+    started("order-1")
+    made = data("runs", "tag", "order-1", "env=prod", "team=y")
+    assert made == {"run_id": "order-1", "tags": {"team": "y", "env": "prod"}}
+    assert [run["run_id"] for run in data("runs", "list", "--tag", "team=y")] == ["order-1"]
+    assert data("runs", "tag", "order-1", "--remove", "team")["tags"] == {"env": "prod"}
+    assert data("runs", "list", "--tag", "team=y") == []
+    for found in (("--id-prefix", "order"), ("--updated-after", "1d"), ("--order", "-updated_at"), ("--not-asleep",)):
+        assert [run["run_id"] for run in data("runs", "list", *found)] == ["order-1"]
+    for none in (("--id-prefix", "x"), ("--created-before", "1d"), ("--asleep",), ("--not-waiting",)):
+        assert data("runs", "list", *none) == []
+    assert "NAME=VALUE" in failure(2, "runs", "tag", "order-1")
+    assert data("runs", "counts")["total"] == 1
+    assert isinstance(data("runs", "workers"), list)
+    assert data("runs", "counts", "--workflow", "none")["workflows"] == []
+    assert good("runs", "counts").splitlines()[-1].split()[:2] == ["all", "1"]
 
 
 def test_forks_a_run() -> None:

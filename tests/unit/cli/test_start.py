@@ -121,7 +121,7 @@ def test_what_is_about_documents_alone_needs_no_runtime(tmp_path: Path) -> None:
 
 
 def test_shells_are_told_what_there_is() -> None:
-    asked = {"_LOOM_COMPLETE": "bash_complete", "COMP_WORDS": "loom workflow list --wai", "COMP_CWORD": "3"}
+    asked = {"_LOOM_COMPLETE": "bash_complete", "COMP_WORDS": "loom workflow list --waiting-", "COMP_CWORD": "3"}
     command = [sys.executable, "-m", "loom"]
     told = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=False).stdout
     assert told == "plain,--waiting-for\n"

@@ -81,6 +81,14 @@ async def test_keys_are_not_in_answers_or_logs(served: Served, caplog: pytest.Lo
     assert secret not in caplog.text
 
 
+BODIES: dict[str, dict[str, object]] = {
+    "events": {"type": "Approval", "value": {"by": "x"}},
+    "fork": {"tick": 0},
+    "tags": {"tags": {}},
+}
+"""What routes of one run must be sent, by the last part of their path."""
+
+
 async def test_a_key_sees_its_workflows_only(served: Served) -> None:
     admin = await served.key("admin")
     key = await served.key("admin", workflows=("flow",))
@@ -94,8 +102,8 @@ async def test_a_key_sees_its_workflows_only(served: Served) -> None:
         for route in ROUTES:
             if route.path.startswith("/v1/runs/{run_id}"):
                 path = route.path.replace("{run_id}", "r")
-                body = {"type": "Approval", "value": {"by": "x"}} if path.endswith("events") else {"tick": 0}
-                sent = {"json": body} if path.endswith(("events", "fork")) else {}
+                last = path.rpartition("/")[2]
+                sent = {"json": BODIES[last]} if last in BODIES else {}
                 answer = await client.request(route.method, path, **sent)
                 assert answer.status_code == 404, (route.method, path, answer.text)
 

@@ -33,6 +33,8 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Why it cannot go on with the code of its worker; None if it can."""
     stuck: str | None = None
     """Why the run is idle although no step, timer or waiter can move it, and it is neither paused nor parked."""
+    asleep: bool = False
+    """Whether only a timer will move it."""
     error: str | None = None
     """What a failed run failed with."""
     kept_events: int = 0
@@ -69,6 +71,7 @@ def info_of(row: RunRow) -> RunInfo:
         paused=head.paused,
         parked=head.parked,
         stuck=head.stuck,
+        asleep=head.asleep,
         error=head.failed_with,
         kept_events=head.kept,
         ticks=head.ticks,

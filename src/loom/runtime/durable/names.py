@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from loom.store.records import RunQuery
+
 OWN = "loom."
 """The names of workflows that the engine uses for itself begin so."""
 
@@ -27,6 +32,15 @@ MAX_NAME = 500
 def can_be_kept(name: str) -> bool:
     """Whether a store could have something under this name; if not, it need not be asked."""
     return 0 < len(name) <= MAX_NAME and "\0" not in name and not any("\ud800" <= each <= "\udfff" for each in name)
+
+
+def can_match(query: RunQuery) -> bool:
+    """Whether a store could have runs for a query; if not, it need not be asked."""
+    if query.statuses == () or query.workflows == ():
+        return False
+    single = (query.waiting_for, query.parent, query.id_prefix, *(query.workflows or ()))
+    names = (*filter(None, single), *query.tags, *filter(None, query.tags.values()))
+    return all(can_be_kept(name) for name in names)
 
 
 def check_name(what: str, name: object) -> None:

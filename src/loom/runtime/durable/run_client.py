@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
@@ -18,7 +18,7 @@ from loom.effects.stored_text import waiter_dict
 from loom.runtime.durable import history
 from loom.runtime.durable.info import RunInfo, info_of
 from loom.runtime.durable.metrics import RuntimeMetrics
-from loom.runtime.durable.names import can_be_kept, check_name, check_run_id
+from loom.runtime.durable.names import HANDLER_TAGS, OWN, can_be_kept, can_match, check_name, check_run_id, check_tags
 from loom.runtime.durable.readers import DecodedChunks, RecentEnds, Watchers
 from loom.runtime.durable.settings import JOURNAL_KEYS, Settings
 from loom.runtime.durable.stored_definitions import DefinitionNumbers
@@ -40,16 +40,21 @@ from loom.store.errors import (
 from loom.store.hash_chain import Links
 from loom.store.keyring import check_key_markers, heads_signed_since
 from loom.store.loop_time import until_look
-from loom.store.operations import ImportRun, Posted, PostMessage, PurgeRuns, StartRun
-from loom.store.records import RunQuery
+from loom.store.operations import ImportRun, Posted, PostMessage, PurgeRuns, SetTags, StartRun
+from loom.store.records import place_of
+from loom.store.run_filters import run_query
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from datetime import datetime
     from types import TracebackType
 
     from loom.api.attempts import Attempts
+    from loom.api.counts import Counts
     from loom.api.problems import RunStatus
+    from loom.api.requests import RunFilters
     from loom.api.why import Why
+    from loom.api.workers import Worker
     from loom.core.records import EventRecord
     from loom.core.reducer import FieldReader
     from loom.core.state import BrokerState
@@ -190,28 +195,40 @@ class RunClient:
         paused: bool | None = None,
         parked: bool | None = None,
         stuck: bool | None = None,
+        asleep: bool | None = None,
+        waiting: bool | None = None,
+        id_prefix: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        updated_after: datetime | None = None,
+        order: Literal["created_at", "-created_at", "updated_at", "-updated_at"] = "-created_at",
         limit: int | None = None,
     ) -> AsyncIterator[RunInfo]:
         """The runs that match all that is given, newest first. `waiting_for` is an event type or its name; `stuck` are
-        runs that are idle although they wait for nothing.
+        runs that are idle although they wait for nothing. See `loom.api.requests.RunFilters` for the others.
         """
         await self.ready()
-        waited = waiting_for if waiting_for is None or isinstance(waiting_for, str) else waiting_for.__name__
-        query = RunQuery(
-            status=status,
-            workflow=workflow,
-            idle=idle,
-            idle_before=self.now() - idle_longer_than if idle_longer_than is not None else None,
-            waiting_for=waited,
-            tags=tags or {},
-            parent=parent_id,
-            paused=paused,
-            parked=parked,
-            stuck=stuck,
-            limit=_PAGE,
-        )
-        named = (workflow, waited, parent_id, *query.tags, *filter(None, query.tags.values()))
-        if not all(can_be_kept(name) for name in named if name is not None):
+        filters: RunFilters = {
+            "status": status,
+            "workflow": workflow,
+            "idle": idle,
+            "idle_longer_than": idle_longer_than,
+            "waiting_for": waiting_for if waiting_for is None or isinstance(waiting_for, str) else waiting_for.__name__,
+            "tags": tags,
+            "parent_id": parent_id,
+            "paused": paused,
+            "parked": parked,
+            "stuck": stuck,
+            "asleep": asleep,
+            "waiting": waiting,
+            "id_prefix": id_prefix,
+            "created_after": created_after,
+            "created_before": created_before,
+            "updated_after": updated_after,
+            "order": order,
+        }
+        query = run_query(filters, self.now(), _PAGE)
+        if not can_match(query):
             return
         left = limit
         while left is None or left > 0:
@@ -222,7 +239,31 @@ class RunClient:
             if len(rows) < _PAGE:
                 return
             left = left - len(rows) if left is not None else None
-            query = msgspec.structs.replace(query, after=(rows[-1].created_at, rows[-1].run_id))
+            query = msgspec.structs.replace(query, after=place_of(rows[-1], query))
+
+    async def counts(self, *, workflow: str | Sequence[str] | None = None) -> Counts:
+        """Count the runs by status and by what holds them: of all workflows but Loom's own, or of these."""
+        from loom.runtime.durable.run_counts import CountedWorkflows
+
+        await self.ready()
+        names = (workflow,) if isinstance(workflow, str) else workflow
+        return await CountedWorkflows(self.store, self.now).get(names)
+
+    async def workers(self) -> Sequence[Worker]:
+        """The processes that work on runs, as far as the store knows; of this one also what it knows itself."""
+        from loom.runtime.durable.workers import rendered_worker
+
+        await self.ready()
+        own, known = self.worker_name(), self.describe_worker()
+        return [rendered_worker(member, own, known) for member in await self.store.members()]
+
+    def worker_name(self) -> tuple[int | None, str] | None:
+        """The fence and the name by which the store knows this process; None if it does not work on runs."""
+        return None
+
+    def describe_worker(self) -> dict[str, Any]:
+        """What this process knows of itself, as fields of a `Worker`."""
+        return {}
 
     async def history(self, run_id: str, *, start: int = 0) -> AsyncIterator[HistoryEntry]:
         """The ticks of a run in order: (seq, at, tick). Bodies of events are as they are stored."""
@@ -310,6 +351,23 @@ class RunClient:
     async def resume(self, run_id: str) -> None:
         """Let a paused run go on; one that is parked is tried again with the registered code."""
         await self._tell(run_id, TickContinueRun(at=self.now()), "it cannot be resumed any more")
+
+    async def set_tags(self, run_id: str, tags: dict[str, str]) -> None:
+        """Replace the tags of a run, whatever its status. Returns once that is stored. `RunNotFound`.
+
+        A `ValueError` for tags that cannot be, and for a run of Loom's own. A cluster fixes tags at the start:
+        `NotSupported`.
+        """
+        await self.ready()
+        check_tags(tags)
+        if (await self.row(run_id)).workflow.startswith(OWN):
+            raise ValueError(f"Run {run_id!r} belongs to the engine, which finds it by its tags.")
+        if not await self.committer.submit(SetTags(run_id, dict(tags), HANDLER_TAGS)):
+            raise RunNotFound(run_id)
+        row, active = await self.row(run_id), self.active_run(run_id)
+        if active is not None:
+            # Whoever waits for its end here is told the row that the owner has in memory.
+            active.row = msgspec.structs.replace(active.row, tags=row.tags)
 
     async def retry(self, run_id: str, *, event: Event | None = None) -> None:
         """Let a failed run go on from its failed step; with `event` in place of the one that failed it.

@@ -56,6 +56,7 @@ class DurableRuntime(WorkerRuntime):
             return
         self.check_keys()
         self._member = await self._owned_store.join(self._name, self._settings.lease)
+        self._working_since = self.now()
         await self.problems.look(self.now())
         self.active_runs = ActiveRuns(
             self,
@@ -71,6 +72,11 @@ class DurableRuntime(WorkerRuntime):
         self._scanner = Scanner(self, self._owned_store, self.active_runs, self._settings, self._lease_lost)
         self.active_runs.on_room = self._scanner.on_room
         self._scanner.start()
+
+    @override
+    def worker_name(self) -> tuple[int | None, str] | None:
+        """The fence and the name by which the store knows this process; None if it does not work on runs."""
+        return (self.active_runs.fence, self._name) if self.active_runs is not None else None
 
     @override
     async def _leave(self) -> None:

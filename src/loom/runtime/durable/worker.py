@@ -27,6 +27,7 @@ from loom.runtime.durable.schedules import ScheduleClient, ScheduleNotFound, che
 from loom.runtime.durable.schedules_run import ScheduleStart, keep_triggers, timing_of
 from loom.runtime.durable.services import StoredCallbacks, internal_codes, services_for
 from loom.runtime.durable.settings import Settings
+from loom.runtime.durable.workers import own_fields
 from loom.runtime.watchdog import rouse, watchdog
 from loom.steps.context import Context
 from loom.steps.handler import WorkflowHandler
@@ -82,6 +83,8 @@ class WorkerRuntime(RunClient, ABC):
         """What the watchdog knows of the event loop; None while this process does not work, or without a watchdog."""
         self._watches_always = False
         self._working: asyncio.Task[None] | None = None
+        self._working_since: float | None = None
+        """When this process became one that works on runs."""
         """The latest beginning, which waits for those before it."""
         self._beginnings: set[asyncio.Task[None]] = set()
         self._in_the_way: str | None = None
@@ -118,6 +121,11 @@ class WorkerRuntime(RunClient, ABC):
     @abstractmethod
     def figures(self) -> dict[str, int]:
         """How many runs are in memory here, and how many were released and brought back so far."""
+
+    @override
+    def describe_worker(self) -> dict[str, Any]:
+        """What this process knows of itself, as fields of a `Worker`."""
+        return own_fields(self._working_since, self.codes, self.figures["in_memory"])
 
     @abstractmethod
     async def _join(self) -> None:

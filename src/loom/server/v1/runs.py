@@ -14,7 +14,15 @@ from starlette.responses import Response
 
 from loom.api.answers import Page
 from loom.api.refusals import Place
-from loom.api.requests import CancelRequest, ForkRequest, NoFields, Seconds, StartRequest, filter_parameters
+from loom.api.requests import (
+    CancelRequest,
+    ForkRequest,
+    NoFields,
+    Seconds,
+    StartRequest,
+    TagsRequest,
+    filter_parameters,
+)
 from loom.api.runs import Run
 from loom.runtime.durable.names import OWN, can_be_kept, check_tags
 from loom.runtime.flow import Flow
@@ -28,7 +36,8 @@ from loom.server.routes import CURSOR, IF_NONE_MATCH, LIMIT, Body, Param, Reply,
 from loom.server.waits import wait_for_end, while_serving
 from loom.steps.errors import WorkflowRuntimeError
 from loom.store.errors import RunExists, RunNotFound, StoreError, StoreUnavailable
-from loom.store.records import RunQuery
+from loom.store.records import RunQuery, place_of
+from loom.store.run_filters import running_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -271,6 +280,28 @@ async def _forked(call: Call, row: RunRow, tick: int, run_id: str | None) -> str
         return error.run_id
 
 
+@route(
+    "PUT",
+    "/v1/runs/{run_id}/tags",
+    "setTags",
+    scope="start",
+    summary="Replace the tags of a run, whatever its status",
+    body=TagsRequest,
+    replies={200: Reply("The run with its new tags.", Run, headers=("ETag",))},
+    problems=("not-supported",),
+)
+async def set_tags(call: Call) -> Response:
+    """`PUT /v1/runs/{run_id}/tags`."""
+    call.check_query()
+    body = await call.body(TagsRequest)
+    row = await call.row()
+    try:
+        await call.runtime.set_tags(row.run_id, body.tags)
+    except (TypeError, ValueError) as error:
+        raise invalid(str(error), "/tags") from error
+    return await run_answer(call, await call.row())
+
+
 def active(run_id: str, advice: str) -> ApiProblem:
     """The problem of a run that has not ended, with what to do about it."""
     return ApiProblem("run-active", f"Run {run_id!r} is running: {advice}.")
@@ -280,7 +311,7 @@ def active(run_id: str, advice: str) -> ApiProblem:
 
 
 _STATUSES = ("running", "completed", "failed", "cancelled")
-_ORDERS = ("-created_at", "created_at")
+_ORDERS = ("-created_at", "created_at", "updated_at", "-updated_at")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
@@ -318,7 +349,7 @@ async def list_runs(call: Call) -> Response:
             item = await run_item(call, row, with_result=with_result) if len(items) < limit else None
             size += len(bytes(item)) if item is not None else 0
             if item is None or (items and size > PAGE_BYTES):
-                cursor = write_cursor(mark, last.created_at, last.run_id) if last is not None else None
+                cursor = write_cursor(mark, *place_of(last, query)) if last is not None else None
                 break
             items.append(item)
             last = row
@@ -348,15 +379,15 @@ def _query(call: Call) -> RunQuery:
         raise invalid("idle_longer_than means runs that are idle, and idle=false those that are not.")
     wanted = cast("tuple[RunStatus, ...]", tuple(statuses)) or None
     if longer is not None or idle:
-        idle, wanted = True, ("running",) if not statuses or "running" in statuses else ()
+        idle, wanted = True, running_of(wanted)
     given_order = call.query("order")
     order = given_order if given_order is not None else _ORDERS[0]
     if order not in _ORDERS:
-        raise invalid(f"The order {order[:100]!r} is not known: use created_at or -created_at.")
-    parent = call.query("parent_id")
+        raise invalid(f"The order {order[:100]!r} is not known: use {', '.join(_ORDERS)}.")
+    parent, prefix = call.query("parent_id"), call.query("id_prefix")
     return RunQuery(
         status=wanted,
-        workflow=_workflows(call),
+        workflow=workflows_asked(call),
         idle=idle,
         # More than so long: what became idle at that very moment is not meant.
         idle_before=call.runtime.now() - longer if longer is not None else None,
@@ -366,13 +397,18 @@ def _query(call: Call) -> RunQuery:
         paused=call.flag("paused"),
         parked=call.flag("parked"),
         stuck=call.flag("stuck"),
+        asleep=call.flag("asleep"),
+        waiting=call.flag("waiting"),
+        id_prefix=check_id("id_prefix", prefix) if prefix is not None else None,
         created_after=_time(call, "created_after"),
         created_before=_time(call, "created_before"),
-        oldest_first=order == "created_at",
+        updated_after=_time(call, "updated_after"),
+        oldest_first=not order.startswith("-"),
+        by_update=order.endswith("updated_at"),
     )
 
 
-def _workflows(call: Call) -> tuple[str, ...] | None:
+def workflows_asked(call: Call) -> tuple[str, ...] | None:
     """Return the workflows that are asked for, as far as the key may see them."""
     asked = [
         name for name in (_name(each, "workflow") for each in call.request.query_params.getlist("workflow")) if name
@@ -427,7 +463,7 @@ def _mark(call: Call, query: RunQuery) -> str:
 def _position(cursor: str | None, mark: str) -> tuple[float, str] | None:
     if cursor is None:
         return None
-    found, created_at, run_id = read_cursor(cursor, tuple[str, float, str])
+    found, at, run_id = read_cursor(cursor, tuple[str, float, str])
     if found != mark or not can_be_kept(run_id):
         raise invalid("The cursor belongs to a list with other filters or another order.")
-    return created_at, run_id
+    return at, run_id

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from loom.store.deaths import TIMER_SLACK_S, Deaths, after_death
 from loom.store.postgres.connections import columns
-from loom.store.records import Holder, Member
+from loom.store.records import Holder, Member, MemberState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,6 +71,12 @@ SELECT name, lease_until > clock_timestamp(), extract(epoch FROM seen_at)::float
 FROM members WHERE fence = $1
 """
 
+_MEMBERS = """
+SELECT m.name, m.lease_until > clock_timestamp(), m.fence, extract(epoch FROM m.seen_at)::float8,
+    extract(epoch FROM m.lease_until)::float8, (SELECT count(*) FROM runs r WHERE r.owner = m.fence)
+FROM members m ORDER BY m.name COLLATE "C", m.fence
+"""
+
 _LEAVE = """
 WITH gone AS (DELETE FROM members WHERE fence = ANY ($1::bigint[]) RETURNING fence)
 UPDATE liveness SET last_alive = clock_timestamp() WHERE EXISTS (SELECT FROM gone)
@@ -110,6 +116,11 @@ async def holder(connection: Connection, fence: int) -> Holder:
     """Return a member by its fence. Of one that was expelled only the fence is known."""
     row = await connection.fetchrow(_HOLDER, fence)
     return Holder(*row) if row is not None else Holder(f"member {fence}", alive=False)
+
+
+async def members(connection: Connection) -> list[MemberState]:
+    """Return the members, by their names."""
+    return [MemberState(*row) for row in await connection.fetch(_MEMBERS)]
 
 
 async def leave(connection: Connection, fences: Sequence[int]) -> None:

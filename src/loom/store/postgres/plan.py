@@ -22,6 +22,7 @@ from loom.store.operations import (
     PostMessage,
     PurgeRuns,
     ReleaseRun,
+    SetTags,
     SignHead,
     Started,
     StartRun,
@@ -48,12 +49,12 @@ if TYPE_CHECKING:
 
 Single = StartRun | PostMessage | CommitRun | ReleaseRun | ClaimRun | ParkRun
 """Operations on the run that they name."""
-Wide = ClaimRuns | TryRun | AcquitRun | ForgetDeaths | PurgeRuns | ImportRun | SignHead
+Wide = ClaimRuns | TryRun | AcquitRun | ForgetDeaths | PurgeRuns | ImportRun | SignHead | SetTags
 """Operations that look at many runs or none, and stand alone."""
 
 _SINGLE = (StartRun, PostMessage, CommitRun, ReleaseRun, ClaimRun, ParkRun)
 _BY_OWNER = (CommitRun, ReleaseRun, ClaimRun, ParkRun)
-_WIDE = (ClaimRuns, TryRun, AcquitRun, ForgetDeaths, PurgeRuns, ImportRun, SignHead)
+_WIDE = (ClaimRuns, TryRun, AcquitRun, ForgetDeaths, PurgeRuns, ImportRun, SignHead, SetTags)
 
 
 class OperationBatch:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from loom.api.counts import WorkflowCounts
 from loom.store.postgres.rows import chunk, listed_row, run_row, stored_run, tags_values
-from loom.store.records import HeldRuns, InboxMessage
+from loom.store.records import HeldRuns, InboxMessage, end_of_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +23,7 @@ _CONDITIONS = {
     "parent": "r.parent = ${0}",
     "created_after": "r.created_at > ${0}::float8",
     "created_before": "r.created_at < ${0}::float8",
+    "updated_after": "r.updated_at > ${0}::float8",
 }
 # For one value the plain form, whose index brings the runs in order.
 _ONE_OF = {
@@ -30,18 +32,32 @@ _ONE_OF = {
 }
 _STUCK = """r.status = 'running' AND r.idle_since IS NOT NULL AND cardinality(r.waiting_for) = 0 AND NOT r.paused
 AND r.parked IS NULL"""
+_ASLEEP = """r.status = 'running' AND r.idle_since IS NULL AND NOT r.needs_worker AND NOT r.paused
+AND r.parked IS NULL"""
+_WAITING = """r.status = 'running' AND NOT r.waiting_for <@ ARRAY['child run', 'CallbackEvent',
+'loom.flows.CallbackEvent', 'ActorReply', 'loom.flows.ActorReply']"""
 _SWITCHES = {
     "idle": ("r.idle_since IS NULL", "r.idle_since IS NOT NULL"),
     "paused": ("NOT r.paused", "r.paused"),
     "parked": ("r.parked IS NULL", "r.parked IS NOT NULL"),
     "stuck": (f"NOT ({_STUCK})", _STUCK),
+    "asleep": (f"NOT ({_ASLEEP})", _ASLEEP),
+    "waiting": (f"NOT ({_WAITING})", _WAITING),
 }
+_PREFIX = "r.run_id >= ${0}::text AND r.run_id < ${1}::text"
 _TAGGED = "cardinality(r.tags) > 0 AND r.tags @> ${0}::text[]"
 _FIND = "SELECT * FROM runs r"
-_NEWEST = "ORDER BY r.created_at DESC, r.run_id DESC LIMIT ${0}"
-_OLDEST = "ORDER BY r.created_at, r.run_id LIMIT ${0}"
-_AFTER_NEWEST = "(r.created_at, r.run_id) < (${0}::float8, ${1}::text)"
-_AFTER_OLDEST = "(r.created_at, r.run_id) > (${0}::float8, ${1}::text)"
+_NEWEST = "ORDER BY {column} DESC, r.run_id DESC LIMIT ${limit}"
+_OLDEST = "ORDER BY {column}, r.run_id LIMIT ${limit}"
+_AFTER_NEWEST = "({column}, r.run_id) < (${{0}}::float8, ${{1}}::text)"
+_AFTER_OLDEST = "({column}, r.run_id) > (${{0}}::float8, ${{1}}::text)"
+# Every run is in one of these: the resting ones by their last change, and two kinds of busy ones, which are sorted.
+_BY_UPDATE = (
+    ("r.rested_at", "r.rested_at IS NOT NULL"),
+    ("r.updated_at", "r.rested_at IS NULL AND r.owner IS NOT NULL"),
+    ("r.updated_at", "r.rested_at IS NULL AND r.owner IS NULL AND r.status = 'running' AND r.needs_worker "
+    "AND r.parked IS NULL"),
+)  # fmt: skip
 
 # Chunks have no gaps: the chunks after a tick begin with the last one that begins at or before it.
 _LOAD = """
@@ -127,6 +143,19 @@ SELECT workflow, sum(idle - stuck)::bigint AS waiting, sum(parked)::bigint AS pa
 """  # noqa: S608 - fixed text; each part has its own index
 
 
+_BY_WORKFLOW = f"""
+SELECT workflow, count(*) AS total, count(*) FILTER (WHERE status = 'running') AS running,
+    count(*) FILTER (WHERE status = 'completed') AS completed, count(*) FILTER (WHERE status = 'failed') AS failed,
+    count(*) FILTER (WHERE status = 'cancelled') AS cancelled,
+    count(*) FILTER (WHERE status = 'running' AND idle_since IS NOT NULL) AS idle,
+    count(*) FILTER (WHERE {_ASLEEP}) AS asleep, count(*) FILTER (WHERE {_WAITING}) AS waiting,
+    count(*) FILTER (WHERE status = 'running' AND paused) AS paused,
+    count(*) FILTER (WHERE status = 'running' AND parked IS NOT NULL) AS parked,
+    count(*) FILTER (WHERE {_STUCK}) AS stuck
+FROM runs r GROUP BY workflow
+"""  # noqa: S608 - fixed text; one walk over the table costs less than seven over indexes
+
+
 async def get(connection: Connection, run_id: str) -> RunRow | None:
     """Return the row of a run; None if there is none."""
     row = await connection.fetchrow(_GET, run_id)
@@ -141,21 +170,32 @@ async def find(connection: Connection, query: RunQuery) -> list[RunRow]:
 
 def _found_by(query: RunQuery) -> tuple[str, list[Any]]:
     values: list[Any] = []
-    conditions: list[str] = []
-    for condition, given in _conditions(query):
+    if not query.by_update:
+        text = _select(query, "r.created_at", "", values)
+        return text, values
+    parts: list[str] = []
+    for column, always in _BY_UPDATE:
+        values.clear()  # each part has the same values
+        parts.append(f"({_select(query, column, always, values)})")
+    order = (_OLDEST if query.oldest_first else _NEWEST).format(column="r.updated_at", limit=len(values))
+    return f"SELECT * FROM ({' UNION ALL '.join(parts)}) AS r {order}", values  # noqa: S608 - fixed text
+
+
+def _select(query: RunQuery, column: str, always: str, values: list[Any]) -> str:
+    """Return SQL that finds the runs that match, ordered by a column; its values are added to `values`."""
+    conditions = [always] if always else []
+    for condition, given in _conditions(query, column):
         first = len(values) + 1
         conditions.append(condition.format(*range(first, first + len(given))))
         values.extend(given)
-    text = [_FIND]
-    if conditions:
-        text += ["WHERE", " AND ".join(conditions)]
     values.append(query.limit)
-    text.append((_OLDEST if query.oldest_first else _NEWEST).format(len(values)))
-    return " ".join(text), values
+    where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
+    order = (_OLDEST if query.oldest_first else _NEWEST).format(column=column, limit=len(values))
+    return f"{_FIND} {where}{order}"
 
 
-def _conditions(query: RunQuery) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Yield the conditions of a query, with the values of each."""
+def _conditions(query: RunQuery, column: str) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield the conditions of a query that is ordered by a column, with the values of each."""
     for field, condition in _CONDITIONS.items():
         value = getattr(query, field)
         if value is not None:
@@ -170,8 +210,10 @@ def _conditions(query: RunQuery) -> Iterator[tuple[str, tuple[Any, ...]]]:
             yield forms[switch], ()
     if query.tags:
         yield _TAGGED, (tags_values(query.tags),)
+    if query.id_prefix is not None:
+        yield _PREFIX, (query.id_prefix, end_of_prefix(query.id_prefix))
     if query.after is not None:
-        yield _AFTER_OLDEST if query.oldest_first else _AFTER_NEWEST, query.after
+        yield (_AFTER_OLDEST if query.oldest_first else _AFTER_NEWEST).format(column=column), query.after
 
 
 async def stored(connection: Connection, run_id: str, *, whole: bool) -> StoredRun | None:
@@ -221,6 +263,11 @@ async def counts(connection: Connection) -> dict[str, int]:
         if status == "running":
             found["idle"] = idle
     return found
+
+
+async def workflow_counts(connection: Connection) -> list[WorkflowCounts]:
+    """Count the runs of each workflow by status and by what holds them."""
+    return [WorkflowCounts(**dict(row)) for row in await connection.fetch(_BY_WORKFLOW)]
 
 
 async def held_counts(connection: Connection) -> dict[str, HeldRuns]:

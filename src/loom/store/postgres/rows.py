@@ -12,7 +12,7 @@ from loom.store.errors import CorruptRecord
 from loom.store.records import Chunk, InboxMessage, RunHead, RunRow, Snapshot, StoredRun, TimerRow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from loom.store.operations import CommitRun, StartRun
 
@@ -53,6 +53,11 @@ def start_values(start: StartRun) -> tuple[Any, ...]:
 def tags_values(tags: Mapping[str, str]) -> list[str]:
     """Return tags as an array of JSON."""
     return [_to_json(tag).decode() for tag in tags.items()]
+
+
+def tags_of(values: Sequence[str]) -> dict[str, str]:
+    """Read tags from an array of JSON."""
+    return dict(map(_tag, values))
 
 
 _NO_CHUNK = (None,) * 7
@@ -141,7 +146,7 @@ def listed_row(row: Mapping[str, Any]) -> RunRow:
 def run_row(row: Mapping[str, Any]) -> RunRow:
     """Read a run from the columns of `runs`; `CorruptRecord` if a column holds nonsense."""
     try:
-        tags = dict(map(_tag, row["tags"]))
+        tags = tags_of(row["tags"])
         _list(row["waiters"])
     except msgspec.DecodeError as error:
         raise CorruptRecord(row["run_id"], "its row", str(error)) from error

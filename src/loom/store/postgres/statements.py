@@ -144,6 +144,10 @@ UPDATE runs SET mac = $1 WHERE run_id = $2 AND workflow = $3 AND status = $4 AND
 AND document IS NOT DISTINCT FROM $7 AND mac IS NULL RETURNING true
 """
 
+LOCK_TAGS = "SELECT id, tags FROM runs WHERE run_id = $1 FOR UPDATE"
+
+SET_TAGS = "UPDATE runs SET tags = $2::text[] WHERE id = $1"
+
 SET_OWNERS = """
 UPDATE runs r SET owner = g.owner, parked = coalesce(g.parked, r.parked), free_since = r.updated_at
 FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS g (run, owner, parked) WHERE r.id = g.run

@@ -21,8 +21,19 @@ from loom.store.records import Entry, check_entry_names
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from loom.api.counts import WorkflowCounts
     from loom.store.operations import Operation, Result
-    from loom.store.records import Chunk, HeldRuns, Holder, InboxMessage, Member, RunQuery, RunRow, StoredRun
+    from loom.store.records import (
+        Chunk,
+        HeldRuns,
+        Holder,
+        InboxMessage,
+        Member,
+        MemberState,
+        RunQuery,
+        RunRow,
+        StoredRun,
+    )
 
 _log = logging.getLogger("loom.store")
 
@@ -116,6 +127,11 @@ class PostgresStore:
         """Prolong the lease, if it is not over, and free what dead members own."""
         async with self._opened().reader() as connection:
             return await ownership.beat(connection, fence, lease_s)
+
+    async def members(self) -> list[MemberState]:
+        """Return the members, by their names."""
+        async with self._opened().reader() as connection:
+            return await ownership.members(connection)
 
     async def holder(self, row: RunRow) -> Holder | None:
         """Return the member that owns a run; None without an owner."""
@@ -232,6 +248,11 @@ class PostgresStore:
         """Count runs by status, plus `idle` and `owned`."""
         async with self._opened().reader() as connection:
             return await reads.counts(connection)
+
+    async def workflow_counts(self) -> list[WorkflowCounts]:
+        """Count the runs of each workflow by status and by what holds them."""
+        async with self._opened().reader() as connection:
+            return await reads.workflow_counts(connection)
 
     async def held_counts(self) -> dict[str, HeldRuns]:
         """Count the runs by workflow that wait for input, are parked or are stuck."""

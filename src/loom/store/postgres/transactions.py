@@ -22,6 +22,7 @@ from loom.store.operations import (
     PostMessage,
     PurgeRuns,
     ReleaseRun,
+    SetTags,
     SignHead,
     Started,
     StartRun,
@@ -37,8 +38,16 @@ from loom.store.postgres.connections import (
 )
 from loom.store.postgres.driver import CLASHED
 from loom.store.postgres.plan import Facts, LockedRun, OperationBatch, Plan, batches, decide, plain_commits
-from loom.store.postgres.rows import chunk_values, commit_values, import_values, snapshot_values, start_values
-from loom.store.rules import does_not_follow, effects_of_commit
+from loom.store.postgres.rows import (
+    chunk_values,
+    commit_values,
+    import_values,
+    snapshot_values,
+    start_values,
+    tags_of,
+    tags_values,
+)
+from loom.store.rules import does_not_follow, effects_of_commit, replaced_tags
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -231,6 +240,8 @@ async def _write_wide(connection: Connection, operation: Wide, notified: dict[st
         return imported
     if isinstance(operation, SignHead):
         return await _sign(connection, operation.row)
+    if isinstance(operation, SetTags):
+        return await _set_tags(connection, operation)
     if isinstance(operation, PurgeRuns):
         return await _purge(connection, operation)
     return await _write_deaths(connection, operation)
@@ -249,6 +260,14 @@ async def _sign(connection: Connection, row: RunRow) -> bool:
     head = row.head
     values = (head.mac, row.run_id, row.workflow, head.status, head.ticks, head.events, row.document)
     return bool(await connection.fetchval(sql.SIGN_HEAD, *values))
+
+
+async def _set_tags(connection: Connection, asked: SetTags) -> bool:
+    """Replace the tags of a run."""
+    rows = await connection.fetch(sql.LOCK_TAGS, asked.run_id)
+    for key, tags in rows:
+        await connection.execute(sql.SET_TAGS, key, tags_values(replaced_tags(asked, tags_of(tags))))
+    return bool(rows)
 
 
 async def _purge(connection: Connection, operation: PurgeRuns) -> int:

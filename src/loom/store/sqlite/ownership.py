@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 DELETE_WAITING = BulkStatement("DELETE FROM waiting WHERE run IN (VALUES {rows})", 1)
 DELETE_TIMERS = BulkStatement("DELETE FROM timers WHERE run IN (VALUES {rows})", 1)
+DELETE_TAGS = BulkStatement("DELETE FROM tags WHERE run IN (VALUES {rows})", 1)
 DELETE_MESSAGES = BulkStatement("DELETE FROM inbox WHERE run IN (VALUES {rows})", 1)
 
 _NOT_SUSPECTED = "runs.id NOT IN (SELECT run FROM deaths WHERE suspect = 1)"
@@ -71,7 +72,7 @@ _DELETE = (
     DELETE_MESSAGES,
     DELETE_TIMERS,
     DELETE_WAITING,
-    BulkStatement("DELETE FROM tags WHERE run IN (VALUES {rows})", 1),
+    DELETE_TAGS,
     BulkStatement("DELETE FROM event_ids WHERE run IN (VALUES {rows})", 1),
     BulkStatement("DELETE FROM snapshots WHERE run IN (VALUES {rows})", 1),
     BulkStatement("DELETE FROM chunks WHERE run IN (VALUES {rows})", 1),

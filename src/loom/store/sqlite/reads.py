@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from loom.store.records import HeldRuns, Holder, StoredRun
+from loom.api.counts import WorkflowCounts
+from loom.store.records import HeldRuns, Holder, MemberState, StoredRun, end_of_prefix
 from loom.store.sqlite.key_values import document
 from loom.store.sqlite.ownership import deaths_of
 from loom.store.sqlite.rows import RUN_COLUMNS, chunks_of, listed_row, messages_of, run_row, snapshot_of, timers_of
@@ -67,7 +68,30 @@ WHERE parked IS NOT NULL AND status = 'running' GROUP BY workflow"""
 _STUCK = "runs.status = 'running' AND runs.idle_since IS NOT NULL AND runs.waiting_for = '[]' AND runs.paused = 0 \
 AND runs.parked IS NULL"
 """The condition of `is_stuck`, worded like the index of stuck runs."""
+_ASLEEP = "runs.status = 'running' AND runs.idle_since IS NULL AND runs.needs_worker = 0 AND runs.paused = 0 \
+AND runs.parked IS NULL"
+"""The condition of `is_asleep`, worded like the index of runs that are asleep."""
+_WAITING = """runs.status = 'running' AND runs.waiting_for NOT IN ('[]', '["child run"]',
+'["CallbackEvent","loom.flows.CallbackEvent"]', '["ActorReply","loom.flows.ActorReply"]',
+'["CallbackEvent","child run","loom.flows.CallbackEvent"]', '["ActorReply","child run","loom.flows.ActorReply"]',
+'["ActorReply","CallbackEvent","loom.flows.ActorReply","loom.flows.CallbackEvent"]',
+'["ActorReply","CallbackEvent","child run","loom.flows.ActorReply","loom.flows.CallbackEvent"]')"""
+"""The condition of `is_waiting`, worded like the index of waiting runs: all sets of what is not for people."""
 _STUCK_BY_WORKFLOW = f"SELECT workflow, COUNT(*) FROM runs INDEXED BY runs_stuck WHERE {_STUCK} GROUP BY workflow"  # noqa: S608 - fixed text
+_ALL_BY_WORKFLOW = """SELECT workflow, COUNT(*), SUM(status = 'running'), SUM(status = 'completed'),
+SUM(status = 'failed'), SUM(status = 'cancelled') FROM runs INDEXED BY runs_by_workflow GROUP BY workflow"""
+_PAUSED = "paused = 1 AND status = 'running'"
+_HELD_BY_WORKFLOW = {
+    name: f"SELECT workflow, COUNT(*) FROM runs INDEXED BY {index} WHERE {condition} GROUP BY workflow"  # noqa: S608 - fixed text
+    for name, index, condition in (
+        ("idle", "runs_idle_by_workflow", "idle_since IS NOT NULL AND status = 'running'"),
+        ("asleep", "runs_asleep", _ASLEEP),
+        ("waiting", "runs_waiting", _WAITING),
+        ("paused", "runs_paused", _PAUSED),
+        ("parked", "runs_parked", "parked IS NOT NULL AND status = 'running'"),
+        ("stuck", "runs_stuck", _STUCK),
+    )
+}
 _DESCENDANTS = """WITH RECURSIVE family (run_id) AS (
     VALUES (?) UNION ALL
     SELECT runs.run_id FROM family CROSS JOIN runs INDEXED BY runs_by_parent ON runs.parent = family.run_id
@@ -75,6 +99,7 @@ _DESCENDANTS = """WITH RECURSIVE family (run_id) AS (
 ) SELECT COUNT(*) - 1 FROM (SELECT 1 FROM family LIMIT ? + 1)"""
 """The run itself is the first of its family, and not counted."""
 _OWNED_BY = "SELECT run_id FROM runs INDEXED BY runs_owned WHERE owner = ?"
+_COUNT_OWNED = "SELECT COUNT(*) FROM runs INDEXED BY runs_owned WHERE owner = ?"
 _OWNED_WITH_MESSAGES = """SELECT runs.run_id FROM (SELECT DISTINCT run FROM inbox) AS asking
 CROSS JOIN runs ON runs.id = asking.run WHERE runs.owner = ?"""
 _OWNED = "SELECT COUNT(*) FROM runs INDEXED BY runs_owned WHERE owner IS NOT NULL"
@@ -167,6 +192,16 @@ def holder(connection: Connection, fence: int, now: float) -> Holder:
     return Holder(name if current == fence else f"engine {fence}", alive=alive, seen=last_alive)
 
 
+def members(connection: Connection, now: float) -> list[MemberState]:
+    """Return the engine, if there was ever one."""
+    with _moment(connection):
+        [(fence, name, last_alive)] = connection.query(_ENGINE, ())
+        [(owned,)] = connection.query(_COUNT_OWNED, (fence,))
+    if last_alive is None:
+        return []
+    return [MemberState(name, now - last_alive <= _SILENT_S, fence, seen=last_alive, owned=owned)]
+
+
 def counts(connection: Connection) -> dict[str, int]:
     """Count runs by status, plus `idle` and `owned`."""
     found = dict.fromkeys(("running", "completed", "failed", "cancelled"), 0)
@@ -175,6 +210,25 @@ def counts(connection: Connection) -> dict[str, int]:
         [(found["idle"],)] = connection.query(_IDLE)
         [(found["owned"],)] = connection.query(_OWNED)
     return found
+
+
+def workflow_counts(connection: Connection) -> list[WorkflowCounts]:
+    """Count the runs of each workflow: all in one walk over an index, and the held ones over theirs."""
+    with _moment(connection):
+        every = connection.query(_ALL_BY_WORKFLOW)
+        held = {name: dict(connection.query(sql)) for name, sql in _HELD_BY_WORKFLOW.items()}
+    return [
+        WorkflowCounts(
+            workflow=workflow,
+            total=total,
+            running=running,
+            completed=completed,
+            failed=failed,
+            cancelled=cancelled,
+            **{name: found.get(workflow, 0) for name, found in held.items()},
+        )
+        for workflow, total, running, completed, failed, cancelled in every
+    ]
 
 
 def held_counts(connection: Connection) -> dict[str, HeldRuns]:
@@ -217,19 +271,50 @@ _TAG = _Lookup(
     "SELECT COUNT(*) FROM (SELECT 1 FROM tags WHERE name = ? AND value = ? LIMIT ?)",
 )
 _BY_INDEX = "FROM runs INDEXED BY {index} WHERE {always}"
+_ALWAYS = {
+    "runs_busy": "runs.status = 'running'",
+    "runs_by_update": "(runs.status <> 'running' OR runs.needs_worker = 0 OR runs.parked IS NOT NULL)",
+    "runs_owned": "runs.owner IS NOT NULL AND runs.status = 'running' AND runs.needs_worker = 1 "
+    "AND runs.parked IS NULL",
+    "runs_unattended": "runs.owner IS NULL AND runs.status = 'running' AND runs.needs_worker = 1 "
+    "AND runs.parked IS NULL",
+}
+"""Conditions that show SQLite that an index has all the runs that are asked for. A parameter would not."""
+_BY_UPDATE = ("runs_by_update", "runs_owned", "runs_unattended")
+"""Every run is in one of these, under its condition: the resting ones by their last change, and two kinds of busy ones,
+which are few and sorted."""
+_BY_ID = "sqlite_autoindex_runs_1"
+"""The index of the unique ids."""
 _BROAD = ("runs_by_workflow", "runs_by_status", "runs_by_time")
 """Indexes of all runs. Busy runs may be few among them, and have an index of their own."""
-_NEWEST = "ORDER BY {created_at} DESC, {run_id} DESC LIMIT ?"
-_OLDEST = "ORDER BY {created_at}, {run_id} LIMIT ?"
-_LOOKED_UP = {"created_at": "first.created_at", "run_id": "runs.run_id"}
+_NEWEST = "ORDER BY {time} DESC, {run_id} DESC LIMIT ?"
+_OLDEST = "ORDER BY {time}, {run_id} LIMIT ?"
+_LOOKED_UP = {"time": "first.created_at", "run_id": "runs.run_id"}
 # By their places in RUN_COLUMNS, as a union wants it.
-_LISTED = {"created_at": "3", "run_id": "1"}
+_LISTED = {"time": "3", "run_id": "1"}
+_LISTED_BY_UPDATE = {"time": "15", "run_id": "1"}
 _MAX_UNION = 100
 """SQLite takes 500, and is slow with many."""
 _WEIGH_IDLE = """SELECT COUNT(*) FROM
 (SELECT 1 FROM runs INDEXED BY runs_by_idle_since WHERE idle_since IS NOT NULL AND idle_since <= ? LIMIT ?)"""
 _WEIGH_WORKFLOW = "SELECT COUNT(*) FROM (SELECT 1 FROM runs INDEXED BY runs_by_workflow WHERE workflow = ? LIMIT ?)"
-_FEW_IDLE = 3000
+_WEIGH_PREFIX = f"""SELECT COUNT(*) FROM
+(SELECT 1 FROM runs INDEXED BY {_BY_ID} WHERE run_id >= ? AND run_id < ? LIMIT ?)"""  # noqa: S608 - fixed text
+_WEIGH_UPDATED = f"""SELECT COUNT(*) FROM
+(SELECT 1 FROM runs INDEXED BY runs_by_update WHERE {_ALWAYS["runs_by_update"]} AND updated_at > ? LIMIT ?)"""  # noqa: S608 - as above
+_WEIGH_PARENT = "SELECT COUNT(*) FROM (SELECT 1 FROM runs INDEXED BY runs_by_parent WHERE parent = ? LIMIT ?)"
+_WEIGH_HELD = {
+    index: f"SELECT COUNT(*) FROM (SELECT 1 FROM runs INDEXED BY {index} WHERE {condition} LIMIT ?)"  # noqa: S608 - as above
+    for index, condition in (
+        ("runs_stuck", _STUCK),
+        ("runs_parked", "runs.parked IS NOT NULL"),
+        ("runs_paused", "runs.paused = 1"),
+        ("runs_asleep", _ASLEEP),
+        ("runs_waiting", _WAITING),
+    )
+}
+_FEW = 3000
+"""Runs that are sorted as fast as an index brings the first of them."""
 _STATUSES: tuple[RunStatus, ...] = ("running", "completed", "failed", "cancelled")
 
 
@@ -244,7 +329,8 @@ def find(connection: Connection, query: RunQuery) -> list[RunRow]:
         for portion in portions:
             found += connection.query(*statement(portion, lookups, _narrow_index(connection, portion, lookups)))
     if len(portions) > 1:
-        found.sort(key=lambda values: (values[2], values[0]), reverse=not query.oldest_first)
+        time = 14 if query.by_update else 2
+        found.sort(key=lambda values: (values[time], values[0]), reverse=not query.oldest_first)
     return [listed_row(values) for values in found[: query.limit]]
 
 
@@ -262,8 +348,16 @@ def _narrow_index(
     """Choose an index with few runs, worth a sort of what it finds; None if there is none."""
     if lookups and _weight(connection, *lookups[0]) < _PROBED:
         return None
-    if query.idle_before is not None and _count(connection, _WEIGH_IDLE, query.idle_before, _FEW_IDLE) < _FEW_IDLE:
+    if query.id_prefix is not None:
+        first, end = query.id_prefix, end_of_prefix(query.id_prefix)
+        if _count(connection, _WEIGH_PREFIX, first, end, _FEW) < _FEW:
+            return _BY_ID
+    if query.idle_before is not None and _count(connection, _WEIGH_IDLE, query.idle_before, _FEW) < _FEW:
         return "runs_by_idle_since"
+    if query.by_update:
+        return _few_held(connection, query) or "runs_by_update"
+    if query.updated_after is not None and _count(connection, _WEIGH_UPDATED, query.updated_after, _FEW) < _FEW:
+        return _few_held(connection, query) or "runs_by_update"
     if not lookups or not query.workflows:
         return None
     runs = 0
@@ -272,6 +366,15 @@ def _narrow_index(
         if runs >= _PROBED:
             return None
     return "runs_by_workflow"
+
+
+def _few_held(connection: Connection, query: RunQuery) -> str | None:
+    """Choose an index of children or of runs that do not move by themselves, if it has few."""
+    index = _index(query)
+    if index == "runs_by_parent":
+        return index if _count(connection, _WEIGH_PARENT, query.parent, _FEW) < _FEW else None
+    weigh = _WEIGH_HELD.get(index)
+    return index if weigh is not None and _count(connection, weigh, _FEW) < _FEW else None
 
 
 def _weight(connection: Connection, lookup: _Lookup, values: tuple[str, ...]) -> int:
@@ -300,10 +403,10 @@ def statement(
     """Return SQL and parameters of a query. It begins with the narrow index, if there is one, or the first lookup."""
     order = _OLDEST if query.oldest_first else _NEWEST
     if lookups and narrow is None:
-        order = order.format_map(_LOOKED_UP)
+        order = order.format_map({**_LOOKED_UP, "time": "runs.updated_at"} if query.by_update else _LOOKED_UP)
         text, parameters = _selected(query, lookups[0][0].source, lookups[0][1], "first.created_at", lookups[1:])
     else:
-        order = order.format_map(_LISTED)
+        order = order.format_map(_LISTED_BY_UPDATE if query.by_update else _LISTED)
         parts = [
             _selected(part, _source(index), (), "runs.created_at", lookups)
             for index, part in _parts(query, narrow or _index(query))
@@ -318,6 +421,8 @@ def _parts(query: RunQuery, index: str) -> list[tuple[str, RunQuery]]:
 
     A query for several values of what an index begins with is one for each of them.
     """
+    if index == "runs_by_update":
+        return [(each, query) for each in _BY_UPDATE]
     statuses = _STATUSES if query.statuses is None else query.statuses
     if query.idle is False and index in _BROAD and "running" in statuses:
         others = tuple(status for status in statuses if status != "running")
@@ -350,8 +455,7 @@ def _selected(
 
 
 def _source(index: str) -> str:
-    # A parameter would not show SQLite that the index has all the runs that are asked for.
-    return _BY_INDEX.format(index=index, always="runs.status = 'running'" if index == "runs_busy" else "1")
+    return _BY_INDEX.format(index=index, always=_ALWAYS.get(index, "1"))
 
 
 def _index(query: RunQuery) -> str:
@@ -360,7 +464,9 @@ def _index(query: RunQuery) -> str:
         (query.stuck is True, "runs_stuck"),
         (query.parked is True, "runs_parked"),
         (query.paused is True, "runs_paused"),
+        (query.asleep is True, "runs_asleep"),
         (query.parent is not None, "runs_by_parent"),
+        (query.waiting is True, "runs_waiting"),
         (idle and bool(query.workflows), "runs_idle_by_workflow"),
         (idle, "runs_idle"),
         (bool(query.workflows), "runs_by_workflow"),
@@ -370,17 +476,20 @@ def _index(query: RunQuery) -> str:
 
 
 def _times(query: RunQuery, created_at: str) -> list[tuple[str, tuple[Any, ...]]]:
-    """Return the conditions on time, by the column whose index brings the runs in order."""
+    """Return the conditions on time, by the columns whose indexes bring the runs in order."""
     found: list[tuple[str, tuple[Any, ...]]] = []
     if query.created_after is not None:
         found.append((created_at + " > ?", (query.created_after,)))
     if query.created_before is not None:
         found.append((created_at + " < ?", (query.created_before,)))
+    if query.updated_after is not None:
+        found.append(("runs.updated_at > ?", (query.updated_after,)))
     if query.after is not None:
+        column = "runs.updated_at" if query.by_update else created_at
         # The first condition lets the index begin at the right place.
         sign = ">" if query.oldest_first else "<"
-        found.append((f"{created_at} {sign}= ?", (query.after[0],)))
-        found.append((f"({created_at}, runs.run_id) {sign} (?, ?)", query.after))
+        found.append((f"{column} {sign}= ?", (query.after[0],)))
+        found.append((f"({column}, runs.run_id) {sign} (?, ?)", query.after))
     return found
 
 
@@ -403,6 +512,12 @@ def _conditions(query: RunQuery) -> list[tuple[str, tuple[Any, ...]]]:
         (query.parked is False, "runs.parked IS NULL", ()),
         (query.stuck is True, _STUCK, ()),
         (query.stuck is False, f"NOT ({_STUCK})", ()),
+        (query.asleep is True, _ASLEEP, ()),
+        (query.asleep is False, f"NOT ({_ASLEEP})", ()),
+        (query.waiting is True, _WAITING, ()),
+        (query.waiting is False, f"NOT ({_WAITING})", ()),
     )
     plain = [(text, values) for is_asked, text, values in candidates if is_asked]
+    if query.id_prefix is not None:
+        plain.append(("runs.run_id >= ? AND runs.run_id < ?", (query.id_prefix, end_of_prefix(query.id_prefix))))
     return [*_one_of("runs.status", query.statuses), *_one_of("runs.workflow", query.workflows), *plain]

@@ -135,6 +135,11 @@ def text_of(value: dict[str, str] | tuple[str, ...]) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def tags_of(text: str) -> dict[str, str]:
+    """Read tags from JSON."""
+    return _TAGS.decode(text)
+
+
 def types_of(text: str) -> tuple[str, ...]:
     """Read event types from JSON."""
     return _TYPES.decode(text)

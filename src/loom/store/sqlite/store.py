@@ -33,8 +33,19 @@ from loom.store.sqlite.transactions import Group
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from loom.api.counts import WorkflowCounts
     from loom.store.operations import Operation, Result
-    from loom.store.records import Chunk, HeldRuns, Holder, InboxMessage, Member, RunQuery, RunRow, StoredRun
+    from loom.store.records import (
+        Chunk,
+        HeldRuns,
+        Holder,
+        InboxMessage,
+        Member,
+        MemberState,
+        RunQuery,
+        RunRow,
+        StoredRun,
+    )
     from loom.store.sqlite.connection import Connection
 
 T = TypeVar("T")
@@ -185,6 +196,10 @@ class SqliteStore:
             return None
         return await self._read(reads.holder, row.owner, self._now())
 
+    async def members(self) -> list[MemberState]:
+        """Return the engine that has joined last. One that was silent for long is taken for dead."""
+        return await self._read(reads.members, self._now())
+
     def apply(self, group: Sequence[Operation]) -> Awaitable[list[Result]]:
         """Write a group in one transaction."""
         return self._opened().submit(Group(group))
@@ -264,6 +279,10 @@ class SqliteStore:
     async def counts(self) -> dict[str, int]:
         """Count runs by status, plus `idle` and `owned`."""
         return await self._read(reads.counts)
+
+    async def workflow_counts(self) -> list[WorkflowCounts]:
+        """Count the runs of each workflow by status and by what holds them."""
+        return await self._read(reads.workflow_counts)
 
     async def held_counts(self) -> dict[str, HeldRuns]:
         """Count the runs by workflow that wait for input, are parked or are stuck."""

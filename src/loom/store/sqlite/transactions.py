@@ -26,6 +26,7 @@ from loom.store.operations import (
     PostMessage,
     PurgeRuns,
     ReleaseRun,
+    SetTags,
     SignHead,
     Started,
     StartRun,
@@ -40,6 +41,7 @@ from loom.store.rules import (
     mac_of_reopened,
     refusal_of_full_inbox,
     refusal_of_message,
+    replaced_tags,
     row_of_start,
     start_notifies,
 )
@@ -53,8 +55,8 @@ from loom.store.sqlite.connection import (
     primary_code,
 )
 from loom.store.sqlite.key_values import keep_document
-from loom.store.sqlite.ownership import DELETE_MESSAGES, DELETE_TIMERS, DELETE_WAITING
-from loom.store.sqlite.rows import INSERT_RUN, chunk_values, run_values, snapshot_values, text_of
+from loom.store.sqlite.ownership import DELETE_MESSAGES, DELETE_TAGS, DELETE_TIMERS, DELETE_WAITING
+from loom.store.sqlite.rows import INSERT_RUN, chunk_values, run_values, snapshot_values, tags_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -205,6 +207,8 @@ _REOPEN = "UPDATE runs SET status = 'running', needs_worker = 1, error = NULL, e
 # Only a row that is as it was read: its owner may have gone on since.
 _SIGN = """UPDATE runs SET mac = ? WHERE run_id = ? AND workflow = ? AND status = ? AND ticks = ? AND events = ?
 AND document IS ? AND mac ISNULL"""
+_TAGS = "SELECT id, created_at, tags FROM runs WHERE run_id = ?"
+_SET_TAGS = "UPDATE runs SET tags = ? WHERE id = ?"
 _INSERT_EVENT_ID = "INSERT INTO event_ids (run, event_id) VALUES (?, ?)"
 
 _ADD_CHUNKS = BulkStatement(
@@ -298,6 +302,18 @@ def _sign(session: Session, asked: SignHead) -> bool:
     row, head = asked.row, asked.row.head
     values = (head.mac, row.run_id, row.workflow, head.status, head.ticks, head.events, row.document)
     return session.connection.execute(_SIGN, values) == 1
+
+
+def _set_tags(session: Session, asked: SetTags) -> bool:
+    """Replace the tags of a run."""
+    connection = session.connection
+    found = connection.query(_TAGS, (asked.run_id,))
+    for key, created_at, text in found:
+        tags = replaced_tags(asked, tags_of(text))
+        connection.execute(_SET_TAGS, (text_of(tags), key))
+        DELETE_TAGS.execute(connection, [(key,)])
+        _ADD_TAGS.execute(connection, [(key, name, value, created_at) for name, value in tags.items()])
+    return bool(found)
 
 
 def _import_run(session: Session, asked: ImportRun) -> bool:
@@ -563,6 +579,7 @@ _OF_ONE_RUN: dict[type, Callable[[Session, Any], Result]] = {
     ReleaseRun: ownership.release,
     ClaimRun: ownership.claim,
     ParkRun: ownership.park,
+    SetTags: _set_tags,
 }
 _OF_MANY: dict[type, Callable[[Session, Any], Result]] = {
     ClaimRuns: ownership.claim_many,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 from temporalio.client import WorkflowExecutionStatus
 
-from loom.store.records import matches
+from loom.store.records import RunQuery, matches, place_of
 from loom.temporal import names
 from loom.temporal.client.records import metadata_in_memo, row_of_metadata
 from loom.temporal.names import MANY, keyword, tag_text
@@ -25,7 +25,7 @@ from loom.temporal.rpc import PATIENT_S, in_time
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from loom.store.records import RunQuery, RunRow
+    from loom.store.records import RunRow
     from loom.temporal.client.cluster import Cluster
     from loom.temporal.client.reads import ObservedRow, RunReader
 
@@ -61,7 +61,11 @@ def condition(query: RunQuery, task_queue: str, has_attributes: bool) -> str:
     """Return a condition of the visibility store that all executions meet whose runs match the query."""
     terms = [f"TaskQueue = {_quoted(task_queue)}", f"WorkflowType != {_quoted(names.ENTRIES)}"]
     statuses = query.statuses
-    if query.idle or query.idle_before is not None or query.waiting_for is not None or query.parked or query.stuck:
+    if (
+        query.idle_before is not None
+        or query.waiting_for is not None
+        or any((query.idle, query.parked, query.stuck, query.asleep, query.waiting))
+    ):
         statuses = ("running",)  # only running runs are so; one that is asked for as ended is then ruled out by its row
     if statuses is not None:
         terms.append(_one_of("ExecutionStatus", tuple(word for each in statuses for word in _STATUSES[each])))
@@ -139,17 +143,21 @@ class Visibility:
         if query.statuses == () or query.workflows == () or query.limit <= 0:
             return []
         candidates = await self._candidates(query)
+        # Only the runs themselves know their last change: all of them are asked before any is listed.
+        limit = len(candidates) if query.by_update else query.limit
         found: list[RunRow] = []
         ask = True
         for start in range(0, len(candidates), _AT_ONCE):
             part = candidates[start : start + _AT_ONCE]
             observed = await asyncio.gather(*(self._observe(each, ask) for each in part))
             found += [each.row for each in observed if each is not None and matches(each.row, query)]
-            if len(found) >= query.limit:
+            if len(found) >= limit:
                 break
             silent = [each for each in observed if each is not None and not each.told]
             # No worker is there to answer: the rest need not wait for one too.
             ask = ask and not (silent and len(silent) == sum(not each.closed for each in part))
+        if query.by_update:
+            found.sort(key=lambda row: place_of(row, query), reverse=not query.oldest_first)
         return found[: query.limit]
 
     async def _observe(self, candidate: Candidate, ask: bool) -> ObservedRow | None:
@@ -170,8 +178,15 @@ class Visibility:
             self._listed = _Listed(filters, listed, until) if len(listed) > query.limit else None
         else:
             listed = known_list.candidates
-        fixed = replace(
-            query, status=None, idle=None, idle_before=None, waiting_for=None, paused=None, parked=None, stuck=None
+        fixed = RunQuery(
+            workflow=query.workflow,
+            tags=query.tags,
+            parent=query.parent,
+            id_prefix=query.id_prefix,
+            created_after=query.created_after,
+            created_before=query.created_before,
+            oldest_first=query.oldest_first,
+            after=None if query.by_update else query.after,
         )
         return [each for each in listed if matches(each.row, fixed)]
 

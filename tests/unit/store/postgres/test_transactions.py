@@ -102,3 +102,20 @@ def test_notifications_are_small_and_whole() -> None:
 
 def test_an_id_that_is_too_long_for_a_notification_means_look_at_everything() -> None:
     assert payloads(["a", "x" * 9000, "b"]) == ["[]", '["a","b"]']
+
+
+async def test_a_commit_of_a_busy_run_changes_no_index(store: PostgresStore) -> None:
+    """Else each of them would add an entry to every index of runs: the update would not stay within its page."""
+    await owned_run(store)
+    address = store.address
+    connection = await asyncpg.connect(address.url, server_settings={"search_path": address.quoted_schema})
+    count = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'runs' AND schemaname = $1"
+    try:
+        async with connection.transaction():
+            for _ in range(10):
+                await connection.execute("UPDATE runs SET ticks = ticks + 1, updated_at = updated_at + 1")
+            assert tuple(await connection.fetchrow(count, address.schema)) == (10, 10)
+            await connection.execute("UPDATE runs SET needs_worker = false, updated_at = updated_at + 1")
+            assert tuple(await connection.fetchrow(count, address.schema)) == (11, 10)
+    finally:
+        await connection.close()

@@ -138,3 +138,32 @@ async def test_a_search_begins_with_a_workflow_that_has_few_runs_and_finds_the_s
 
 def chosen(connection, query: RunQuery) -> str | None:
     return _narrow_index(connection, query, _lookups(connection, query))
+
+
+@pytest.mark.parametrize("without", [(), ("runs_asleep", "runs_waiting", "runs_by_update")])
+async def test_a_commit_of_a_busy_run_writes_as_many_pages_as_without_the_indexes_of_lists(
+    store: SqliteStore, other: sqlite3.Connection, without: tuple[str, ...]
+) -> None:
+    fence = (await store.join("engine", 60.0)).fence
+    await store.apply([StartRun(f"r{n}", "w", b"", float(n), owner=fence) for n in range(200)])
+    for index in without:
+        other.execute(f"DROP INDEX {index}")
+    other.commit()
+    # Each frame of the write-ahead log is a page that a commit has changed.
+    frames = []
+    for tick in range(5):
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        chunk = Chunk(tick, 1, 0, 0, b"x")
+        await store.apply([CommitRun("r7", fence, RunHead("running", tick + 1, 0, 300.0 + tick), chunk=chunk)])
+        frames.append(other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1])
+    assert frames[1:] == [3, 3, 3, 3], "the run, the chunk, and the index of chunks"
+
+
+@pytest.mark.parametrize("query", [RunQuery(asleep=True), RunQuery(waiting=True), RunQuery(waiting=True, workflow="w")])
+async def test_runs_that_sleep_or_wait_are_read_in_the_order_of_their_index(
+    store: SqliteStore, other: sqlite3.Connection, query: RunQuery
+) -> None:
+    sql, parameters = statement(query, [])
+    plan = [detail for *_, detail in other.execute("EXPLAIN QUERY PLAN " + sql, parameters)]
+    assert not [detail for detail in plan if "TEMP B-TREE" in detail], plan
+    assert any("runs_asleep" in detail or "runs_waiting" in detail for detail in plan), plan
