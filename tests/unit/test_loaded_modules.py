@@ -67,8 +67,8 @@ def _run(code: str, place: Path) -> str:
         pytest.param("import loom\n", 3, id="import"),
         pytest.param(_FIRST_RUN, 68, id="first-run"),
         pytest.param(_command("--help"), 19, id="help"),
-        pytest.param(_command("workflow", "status", "ended"), 109, id="status"),
-        pytest.param(_command("run", "flow.json"), 230, id="run-flow"),
+        pytest.param(_command("workflow", "status", "ended"), 110, id="status"),
+        pytest.param(_command("run", "flow.json"), 231, id="run-flow"),
         pytest.param(_command("eval", "@add(1, 2)"), 37, id="eval"),
     ],
 )

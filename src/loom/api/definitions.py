@@ -23,13 +23,15 @@ class Diagnostic(Answer, frozen=True, kw_only=True, omit_defaults=True):
 
 @promises(kind=Kind, version=int | None)
 class Definition(Answer, frozen=True, kw_only=True):
-    """A workflow that the server knows; only flows have versions."""
+    """A workflow that the server or another process of its store knows; only flows have versions."""
 
     name: str
     kind: str | None = None
     version: str | int | None = None
     etag: str | None = None
     updated_at: datetime | None = None
+    served: bool = True
+    """Whether this server works for it; if not, its code is in another process."""
 
 
 class PutDefinition(Definition, frozen=True, kw_only=True):
@@ -61,8 +63,9 @@ class Graph(Answer, frozen=True, kw_only=True):
 class DefinitionSchemas(Answer, frozen=True, kw_only=True):
     """JSON Schemas of what a workflow takes and gives; only flows have parameters.
 
-    `events` are the types that a key with the scope `event` may send at any time: answers that a step takes, what a
-    step declares, what an action of a flow waits for by name.
+    `events` are the types that a key with the scope `event` may send: answers that a step takes, what a step declares,
+    what an action of a flow waits for by name, all at any time; and what `ctx.wait_for_event` of a step waits for,
+    while it does.
     """
 
     start: dict[str, Any]

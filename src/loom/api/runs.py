@@ -27,7 +27,10 @@ class RefusedEvent(msgspec.Struct, frozen=True, kw_only=True):
     at: Annotated[datetime, msgspec.Meta(tz=True)]
 
 
-@promises(step=str, requirements=dict[str, Any])
+WaiterKind = Literal["event", "input", "callback", "child"]
+
+
+@promises(step=str, requirements=dict[str, Any], kind=WaiterKind)
 class Waiter(Answer, frozen=True, kw_only=True):
     """Something that a run waits for."""
 
@@ -39,6 +42,14 @@ class Waiter(Answer, frozen=True, kw_only=True):
     deadline: datetime | None = None
     refused: RefusedEvent | None = None
     """The answer that was refused last, while the right one is waited for."""
+    kind: WaiterKind = "event"
+    """What ends the wait: `event` and `input` a person's answer, to a wait or to a step that takes it by signature;
+    `callback` another program; `child` a child run."""
+    schema: dict[str, Any] | None = None
+    """The JSON Schema of the answer's fields; None if it is not known."""
+    prompt: Any = None
+    """What is asked: of steps the fields of the event that was published with the wait, of a flow its `prompt`. One
+    of more than 8 KiB is the beginning of its JSON, as a text."""
 
 
 @promises(code=str, type=str)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, MutableMapping
 from importlib import import_module
 
 import click
+from typing_extensions import override
 
 import loom
 
@@ -57,6 +58,7 @@ class _Commands(MutableMapping[str, click.Command]):
     def __init__(self, places: dict[str, str]) -> None:
         self._found: dict[str, click.Command | str] = {**places}
 
+    @override
     def __getitem__(self, name: str) -> click.Command:
         found = self._found[name]
         if isinstance(found, str):
@@ -64,15 +66,19 @@ class _Commands(MutableMapping[str, click.Command]):
             found = self._found[name] = getattr(import_module(f"loom.cli.{module}"), attribute)
         return found
 
+    @override
     def __setitem__(self, name: str, command: click.Command) -> None:
         self._found[name] = command
 
+    @override
     def __delitem__(self, name: str) -> None:
         del self._found[name]
 
+    @override
     def __iter__(self) -> Iterator[str]:
         return iter(self._found)
 
+    @override
     def __len__(self) -> int:
         return len(self._found)
 

@@ -121,8 +121,8 @@ def status_page(run: Run, state: State, now: float, *, past: bool = False) -> Te
     # One that was cancelled has them yet, for the record; nothing is under way any more.
     _table(page, "Steps under way", busy if past or run.status == "running" else [], now)
     add_attempts(page, state, now)
-    # An answer that was refused has a table of its own.
-    _table(page, "Waits for", run.active_waiters or [], now, without="refused")
+    # An answer that was refused has a table of its own, and a schema is for programs.
+    _table(page, "Waits for", run.active_waiters or [], now, without=("refused", "kind", "schema"))
     _table(page, "Refused events", state.refused, now)
     _table(page, "Child runs", state.children, now)
     _table(page, "Timers", state.timers, now)
@@ -215,12 +215,12 @@ def waiting_words(run: Run) -> str:
     return ", ".join(names)
 
 
-def _table(page: TextPage, title: str, parts: Sequence[Struct], now: float, *, without: str = "") -> None:
+def _table(page: TextPage, title: str, parts: Sequence[Struct], now: float, *, without: Sequence[str] = ()) -> None:
     """Add a table of things of one type. A column without values is left out."""
     if not parts:
         return
     rows = [asdict(part) for part in parts]
-    columns = [name for name in rows[0] if name != without and any(row[name] not in (None, {}, 0) for row in rows)]
+    columns = [name for name in rows[0] if name not in without and any(row[name] not in (None, {}, 0) for row in rows)]
     cells = [[_cell(row[name], now) for name in columns] for row in rows[:MAX_SHOWN]]
     page.table([name.replace("_", " ") for name in columns], cells, title_of(title, rows))
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from loom.core.body_effects import ANY, CHILD
 from loom.core.reducer import Draft, no_fields, transition
-from loom.core.state import MOVING, num_workers
+from loom.core.state import MOVING, QUESTION, num_workers
 from loom.core.ticks import (
     TickAwaitEvent,
     TickEndWait,
@@ -179,6 +179,9 @@ def _of_waiters(state: BrokerState) -> Iterator[str]:
     ]
     if state.is_running and any(item not in state.waiting.open for item in left):
         yield "a body has left, and nothing will bring it back"
+    doubted = {waiter.number for of_item in state.waiting.doubted.values() for waiter in of_item.values()}
+    if state.is_running and not set(state.waiting.asked) <= existing | doubted | {QUESTION}:
+        yield "a question is kept whose waiter is gone"
     kept = sum(len(events) for events in state.waiting.kept.values())
     if kept != state.waiting.kept_count:
         yield "the number of kept events is wrong"

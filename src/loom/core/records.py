@@ -201,6 +201,8 @@ class WaiterReport(msgspec.Struct, frozen=True, omit_defaults=True):
     deadline: float | None = None
     refused: Refusal | None = None
     """The answer that was refused last, while the right one is waited for."""
+    question: EventRecord | None = None
+    """The event that was published with the wait; None if none was, or nobody asked for it."""
 
 
 class IdleReport(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -314,6 +314,8 @@ def _add_event(d: Draft, tick: TickAddEvent) -> None:
         d.plan, intents, accepted = d.planner.on_event(d.config, d.plan, event, tick.step, origin, woken, d.at)
         _follow(d, intents, shared=taken)
         taken = taken or accepted
+        if accepted and tick.source is None and tick.origin is None:
+            waiters.forget_question(d)
     if taken or event.kind.is_a(INPUT_REQUIRED_EVENT) or d.outcome is not None:
         return
     kept = tick.source is None and tick.origin is None and waiters.keep(d, event, tick.waiter_id, tick.accepted)
@@ -336,11 +338,8 @@ def _step_result(d: Draft, tick: TickStepResult) -> None:
     if tick.failure is not None:
         intents = _after_failure(d, execution, tick, tick.failure)
     else:
-        if tick.collects:
-            wrong = executions.settle_collects(d, execution, tick.collects)
-            if wrong is not None:
-                workers.rerun(d, executions.truncated(execution, wrong))
-                return
+        if tick.collects and _runs_again(d, execution, tick):
+            return
         returned = tick.returned
         workers.finish(d, execution, returned[-1].kind if returned else None, returned=True)
         item, waiting = execution.item, d.waiting
@@ -350,7 +349,18 @@ def _step_result(d: Draft, tick: TickStepResult) -> None:
     if intents:
         _follow(d, intents)
     if d.outcome is None:
+        if tick.asks:
+            waiters.ask(d, *tick.returned)
         workers.fill(d, tick.step)
+
+
+def _runs_again(d: Draft, execution: Execution, tick: TickStepResult) -> bool:
+    """Check the collect calls of a result, and run the body again if it was given a wrong answer."""
+    wrong = executions.settle_collects(d, execution, tick.collects)
+    if wrong is None:
+        return False
+    workers.rerun(d, executions.truncated(execution, wrong))
+    return True
 
 
 def _after_failure(d: Draft, execution: Execution, tick: TickStepResult, failure: Failure) -> Sequence[Intent]:
@@ -400,17 +410,6 @@ def _failed_for_good(d: Draft, item: WorkItem, again: WorkItem, failure: Failure
     return intents
 
 
-def _attempt_due(d: Draft, step: str, timer: int) -> None:
-    """Put a delayed attempt whose time has come at the head of its queue."""
-    worker = d.worker(step)
-    item = worker.delayed.get(timer)
-    if item is None:
-        return
-    d.workers = d.workers.set(step, replace(worker, delayed=worker.delayed.delete(timer)))
-    workers.requeue(d, item)
-    workers.fill(d, step)
-
-
 def _forget(d: Draft, step: str, item: int) -> None:
     """Drop what was kept for a work item that is done or refused: its waits, their answers, where it had failed.
 
@@ -443,11 +442,13 @@ def _refuse_event(d: Draft, tick: TickRefuseEvent) -> None:
 
 
 def _publish(d: Draft, tick: TickPublishEvent) -> None:
-    source = tick.source
+    source, published = tick.source, d.published
     if source is not None and tick.writes >= 0:
         executions.write(d, source, tick.writes, tick.event)
     elif source is None or executions.claim(d, source, "publish") is not None:
         d.publish(tick.event)
+    if tick.asks and d.published > published:  # a repeated write of a body that runs again asks nothing anew
+        waiters.ask(d, tick.event)
 
 
 def _end_wait(d: Draft, tick: TickEndWait) -> None:
@@ -476,7 +477,7 @@ def _timer_fired(d: Draft, tick: TickTimerFired) -> None:
         d.dropped += 1
         return
     if timer.purpose == "retry":
-        _attempt_due(d, timer.step, tick.timer)
+        workers.attempt_due(d, timer.step, tick.timer)
     elif timer.purpose == "waiter":
         waiters.time_out(d, timer.step, timer.ref)
     elif timer.purpose == "sleep":

@@ -222,6 +222,8 @@ class InternalStepWorkerState(msgspec.Struct, frozen=True):
 EMPTY_WORKER = InternalStepWorkerState()
 MAX_REPORTED = 100
 """A run with more waits shows the oldest of them, in its row and on its stream."""
+QUESTION = 0
+"""The key in `Waiting.asked` of a question that steps take the answer to, not a waiter. No waiter has this number."""
 CHILD_RUN = "child run"
 """What a run is said to wait for while it waits for another run."""
 
@@ -255,6 +257,9 @@ class Waiting(msgspec.Struct, frozen=True):
     doubted: Map[int, Map[str, StepWorkerWaiter]] = EMPTY_MAP
     """Waiters that were answered with unchecked events, by work item and key. If the body cannot read such an event,
     its waiter is back."""
+    asked: Map[int, EventRecord] = EMPTY_MAP
+    """The events that were published with open waits, by the waiters' numbers. Under `QUESTION` is the last question of
+    a step, until a step takes an event from outside. People who answer are shown them; no decision depends on them."""
 
 
 class Child(msgspec.Struct, frozen=True, array_like=True):
@@ -385,13 +390,17 @@ class BrokerState(RunFields, frozen=True):  # type: ignore[misc]  # msgspec allo
         ]
         return sorted(found, key=lambda pair: pair[1].number)
 
-    def waiter_reports(self, limit: int | None = None) -> tuple[WaiterReport, ...]:
+    def waiter_reports(self, limit: int | None = None, *, asked: bool = False) -> tuple[WaiterReport, ...]:
         """Describe what the run waits for, as shown to people; at most `limit` waits of it, None means all.
 
-        Its waiters and child runs, oldest first, or else the steps that take answers from outside.
+        Its waiters and child runs, oldest first, or else the steps that take answers from outside. With `asked`, each
+        has the event that asks for its answer. A stream has that event already, so its reports go without.
         """
+        questions: Map[int, EventRecord] = self.waiting.asked if asked else EMPTY_MAP
         reports = {
-            number: WaiterReport(step, w.event_type, w.waiter_id, w.requirements, w.since, w.deadline, w.refused)
+            number: WaiterReport(
+                step, w.event_type, w.waiter_id, w.requirements, w.since, w.deadline, w.refused, questions.get(number)
+            )
             for number, step in oldest(self.waiting.index.values(), limit)
             for w in (self.workers[step].collected_waiters[number],)
         }
@@ -401,7 +410,7 @@ class BrokerState(RunFields, frozen=True):  # type: ignore[misc]  # msgspec allo
         if reports:
             return tuple(report for _, report in sorted(reports.items())[:limit])
         return tuple(
-            WaiterReport(spec.name, name, refused=self._refused_as(spec, name))
+            WaiterReport(spec.name, name, refused=self._refused_as(spec, name), question=questions.get(QUESTION))
             for spec in self.config.steps
             for name in spec.inputs
         )

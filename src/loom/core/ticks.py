@@ -111,6 +111,9 @@ class TickStepResult(Tick, frozen=True, tag=True):
     """Of a failure: how many attempts the policy allows, 0 if it does not say. None in ticks of older versions."""
     attempt: int | None = None
     """Of a failure: which attempt it was, from 1, for people; the reducer counts by itself."""
+    asks: bool = False
+    """Whether the state keeps a returned event that asks for input, for people who answer. False in ticks of earlier
+    versions."""
 
 
 class TickPublishEvent(Tick, frozen=True, tag=True):
@@ -118,6 +121,8 @@ class TickPublishEvent(Tick, frozen=True, tag=True):
 
     event: EventRecord
     source: Source | None = None
+    asks: bool = False
+    """As in `TickStepResult`: the event asks for input."""
 
 
 class TickAwaitEvent(Tick, frozen=True, tag=True):
@@ -133,6 +138,9 @@ class TickAwaitEvent(Tick, frozen=True, tag=True):
     waiter_event: EventRecord | None = None
     suspends: bool = True
     """The execution's own task waits, so that it gives its worker back."""
+    asks: Literal["", "anew", "again"] = ""
+    """Whether the state keeps the event, for people who answer. `again`: it was published with an earlier wait, whose
+    answer did not fit, and is not published a second time. Empty in ticks of earlier versions: it is not kept."""
 
 
 class TickSleep(Tick, frozen=True, tag=True):

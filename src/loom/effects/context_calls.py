@@ -19,6 +19,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from loom.core.body_effects import EMPTY_BUFFER, once_key
+from loom.core.records import INPUT_REQUIRED_EVENT
 from loom.core.ticks import CollectCall, TickRecordResult
 from loom.effects.event_codec import LIVE_CODEC
 from loom.steps.errors import ChildRunCancelled, ChildRunFailed
@@ -58,6 +59,15 @@ def event_object(what: str, given: Any) -> Event:
     if isinstance(given, Event):
         return given
     raise TypeError(f"{what}() takes events, not {given!r} of type {type(given).__name__}.")
+
+
+def asks(*records: EventRecord) -> bool:
+    """Tell whether one of these events asks for input from outside."""
+    for record in records:
+        kind = record.kind
+        if INPUT_REQUIRED_EVENT in kind.bases or kind.name == INPUT_REQUIRED_EVENT:
+            return True
+    return False
 
 
 def seconds(what: str, given: Any) -> float:

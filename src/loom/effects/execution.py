@@ -36,6 +36,7 @@ from loom.effects.context_calls import (
     Collector,
     EventName,
     Recorder,
+    asks,
     check_nesting,
     event_class,
     event_object,
@@ -150,6 +151,7 @@ class StepExecution:
                 fanned_out=fanned_out,
                 collects=self._collector.calls() if self._collector is not None else (),
                 writes=self.fewer_writes if command.item.writes is not None else -1,
+                asks=asks(*returned),
             )
         except (MissingTypeError, UnfitEventError) as error:
             self.is_over = True
@@ -306,7 +308,9 @@ class StepExecution:
         with _numbering:
             number = self.writes
             source = self._next_write() if number >= 0 else self.next_source()
-            self.host.report(TickPublishEvent(at=self.host.now(), event=record, source=source, writes=number))
+            self.host.report(
+                TickPublishEvent(at=self.host.now(), event=record, source=source, asks=asks(record), writes=number)
+            )
 
     def _make_room(self, *records: EventRecord) -> None:
         """Wait or fail before the effect has a number, so that an effect with a number always reaches the run."""
@@ -335,9 +339,11 @@ class StepExecution:
         waiter_id: str | None,
         requirements: dict[str, Any],
         timeout_s: float | None,
+        *,
+        again: bool = False,
     ) -> Coroutine[Any, Any, Any]:
         """Wait for an event, of a class or by its name. The body is suspended; while this process holds it, it is not
-        run again.
+        run again. `again`: the waiter event is on the stream since an earlier wait.
         """
 
         def begin() -> tuple[TickAwaitEvent, str]:
@@ -364,6 +370,7 @@ class StepExecution:
                 requirements=tuple(wanted),
                 timeout_s=limit,
                 waiter_event=asked,
+                asks="" if asked is None else "again" if again else "anew",
                 suspends=self._owns_current_task(),
                 writes=self.writes,
             )

@@ -83,12 +83,13 @@ class Masking:
 
 
 def shown_waiter(program: Program | None, waiter: WaiterReport) -> WaiterReport:
-    """A waiter as people may see it: what a secure action asks of its answer is hidden."""
-    if program is None or not waiter.requirements:
+    """A waiter as people may see it: what a secure action asks of its answer is hidden, and so is its question."""
+    if program is None or not (waiter.requirements or waiter.question is not None):
         return waiter
     for node in program.nodes:
         if node.name == waiter.step and (node.secure_inputs or node.secure_outputs):
-            return replace(waiter, requirements=tuple((name, MASK) for name, _ in waiter.requirements))
+            hidden = tuple((name, MASK) for name, _ in waiter.requirements)
+            return replace(waiter, requirements=hidden, question=None)
     return waiter
 
 

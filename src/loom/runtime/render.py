@@ -15,12 +15,13 @@ from loom.api.times import maybe_moment, moment
 from loom.core.records import EventRecord, FailedReport, TimedOutReport
 from loom.core.state import EMPTY_WORKER
 from loom.effects.off_loop import aside
-from loom.effects.stored_text import kept_text, waiter_dict
+from loom.effects.stored_text import kept_text
 from loom.flows.calls import MASK, FlowEnd
-from loom.runtime import masking
+from loom.runtime.durable.catalog import waiter_kind
 from loom.runtime.durable.names import HANDLER, SCHEDULES
 from loom.runtime.masking import SCHEDULE_DEFINITION, Masking, ScheduleMasking
 from loom.runtime.plain import fields_of, plain, plain_stop, stored_value
+from loom.runtime.run_head import stored_waiter
 from loom.runtime.stored_run import end_of_run, last_published, open_waiters, program_of_row
 from loom.runtime.why import attempts_of
 from loom.steps.registry import UnknownTypeError
@@ -64,7 +65,7 @@ async def rendered_run(runtime: RunClient, row: RunRow, *, whole: bool = True, w
     return _of_row(
         row,
         version=await runtime.definitions.number_of(row.workflow, row.document),
-        active_waiters=[rendered_waiter(waiter) for waiter in json.loads(head.waiters)] if running else None,
+        active_waiters=await _waiters(runtime, row.workflow, json.loads(head.waiters)) if running else None,
         next_timer_at=maybe_moment(await _next_timer(runtime, row, whole)) if running else None,
         result=result,
         error=error,
@@ -139,8 +140,13 @@ def _of_row(row: RunRow, **fields: Any) -> Run:
     )
 
 
+async def _waiters(runtime: RunClient, workflow: str, waiters: list[dict[str, Any]]) -> list[Waiter]:
+    """Render the waiters of a run with the schemas of their answers."""
+    return [rendered_waiter(waiter) for waiter in await runtime.catalog.shown(workflow, waiters)]
+
+
 def rendered_waiter(waiter: Mapping[str, Any]) -> Waiter:
-    """Render a waiter as a row has it."""
+    """Render a waiter as a row has it. A row of steps has no schema: see `Catalog.shown`."""
     refused = _refused(waiter["step"], waiter["waiter_id"], waiter["refused"]) if "refused" in waiter else None
     return Waiter(
         step=waiter["step"],
@@ -150,6 +156,9 @@ def rendered_waiter(waiter: Mapping[str, Any]) -> Waiter:
         since=maybe_moment(waiter["since"]),
         deadline=maybe_moment(waiter["deadline"]),
         refused=refused,
+        kind=waiter_kind(waiter),
+        schema=waiter.get("schema"),
+        prompt=waiter.get("prompt"),
     )
 
 
@@ -257,7 +266,10 @@ async def rendered_state(runtime: RunClient, row: RunRow, tick: int | None = Non
         "is_running": state.is_running,
         "idle_since": maybe_moment(state.idle_since),
         "damaged": None,
-        **_details(state, await program_of_row(runtime, row)),
+        **_details(state, program := await program_of_row(runtime, row)),
+        "active_waiters": await _waiters(
+            runtime, row.workflow, [stored_waiter(program, report) for report in open_waiters(state)]
+        ),
     }
     if flow is not None:
         from loom.runtime.render_flow import state_fields  # imports what only flows need
@@ -294,9 +306,6 @@ def _details(state: BrokerState, program: Program | None) -> dict[str, Any]:
     attempts = attempts_of(state, program)
     early = state.waiting.kept
     return {
-        "active_waiters": [
-            rendered_waiter(waiter_dict(masking.shown_waiter(program, report))) for report in open_waiters(state)
-        ],
         "steps": [
             _step(spec.name, worker)
             for spec in state.config.steps

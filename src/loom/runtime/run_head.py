@@ -12,6 +12,7 @@ from loom.core.state import MAX_REPORTED
 from loom.core.ticks import TickAddEvent, TickChildEnded, TickStartRun, TickStepResult
 from loom.effects.stored_text import waiter_dict
 from loom.runtime.masking import shown_waiter
+from loom.runtime.plain import fields_of
 from loom.store.records import RunHead
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ WaiterKey = tuple[str, str | None, float | None]
 _FEW = 8
 """So few waiters are written as fast as they are remembered, and most runs have fewer."""
 
-_NOTHING = (None, None, None, False)
+_NOTHING = (None, None, None, None, False)
 """What the waiters of a run that has ended are made from."""
 
 
@@ -60,7 +61,7 @@ class HeadWriter:
         outcome = now.outcome
         running = outcome is None or outcome.status == "parked"
         idle = now.idle_since is not None
-        made_from = (now.waiting.index, now.children, now.refused, idle) if running else _NOTHING
+        made_from = (now.waiting.index, now.waiting.asked, now.children, now.refused, idle) if running else _NOTHING
         # These values are immutable: the same objects give the same waiters.
         changed = not all(map(is_, made_from, self._seen))
         waiters = b"[]"
@@ -100,18 +101,53 @@ class HeadWriter:
             return b"[]", ()
         texts: dict[WaiterKey, tuple[WaiterReport, str]] = {}
         shown: list[str] = []
-        for report in state.waiter_reports(MAX_REPORTED)[:MAX_REPORTED]:
+        for report in state.waiter_reports(MAX_REPORTED, asked=True)[:MAX_REPORTED]:
             key = (report.step, report.waiter_id, report.since)
             kept = self._texts.get(key)
             # Equal requirements may be written differently: 1 and true.
             if kept is None or kept[0].requirements is not report.requirements or kept[0] != report:
-                kept = (report, json.dumps(waiter_dict(shown_waiter(self._program, report))))
+                kept = (report, json.dumps(stored_waiter(self._program, report)))
             texts[key] = kept
             shown.append(kept[1])
         self._texts = texts if len(texts) > _FEW else {}
         names = state.awaited_types()
         waiting_for = tuple(sorted(names | {name.rpartition(".")[2] for name in names}))
         return f"[{', '.join(shown)}]".encode(), waiting_for
+
+
+MAX_PROMPT = 8 * 1024
+"""How many characters of a prompt, written as JSON, are shown."""
+_MAX_SCHEMA = 64 * 1024
+"""The longest schema of an answer that a row keeps, in characters: half a schema would be none."""
+_MAX_QUESTION = 256 * 1024
+"""A longer question is not read: its beginning is shown as it is stored, so that a commit takes no longer for it."""
+
+
+def stored_waiter(program: Program | None, report: WaiterReport) -> dict[str, Any]:
+    """Return a waiter as rows keep it, without what a flow calls secure. It has a prompt only if something was asked.
+
+    In a flow the question has the prompt and the schema of the action; in steps all its fields are the prompt.
+    """
+    report = shown_waiter(program, report)
+    shown = waiter_dict(report)
+    if report.question is None:
+        return shown
+    body = report.question.body
+    if isinstance(body, str) and len(body) > _MAX_QUESTION:
+        return {**shown, "prompt": f"{body[:MAX_PROMPT]}…"}
+    fields = fields_of(report.question)
+    if program is None or not isinstance(fields, dict):
+        return {**shown, "prompt": _cut(fields)}
+    schema = fields.get("schema")
+    if not isinstance(schema, dict) or len(json.dumps(schema)) > _MAX_SCHEMA:
+        schema = None
+    return {**shown, "prompt": _cut(fields.get("prompt")), "schema": schema}
+
+
+def _cut(prompt: Any) -> Any:
+    """Return a prompt, or the beginning of its JSON if that is long."""
+    text = json.dumps(prompt, ensure_ascii=False)
+    return prompt if len(text) <= MAX_PROMPT else f"{text[:MAX_PROMPT]}…"
 
 
 def status_of(outcome: Outcome | None) -> RunStatus:

@@ -47,4 +47,4 @@ def open_waiters(state: BrokerState) -> tuple[WaiterReport, ...]:
     """
     if not state.is_running or not (state.idle_since is not None or state.waiting.index or state.children):
         return ()
-    return state.waiter_reports()
+    return state.waiter_reports(asked=True)

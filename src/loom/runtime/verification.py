@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from loom.api.runs import Replay
 from loom.core.commands import CommandPublishEvent
+from loom.core.persistent import EMPTY_MAP
 from loom.core.records import EventRecord
 from loom.core.reducer import Draft, transition
 from loom.core.state import BrokerState
@@ -244,6 +245,9 @@ def _reduce_chunk(run_id: str, chunk: Chunk, draft: Draft, saved: BrokerState | 
 
 
 def _other_state(made: BrokerState, saved: BrokerState) -> list[str]:
+    if not saved.waiting.asked:
+        # Earlier versions kept no questions in snapshots. None of them decides anything.
+        made = replace(made, waiting=replace(made.waiting, asked=EMPTY_MAP))
     names = [name for name in made.__struct_fields__ if getattr(made, name) != getattr(saved, name)]
     return [f"The snapshot after {saved.ticks} ticks differs in: {', '.join(names)}."] if names else []
 

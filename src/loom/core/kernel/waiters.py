@@ -25,7 +25,7 @@ from loom.core.body_effects import (
 from loom.core.kernel import executions, lifecycle, workers
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
 from loom.core.records import INPUT_REQUIRED_EVENT, STOP_EVENT, Refusal, RefusedReport
-from loom.core.state import Answer, StepWorkerWaiter, Timer, specs_of
+from loom.core.state import QUESTION, Answer, StepWorkerWaiter, Timer, specs_of
 from loom.core.waiter_index import WORTHWHILE, carry_on, index_of
 
 if TYPE_CHECKING:
@@ -59,9 +59,12 @@ def begin_wait(d: Draft, tick: TickAwaitEvent) -> None:
         if early is not None:
             _answer_early(d, execution, waiter, early)
             return
-        _register(d, waiter)
+        number = _register(d, waiter)
         if tick.waiter_event is not None:
-            d.publish(tick.waiter_event)
+            if tick.asks:
+                d.waiting = replace(d.waiting, asked=d.waiting.asked.set(number, tick.waiter_event))
+            if tick.asks != "again":
+                d.publish(tick.waiter_event)
     if tick.suspends and not execution.waits_on:
         workers.suspend(d, execution, key)
 
@@ -112,8 +115,8 @@ def _waiter(d: Draft, tick: TickAwaitEvent, step: str, item: int, key: str) -> S
     )
 
 
-def _register(d: Draft, waiter: StepWorkerWaiter) -> None:
-    """List a waiter under a number of its own, and set its timer."""
+def _register(d: Draft, waiter: StepWorkerWaiter) -> int:
+    """List a waiter under a number of its own, which is returned, and set its timer."""
     number, step = d.next_seq(), waiter.step
     timer = None
     if waiter.deadline is not None:
@@ -127,6 +130,7 @@ def _register(d: Draft, waiter: StepWorkerWaiter) -> None:
     carry_on(before, of_type, waiter)
     d.waiting = replace(d.waiting, index=index.set(waiter.event_type, of_type))
     workers.open_wait(d, waiter.item, waiter.key, number)
+    return number
 
 
 def _answer_early(d: Draft, execution: Execution, waiter: StepWorkerWaiter, early: EventRecord) -> None:
@@ -164,7 +168,11 @@ def refuse(d: Draft, execution: Execution, tick: TickRefuseEvent) -> None:
     if early is not None:
         _answer_early(d, execution, waiter, early)
         return
-    _register(d, replace(waiter, refused=refused))
+    question = d.waiting.asked.get(waiter.number) if waiter.number else None
+    number = _register(d, replace(waiter, refused=refused))
+    if question is not None:
+        _forget_asked(d, waiter.number)
+        d.waiting = replace(d.waiting, asked=d.waiting.asked.set(number, question))
     if tick.suspends and not execution.waits_on:
         workers.suspend(d, executions.written(d, execution, tick.writes), key)
 
@@ -176,13 +184,36 @@ def refusal(d: Draft, tick: TickRefuseEvent, waiter_id: str | None = None) -> Re
     return Refusal(tick.event_type, tick.reason, d.at)
 
 
+def ask(d: Draft, *events: EventRecord) -> None:
+    """Keep the last of these events that asks for input, for people who look at what the run waits for."""
+    for event in reversed(events):
+        if event.kind.is_a(INPUT_REQUIRED_EVENT):
+            d.waiting = replace(d.waiting, asked=d.waiting.asked.set(QUESTION, event))
+            return
+
+
+def forget_question(d: Draft) -> None:
+    """Drop the question of a step: a step has taken an event from outside."""
+    _forget_asked(d, QUESTION)
+
+
+def _forget_asked(d: Draft, number: int) -> None:
+    """Drop the event that asked for the answer to a wait."""
+    waiting = d.waiting
+    if number in waiting.asked:
+        d.waiting = replace(waiting, asked=waiting.asked.delete(number))
+
+
 def resolve(d: Draft, event: EventRecord, waiter_id: str | None) -> frozenset[str]:
     """Answer every pending waiter that matches an event, oldest first. Returns the steps they belong to."""
     woken = [w for w in _candidates(d, event, waiter_id) if _matches(d, w, event, waiter_id)]
     answer = Answer(event.for_many() if len(woken) > 1 else event)
     for waiter in woken:
         _close(d, waiter)
-        _doubt(d, waiter, event)
+        if event.checked is False:
+            _doubt(d, waiter, event)  # its question stays: the waiter may be back
+        else:
+            _forget_asked(d, waiter.number)
         workers.set_answer(d, waiter.item, waiter.key, answer)
         workers.wake(d, waiter.step, waiter.item, waiter.key, answer)
     return frozenset(waiter.step for waiter in woken)
@@ -250,6 +281,7 @@ def time_out(d: Draft, step: str, number: int) -> None:
     if waiter is None:
         return
     _close(d, waiter)
+    _forget_asked(d, number)
     answer = Answer(timed_out=True)
     workers.set_answer(d, waiter.item, waiter.key, answer)
     workers.wake(d, step, waiter.item, waiter.key, answer)
@@ -269,6 +301,7 @@ def _drop(d: Draft, step: str, number: int) -> None:
     waiter = d.worker(step).collected_waiters.get(number)
     if waiter is not None:
         _close(d, waiter)
+        _forget_asked(d, number)
     elif number in d.children:
         lifecycle.cancel_child(d, number)
     else:
@@ -303,6 +336,9 @@ def forget_item(d: Draft, step: str, item: int) -> None:
     """Drop the waits of a settled work item: no body will ask for them again."""
     for number in sorted(d.waiting.open.get(item, EMPTY_MAP).values()):
         _drop(d, step, number)
+    for waiter in d.waiting.doubted.get(item, EMPTY_MAP).values():
+        if waiter.number:
+            _forget_asked(d, waiter.number)
     waiting = d.waiting
     if item in waiting.answers or item in waiting.open:
         answers, opened, doubted = waiting.answers, waiting.open, waiting.doubted

@@ -188,6 +188,17 @@ def requeue(d: Draft, item: WorkItem) -> None:
     d.workers = d.workers.set(item.step, replace(worker, queue=worker.queue.push_front(item)))
 
 
+def attempt_due(d: Draft, step: str, timer: int) -> None:
+    """Put a delayed attempt whose time has come at the head of its queue."""
+    worker = d.worker(step)
+    item = worker.delayed.get(timer)
+    if item is None:
+        return
+    d.workers = d.workers.set(step, replace(worker, delayed=worker.delayed.delete(timer)))
+    requeue(d, item)
+    fill(d, step)
+
+
 def suspend(d: Draft, execution: Execution, key: str) -> None:
     """Suspend an execution whose body itself waits under this key, and give its worker to others."""
     execution = replace(execution, waits_on=key)

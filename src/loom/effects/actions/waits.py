@@ -33,7 +33,7 @@ async def wait_action(execution: StepExecution, call: ActionCall, services: Serv
     name = _name(inputs)
     check = _check_of(inputs)
     requirements = _requirements(inputs)
-    asked: Event | None = _question(call, inputs, name)
+    question, is_asked = _question(call, inputs, name), False
     deadline = _deadline(execution, call, inputs)
     while True:
         left = None if deadline is None else deadline - execution.host.now()
@@ -42,10 +42,11 @@ async def wait_action(execution: StepExecution, call: ActionCall, services: Serv
         try:
             event = await execution.wait(
                 EventName(name),
-                asked,
+                question,
                 f"action:{call.key or call.action}",
                 requirements,
                 None if left is None else max(left, 0),
+                again=is_asked,
             )
         except TimeoutError:
             return timed_out(call)
@@ -55,7 +56,7 @@ async def wait_action(execution: StepExecution, call: ActionCall, services: Serv
             return ActionOutcome(outputs=answer)
         reason = "The answer does not fit the schema." if call.secure else objection
         execution.publish(AnswerRefusedEvent(action=call.action, reason=reason))
-        asked = None
+        is_asked = True
 
 
 def data_of(event: Event) -> Any:

@@ -27,7 +27,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: datetime | None = None
     idle_since: datetime | None = None
     active_waiters: list[dict[str, Any]] = []
-    """What it waits for: step, event_type, waiter_id, requirements, since, deadline."""
+    """What it waits for: step, event_type, waiter_id, requirements, since, deadline, kind, prompt, schema."""
     paused: bool = False
     parked: str | None = None
     """Why it cannot go on with the code of its worker; None if it can."""

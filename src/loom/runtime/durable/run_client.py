@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import msgspec
 
 from loom.core.ticks import TickAddEvent, TickCancelRun, TickContinueRun, TickPauseRun, TickRetryRun
-from loom.effects.stored_text import waiter_dict
 from loom.runtime.durable import history
+from loom.runtime.durable.catalog import Catalog
 from loom.runtime.durable.info import RunInfo, info_of
 from loom.runtime.durable.metrics import RuntimeMetrics
 from loom.runtime.durable.names import HANDLER_TAGS, OWN, can_be_kept, can_match, check_name, check_run_id, check_tags
 from loom.runtime.durable.readers import DecodedChunks, RecentEnds, Watchers
 from loom.runtime.durable.settings import JOURNAL_KEYS, Settings
 from loom.runtime.durable.stored_definitions import DefinitionNumbers
+from loom.runtime.run_head import stored_waiter
 from loom.runtime.stored_run import program_of_row
 from loom.runtime.why import attempts_of
 from loom.steps.errors import WorkflowRuntimeError
@@ -103,6 +104,8 @@ class RunClient:
         """What this process counts and measures."""
         self.definitions = DefinitionNumbers(store, clock)
         """The flows in the store."""
+        self.catalog = Catalog(store, clock, self.codes)
+        """What the store tells of workflows in Python."""
 
     async def ready(self) -> None:
         """Wait until calls can be made."""
@@ -180,7 +183,17 @@ class RunClient:
     async def get(self, run_id: str) -> RunInfo:
         """A run as it is now; `RunNotFound` if there is none of this id."""
         await self.ready()
-        return info_of(await self.row(run_id))
+        return await self._info(await self.row(run_id))
+
+    async def _info(self, row: RunRow) -> RunInfo:
+        info = info_of(row)
+        if not info.active_waiters:
+            return info
+        try:
+            shown = await self.catalog.shown(row.workflow, info.active_waiters)
+        except (KeyError, TypeError):
+            return info  # a damaged row, whose other fields are true all the same
+        return msgspec.structs.replace(info, active_waiters=shown)
 
     async def list(  # noqa: PLR0913 - one per filter, all by name
         self,
@@ -235,7 +248,7 @@ class RunClient:
             rows = await self.store.find(query)
             for row in rows[:left]:
                 self.saw(row)
-                yield info_of(row)
+                yield await self._info(row)
             if len(rows) < _PAGE:
                 return
             left = left - len(rows) if left is not None else None
@@ -298,7 +311,10 @@ class RunClient:
 
     async def waiters(self, run_id: str) -> tuple[dict[str, Any], ...]:
         """All that a run waits for, also where `RunInfo` shows only the first of many."""
-        return tuple(waiter_dict(report) for report in (await self.state_at(run_id)).waiter_reports())
+        row = await self.row(run_id)
+        program = await program_of_row(self, row)
+        reports = (await self.state_at(run_id)).waiter_reports(asked=True)
+        return tuple(await self.catalog.shown(row.workflow, [stored_waiter(program, report) for report in reports]))
 
     # -- telling ------------------------------------------------------------------------------------------------------
 

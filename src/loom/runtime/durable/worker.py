@@ -171,6 +171,7 @@ class WorkerRuntime(RunClient, ABC):
             each.cancel()
         await asyncio.gather(*beginnings, return_exceptions=True)
         await self.definitions.close()
+        await self.catalog.close()
         await self._leave()
         if self.watch is not None:
             watchdog().leave(self.watch, self._may_stall)
@@ -390,6 +391,7 @@ class WorkerRuntime(RunClient, ABC):
         found = await self.definitions.begin()
         names = [*names, *found] if names is not None else list(self.codes)
         await self._recover_runs(names)
+        self.catalog.write(names)
         if self._settings.safe:
             return
         await keep_triggers(self, [name for name in names if name in self._triggered], self.definitions.deleted)

@@ -27,9 +27,7 @@ from loom.runtime.flow import Flow
 from loom.server.call import check_shape
 from loom.server.problems import ApiProblem, invalid
 from loom.steps.events import HumanResponseEvent
-from loom.steps.graph import CALLBACK_EVENT, external_types
-from loom.steps.ports import definition_of
-from loom.steps.representation import get_workflow_representation, to_mermaid
+from loom.steps.graph import CALLBACK_EVENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,9 +37,9 @@ if TYPE_CHECKING:
     from loom.flows.nodes.external import Awaited
     from loom.flows.program import Parameter, Program
     from loom.runtime.durable import stored_definitions as stored
+    from loom.runtime.durable.catalog import CatalogEntry
     from loom.server.call import Call
     from loom.steps.events import Event
-    from loom.steps.workflow import Workflow
 
 # -- documents that callers send --------------------------------------------------------------------------------------
 
@@ -118,9 +116,6 @@ def _diagnostic(problem: Problem, places: SourceMap) -> Diagnostic:
 # -- what callers get -------------------------------------------------------------------------------------------------
 
 
-_PRIVATE = {"nodes": {"__all__": {"source_file", "source_line", "config_file", "config_value"}}}
-"""What a graph of steps tells of the machine that it was made on, and of what files hold there."""
-
 _TYPES = {
     "string": "string",
     "securestring": "string",
@@ -147,18 +142,19 @@ def etag_of(version: stored.Version) -> str:
     return f'"{version.digest[:32]}"'
 
 
-def steps_view(name: str) -> Definition:
+def steps_view(name: str, *, served: bool) -> Definition:
     """A workflow in Python, in a list."""
-    return Definition(name=name, kind="steps")
+    return Definition(name=name, kind="steps", served=served)
 
 
-def flow_view(name: str, definition: stored.StoredDefinition | None) -> Definition:
+def flow_view(name: str, definition: stored.StoredDefinition | None, *, served: bool = True) -> Definition:
     """A flow, in a list; one that the store has no definition of has no version."""
     if definition is None:
-        return Definition(name=name, kind="flow")
+        return Definition(name=name, kind="flow", served=served)
     return Definition(
         name=name,
         kind="flow",
+        served=served,
         version=definition.current,
         etag=etag_of(definition.latest),
         updated_at=moment(definition.updated_at),
@@ -209,41 +205,42 @@ def _speaks_for_itself(definition: dict[str, Any]) -> bool:
     return (found.path, found.shape) == ("", "definition")
 
 
-def steps_document(name: str, workflow: Workflow) -> dict[str, Any]:
+def steps_document(name: str, entry: CatalogEntry) -> dict[str, Any]:
     """A workflow in Python, which has no document: what it begins and ends with, and all events that it knows."""
     return {
         "name": name,
         "kind": "steps",
-        "start": workflow.start_event_class.__name__,
-        "stop": workflow.stop_event_class.__name__,
-        "events": [{"type": cls.__name__, "schema": cls.model_json_schema()} for cls in workflow.events],
+        "start": _short(entry.start),
+        "stop": _short(entry.stop),
+        "events": [{"type": _short(event), "schema": entry.schemas[event]} for event in entry.known],
     }
 
 
-def graph_view(workflow: Workflow) -> Graph:
+def _short(wire_name: str) -> str:
+    return wire_name.rpartition(".")[2]
+
+
+def graph_view(workflow: Flow | CatalogEntry) -> Graph:
     """Render the nodes and edges of either kind."""
     if isinstance(workflow, Flow):
         graph = flow_graph.to_graph(workflow.program)
-    else:
-        graph = get_workflow_representation(workflow).model_dump(mode="json", exclude=_PRIVATE)
-    return Graph(name=workflow.workflow_name, nodes=graph["nodes"], edges=graph["edges"])
+        return Graph(name=workflow.workflow_name, nodes=graph["nodes"], edges=graph["edges"])
+    return Graph(name=workflow.name, nodes=workflow.nodes, edges=workflow.edges)
 
 
-def mermaid_view(workflow: Workflow) -> str:
+def mermaid_view(workflow: Flow | CatalogEntry) -> str:
     """Draw a workflow as text for Mermaid."""
-    if isinstance(workflow, Flow):
-        return flow_graph.to_mermaid(workflow.program)
-    return to_mermaid(get_workflow_representation(workflow))
+    return flow_graph.to_mermaid(workflow.program) if isinstance(workflow, Flow) else workflow.mermaid
 
 
-def schemas_view(workflow: Workflow) -> DefinitionSchemas:
-    """Render JSON Schemas of what a workflow takes and gives. Its events may come from outside at any time."""
+def schemas_view(workflow: Flow | CatalogEntry) -> DefinitionSchemas:
+    """Render JSON Schemas of what a workflow takes and gives, and of the events that callers may send."""
     if isinstance(workflow, Flow):
         return _flow_schemas(workflow.program)
     return DefinitionSchemas(
-        start=workflow.start_event_class.model_json_schema(),
-        stop=workflow.stop_event_class.model_json_schema(),
-        events=[cls.model_json_schema() for cls in external_types(definition_of(workflow).steps)],
+        start=workflow.schemas[workflow.start],
+        stop=workflow.schemas[workflow.stop],
+        events=[workflow.schemas[event] for event in workflow.events],
         parameters=None,
     )
 

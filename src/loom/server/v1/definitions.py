@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loom.runtime.durable import stored_definitions as stored
+    from loom.runtime.durable.catalog import CatalogEntry
     from loom.runtime.durable.registration import Registration
     from loom.runtime.durable.stored_definitions import Version
     from loom.runtime.durable.worker import WorkerRuntime
     from loom.server.call import Call
-    from loom.steps.workflow import Workflow
     from loom.store.records import Entry
 
 route = RouteList("definitions")
@@ -83,6 +83,8 @@ class Found(NamedTuple):
     """What is stored; of a flow whose name the store cannot keep, nothing."""
     version: Version | None
     """The version that was asked for, or the current one."""
+    steps: CatalogEntry | None = None
+    """Of a workflow in Python: what its code tells, or what another process has written of it."""
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -95,7 +97,7 @@ class Found(NamedTuple):
     scope="read",
     summary="List workflows by name",
     params=(LIMIT, CURSOR),
-    replies={200: Reply("A page of workflows that can be started.", Page[Definition])},
+    replies={200: Reply("A page of workflows that are known here or to another process.", Page[Definition])},
 )
 async def list_definitions(call: Call) -> Response:
     """`GET /v1/definitions`."""
@@ -121,12 +123,11 @@ async def get(call: Call) -> Response:
     """`GET /v1/definitions/{name}`."""
     call.check_query()
     found, whole = await _found(call), call.principal.has("admin")
+    if found.steps is not None:
+        return JsonAnswer(steps_document(found.name, found.steps))
     if found.version is None:
-        workflow = await _workflow(call, found)
-        code = found.code
-        if not isinstance(code, FlowRegistration):
-            return JsonAnswer(steps_document(found.name, workflow))
-        text = code.document[1].decode()
+        assert isinstance(found.code, FlowRegistration)
+        text = found.code.document[1].decode()
         return await json_answer(await aside_if_large(partial(document_view, whole=whole), text))
     etag = etag_of(found.version)
     if _matches(call.request.headers.get("if-none-match"), etag):
@@ -174,7 +175,7 @@ async def graph(call: Call) -> Response:
     return await json_answer(await _seen(graph_view, workflow))
 
 
-async def _seen(view: Callable[[Workflow], T], workflow: Workflow) -> T:
+async def _seen(view: Callable[[Flow | CatalogEntry], T], workflow: Flow | CatalogEntry) -> T:
     """Make a view of a workflow: in a thread if it is a large flow."""
     if isinstance(workflow, Flow) and len(workflow.program.nodes) > _MANY_NODES:
         return await aside("replay", view, workflow)
@@ -208,24 +209,28 @@ async def _found(call: Call) -> Found:
     if code is not None and not isinstance(code, FlowRegistration):
         if number is not None:
             raise DefinitionNotFound(name, "is written in Python, and has no versions by number")
-        return Found(name, code, None, None)
+        return Found(name, code, None, None, await runtime.catalog.entry(name))
     definition = await runtime.definitions.stored.get(name)
-    is_here = code is not None or (definition is not None and runtime.definitions.follow)
-    if not is_here or (definition is not None and definition.deleted_at is not None):
+    if definition is not None and definition.deleted_at is not None:
         raise DefinitionNotFound(name[:200])
     if definition is None:
-        return Found(name, code, None, None)
+        entry = await runtime.catalog.entry(name) if code is None else None
+        if code is None and (entry is None or number is not None):
+            raise DefinitionNotFound(name[:200])
+        return Found(name, code, None, None, entry)
     version = definition.latest if number is None else definition.numbered(number)
     if version is None:
         raise DefinitionNotFound(name, f"has no version {number}")
     return Found(name, code, definition, version)
 
 
-async def _workflow(call: Call, found: Found) -> Workflow:
-    """Return the workflow itself; of a version that this process has not loaded, as it is stored."""
+async def _workflow(call: Call, found: Found) -> Flow | CatalogEntry:
+    """Return the flow itself, or what is known of a workflow in Python. A version not loaded here is as stored."""
+    if found.steps is not None:
+        return found.steps
     code, version = found.code, found.version
-    if code is not None and (version is None or (code.document is not None and code.document[0] == version.digest)):
-        return code.workflow
+    if isinstance(code, FlowRegistration) and (version is None or code.document[0] == version.digest):
+        return code.flow
     assert version is not None
     return await call.runtime.definitions.load(found.name, version)
 
@@ -345,11 +350,11 @@ _BATCH = 200
 
 
 async def definitions_page(call: Call, limit: int, cursor: str | None) -> Page[Definition]:
-    """The workflows that can be started here, by their names."""
+    """The workflows that are known, by their names."""
     after = _key(cursor, _BY_NAME)
     items: list[Definition] = []
     while len(items) <= limit and (found := await _next(call, after)):
-        views = [_view(call.runtime, name, entry) for name, entry in found.items()]
+        views = [await _view(call.runtime, name, entry) for name, entry in found.items()]
         items += [view for view in views if view is not None]
         after = max(found)
     more = len(items) > limit
@@ -364,26 +369,27 @@ async def _next(call: Call, after: str) -> dict[str, Entry | None]:
         names = sorted(name for name in allowed if name > after)[:_BATCH]
         return {name: await runtime.store.entry(DEFINITIONS, name) for name in names if can_be_defined(name)}
     entries = {entry.key: entry for entry in await runtime.store.entries(DEFINITIONS, after, _BATCH)}
-    known = {name for name in runtime.codes if name > after}
+    known = {name for name in runtime.codes if name > after} | {*await runtime.catalog.names(after, _BATCH)}
     return {name: entries.get(name) for name in sorted(known | entries.keys())[:_BATCH]}
 
 
-def _view(runtime: WorkerRuntime, name: str, entry: Entry | None) -> Definition | None:
-    """What can be started here under a name."""
+async def _view(runtime: WorkerRuntime, name: str, entry: Entry | None) -> Definition | None:
+    """What is known under a name, here or in another process of the store."""
     code = runtime.codes.get(name)
+    served = code is not None
     if name.startswith(OWN):
         return None
     if code is not None and not isinstance(code, FlowRegistration):
-        return steps_view(name)
+        return steps_view(name, served=True)
     if entry is None:
-        return flow_view(name, None) if code is not None else None
-    if code is None and not runtime.definitions.follow:
-        return None
+        if served:
+            return flow_view(name, None)
+        return steps_view(name, served=False) if await runtime.catalog.entry(name) is not None else None
     try:
         definition = read_definition(entry)
     except DefinitionUnreadable:
-        return flow_view(name, None)  # a caller that asks for it by name is told why
-    return flow_view(name, definition) if definition.deleted_at is None else None
+        return flow_view(name, None, served=served)  # a caller that asks for it by name is told why
+    return flow_view(name, definition, served=served) if definition.deleted_at is None else None
 
 
 def versions_page(

@@ -152,7 +152,7 @@ class ActionHost:
         key = wait_key(tick.waiter_id, tick.occurrence)
         if not self._had(tick, key):
             self.waits.append(tick)
-            if tick.waiter_event is not None:
+            if tick.waiter_event is not None and tick.asks != "again":
                 self.published.append(tick.waiter_event.body)
             if self.inbox:
                 self._answers[key] = {"event": record_of(self.inbox.popleft())}

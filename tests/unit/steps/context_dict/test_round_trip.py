@@ -364,8 +364,9 @@ def test_every_part_of_the_state_has_been_thought_of() -> None:
         "num_workers", "queue", "in_progress", "busy", "suspended", "ready", "delayed", "collected_events",
         "collected_waiters",
     }  # fmt: skip
-    # Only stored runs are sent events that nobody has checked, and only runs in memory are saved as dicts.
-    assert set(Waiting.__struct_fields__) == {"index", "open", "answers", "kept", "kept_count", "doubted"}
+    # Only stored runs are sent events that nobody has checked, and only runs in memory are saved as dicts. Questions
+    # are for people who look at stored runs.
+    assert set(Waiting.__struct_fields__) == {"index", "open", "answers", "kept", "kept_count", "doubted", "asked"}
     assert set(StepWorkerWaiter.__struct_fields__) == {
         "number", "step", "item", "key", "waiter_id", "event_type", "requirements", "since", "deadline", "timer",
         "refused",
