@@ -185,6 +185,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/counts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count runs by status, by what holds them and by workflow
+         * @description Counted at most once a second, and less often where counting takes long: `at` says when.
+         */
+        get: operations["countRuns"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/definitions": {
         parameters: {
             query?: never;
@@ -621,6 +641,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/runs/{run_id}/tags": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Replace the tags of a run, whatever its status */
+        put: operations["setTags"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/runs/{run_id}/why": {
         parameters: {
             query?: never;
@@ -702,6 +739,51 @@ export interface paths {
         put?: never;
         /** Let a paused schedule go on */
         post: operations["resumeSchedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/session": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Who is asking, and what they may do
+         * @description Open to every caller. `csrf` is the token that requests by cookie need in the header `X-Loom-CSRF`.
+         */
+        get: operations["getSession"];
+        put?: never;
+        /**
+         * Log in: make a session from a key
+         * @description Sets the cookie `loom_session`. The session ends with its key, or 12 hours after its last use.
+         */
+        post: operations["openSession"];
+        /** Log out: end the session of the cookie */
+        delete: operations["closeSession"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/workers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the processes that work on runs
+         * @description What the store does not know of a process is null. A key that is limited to workflows sees no other workflows and no numbers of runs.
+         */
+        get: operations["listWorkers"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -961,14 +1043,35 @@ export interface components {
             value?: unknown;
         };
         /**
+         * Counts
+         * @description How many runs there are. A count is null where the store does not know it: a cluster counts by status alone.
+         */
+        Counts: {
+            asleep: number | null;
+            /** Format: date-time */
+            at: string;
+            cancelled: number | null;
+            completed: number | null;
+            failed: number | null;
+            idle: number | null;
+            parked: number | null;
+            paused: number | null;
+            running: number | null;
+            stuck: number | null;
+            total: number | null;
+            waiting: number | null;
+            workflows: components["schemas"]["WorkflowCounts"][];
+        };
+        /**
          * Definition
-         * @description A workflow that the server knows; only flows have versions.
+         * @description A workflow that the server or another process of its store knows; only flows have versions.
          */
         Definition: {
             etag: string | null;
             /** @enum {unknown} */
             kind: "flow" | "steps";
             name: string;
+            served: boolean;
             updated_at: string | null;
             version: number | null;
         };
@@ -976,8 +1079,9 @@ export interface components {
          * DefinitionSchemas
          * @description JSON Schemas of what a workflow takes and gives; only flows have parameters.
          *
-         *     `events` are the types that a key with the scope `event` may send at any time: answers that a step takes, what a
-         *     step declares, what an action of a flow waits for by name.
+         *     `events` are the types that a key with the scope `event` may send: answers that a step takes, what a step declares,
+         *     what an action of a flow waits for by name, all at any time; and what `ctx.wait_for_event` of a step waits for,
+         *     while it does.
          */
         DefinitionSchemas: {
             events: Record<string, never>[];
@@ -1298,6 +1402,14 @@ export interface components {
             next_cursor: string | null;
         };
         /**
+         * Page[Worker]
+         * @description A part of a list. With `next_cursor` as `cursor`, and the same filters, the next part is asked for.
+         */
+        Page_Worker_: {
+            items: components["schemas"]["Worker"][];
+            next_cursor: string | null;
+        };
+        /**
          * Place
          * @description A place in a request that is wrong; of a definition also how bad it is, and its line where that is known.
          */
@@ -1334,6 +1446,7 @@ export interface components {
             /** @enum {unknown} */
             kind: "flow" | "steps";
             name: string;
+            served: boolean;
             updated_at: string | null;
             version: number | null;
             warnings: components["schemas"]["Diagnostic"][];
@@ -1395,6 +1508,7 @@ export interface components {
          */
         Run: {
             active_waiters: components["schemas"]["Waiter"][] | null;
+            asleep: boolean;
             completed_at: string | null;
             /** Format: date-time */
             created_at: string;
@@ -1532,6 +1646,28 @@ export interface components {
             status: "sent";
         };
         /**
+         * Session
+         * @description Who is asking, and what they may do. Without keys, callers on the server's machine need none.
+         */
+        Session: {
+            authenticated: boolean;
+            csrf: string | null;
+            name: string | null;
+            read_only: boolean;
+            required: boolean;
+            scopes: string[];
+            server_time: string | null;
+            version: string;
+            workflows: string[] | null;
+        };
+        /**
+         * SessionRequest
+         * @description A login: the key that the session is made from.
+         */
+        SessionRequest: {
+            key: string;
+        };
+        /**
          * StartAndStop
          * @description JSON Schemas of what runs begin and end with.
          */
@@ -1609,6 +1745,15 @@ export interface components {
             value: Record<string, never>;
         };
         /**
+         * TagsRequest
+         * @description The tags that a run has from now on: others go.
+         */
+        TagsRequest: {
+            tags: {
+                [key: string]: string;
+            };
+        };
+        /**
          * TimerState
          * @description A timer that is armed.
          */
@@ -1634,8 +1779,12 @@ export interface components {
         Waiter: {
             deadline: string | null;
             event_type: string;
+            /** @enum {unknown} */
+            kind: "callback" | "child" | "event" | "input";
+            prompt: unknown;
             refused: components["schemas"]["RefusedEvent"] | null;
             requirements: Record<string, never>;
+            schema: Record<string, never> | null;
             since: string | null;
             step: string;
             waiter_id: string | null;
@@ -1653,6 +1802,44 @@ export interface components {
             sentence: string;
             /** @enum {unknown} */
             status: "cancelled" | "completed" | "failed" | "running";
+            workflow: string;
+        };
+        /**
+         * Worker
+         * @description A process that works on runs. What the store does not know of it is null.
+         */
+        Worker: {
+            alive: boolean;
+            host: string | null;
+            is_this: boolean;
+            name: string;
+            owned: number | null;
+            pid: number | null;
+            runs_in_memory: number | null;
+            seen: string | null;
+            since: string | null;
+            until: string | null;
+            version: string | null;
+            workflows: string[] | null;
+        };
+        /**
+         * WorkflowCounts
+         * @description How many runs of one workflow there are, by status and by what holds the running ones.
+         *
+         *     A run may be in several: one that is paused may wait, and one that waits may be asleep.
+         */
+        WorkflowCounts: {
+            asleep: number;
+            cancelled: number;
+            completed: number;
+            failed: number;
+            idle: number;
+            parked: number;
+            paused: number;
+            running: number;
+            stuck: number;
+            total: number;
+            waiting: number;
             workflow: string;
         };
         /**
@@ -3255,6 +3442,116 @@ export interface operations {
             };
         };
     };
+    countRuns: {
+        parameters: {
+            query?: {
+                /** @description Runs of any of these workflows. */
+                workflow?: string[];
+            };
+            header?: {
+                /** @description The id of the request; one of other characters than an id has is not used. */
+                "X-Request-ID"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The counts; of the workflows that the key is good for. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Counts"];
+                };
+            };
+            /** @description `invalid-request`: The request is not valid. */
+            400: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: A valid key is needed. */
+            401: {
+                headers: {
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: This is not allowed. */
+            403: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-slow`: The request took too long to arrive. */
+            408: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-large`: The request is too large. */
+            413: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `limited`: Too many at once. */
+            429: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal`: The server has failed. */
+            500: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `store-unavailable`: The store cannot be reached. */
+            503: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     listDefinitions: {
         parameters: {
             query?: {
@@ -3272,7 +3569,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description A page of workflows that can be started. */
+            /** @description A page of workflows that are known here or to another process. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["X-Request-ID"];
@@ -4948,10 +5245,14 @@ export interface operations {
                 idle_longer_than?: number;
                 /** @description The name of an event type that the run waits for. */
                 waiting_for?: string;
+                /** @description What the id of the run begins with. */
+                id_prefix?: string;
                 /** @description Started after this moment. */
                 created_after?: string;
                 /** @description Started before this moment. */
                 created_before?: string;
+                /** @description Changed after this moment. */
+                updated_after?: string;
                 /** @description A tag of the run in the form `name=value`; all of them, if several. */
                 tag?: string[];
                 /** @description Children of this run. */
@@ -4962,8 +5263,12 @@ export interface operations {
                 parked?: boolean;
                 /** @description Whether the run is idle, waits for nothing, and is neither paused nor parked. */
                 stuck?: boolean;
-                /** @description Oldest first, or newest first, as it is if nothing is said. */
-                order?: "-created_at" | "created_at";
+                /** @description Whether only a timer will move the run: a sleep, a back-off, the delay of a loop. */
+                asleep?: boolean;
+                /** @description Whether the run waits for an event that a person or a program can send. */
+                waiting?: boolean;
+                /** @description By the start or by the last change, oldest or newest first; by default the newest start. */
+                order?: "-created_at" | "-updated_at" | "created_at" | "updated_at";
                 /** @description With the results of the runs, which are null otherwise. */
                 include?: "result";
                 /** @description How many items the page has at most; 100 if nothing is said. */
@@ -7298,6 +7603,152 @@ export interface operations {
             };
         };
     };
+    setTags: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The id of the request; one of other characters than an id has is not used. */
+                "X-Request-ID"?: string;
+            };
+            path: {
+                /** @description The id of a run. */
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        /** @description At most 1 MiB, and JSON nested 64 deep, unless the server was told otherwise. */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TagsRequest"];
+            };
+        };
+        responses: {
+            /** @description The run with its new tags. */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Run"];
+                };
+            };
+            /** @description `invalid-request`: The request is not valid. */
+            400: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: A valid key is needed. */
+            401: {
+                headers: {
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: This is not allowed. */
+            403: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `run-not-found`: No such run. */
+            404: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-slow`: The request took too long to arrive. */
+            408: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-large`: The request is too large. */
+            413: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported-media-type`: This media type is not taken. */
+            415: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `limited`: Too many at once. */
+            429: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal`: The server has failed. */
+            500: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not-supported`: The store cannot do this. */
+            501: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `store-unavailable`: The store cannot be reached. */
+            503: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     whyRun: {
         parameters: {
             query?: never;
@@ -8208,6 +8659,448 @@ export interface operations {
             };
             /** @description `idempotency-mismatch`: The key was used for another request. */
             422: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `limited`: Too many at once. */
+            429: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal`: The server has failed. */
+            500: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `store-unavailable`: The store cannot be reached. */
+            503: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getSession: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The id of the request; one of other characters than an id has is not used. */
+                "X-Request-ID"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The session, the key of the request, or nobody. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Session"];
+                };
+            };
+            /** @description `invalid-request`: The request is not valid. */
+            400: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: This is not allowed. */
+            403: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-slow`: The request took too long to arrive. */
+            408: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-large`: The request is too large. */
+            413: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `limited`: Too many at once. */
+            429: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal`: The server has failed. */
+            500: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `store-unavailable`: The store cannot be reached. */
+            503: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    openSession: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The id of the request; one of other characters than an id has is not used. */
+                "X-Request-ID"?: string;
+                /** @description Names the request for 24 hours: repeated with the same body, it gets the first answer again. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        /** @description At most 1 MiB, and JSON nested 64 deep, unless the server was told otherwise. */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SessionRequest"];
+            };
+        };
+        responses: {
+            /** @description The session is open. */
+            200: {
+                headers: {
+                    "Idempotent-Replay": components["headers"]["Idempotent-Replay"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Session"];
+                };
+            };
+            /** @description `invalid-request`: The request is not valid. */
+            400: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: A valid key is needed. */
+            401: {
+                headers: {
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: This is not allowed; `csrf`: The request must come from a page of this server. */
+            403: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-slow`: The request took too long to arrive. */
+            408: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `request-in-progress`: The first request is still under way. */
+            409: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-large`: The request is too large. */
+            413: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported-media-type`: This media type is not taken. */
+            415: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `idempotency-mismatch`: The key was used for another request. */
+            422: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `limited`: Too many at once. */
+            429: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal`: The server has failed. */
+            500: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `store-unavailable`: The store cannot be reached. */
+            503: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    closeSession: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The id of the request; one of other characters than an id has is not used. */
+                "X-Request-ID"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description There is no session any more. */
+            204: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description `invalid-request`: The request is not valid. */
+            400: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: This is not allowed; `csrf`: The request must come from a page of this server. */
+            403: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-slow`: The request took too long to arrive. */
+            408: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-large`: The request is too large. */
+            413: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `limited`: Too many at once. */
+            429: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal`: The server has failed. */
+            500: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `store-unavailable`: The store cannot be reached. */
+            503: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listWorkers: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The id of the request; one of other characters than an id has is not used. */
+                "X-Request-ID"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All of them. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_Worker_"];
+                };
+            };
+            /** @description `invalid-request`: The request is not valid. */
+            400: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: A valid key is needed. */
+            401: {
+                headers: {
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: This is not allowed. */
+            403: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-slow`: The request took too long to arrive. */
+            408: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-large`: The request is too large. */
+            413: {
                 headers: {
                     "X-Request-ID": components["headers"]["X-Request-ID"];
                     [name: string]: unknown;

@@ -22,8 +22,8 @@ export interface Session {
 
 export type JsonSchema = { [key: string]: unknown };
 
-export type Waiter = Schemas["Waiter"] & { kind?: "event" | "input" | "callback" | "child"; schema?: JsonSchema | null; prompt?: unknown };
-export type Run = Omit<Schemas["Run"], "active_waiters"> & { asleep?: boolean; active_waiters: Waiter[] | null };
+export type Waiter = Omit<Schemas["Waiter"], "schema" | "requirements"> & { schema: JsonSchema | null; requirements: { [name: string]: unknown } };
+export type Run = Omit<Schemas["Run"], "active_waiters"> & { active_waiters: Waiter[] | null };
 export type State = Omit<Schemas["State"], "active_waiters" | "timers"> & { active_waiters: Waiter[]; timers: Timer[] };
 export type Timer = Schemas["TimerState"] & { skippable?: boolean };
 export type Why = Schemas["Why"];
@@ -34,7 +34,7 @@ export type HistoryItem = Schemas["HistoryItem"];
 export type Replay = Schemas["Replay"];
 export type StreamEvent = Schemas["StreamEntry"];
 export type Delivery = Schemas["Delivery"];
-export type Definition = Schemas["Definition"] & { served?: boolean };
+export type Definition = Schemas["Definition"];
 export type DefinitionSchemas = Schemas["DefinitionSchemas"];
 export type DefinitionVersion = Schemas["DefinitionVersion"];
 export type Schedule = Schemas["Schedule"];
@@ -112,41 +112,22 @@ export interface Timeline {
   lanes: Lane[];
 }
 
-export interface CountFields {
-  total: number;
-  running: number;
-  completed: number;
-  failed: number;
-  cancelled: number;
-  idle: number;
-  asleep: number;
-  waiting: number;
-  paused: number;
-  parked: number;
-  stuck: number;
-}
-export interface WorkflowCounts extends CountFields {
-  workflow: string;
-}
-export interface Counts extends CountFields {
-  at: string;
-  workflows: WorkflowCounts[];
+/** One round of a loop, whatever its type. */
+export interface Iteration {
+  iteration: number;
+  status: "running" | "complete" | "failed" | "cancelled";
+  condition_result: boolean | null;
+  result: unknown;
+  error: string | null;
+  begin: string | null;
+  end: string | null;
+  duration: number | null;
+  tick: number | null;
 }
 
-export interface Worker {
-  name: string;
-  alive: boolean | null;
-  since: string | null;
-  seen: string | null;
-  until: string | null;
-  workflows: string[] | null;
-  runs_in_memory: number | null;
-  owned: number | null;
-  host: string | null;
-  pid: number | null;
-  version: string | null;
-  is_this: boolean;
-}
+export type Counts = Schemas["Counts"];
+export type WorkflowCounts = Schemas["WorkflowCounts"];
+export type Worker = Schemas["Worker"];
 
 export type BulkAction = "cancel" | "retry" | "resume" | "pause" | "delete";
 export interface Bulk {
