@@ -1,5 +1,6 @@
 /** Data of a view: loaded, loaded again on change, and kept on the page while a newer answer is on its way. */
 import { asError, ApiError } from "../api/errors";
+import { BACK } from "./presence.svelte";
 
 /** Hold the newest answer of `ask`. A failed reload keeps what was there and tells the error beside it. */
 export class Loaded<T> {
@@ -42,16 +43,18 @@ export class Loaded<T> {
   }
 }
 
-/** Call `look` each `seconds` while the page is seen, and at once when it is seen again. Returns what ends it. */
+/** Call `look` each `seconds` while the page is seen, and at once when it is seen or the server answers again. Returns what ends it. */
 export function every(seconds: number, look: () => unknown): () => void {
   const tick = (): void => {
     if (!document.hidden) look();
   };
   const timer = setInterval(tick, seconds * 1000);
   document.addEventListener("visibilitychange", tick);
+  addEventListener(BACK, tick);
   return () => {
     clearInterval(timer);
     document.removeEventListener("visibilitychange", tick);
+    removeEventListener(BACK, tick);
   };
 }
 
