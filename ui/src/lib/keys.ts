@@ -4,6 +4,8 @@
 export function isTyping(event: KeyboardEvent): boolean {
   const target = event.target;
   if (!(target instanceof HTMLElement)) return false;
+  // One ticks a box with Space and types nothing.
+  if (target instanceof HTMLInputElement && target.type === "checkbox") return false;
   return target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName);
 }
 

@@ -16,7 +16,7 @@ export const STATES: Record<RunState, StateLook> = {
   waiting: { label: "waiting", tone: "wait", mark: "?", about: "It waits for an event: somebody has to answer." },
   idle: { label: "idle", tone: "wait", mark: "○", about: "Only something from outside can move it." },
   asleep: { label: "asleep", tone: "calm", mark: "☾", about: "Only a timer will move it." },
-  paused: { label: "paused", tone: "warn", mark: "⏸", about: "It starts nothing until it is resumed." },
+  paused: { label: "paused", tone: "warn", mark: "‖", about: "It starts nothing until it is resumed." },
   parked: { label: "parked", tone: "warn", mark: "■", about: "It cannot go on with the code of its workers." },
   stuck: { label: "stuck", tone: "bad", mark: "!", about: "It is idle, and nothing can move it." },
   completed: { label: "completed", tone: "ok", mark: "✓", about: "It has ended well." },
