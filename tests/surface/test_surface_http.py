@@ -48,6 +48,7 @@ LISTS = (
     "GET /v1/runs?waiting=true&order=updated_at",
     "GET /v1/counts",
     "GET /v1/workers",
+    "GET /v1/session",
     "GET /v1/counts?workflow=asks",
 )
 RUN = (

@@ -114,7 +114,7 @@ class Rates:
         return found
 
     async def login(self, key: str, scope: Scope) -> Principal:
-        """Return whose key this is that somebody logs in with, or refuse it: 401, or 429 if too many were wrong."""
+        """Return the principal of the key of a login, or refuse the key: 401, or 429 if too many were wrong."""
         found = await self._keys.find(key)
         if found is None:
             self._count_guess(scope)

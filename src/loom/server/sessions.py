@@ -3,8 +3,9 @@
 A session is made from a key and refers to it: it can do what the key can, and ends with it. The cookie has a token that
 only the server makes. The store has the token's SHA-256, so a stolen store opens nothing.
 
-A browser sends the cookie by itself, whoever made the request. So what changes something must also bring the session's
-CSRF token in a header, which only a page of this server can read. It is derived from the token and stored nowhere.
+A browser sends the cookie by itself, also with requests that another page made. So what changes something must also
+bring the session's CSRF token in a header, which only a page of this server can read. It is derived from the token and
+stored nowhere.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ class Sessions:
             await self._store.drop_entry(SESSIONS, session_id(token))
 
     async def find(self, token: str) -> Principal | None:
-        """Return who a session stands for; None if it has ended, or its key has. It lasts longer for being used."""
+        """Return the principal of a session; None if it has ended, or its key has. It lasts longer for being used."""
         if _TOKEN.fullmatch(token) is None:
             return None
         session, now = session_id(token), self._now()

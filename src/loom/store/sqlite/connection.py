@@ -182,7 +182,7 @@ def explained(error: Exception, path: str, *, outcome_unknown: bool = False) -> 
     if isinstance(error, _REFUSALS):
         result = StoreError(f"This cannot be stored in {path}: {error}. Nothing was written.")
     elif isinstance(error, sqlite3.Error):
-        meaning = _MEANINGS.get(primary_code(error), "it failed")
+        meaning = _folder_fault(error, path) or _MEANINGS.get(primary_code(error), "it failed")
         outcome = "Whether it was written is not known." if outcome_unknown else "Nothing was written."
         message = f"The database {path} cannot be used: {meaning} ({error}). {outcome}"
         result = StoreUnavailable(message, outcome_unknown=outcome_unknown)
@@ -190,6 +190,14 @@ def explained(error: Exception, path: str, *, outcome_unknown: bool = False) -> 
         return error
     result.__cause__ = error
     return result
+
+
+def _folder_fault(error: sqlite3.Error, path: str) -> str:
+    """Say that the folder is at fault, if it is: SQLite names the file alone, and keeps its log beside it."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if primary_code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or os.access(folder, os.W_OK):
+        return ""
+    return f"this process may not write to the folder {folder}"
 
 
 # -- the file ---------------------------------------------------------------------------------------------------------
@@ -326,7 +334,7 @@ class Owned(NamedTuple):
     document: str | None
 
 
-class Session:
+class WriteSession:
     """One connection for writing, used by the writer's thread only.
 
     `owned` remembers what the commits of this process have stored last, so that a commit writes only what has changed.

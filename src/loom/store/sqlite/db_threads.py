@@ -28,7 +28,7 @@ from loom.store.sqlite.transactions import transact
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from loom.store.sqlite.connection import Connection, Session
+    from loom.store.sqlite.connection import Connection, WriteSession
 
 T = TypeVar("T")
 
@@ -106,13 +106,13 @@ class WriterThread(_DatabaseThreads):
         self,
         path: str,
         loop: asyncio.AbstractEventLoop,
-        open_session: Callable[[], Session],
+        open_session: Callable[[], WriteSession],
         on_notification: Callable[[list[str]], None],
     ) -> None:
         super().__init__(path, loop)
         self._open_session = open_session
         self._on_notification = on_notification
-        self._session: Session | None = None
+        self._session: WriteSession | None = None
         self._begin("loom sqlite writer", self._main)
 
     def _main(self) -> None:

@@ -14,7 +14,7 @@ from loom.store.sqlite.connection import BulkStatement
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from loom.store.sqlite.connection import Connection, Session
+    from loom.store.sqlite.connection import Connection, WriteSession
 
 _KEEP_DOCUMENT = (
     "INSERT INTO documents (digest, created_at, pinned, data) VALUES (?, ?, 0, ?) ON CONFLICT (digest) DO NOTHING"
@@ -34,7 +34,7 @@ def keep_document(connection: Connection, digest: str, data: bytes, at: float) -
     connection.execute(_KEEP_DOCUMENT, (digest, at, data))
 
 
-def save_document(session: Session, digest: str, data: bytes, at: float) -> None:
+def save_document(session: WriteSession, digest: str, data: bytes, at: float) -> None:
     """Store a document for good."""
     session.connection.execute(_SAVE_DOCUMENT, (digest, at, data))
 
@@ -73,7 +73,7 @@ def entries(connection: Connection, kind: str, after: str, limit: int, now: floa
     return [Entry(*row) for row in connection.query(_ENTRIES, (kind, after, now, limit))]
 
 
-def put_entry(session: Session, entry: Entry, expect: int | None, now: float) -> int | None:
+def put_entry(session: WriteSession, entry: Entry, expect: int | None, now: float) -> int | None:
     """Store an entry and return its new version; None if the stored one is not the expected one."""
     connection = session.connection
     if expect is not None and _entry_version(connection, entry.kind, entry.key, now) != expect:
@@ -82,7 +82,7 @@ def put_entry(session: Session, entry: Entry, expect: int | None, now: float) ->
     return version
 
 
-def drop_entry(session: Session, kind: str, key: str, expect: int | None, now: float) -> bool:
+def drop_entry(session: WriteSession, kind: str, key: str, expect: int | None, now: float) -> bool:
     """Delete an entry; False if there is none, or it is not the expected one."""
     version = _entry_version(session.connection, kind, key, now)
     if version == ABSENT or expect not in (None, version):
@@ -90,7 +90,7 @@ def drop_entry(session: Session, kind: str, key: str, expect: int | None, now: f
     return session.connection.execute(_DROP_ENTRY, (version,)) == 1
 
 
-def drop_expired(session: Session, now: float, limit: int) -> int:
+def drop_expired(session: WriteSession, now: float, limit: int) -> int:
     """Delete expired entries, oldest first. Return how many."""
     return session.connection.execute(_DROP_EXPIRED, (now, limit))
 

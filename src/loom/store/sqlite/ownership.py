@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         ReleaseRun,
         TryRun,
     )
-    from loom.store.sqlite.connection import Connection, Session
+    from loom.store.sqlite.connection import Connection, WriteSession
 
 
 DELETE_WAITING = BulkStatement("DELETE FROM waiting WHERE run IN (VALUES {rows})", 1)
@@ -93,14 +93,14 @@ _STRETCH = (
 _BEAT = "UPDATE engine SET last_alive = ? WHERE fence = ?"
 
 
-def claim(session: Session, asked: ClaimRun) -> bool:
+def claim(session: WriteSession, asked: ClaimRun) -> bool:
     """Claim one run."""
     if session.connection.execute(_CLAIM_ANY if asked.suspected else _CLAIM, (asked.fence, asked.run_id)):
         return True
     return bool(session.connection.query(_IS_OWNER, (asked.run_id, asked.fence)))
 
 
-def claim_many(session: Session, asked: ClaimRuns) -> list[str]:
+def claim_many(session: WriteSession, asked: ClaimRuns) -> list[str]:
     """Claim runs that need an owner, longest waiting first."""
     connection, limit = session.connection, asked.limit
     workflows = msgspec.json.encode(asked.workflows).decode()
@@ -112,7 +112,7 @@ def claim_many(session: Session, asked: ClaimRuns) -> list[str]:
     return [run_id for _, run_id, _ in taken]
 
 
-def release(session: Session, asked: ReleaseRun) -> bool:
+def release(session: WriteSession, asked: ReleaseRun) -> bool:
     """Release a run, unless its inbox has messages."""
     if session.connection.execute(_RELEASE, (asked.run_id, asked.fence)):
         session.forget(asked.run_id)
@@ -120,7 +120,7 @@ def release(session: Session, asked: ReleaseRun) -> bool:
     return not session.connection.query(_IS_OWNER, (asked.run_id, asked.fence))
 
 
-def park(session: Session, asked: ParkRun) -> bool:
+def park(session: WriteSession, asked: ParkRun) -> bool:
     """Note why a run cannot go on, and release it."""
     session.forget(asked.run_id)
     if session.connection.execute(_PARK, (asked.reason, asked.run_id, asked.fence)) != 1:
@@ -130,7 +130,7 @@ def park(session: Session, asked: ParkRun) -> bool:
     return True
 
 
-def purge(session: Session, asked: PurgeRuns) -> int:
+def purge(session: WriteSession, asked: PurgeRuns) -> int:
     """Delete ended runs with everything that belongs to them."""
     if asked.run_id is not None:
         gone = session.connection.query(_ENDED, (asked.run_id, asked.ended_before, asked.ended_before, asked.limit))
@@ -145,7 +145,7 @@ def purge(session: Session, asked: PurgeRuns) -> int:
     return len(keys)
 
 
-def join(session: Session, name: str, now: float) -> Member:
+def join(session: WriteSession, name: str, now: float) -> Member:
     """Become the engine of this file. Runs that the engine before still owned died with it, and are freed."""
     [(fence, last_alive, downtime)] = session.connection.query(_ENGINE)
     _mark_deaths(session, now if last_alive is None else last_alive)
@@ -157,7 +157,7 @@ def join(session: Session, name: str, now: float) -> Member:
     return Member(fence + 1, downtime)
 
 
-def stretch(session: Session) -> None:
+def stretch(session: WriteSession) -> None:
     """Make the write-ahead log as long as it will be, by writing to it what is undone at once.
 
     A commit that lengthens the file costs the file system a second write, half as much time again.
@@ -166,12 +166,12 @@ def stretch(session: Session) -> None:
         session.connection.execute(statement)
 
 
-def beat(session: Session, fence: int, now: float) -> bool:
+def beat(session: WriteSession, fence: int, now: float) -> bool:
     """Note that the engine lives; False if another engine has joined since."""
     return session.connection.execute(_BEAT, (now, fence)) == 1
 
 
-def leave(session: Session, fence: int, now: float) -> None:
+def leave(session: WriteSession, fence: int, now: float) -> None:
     """Stop being the engine, and own nothing."""
     if beat(session, fence, now):
         session.connection.execute(_FREE_ALL)
@@ -207,7 +207,7 @@ _EXPLAINED = "DELETE FROM deaths WHERE own = 0"
 _DEATHS = "SELECT marks, own, at, suspect, trial FROM deaths WHERE run = ?"
 
 
-def _mark_deaths(session: Session, died_at: float) -> None:
+def _mark_deaths(session: WriteSession, died_at: float) -> None:
     """Mark the runs that an engine was at work on when it died."""
     connection = session.connection
     rows = []
@@ -217,7 +217,7 @@ def _mark_deaths(session: Session, died_at: float) -> None:
     _MARK.execute(connection, rows)
 
 
-def try_one(session: Session, asked: TryRun) -> list[str]:
+def try_one(session: WriteSession, asked: TryRun) -> list[str]:
     """Claim the next suspect on probation, unless the engine has one on probation already."""
     connection = session.connection
     if connection.query(_ON_TRIAL, (asked.fence, asked.fence)):
@@ -229,12 +229,12 @@ def try_one(session: Session, asked: TryRun) -> list[str]:
     return [run_id for _, run_id in found]
 
 
-def acquit(session: Session, asked: AcquitRun) -> bool:
+def acquit(session: WriteSession, asked: AcquitRun) -> bool:
     """End a probation."""
     return session.connection.execute(_ACQUIT, (asked.now, asked.fence, asked.run_id)) == 1
 
 
-def forget_deaths(session: Session, asked: ForgetDeaths) -> int:
+def forget_deaths(session: WriteSession, asked: ForgetDeaths) -> int:
     """Forget the deaths of a run, or of an engine that lives."""
     if asked.run_id is None:
         return session.connection.execute(_FORGET_MEMBER, (asked.fence,))
@@ -244,7 +244,7 @@ def forget_deaths(session: Session, asked: ForgetDeaths) -> int:
     return session.connection.execute(_FORGET, (asked.run_id,))
 
 
-def _mark_poison(session: Session, run_id: str) -> None:
+def _mark_poison(session: WriteSession, run_id: str) -> None:
     """Clear a parked run of suspicion, and forget deaths of other runs: this run explains them."""
     session.connection.execute(_POISON, (run_id,))
     session.connection.execute(_EXPLAINED)

@@ -15,8 +15,8 @@ from loom.store.loop_time import hold, wall_clock
 from loom.store.records import Entry, check_entry_names
 from loom.store.sqlite import key_values, ownership, reads
 from loom.store.sqlite.connection import (
-    Session,
     Sqlite3Connection,
+    WriteSession,
     check_file_names,
     check_place,
     check_present,
@@ -111,7 +111,7 @@ class SqliteStore:
             raise
         self._watcher = watcher
 
-    def _open_session(self) -> Session:
+    def _open_session(self) -> WriteSession:
         if self._watcher is not None:
             # The store was open before, so it must not begin anew with an empty file.
             check_present(self.path)
@@ -123,7 +123,7 @@ class SqliteStore:
         except BaseException:
             connection.close()
             raise
-        return Session(connection, self.path, self._source, self._patience)
+        return WriteSession(connection, self.path, self._source, self._patience)
 
     def _open_reader(self) -> Connection:
         check_present(self.path)
@@ -316,5 +316,5 @@ async def _stopped(watcher: ChangeWatcher) -> None:
         await ended
 
 
-def _nothing(_session: Session) -> None:
+def _nothing(_session: WriteSession) -> None:
     """Only open the connection."""

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from loom.store.operations import Operation, Result
     from loom.store.records import RunRow, StoredRun
-    from loom.store.sqlite.connection import Connection, Session
+    from loom.store.sqlite.connection import Connection, WriteSession
 
 T = TypeVar("T")
 
@@ -71,7 +71,9 @@ _LARGE = 4 << 20
 """Bytes. A larger value must not stay in memory because it was written once."""
 
 
-def transact(session: Session, works: Sequence[Callable[[Session], object]]) -> tuple[list[object], list[str]]:
+def transact(
+    session: WriteSession, works: Sequence[Callable[[WriteSession], object]]
+) -> tuple[list[object], list[str]]:
     """Do all works in one transaction. Return their results, and the runs to notify of."""
     session.notified = {}
     session.outcome_unknown = False
@@ -97,7 +99,7 @@ def transact(session: Session, works: Sequence[Callable[[Session], object]]) -> 
     return results, list(session.notified)
 
 
-def _committing(session: Session, action: Callable[[], T]) -> T:
+def _committing(session: WriteSession, action: Callable[[], T]) -> T:
     """Do an action that makes a transaction durable. If the disk fails in it, the outcome is unknown."""
     try:
         return action()
@@ -114,7 +116,7 @@ class Group:
     def __init__(self, operations: Sequence[Operation]) -> None:
         self._operations = operations
 
-    def __call__(self, session: Session) -> list[Result]:
+    def __call__(self, session: WriteSession) -> list[Result]:
         """Do the operations within a transaction. Return their results in their order."""
         applying = _Applying(session, len(self._operations))
         for place, operation in enumerate(self._operations):
@@ -122,7 +124,7 @@ class Group:
         applying.catch_up()
         return applying.results
 
-    def plain_commit(self, session: Session) -> tuple[Any, ...] | None:
+    def plain_commit(self, session: WriteSession) -> tuple[Any, ...] | None:
         """Return the row of a group that is one plain commit; None if the group must go the usual way."""
         if len(self._operations) != 1 or not isinstance(self._operations[0], CommitRun):
             return None
@@ -142,7 +144,7 @@ class _Applying:
     and which text of a document is the first.
     """
 
-    def __init__(self, session: Session, count: int) -> None:
+    def __init__(self, session: WriteSession, count: int) -> None:
         self.results: list[Result] = [False] * count
         self._session = session
         self._commits: dict[str, tuple[int, CommitRun]] = {}
@@ -249,7 +251,7 @@ _ADD_EVENT_IDS = BulkStatement(
 )
 
 
-def _start(session: Session, asked: StartRun) -> Started:
+def _start(session: WriteSession, asked: StartRun) -> Started:
     """Accept a run, or say which run has its id."""
     if _insert_run(session, row_of_start(asked), asked.start):
         if asked.document is not None:
@@ -261,7 +263,7 @@ def _start(session: Session, asked: StartRun) -> Started:
     return Started(False, workflow, data)
 
 
-def _insert_run(session: Session, row: RunRow, start: bytes) -> int | None:
+def _insert_run(session: WriteSession, row: RunRow, start: bytes) -> int | None:
     """Insert the row of a run and return its key; None if its id is taken."""
     inserted = session.connection.query(INSERT_RUN, run_values(row))
     if not inserted:
@@ -276,7 +278,7 @@ def _insert_run(session: Session, row: RunRow, start: bytes) -> int | None:
     return key
 
 
-def _post(session: Session, asked: PostMessage) -> Posted:
+def _post(session: WriteSession, asked: PostMessage) -> Posted:
     """Accept a message for a run, or say why not."""
     connection = session.connection
     found = connection.query(_RECEIVER, (asked.event_id, asked.run_id))
@@ -297,14 +299,14 @@ def _post(session: Session, asked: PostMessage) -> Posted:
     return Posted("posted")
 
 
-def _sign(session: Session, asked: SignHead) -> bool:
+def _sign(session: WriteSession, asked: SignHead) -> bool:
     """Sign a row that has no signature, if it is as it was read."""
     row, head = asked.row, asked.row.head
     values = (head.mac, row.run_id, row.workflow, head.status, head.ticks, head.events, row.document)
     return session.connection.execute(_SIGN, values) == 1
 
 
-def _set_tags(session: Session, asked: SetTags) -> bool:
+def _set_tags(session: WriteSession, asked: SetTags) -> bool:
     """Replace the tags of a run."""
     connection = session.connection
     found = connection.query(_TAGS, (asked.run_id,))
@@ -316,7 +318,7 @@ def _set_tags(session: Session, asked: SetTags) -> bool:
     return bool(found)
 
 
-def _import_run(session: Session, asked: ImportRun) -> bool:
+def _import_run(session: WriteSession, asked: ImportRun) -> bool:
     """Store a whole run without an owner. Its messages get new numbers: the old ones may be taken here."""
     run = asked.run
     key = _insert_run(session, replace(run.row, owner=None), run.start)
@@ -386,7 +388,7 @@ _PRUNE = "DELETE FROM chunks WHERE run = ? AND first_tick <= ? AND first_tick + 
 _FIRST_TICK = "UPDATE runs SET first_tick = ? WHERE id = ?"
 
 
-def _commit(session: Session, operations: Sequence[CommitRun]) -> list[bool]:
+def _commit(session: WriteSession, operations: Sequence[CommitRun]) -> list[bool]:
     """Write commits of different runs together. Return which of them were allowed."""
     found = ((operation, session.owned_run(operation.run_id, operation.fence)) for operation in operations)
     owned = [(operation, known) for operation, known in found if known is not None]
@@ -398,7 +400,7 @@ def _commit(session: Session, operations: Sequence[CommitRun]) -> list[bool]:
     return [operation.run_id in run_ids for operation in operations]
 
 
-def _commit_at_once(session: Session, row: tuple[Any, ...]) -> bool:
+def _commit_at_once(session: WriteSession, row: tuple[Any, ...]) -> bool:
     """Write a commit that changes only numbers and adds a chunk in one statement, which is a transaction by itself.
 
     False if it is refused. The usual way refuses it again, and says why.
@@ -424,7 +426,7 @@ def _is_plain(operation: CommitRun, known: Owned) -> bool:
     )
 
 
-def _add_commits(session: Session, owned: Sequence[tuple[CommitRun, Owned]]) -> Sequence[tuple[CommitRun, Owned]]:
+def _add_commits(session: WriteSession, owned: Sequence[tuple[CommitRun, Owned]]) -> Sequence[tuple[CommitRun, Owned]]:
     """Write heads and chunks. Return the allowed commits. A statement that is refused has changed nothing."""
     try:
         _ADD_COMMITS.execute(session.connection, [_commit_row(operation, known.key) for operation, known in owned])
@@ -448,7 +450,7 @@ def _commit_row(operation: CommitRun, key: int) -> tuple[Any, ...]:
     return (*fields, head.link, head.mac, *place, crc32(data), data, chunk.previous)
 
 
-def _check_owner_gone(session: Session, operation: CommitRun) -> None:
+def _check_owner_gone(session: WriteSession, operation: CommitRun) -> None:
     """Raise a `StoreError` if a commit was refused for its chunk, which does not follow, and not for its fence."""
     session.forget(operation.run_id)
     for owner, ticks, events in session.connection.query(_STATE, (operation.run_id,)):
@@ -493,7 +495,7 @@ class _Changes:
         )
 
 
-def _write_rest(session: Session, allowed: Sequence[tuple[CommitRun, Owned]]) -> None:
+def _write_rest(session: WriteSession, allowed: Sequence[tuple[CommitRun, Owned]]) -> None:
     changes = _Changes()
     for operation, known in allowed:
         effects = effects_of_commit(operation, known.document)
@@ -512,7 +514,7 @@ def _write_rest(session: Session, allowed: Sequence[tuple[CommitRun, Owned]]) ->
 
 
 def _compare_heads(
-    session: Session, operation: CommitRun, known: Owned, effects: CommitEffects, changes: _Changes
+    session: WriteSession, operation: CommitRun, known: Owned, effects: CommitEffects, changes: _Changes
 ) -> None:
     """Gather the columns that differ from what is stored: most of them are in indexes."""
     marks, waits, document = _marks(operation), effects.waits or known.waits, known.document
@@ -552,7 +554,9 @@ def _gather_rows(operation: CommitRun, effects: CommitEffects, key: int, changes
         changes.snapshots.append(snapshot_values(key, operation.snapshot))
 
 
-def _gather_end(session: Session, operation: CommitRun, effects: CommitEffects, key: int, changes: _Changes) -> None:
+def _gather_end(
+    session: WriteSession, operation: CommitRun, effects: CommitEffects, key: int, changes: _Changes
+) -> None:
     changes.ends.append((key, operation.head.status))
     changes.ended.append((key,))
     if effects.empties_inbox:
@@ -562,7 +566,7 @@ def _gather_end(session: Session, operation: CommitRun, effects: CommitEffects, 
     session.notified[operation.run_id] = key
 
 
-def _prune(session: Session, key: int, ticks: int) -> None:
+def _prune(session: WriteSession, key: int, ticks: int) -> None:
     """Delete the chunks that lie wholly within the first ticks."""
     [(first_tick,)] = session.connection.query(_COVERED, (key, ticks, ticks))
     if first_tick is not None:
@@ -573,7 +577,7 @@ def _prune(session: Session, key: int, ticks: int) -> None:
 # -- what does which operation ----------------------------------------------------------------------------------------
 
 
-_OF_ONE_RUN: dict[type, Callable[[Session, Any], Result]] = {
+_OF_ONE_RUN: dict[type, Callable[[WriteSession, Any], Result]] = {
     StartRun: _start,
     PostMessage: _post,
     ReleaseRun: ownership.release,
@@ -581,7 +585,7 @@ _OF_ONE_RUN: dict[type, Callable[[Session, Any], Result]] = {
     ParkRun: ownership.park,
     SetTags: _set_tags,
 }
-_OF_MANY: dict[type, Callable[[Session, Any], Result]] = {
+_OF_MANY: dict[type, Callable[[WriteSession, Any], Result]] = {
     ClaimRuns: ownership.claim_many,
     PurgeRuns: ownership.purge,
     TryRun: ownership.try_one,
