@@ -70,6 +70,13 @@ def test_inputs_may_depend_on_the_run() -> None:
     assert {run_id: run.result for run_id, run in ended.items()} == {"run-0": 0, "run-1": 1, "run-2": 1}
 
 
+def test_the_input_may_be_a_start_event() -> None:
+    ended: list[Ended] = []
+    start = StartEvent(rounds=1)  # type: ignore[call-arg]
+    simulate(make_rounds, seed=1, runs=2, inputs=start, answer=reply, check=ended.append, faults=Faults())
+    assert [run.result for run in ended] == [1, 1]
+
+
 def test_what_a_check_asserts_must_hold() -> None:
     def check(run: Ended) -> None:
         assert run.result == 5, "they were better rounds"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import overload
 
 _FIRST = datetime.min.replace(tzinfo=UTC)
 _LAST = datetime.max.replace(tzinfo=UTC)
 _UNITS = ((604800.0, "w"), (86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
+_SPAN = r"\s*(\d+(?:\.\d+)?)\s*([smhdw]?)\s*"
 
 
 def moment(seconds: float) -> datetime:
@@ -45,3 +47,11 @@ def span(seconds: float) -> str:
                 words += f" {rest}{name}" if rest and whole < 10 else ""  # noqa: PLR2004 - 12h 5m is not more telling
             return words
     return "0s"
+
+
+def seconds_of(text: str) -> float:
+    """Read a length of time as people write it: `90`, `90s`, `5m`, `2h`, `7d` or `4w`. `ValueError` for other texts."""
+    found = re.fullmatch(_SPAN, text, re.ASCII)
+    if found is None:
+        raise ValueError(f"{text!r} is not a length of time: use seconds, or a unit as in 90s, 5m, 2h, 7d.")
+    return float(found[1]) * next((size for size, unit in _UNITS if unit == found[2]), 1.0)

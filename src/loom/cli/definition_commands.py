@@ -135,10 +135,10 @@ def graph(target: str, form: str, max_iterations: int | None, max_duration: floa
 
     Of one in Python the steps and events are drawn, of a flow the actions and what runs after what.
 
-    TARGET is module:name or file.py:name, where name is a workflow class or an instance of one, or a .json or .yaml
-    file of a flow.
+    TARGET is module:name or file.py:name, where name is a workflow class or an instance of one, a .json or .yaml file
+    of a flow, or a folder: then all flows in it are drawn, each below its name.
     """
-    from loom.cli.targets import is_flow_target, named_workflow
+    from loom.cli.targets import is_flow_target, named_workflows
 
     if not is_flow_target(target):
         _draw_workflow(target, form, as_json)
@@ -146,9 +146,28 @@ def graph(target: str, form: str, max_iterations: int | None, max_duration: floa
     from loom.cli.flow_files import limits_of
     from loom.runtime.flow import Flow
 
-    _, flow = named_workflow(target, limits_of(max_iterations, max_duration))
-    assert isinstance(flow, Flow)
-    _draw_flow(flow.program, form, as_json)
+    limits = limits_of(max_iterations, max_duration)
+    flows = {name: flow for name, flow in named_workflows([target], limits).items() if isinstance(flow, Flow)}
+    if not Path(target).is_dir():
+        (flow,) = flows.values()
+        _draw_flow(flow.program, form, as_json)
+        return
+    _draw_flows({name: flow.program for name, flow in flows.items()}, form, as_json)
+
+
+def _draw_flows(programs: dict[str, Program], form: str, as_json: bool) -> None:
+    from loom.cli.output import clean, print_json
+    from loom.flows.graph import to_data
+
+    if as_json:
+        print_json({name: to_data(program) for name, program in programs.items()})
+        return
+    for number, (name, program) in enumerate(programs.items()):
+        if number:
+            click.echo()
+        if form != "text":  # an outline begins with the name
+            click.echo({"mermaid": "%% ", "dot": "// "}[form] + clean(name))
+        _draw_flow(program, form, as_json=False)
 
 
 def _draw_workflow(target: str, form: str, as_json: bool) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from loom.api.times import seconds_of
 from loom.cli.problems import WrongUse
 
 if TYPE_CHECKING:
@@ -25,19 +27,16 @@ if TYPE_CHECKING:
 
 DEFAULT_STORE = "sqlite:///loom.db"
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)?")
-_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-
 _SIZE = re.compile(r"(\d+)\s*([kKmMgG]?)(?:i?[bB])?")
 _BYTES = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 def duration(text: str) -> float:
     """The seconds that `90`, `90s`, `5m`, `2h`, `7d` or `4w` mean."""
-    found = _DURATION.fullmatch(text.strip())
-    if found is None:
-        raise click.BadParameter(f"{text!r} is not a length of time: use seconds, or a unit as in 90s, 5m, 2h, 7d.")
-    return float(found[1]) * _SECONDS[found[2] or ""]
+    try:
+        return seconds_of(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def size(text: str) -> int:
@@ -50,8 +49,8 @@ def size(text: str) -> int:
 
 def moment(text: str) -> float:
     """A date, or a length of time before now, as seconds since the epoch."""
-    if _DURATION.fullmatch(text.strip()):
-        return time.time() - duration(text)
+    with suppress(ValueError):
+        return time.time() - seconds_of(text)
     try:
         return datetime.fromisoformat(text).astimezone().timestamp()
     except (ValueError, OverflowError) as error:

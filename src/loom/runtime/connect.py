@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
 from loom.store.encrypted import ENCRYPTION_KEYS
@@ -15,6 +15,9 @@ from loom.store.encrypted import ENCRYPTION_KEYS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from typing_extensions import Unpack
+
+    from loom.runtime.durable.connect_options import ConnectOptions
     from loom.runtime.durable.worker import WorkerRuntime
     from loom.store.keyring import Keyring
     from loom.store.ports import OwnedStore, Store
@@ -26,7 +29,7 @@ _FORMS = "memory://, sqlite:///path.db, postgresql://user@host/database or tempo
 class BringsRuntime(Protocol):
     """A store whose runs are not moved by residents of a process: it knows who moves them."""
 
-    def runtime(self, *, clock: Callable[[], float] | None = None, **options: Any) -> WorkerRuntime:
+    def runtime(self, *, clock: Callable[[], float] | None = None, **options: Unpack[ConnectOptions]) -> WorkerRuntime:
         """The runtime over this store, with options as `connect` takes them."""
         ...
 
@@ -36,14 +39,14 @@ def connect(
     *,
     clock: Callable[[], float] | None = None,
     encryption_keys: Keyring | str | None = None,
-    **options: Any,
+    **options: Unpack[ConnectOptions],
 ) -> WorkerRuntime:
     """A runtime for `async with`, over the store that a URL names (or over a given store).
 
     `sqlite:///runs.db` is a path relative to the working directory, `sqlite:////var/runs.db` an absolute one. Options
-    are fields of `Settings`, `idle_timeout` among them. `encryption_keys` is `id1:base64,id0:base64`, where the first
-    key encrypts and all of them decrypt, and the word `plain` allows for what was stored without; for a URL, None
-    means `LOOM_ENCRYPTION_KEYS`.
+    are fields of `Settings`, `idle_timeout` among them; a length of time is a number of seconds, or a text such as `5s`
+    or `2h`. `encryption_keys` is `id1:base64,id0:base64`, where the first key encrypts and all of them decrypt, and the
+    word `plain` allows for what was stored without; for a URL, None means `LOOM_ENCRYPTION_KEYS`.
 
     `temporal://host:7233/namespace?task_queue=loom` is a Temporal cluster, which moves the runs: options of `Settings`
     that are about runs in memory mean nothing there.
@@ -54,10 +57,11 @@ def connect(
     if isinstance(store, BringsRuntime):
         return store.runtime(clock=clock, **options)
     # A process that only opens a store does without these imports.
+    from loom.runtime.durable.connect_options import settings_of
     from loom.runtime.durable.runtime import DurableRuntime
     from loom.runtime.durable.settings import Settings
 
-    return DurableRuntime(_owned(store), Settings(**options), clock=clock)
+    return DurableRuntime(_owned(store), settings_of(Settings, options), clock=clock)
 
 
 def open_store(url: str, *, upgrade: bool = True, encryption_keys: Keyring | str | None = None) -> Store:

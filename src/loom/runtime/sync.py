@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
     from types import TracebackType
 
+    from typing_extensions import Unpack
+
+    from loom.runtime.durable.connect_options import ConnectOptions
     from loom.steps.events import Event, StopEvent
     from loom.steps.workflow import Workflow
     from loom.store.keyring import Keyring
@@ -142,14 +145,14 @@ class SyncRuntime(SyncFace):
     unschedule = calls(WorkerRuntime.unschedule)
     ready = calls(WorkerRuntime.ready)
 
-    def register(self, workflow: Workflow, name: str | None = None, *, schedules: bool = True) -> None:
+    def register(self, workflow: Workflow | type[Workflow], name: str | None = None, *, schedules: bool = True) -> None:
         """Work for a workflow from now on. See the runtime of `loom.connect`."""
         if self._opened is None:
             self._inner.register(workflow, name, schedules=schedules)
         else:
             self._opened.run(self._register(workflow, name, schedules))
 
-    async def _register(self, workflow: Workflow, name: str | None, schedules: bool) -> None:
+    async def _register(self, workflow: Workflow | type[Workflow], name: str | None, schedules: bool) -> None:
         self._inner.register(workflow, name, schedules=schedules)
 
     @property
@@ -200,7 +203,7 @@ def connect_sync(
     *,
     clock: Callable[[], float] | None = None,
     encryption_keys: Keyring | str | None = None,
-    **options: Any,
+    **options: Unpack[ConnectOptions],
 ) -> SyncRuntime:
     """Make a runtime for `with`, over the store that a URL names. It takes the arguments of `loom.connect`."""
     return SyncRuntime(connect(url, clock=clock, encryption_keys=encryption_keys, **options))

@@ -26,6 +26,8 @@ from loom.steps.validate import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from loom.core.state import BrokerConfig
     from loom.steps.context import Context
     from loom.steps.events import Event, StopEvent
@@ -351,6 +353,7 @@ class StepsDefinition:
         except ValueError as error:
             raise WorkflowRuntimeError(
                 f"Failed creating a start event of type '{made.__name__}' with the keyword arguments: {inputs}: {error}"
+                + _typos(inputs, made.model_fields)
             ) from error
 
     def check_target(self, event: Event, step: str | None) -> None:
@@ -375,3 +378,12 @@ class StepsDefinition:
         """Validate the graph of steps if that was not done, and fix the workflow's name and runtime."""
         self.instance._lock()
         self.instance._validate_once()
+
+
+def _typos(given: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
+    """Say which given name may mean which missing field, each on a line of its own."""
+    from difflib import get_close_matches  # only for an error
+
+    missing = [name for name in fields if name not in given]
+    near = [(name, get_close_matches(name, missing, n=1, cutoff=0.7)) for name in given if name not in fields]
+    return "".join(f"\nThere is no field {name!r}: did you mean {found[0]!r}?" for name, found in near if found)

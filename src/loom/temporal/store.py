@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from temporalio.api.enums.v1 import IndexedValueType, TaskQueueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from temporalio.client import Client
+    from typing_extensions import Unpack
 
     from loom.api.counts import WorkflowCounts
+    from loom.runtime.durable.connect_options import ConnectOptions
     from loom.store.operations import Operation, Result
     from loom.store.records import Chunk, Entry, HeldRuns, InboxMessage, RunQuery, RunRow, StoredRun
     from loom.temporal.address import TemporalAddress
@@ -105,12 +107,15 @@ class TemporalStore:
         """Say whether the cluster has Loom's search attributes."""
         return self._visibility.has_attributes
 
-    def runtime(self, *, clock: Callable[[], float] | None = None, **options: Any) -> TemporalRuntime:
+    def runtime(
+        self, *, clock: Callable[[], float] | None = None, **options: Unpack[ConnectOptions]
+    ) -> TemporalRuntime:
         """Return the runtime over this cluster: what `loom.connect` gives for its address."""
+        from loom.runtime.durable.connect_options import settings_of
         from loom.temporal.runtime import TemporalRuntime
         from loom.temporal.settings import TemporalSettings
 
-        return TemporalRuntime(self, TemporalSettings(**options), clock=clock)
+        return TemporalRuntime(self, settings_of(TemporalSettings, options), clock=clock)
 
     # -- opening ------------------------------------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ def simulate(  # noqa: PLR0913 - all but the first by name
     *,
     seed: int,
     runs: int = 6,
-    inputs: dict[str, Any] | Callable[[int], dict[str, Any] | StartEvent] | None = None,
+    inputs: dict[str, Any] | StartEvent | Callable[[int], dict[str, Any] | StartEvent] | None = None,
     answer: Callable[[Event], Event | None] | None = None,
     check: Callable[[Ended], None] | None = None,
     faults: Faults | None = None,

@@ -79,7 +79,7 @@ class OwnProgram:
     def __init__(
         self,
         make: Callable[[], Workflow],
-        inputs: dict[str, Any] | Callable[[int], dict[str, Any] | StartEvent] | None,
+        inputs: dict[str, Any] | StartEvent | Callable[[int], dict[str, Any] | StartEvent] | None,
         answer: Callable[[Event], Event | None] | None,
         check: Callable[[Ended], None] | None,
     ) -> None:
@@ -95,7 +95,8 @@ class OwnProgram:
     def start(self, number: int) -> tuple[str, dict[str, Any] | StartEvent]:
         """Give all runs the same input, or each one by its number."""
         inputs = self._inputs
-        return "simulated", inputs(number) if callable(inputs) else dict(inputs or {})
+        given = inputs(number) if callable(inputs) else inputs
+        return "simulated", given if isinstance(given, StartEvent) else dict(given or {})
 
     def answer(self, run_id: str, event: Event) -> Event | None:
         """Ask the user's function."""

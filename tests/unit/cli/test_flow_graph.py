@@ -102,3 +102,13 @@ def test_python_workflows_are_drawn_in_mermaid_only() -> None:
     assert result.exit_code == 2
     assert "is drawn in Mermaid only" in result.stderr
     assert failure(2, "graph", "nowhere.json") == "File not found: nowhere.json"
+
+
+def test_a_folder_is_drawn_flow_by_flow() -> None:
+    folder = str(Path.cwd())
+    outlines = good("graph", folder, "--format", "text")
+    assert "branches\n  on manual (request)\n" in outlines
+    assert "\nnested\n" in f"\n{outlines}"
+    assert "%% branches\nflowchart" in good("graph", folder)
+    assert "// branches\ndigraph" in good("graph", folder, "--format", "dot")
+    assert set(json.loads(good("graph", folder, "--json"))) >= {"branches", "nested"}

@@ -9,8 +9,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from loom.effects.off_loop import aside
-from loom.flows.diagnostics import DefinitionError
+from loom.flows.diagnostics import DefinitionError, did_you_mean
 from loom.flows.document import digest_of
+from loom.runtime.durable.catalog import CATALOG
 from loom.runtime.durable.names import OWN
 from loom.runtime.durable.registration import FlowRegistration
 from loom.runtime.durable.stored_definitions import (
@@ -27,6 +28,7 @@ from loom.runtime.flow import FlowDefinition, flow_of
 from loom.runtime.planners import flow_planner
 from loom.store.errors import StoreUnavailable
 from loom.store.loop_time import until_look
+from loom.store.records import RunQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -226,6 +228,25 @@ class Definitions(DefinitionNumbers):
             raise DefinitionNotFound(name, "was deleted")
         self.learn(name, definition.latest)
         return await self._code_of(name, code, definition, version)
+
+    async def check_known(self, name: str) -> None:
+        """Refuse a name without code that is close to a known one, unless anything in the store has it.
+
+        `DefinitionNotFound` with the known name. A process without code is a client, which leaves the work to others:
+        it is only warned.
+        """
+        runtime, store = self._runtime, self._runtime.store
+        entry = await store.entry(CATALOG, name) or await store.entry(DEFINITIONS, name)
+        if entry is not None or await store.find(RunQuery(workflow=name, limit=1)):
+            return
+        known = {*runtime.codes, *await runtime.catalog.names("", _PAGE)}
+        known |= {each.key for each in await store.entries(DEFINITIONS, "", _PAGE)}
+        hint = did_you_mean(name, (each for each in known if not each.startswith(OWN)))
+        if not hint:
+            return
+        if runtime.codes:
+            raise DefinitionNotFound(name, "is not known here", hint)
+        _log.warning("A run of %r is stored, which no process has worked for so far.%s", name, hint)
 
     async def _code_of(
         self, name: str, code: FlowRegistration | None, definition: StoredDefinition, number: int | None

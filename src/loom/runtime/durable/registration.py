@@ -31,7 +31,7 @@ from loom.steps.ports import RunLimits, definition_of
 from loom.steps.serializers import JsonSerializer
 from loom.steps.state_store import DictState
 from loom.steps.tagged import TaggedSerializer
-from loom.steps.workflow import StepsDefinition
+from loom.steps.workflow import StepsDefinition, Workflow
 from loom.store.codec import StartSpec, encode_start
 from loom.store.errors import CorruptRecord
 
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from loom.steps.serializers import BaseSerializer
     from loom.steps.state_store import InMemoryStateStore
     from loom.steps.step_config import StepConfig
-    from loom.steps.workflow import Workflow
     from loom.store.records import StoredRun
 
 
@@ -62,6 +61,19 @@ def registration_of(name: str, workflow: Workflow, services: Services | None = N
         return FlowRegistration(name, definition, services)
     assert isinstance(definition, StepsDefinition)
     return StepsRegistration(name, definition)
+
+
+def instance_of(workflow: object) -> Workflow:
+    """Return the workflow that `register` was given, made from its class if need be."""
+    if isinstance(workflow, Workflow):
+        return workflow
+    if not isinstance(workflow, type) or not issubclass(workflow, Workflow):
+        raise TypeError(f"register() takes a workflow, not {type(workflow).__name__}.")
+    try:
+        return workflow()
+    except TypeError as error:
+        name = workflow.__name__
+        raise TypeError(f"{name} cannot be made without arguments: register an instance, as {name}(...).") from error
 
 
 def prepared(name: str, workflow: Workflow, services: Services | None = None) -> Registration:

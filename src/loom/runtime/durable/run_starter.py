@@ -60,6 +60,8 @@ class RunStarter:
         check_workflow(workflow)
         _check_names(workflow, run_id if run_id is not None else "new", tags)
         code = await self._code_for(workflow, version, run_id)
+        if code is None:
+            await self._runtime.definitions.check_known(workflow)
         if parameters is not None or variables is not None:
             inputs = flow_start(workflow, code, inputs, parameters or {}, variables or {})
         spec = await self._start_spec(workflow, code, inputs)
@@ -86,6 +88,8 @@ class RunStarter:
         _check_names(workflow, run_id, tags)
         check_event(event, event_id)
         code = await self._code_for(workflow, None, run_id)
+        if code is None:
+            await self._runtime.definitions.check_known(workflow)
         codec = self._runtime.codec_for(workflow)
         spec = await self._start_spec(workflow, code, inputs)
         # Where a start and an event are one call, a run that is there already may get the event by it.

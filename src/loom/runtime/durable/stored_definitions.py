@@ -29,8 +29,8 @@ _MAX_VERSIONS = 1000
 class DefinitionNotFound(LookupError):
     """No flow of this name, or no such version of it, can be started."""
 
-    def __init__(self, name: str, why: str = "is not known") -> None:
-        super().__init__(f"The workflow {name!r} {why}.")
+    def __init__(self, name: str, why: str = "is not known", hint: str = "") -> None:
+        super().__init__(f"The workflow {name!r} {why}.{hint}")
         self.name = name
 
 

@@ -20,7 +20,7 @@ from loom.runtime.durable.definitions import Definitions
 from loom.runtime.durable.handle import Handles, RunHandle
 from loom.runtime.durable.problem_run import hook_codes
 from loom.runtime.durable.problems import Problems
-from loom.runtime.durable.registration import RemoteDefinition, prepared, registration_of
+from loom.runtime.durable.registration import RemoteDefinition, instance_of, prepared, registration_of
 from loom.runtime.durable.run_client import RunClient
 from loom.runtime.durable.run_starter import RunStarter
 from loom.runtime.durable.schedules import ScheduleClient, ScheduleNotFound, check_schedule
@@ -31,7 +31,6 @@ from loom.runtime.durable.workers import own_fields
 from loom.runtime.watchdog import rouse, watchdog
 from loom.steps.context import Context
 from loom.steps.handler import WorkflowHandler
-from loom.steps.workflow import Workflow
 from loom.store.errors import StoreError, StoreUnavailable
 from loom.store.hash_chain import Links
 from loom.store.loop_time import wall_clock
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from loom.runtime.watchdog import LoopWatch
     from loom.steps.events import Event, StartEvent
     from loom.steps.state_store import InMemoryStateStore
+    from loom.steps.workflow import Workflow
     from loom.store.ports import Store
     from loom.store.records import RunRow
 
@@ -339,13 +339,13 @@ class WorkerRuntime(RunClient, ABC):
 
     # -- working ------------------------------------------------------------------------------------------------------
 
-    def register(self, workflow: Workflow, name: str | None = None, *, schedules: bool = True) -> None:
+    def register(self, workflow: Workflow | type[Workflow], name: str | None = None, *, schedules: bool = True) -> None:
         """Work for a workflow from now on: its unfinished runs are recovered, under the name they are stored with.
 
-        `schedules=False` leaves alone what the triggers of a flow say about time.
+        A class counts as an instance that is made without arguments. `schedules=False` leaves alone what the triggers
+        of a flow say about time.
         """
-        if not isinstance(workflow, Workflow):
-            raise TypeError(f"register() takes a workflow, not {type(workflow).__name__}.")
+        workflow = instance_of(workflow)
         code = prepared(name or workflow.workflow_name, workflow, self.services)
         own = internal_codes(self, workflow)
         self.codes |= own

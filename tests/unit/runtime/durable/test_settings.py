@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 import loom
+from loom.runtime.durable.connect_options import ConnectOptions, settings_of
 from loom.runtime.durable.settings import Settings
+from loom.temporal.settings import TemporalSettings
 
 
 @pytest.mark.parametrize(
@@ -36,3 +39,20 @@ def test_hosts_may_be_a_comma_list_as_in_the_environment() -> None:
     assert Settings().allowed_hosts is None
     with pytest.raises(TypeError, match=r"http_allow must be a list of hosts, such as \['localhost:8080'\], got 5\."):
         loom.connect("memory://", http_allow=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("5s", 5.0), ("2h", 7200.0), ("0.5", 0.5), ("1 d", 86400.0)])
+def test_lengths_of_time_may_be_texts(text: str, seconds: float) -> None:
+    assert settings_of(Settings, {"idle_timeout": text, "lease": text}).idle_timeout == seconds
+
+
+def test_an_option_is_named_in_what_is_wrong_with_it() -> None:
+    with pytest.raises(ValueError, match=r"^idle_timeout: '5 parsecs' is not a length of time"):
+        loom.connect("memory://", idle_timeout="5 parsecs")
+    with pytest.raises(TypeError, match=r"no option 'idle_timout' here\. Did you mean 'idle_timeout'\?"):
+        loom.connect("memory://", idle_timout=5)  # type: ignore[call-arg]
+
+
+def test_every_setting_is_an_option_by_name() -> None:
+    fields = {field.name for kind in (Settings, TemporalSettings) for field in msgspec.structs.fields(kind)}
+    assert set(ConnectOptions.__annotations__) == fields

@@ -11,6 +11,8 @@ from durable_looking import until
 
 import loom
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
+from loom.runtime.durable.stored_definitions import DefinitionNotFound
+from loom.steps.errors import WorkflowRuntimeError
 from loom.store.errors import StoreError, StoreLocked, StoreUnavailable
 from loom.store.memory import MemoryDatabase, MemoryStore
 from loom.testing import run_virtual
@@ -189,6 +191,50 @@ async def test_second_workflow_may_come_later() -> None:
 def test_register_takes_workflows_only() -> None:
     with pytest.raises(TypeError, match="takes a workflow, not str"):
         loom.connect("memory://").register("shop.py:Order")  # type: ignore[arg-type]
+
+
+async def test_a_class_is_registered_as_an_instance_of_it() -> None:
+    async with loom.connect("memory://") as runtime:
+        runtime.register(Quick, name="quick")
+        assert await (await runtime.start("quick")) == "done"
+
+
+def test_a_class_that_needs_arguments_says_how_to_register_it() -> None:
+    class Needy(Quick):
+        def __init__(self, address: str) -> None:
+            super().__init__()
+            self.address = address
+
+    with pytest.raises(TypeError, match=r"Needy cannot be made without arguments: register an instance, as Needy\("):
+        loom.connect("memory://").register(Needy)
+
+
+async def test_a_typo_in_a_name_is_answered_with_the_name_that_is_known() -> None:
+    database = MemoryDatabase()
+    async with loom.connect(MemoryStore(database)) as worker, loom.connect(MemoryStore(database)) as client:
+        worker.register(Quick, name="quick")
+        await worker.ready()
+        with pytest.raises(DefinitionNotFound, match=r"'qiuck' is not known here\. Did you mean 'quick'\?"):
+            await worker.start("qiuck")
+        elsewhere = await client.start("qiuck-later", run_id="r")  # a client leaves the work to others
+        assert (await worker.get(elsewhere.run_id)).status == "running"
+        assert (await worker.start("qiuck-later", run_id="r")).run_id == "r"  # it has runs, so it is known
+        assert (await worker.start("something-else", run_id="s")).run_id == "s"
+
+
+async def test_a_typo_in_an_input_is_answered_with_the_field() -> None:
+    class Topic(loom.StartEvent):
+        topic: str
+
+    class About(loom.Workflow):
+        @loom.step
+        async def tell(self, ev: Topic) -> loom.StopEvent:
+            return loom.StopEvent(result=ev.topic)
+
+    async with loom.connect("memory://") as runtime:
+        runtime.register(About, name="about")
+        with pytest.raises(WorkflowRuntimeError, match=r"There is no field 'topc': did you mean 'topic'\?"):
+            await runtime.start("about", {"topc": "x"})
 
 
 async def test_an_engine_that_lost_its_lease_joins_again_on_sqlite(tmp_path: Path) -> None:

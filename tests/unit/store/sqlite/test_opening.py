@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
 from contextlib import closing
@@ -15,6 +16,7 @@ from loom.store.migrations import available
 from loom.store.operations import PurgeRuns, StartRun
 from loom.store.records import RunQuery
 from loom.store.sqlite import SqliteStore, schema
+from loom.store.sqlite.connection import explained
 
 
 def versions(path: Path) -> list[int]:
@@ -179,3 +181,24 @@ async def test_what_was_accepted_is_finished_by_close(open_store) -> None:
     await store.close()
     assert all([(await write)[0].created for write in writes])
     assert (await (await open_store()).counts())["running"] == 20
+
+
+def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o555)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:  # root may write everywhere, so it is somebody else who tries
+        try:
+            if os.getuid() == 0:
+                os.setuid(65534)
+            sqlite3.connect(folder / "runs.db").execute("PRAGMA user_version = 1")
+        except sqlite3.Error as error:
+            os.write(writer, str(explained(error, str(folder / "runs.db"))).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as told:
+        said = told.read()
+    os.waitpid(child, 0)
+    assert f"this process may not write to the folder {folder} (" in said
