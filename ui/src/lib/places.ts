@@ -18,6 +18,9 @@ export const PLACES: readonly Place[] = [
   { path: "metrics", label: "Metrics", icon: "metrics", keys: "g m" },
 ];
 
+/** What stands in an address in place of a name for what is not there yet: no id has this character. */
+export const NEW = "+";
+
 /** Name an address as the title of the window does: `order-1`, `Start order`, `Runs`. */
 export function titleOf(path: readonly string[]): string {
   const [screen = "runs", name, view] = path;
@@ -25,6 +28,6 @@ export function titleOf(path: readonly string[]): string {
   if (!place) return "Not found";
   if (name === undefined) return place.label;
   if (screen === "workflows" && view === "start") return `Start ${name}`;
-  if (screen === "schedules" && name === "new") return "New schedule";
+  if (screen === "schedules" && name === NEW) return "New schedule";
   return name;
 }

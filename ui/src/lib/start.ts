@@ -50,3 +50,48 @@ export function placesBelow(places: readonly Place[], prefix: string): Place[] {
 export function randomKey(): string {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
+
+export interface ScheduleGiven {
+  name: string;
+  workflow: string;
+  cron?: string;
+  /** Seconds. */
+  every?: number;
+  zone: string;
+  input: unknown;
+  parameters?: unknown;
+  tags: Record<string, string>;
+  catchUp: boolean;
+}
+
+/** The body of `POST /v1/schedules`; what is empty is left out. */
+export function scheduleBody(given: ScheduleGiven): Record<string, unknown> {
+  return {
+    name: given.name,
+    workflow: given.workflow,
+    ...(given.cron === undefined ? {} : { cron: given.cron }),
+    ...(given.every === undefined ? {} : { every: given.every }),
+    ...(given.zone ? { time_zone: given.zone } : {}),
+    ...(given.input === undefined ? {} : { input: given.input }),
+    ...(entries(given.parameters).length ? { parameters: given.parameters } : {}),
+    ...(Object.keys(given.tags).length ? { tags: given.tags } : {}),
+    ...(given.catchUp ? { catch_up: true } : {}),
+  };
+}
+
+/** The words of `loom schedule create` that do the same. */
+export function scheduleCommand(given: ScheduleGiven): string[] {
+  return [
+    "schedule",
+    "create",
+    given.name || "NAME",
+    given.workflow || "WORKFLOW",
+    ...(given.cron === undefined ? [] : ["--cron", given.cron]),
+    ...(given.every === undefined ? [] : ["--every", `${given.every}s`]),
+    ...(given.zone ? ["--time-zone", given.zone] : []),
+    ...(given.input === undefined ? [] : ["--input", JSON.stringify(given.input)]),
+    ...entries(given.parameters).flatMap(([name, value]) => ["--parameter", `${name}=${JSON.stringify(value)}`]),
+    ...Object.entries(given.tags).flatMap(([name, value]) => ["--tag", `${name}=${value}`]),
+    ...(given.catchUp ? ["--catch-up"] : []),
+  ];
+}
