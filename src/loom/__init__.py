@@ -92,6 +92,7 @@ if TYPE_CHECKING:
         CorruptRecord,
         HistoryGone,
         MemoryExceeded,
+        NothingToSkip,
         RunActive,
         RunBusy,
         RunExists,
@@ -147,8 +148,8 @@ _NAMES = {
     ),
     "loom.steps.workflow": "Workflow",
     "loom.store.errors": (
-        "BadKeys CorruptRecord HistoryGone MemoryExceeded RunActive RunBusy RunExists RunFinished RunNotFound "
-        "StoreError StoreLocked StoreOutdated StoreTooNew StoreUnavailable WrongKeys"
+        "BadKeys CorruptRecord HistoryGone MemoryExceeded NothingToSkip RunActive RunBusy RunExists RunFinished "
+        "RunNotFound StoreError StoreLocked StoreOutdated StoreTooNew StoreUnavailable WrongKeys"
     ),
 }
 """The names that each module offers here."""
@@ -184,6 +185,7 @@ __all__ = [
     "InputRequiredEvent",
     "LoopIterationEvent",
     "MemoryExceeded",
+    "NothingToSkip",
     "Problem",
     "Resource",
     "RetryInfo",

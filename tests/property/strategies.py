@@ -43,6 +43,7 @@ from loom.core.ticks import (
     TickRecordResult,
     TickResume,
     TickRetryRun,
+    TickSkip,
     TickSleep,
     TickStartChild,
     TickStartRun,
@@ -305,6 +306,8 @@ def _of_the_run(dice: Dice, state: BrokerState, at: float) -> WorkflowTick | Non
         return TickPauseRun(at=at)
     if choice == 5 or (choice < 9 and state.paused):
         return TickContinueRun(at=at)
+    if choice == 10 and state.timers:
+        return TickSkip(at=at, timer=dice.pick((None, *sorted(state.timers))))
     if choice == 9 and dice.below(4) == 0:
         return TickParkRun(at=at, reason="no such type")
     return None
@@ -362,6 +365,7 @@ def garbage(dice: Dice, at: float) -> WorkflowTick:
         lambda: TickContinueRun(at=at),
         lambda: TickTimerFired(at=at, timer=number),
         lambda: TickTimeout(at=at, timer=number),
+        lambda: TickSkip(at=at, timer=dice.pick((None, number))),
     )
     return dice.pick(choices)()
 

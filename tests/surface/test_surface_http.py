@@ -26,6 +26,7 @@ SERVER = (
     "GET /health",
     "GET /v1/audit",
     "GET /v1/audit?limit=2",
+    "GET /v1/session",
 )
 LISTS = (
     "GET /v1/runs",

@@ -147,6 +147,7 @@ PUBLIC_NAMES = [
     "InputRequiredEvent",
     "LoopIterationEvent",
     "MemoryExceeded",
+    "NothingToSkip",
     "Problem",
     "Resource",
     "RetryInfo",

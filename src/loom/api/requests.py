@@ -83,6 +83,12 @@ class NoFields(Request):
     """Nothing is asked: the body may be left out."""
 
 
+class SkipRequest(Request):
+    """Which delay ends now: the one of this timer of the run's state; without it, all that can be skipped."""
+
+    timer: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+
+
 class ForkRequest(Request):
     """Where the new run begins."""
 

@@ -29,6 +29,8 @@ class TimerState(Answer, frozen=True, kw_only=True):
     due: datetime
     purpose: str
     step: str | None
+    skippable: bool = False
+    """Whether a caller may end it now: it delays work. Timeouts cannot be skipped."""
 
 
 class KeptState(Answer, frozen=True, kw_only=True):

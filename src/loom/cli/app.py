@@ -42,6 +42,7 @@ _OF_RUNS = {
     "resume": "control_commands:resume",
     "retry": "control_commands:retry",
     "send": "control_commands:send",
+    "skip": "control_commands:skip",
     "start": "control_commands:start",
     "status": "inspect_commands:status",
     "tag": "control_commands:tag_run",

@@ -1,4 +1,4 @@
-"""The commands that change runs: start, send, cancel, pause, resume, retry, fork, tag, export, import and purge.
+"""The commands that change runs: start, send, cancel, pause, resume, retry, skip, fork, tag, export, import and purge.
 
 Each works beside the engine and returns once what was asked is stored.
 """
@@ -218,6 +218,21 @@ def retry(
     name, fields = event
     perform(source, lambda runs: runs.heal(run_id, name, fields), targets)
     tell(as_json, f"Run {run_id} was asked to retry with {name}.", run_id=run_id, asked="retry", event=name)
+
+
+@click.command()
+@run_id_argument
+@click.option("--timer", type=click.IntRange(min=1), metavar="N", help="Only this timer, as `status` numbers them.")
+@source_options
+@json_option
+def skip(run_id: str, timer: int | None, source: RunSource, as_json: bool) -> None:
+    """End the delays of a run now: retry at once, go on at once.
+
+    Back-offs of steps and actions, sleeps, `wait` actions and the pauses of loops end. Timeouts stay as they are.
+    """
+    perform(source, lambda runs: runs.skip(run_id, timer))
+    what = "its delays" if timer is None else f"timer {timer}"
+    tell(as_json, f"Run {run_id} was asked to skip {what}.", run_id=run_id, asked="skip", timer=timer)
 
 
 @click.command()

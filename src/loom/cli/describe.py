@@ -153,6 +153,9 @@ _TICKS: dict[str, Callable[[Data], str]] = {
     "TickCancelRun": lambda tick: "cancel was asked for" + (f": {tick['reason']}" if tick["reason"] else ""),
     "TickPauseRun": lambda _tick: "pause was asked for",
     "TickContinueRun": lambda _tick: "resume was asked for",
+    "TickSkip": lambda tick: (
+        "the delays were skipped" if tick.get("timer") is None else f"timer {tick['timer']} was skipped"
+    ),
     "TickParkRun": lambda tick: f"parked: {tick['reason']}",
     "TickRetryRun": lambda tick: (
         "retry was asked for" + (f", with {event_words(tick['event'])}" if tick.get("event") is not None else "")

@@ -201,6 +201,10 @@ class ServerRuns:
             body = {"tick": tick, "run_id": fork_id}
             return (await self._post(f"{_run(run_id)}/fork", Run, "run_id", body)).run_id
 
+    async def skip(self, run_id: str, timer: int | None) -> None:
+        """See `Runs`."""
+        await self._client.skip(run_id, timer)
+
     async def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
         """See `Runs`."""
         with told_as_problem("/tags"):

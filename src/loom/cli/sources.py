@@ -110,6 +110,10 @@ class Runs(Protocol):
         """Make a run that goes on from a past tick of another one; its id."""
         ...
 
+    async def skip(self, run_id: str, timer: int | None) -> None:
+        """End the delays of a run now, or the one of this timer."""
+        ...
+
     async def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
         """Replace the tags of a run."""
         ...

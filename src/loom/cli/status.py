@@ -125,7 +125,7 @@ def status_page(run: Run, state: State, now: float, *, past: bool = False) -> Te
     _table(page, "Waits for", run.active_waiters or [], now, without=("refused", "kind", "schema"))
     _table(page, "Refused events", state.refused, now)
     _table(page, "Child runs", state.children, now)
-    _table(page, "Timers", state.timers, now)
+    _table(page, "Timers", state.timers, now, without=("skippable",))
     _table(page, "Kept events", state.kept, now)
     return page
 

@@ -188,6 +188,10 @@ class StoreRuns:
         except ValueError as error:
             raise Problem(str(error)) from error
 
+    async def skip(self, run_id: str, timer: int | None) -> None:
+        """See `Runs`."""
+        await self._runtime.skip(run_id, timer)
+
     async def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
         """See `Runs`."""
         try:

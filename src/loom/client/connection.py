@@ -19,6 +19,7 @@ from loom.api.requests import (
     ForkRequest,
     RetryRequest,
     ScheduleRequest,
+    SkipRequest,
     StartRequest,
     TagsRequest,
     query_of,
@@ -274,6 +275,13 @@ class Client:
     async def resume(self, run_id: str) -> Run:
         """Let a paused run go on."""
         return await self._exchange.ask(self._act(run_id, "resume"), Run)
+
+    async def skip(self, run_id: str, timer: int | None = None) -> Run:
+        """End the delays and back-offs of a run now, or the one with the number of a timer in its state.
+
+        A run without such a delay is refused: a `ClientError` with the code `nothing-to-skip`.
+        """
+        return await self._exchange.ask(self._act(run_id, "skip", SkipRequest(timer=timer)), Run)
 
     async def set_tags(self, run_id: str, tags: Mapping[str, str]) -> Run:
         """Replace the tags of a run, whatever its status."""

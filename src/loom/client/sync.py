@@ -63,6 +63,7 @@ class SyncClient(SyncFace):
     cancel = calls(Client.cancel)
     pause = calls(Client.pause)
     resume = calls(Client.resume)
+    skip = calls(Client.skip)
     set_tags = calls(Client.set_tags)
     retry = calls(Client.retry)
     fork = calls(Client.fork)

@@ -60,7 +60,7 @@ from loom.core.kernel import executions, fast_lane, lifecycle, waiters, workers
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP
 from loom.core.planner import Complete, Emit, Fail, Intent, Planner, Publish, RunStep, StartTimer, StepFailed, Warn
 from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord, Notice, Traceback, UnhandledReport, without_traceback
-from loom.core.state import MOVING, BrokerState, InternalStepWorkerState, RunFields, Timer, num_workers
+from loom.core.state import MOVING, BrokerState, InternalStepWorkerState, RunFields, Timer, num_workers, skippable
 from loom.core.ticks import (
     TickAddEvent,
     TickAwaitEvent,
@@ -77,6 +77,7 @@ from loom.core.ticks import (
     TickRefuseEvent,
     TickResume,
     TickRetryRun,
+    TickSkip,
     TickSleep,
     TickStartChild,
     TickStartRun,
@@ -457,27 +458,18 @@ def _end_wait(d: Draft, tick: TickEndWait) -> None:
         waiters.abandon(d, execution, tick.key)
 
 
-def _edit_store(d: Draft, tick: TickEditStore) -> None:
-    """Apply an edit. One that was made against another version is applied too: the store's owner orders its writers."""
-    if tick.source is not None and executions.claim(d, tick.source, "store", tick.writes) is None:
-        return
-    store = d.store.update(tick.changed)
-    for key in tick.removed:
-        if key in store:
-            store = store.delete(key)
-    d.store = store
-    d.store_version += 1
-    if tick.state_type:
-        d.store_type = tick.state_type
-
-
 def _timer_fired(d: Draft, tick: TickTimerFired) -> None:
     timer = d.take_timer(tick.timer)
     if timer is None:
         d.dropped += 1
         return
+    _fire(d, tick.timer, timer)
+
+
+def _fire(d: Draft, number: int, timer: Timer) -> None:
+    """Do what a timer was started for; it is disarmed already."""
     if timer.purpose == "retry":
-        workers.attempt_due(d, timer.step, tick.timer)
+        workers.attempt_due(d, timer.step, number)
     elif timer.purpose == "waiter":
         waiters.time_out(d, timer.step, timer.ref)
     elif timer.purpose == "sleep":
@@ -486,6 +478,15 @@ def _timer_fired(d: Draft, tick: TickTimerFired) -> None:
         _plan_due(d, timer.ref)
     else:
         lifecycle.time_out(d)
+
+
+def _skip(d: Draft, tick: TickSkip) -> None:
+    """End delays now, in the order in which they would end. Each does what it would do when due."""
+    for number in skippable(d.timers, d.at, tick.timer):
+        timer = d.timers.get(number)  # None: one before has disarmed it
+        if timer is not None and d.outcome is None:
+            d.disarm(number)
+            _fire(d, number, timer)
 
 
 def _plan_due(d: Draft, ref: int) -> None:
@@ -578,12 +579,13 @@ _REDUCERS: dict[type, Callable[[Draft, Any], None]] = {
     TickAwaitEvent: waiters.begin_wait,
     TickSleep: waiters.begin_sleep,
     TickEndWait: _end_wait,
-    TickEditStore: _edit_store,
+    TickEditStore: executions.edit_store,
     TickTimerFired: _timer_fired,
     TickTimeout: _timeout,
     TickCancelRun: _cancel_run,
     TickPauseRun: lifecycle.pause,
     TickContinueRun: _continue_run,
+    TickSkip: _skip,
     TickParkRun: _park_run,
     TickRetryRun: _retry_run,
     TickRecordResult: waiters.record_result,

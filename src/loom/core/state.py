@@ -243,6 +243,18 @@ MOVING = frozenset({"retry", "sleep", "plan"})
 """The purposes of timers that bring work back, so that a run with one of them is asleep rather than idle."""
 
 
+def is_skippable(timer: Timer, at: float) -> bool:
+    """Tell whether a caller may end a timer at this time: it delays work, and is not due anyway. No timeout does."""
+    return timer.purpose in MOVING and timer.due > at
+
+
+def skippable(timers: Map[int, Timer], at: float, only: int | None = None) -> list[int]:
+    """List the timers that a caller may end at this time, as they would be due; or this one, if it is among them."""
+    numbers = timers if only is None else [only] if only in timers else ()
+    found = [(timers[number].due, number) for number in numbers if is_skippable(timers[number], at)]
+    return [number for _, number in sorted(found)]
+
+
 class Waiting(msgspec.Struct, frozen=True):
     """The open waits of a run, the answers that were given, and the early events that are kept."""
 

@@ -231,6 +231,13 @@ class TickContinueRun(Tick, frozen=True, tag=True):
     """A paused run may go on."""
 
 
+class TickSkip(Tick, frozen=True, tag=True):
+    """A caller asked for delays and back-offs to end now: what their timers would bring happens with this tick."""
+
+    timer: int | None = None
+    """The timer that ends; None: all that can be skipped. One that is gone or is a timeout changes nothing."""
+
+
 class TickParkRun(Tick, frozen=True, tag=True):
     """A process cannot go on with the run, for example because it lacks a type."""
 
@@ -296,6 +303,7 @@ WorkflowTick = (
     | TickCancelRun
     | TickPauseRun
     | TickContinueRun
+    | TickSkip
     | TickParkRun
     | TickRetryRun
     | TickRecordResult
@@ -305,5 +313,5 @@ WorkflowTick = (
     | TickRefuseEvent
 )
 
-ControlTick = TickCancelRun | TickPauseRun | TickContinueRun
+ControlTick = TickCancelRun | TickPauseRun | TickContinueRun | TickSkip
 """What a caller asks of a run as it is then. It means nothing for a failed run that was retried since."""

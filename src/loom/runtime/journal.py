@@ -34,6 +34,7 @@ from loom.core.ticks import (
     TickRefuseEvent,
     TickResume,
     TickRetryRun,
+    TickSkip,
     TickSleep,
     TickStartChild,
     TickStartRun,
@@ -233,6 +234,8 @@ class _Numbers:
                 return replace(tick, source=self._source(state, tick.source)) if tick.source is not None else tick
             case TickTimerFired():
                 return replace(tick, timer=self._timer(state, tick))
+            case TickSkip(timer=int(timer)) if timer > self._saved:
+                return replace(tick, timer=timer + self._offset)
             case TickTimeout():
                 return replace(tick, timer=state.timeout_timer or tick.timer)
             case _:

@@ -13,12 +13,12 @@ from loom.api.runs import HistoryItem, RefusedEvent, Run, RunError, Waiter
 from loom.api.state import ChildState, KeptState, State, StepState, TimerState
 from loom.api.times import maybe_moment, moment
 from loom.core.records import EventRecord, FailedReport, TimedOutReport
-from loom.core.state import EMPTY_WORKER
+from loom.core.state import EMPTY_WORKER, is_skippable
 from loom.effects.off_loop import aside
 from loom.effects.stored_text import kept_text
 from loom.flows.calls import MASK, FlowEnd
 from loom.runtime.durable.catalog import waiter_kind
-from loom.runtime.durable.names import HANDLER, SCHEDULES
+from loom.runtime.durable.names import HANDLER, OWN, SCHEDULES
 from loom.runtime.masking import SCHEDULE_DEFINITION, Masking, ScheduleMasking
 from loom.runtime.plain import fields_of, plain, plain_stop, stored_value
 from loom.runtime.run_head import stored_waiter
@@ -266,7 +266,7 @@ async def rendered_state(runtime: RunClient, row: RunRow, tick: int | None = Non
         "is_running": state.is_running,
         "idle_since": maybe_moment(state.idle_since),
         "damaged": None,
-        **_details(state, program := await program_of_row(runtime, row)),
+        **_details(state, program := await program_of_row(runtime, row), is_own=row.workflow.startswith(OWN)),
         "active_waiters": await _waiters(
             runtime, row.workflow, [stored_waiter(program, report) for report in open_waiters(state)]
         ),
@@ -297,8 +297,11 @@ _UNKNOWN: dict[str, Any] = {
 }
 
 
-def _details(state: BrokerState, program: Program | None) -> dict[str, Any]:
-    """Render what the state of a run of either kind says; of a flow without what its program calls secure."""
+def _details(state: BrokerState, program: Program | None, *, is_own: bool) -> dict[str, Any]:
+    """Render what the state of a run of either kind says; of a flow without what its program calls secure.
+
+    `is_own`: the run belongs to the engine, and nobody skips its delays.
+    """
     has_ended = state.outcome is not None and state.outcome.status != "parked"
     # A cancelled run keeps its timers in its state, for a saved context; none of them will fire.
     armed = {} if has_ended else state.timers
@@ -312,7 +315,13 @@ def _details(state: BrokerState, program: Program | None) -> dict[str, Any]:
             if (worker := state.workers.get(spec.name, EMPTY_WORKER)) is not EMPTY_WORKER
         ],
         "timers": [
-            TimerState(timer=number, due=moment(timer.due), purpose=timer.purpose, step=timer.step or None)
+            TimerState(
+                timer=number,
+                due=moment(timer.due),
+                purpose=timer.purpose,
+                step=timer.step or None,
+                skippable=is_skippable(timer, state.at) and state.is_running and not is_own,
+            )
             for number, timer in timers
         ],
         "kept": [KeptState(event_type=name, count=len(early[name])) for name in sorted(early)],

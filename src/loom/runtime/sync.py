@@ -135,6 +135,7 @@ class SyncRuntime(SyncFace):
     cancel = calls(WorkerRuntime.cancel)
     pause = calls(WorkerRuntime.pause)
     resume = calls(WorkerRuntime.resume)
+    skip = calls(WorkerRuntime.skip)
     retry = calls(WorkerRuntime.retry)
     purge = calls(WorkerRuntime.purge)
     export_run = calls(WorkerRuntime.export_run)

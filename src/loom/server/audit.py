@@ -45,6 +45,7 @@ ACTIONS: dict[tuple[str, str], str] = {
     ("POST", "/v1/runs/{run_id}/pause"): "run.pause",
     ("POST", "/v1/runs/{run_id}/resume"): "run.resume",
     ("POST", "/v1/runs/{run_id}/retry"): "run.retry",
+    ("POST", "/v1/runs/{run_id}/skip"): "run.skip",
     ("POST", "/v1/runs/{run_id}/fork"): "run.fork",
     ("PUT", "/v1/runs/{run_id}/tags"): "run.tag",
     ("POST", "/handlers/{handler_id}/cancel"): "run.cancel",

@@ -37,6 +37,14 @@ class RunActive(StoreError):
         self.run_id = run_id
 
 
+class NothingToSkip(StoreError):
+    """The run has no delay that can be ended early, or not the one that was named."""
+
+    def __init__(self, run_id: str, why: str) -> None:
+        super().__init__(f"Run {run_id!r} has nothing to skip: {why}.")
+        self.run_id = run_id
+
+
 class RunExists(StoreError):
     """Another run has this id: of another workflow, or with another input."""
 

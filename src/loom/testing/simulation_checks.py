@@ -22,6 +22,7 @@ from loom.core.ticks import (
     TickEditStore,
     TickPublishEvent,
     TickRetryRun,
+    TickSkip,
     TickStepResult,
     TickTimeout,
     TickTimerFired,
@@ -346,6 +347,11 @@ class RunMirror:
                 if tick.timer in self._fired:
                     yield f"timer {tick.timer} fired twice"
                 self._fired.add(tick.timer)
+            case TickSkip():
+                gone = {number for number in timers if number not in draft.timers}
+                if gone & self._fired:
+                    yield f"of the timers {sorted(gone)} that were skipped, some had fired"
+                self._fired |= gone
             case TickStepResult():
                 # The work is done, or a wrong answer to a collect call lets the same execution have its effects again.
                 self._effects.pop(tick.item, None)

@@ -18,7 +18,15 @@ from loom.runtime.durable import adapter
 from loom.runtime.durable.handle import RunHandle
 from loom.runtime.durable.runtime import DurableRuntime
 from loom.store.deaths import POISON
-from loom.store.errors import RunActive, RunBusy, RunFinished, RunNotFound, StoreError, StoreUnavailable
+from loom.store.errors import (
+    NothingToSkip,
+    RunActive,
+    RunBusy,
+    RunFinished,
+    RunNotFound,
+    StoreError,
+    StoreUnavailable,
+)
 from loom.store.memory import MemoryDatabase
 from loom.testing.clock import VirtualLoop
 from loom.testing.faults import Crash, FaultPlan, FaultyStore
@@ -88,6 +96,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """An operator cancels a run."""
     pause: float = 0.0
     """An operator pauses a run, and resumes it after a while."""
+    skip: float = 0.0
+    """An operator ends the delays of a run."""
     noise: float = 0.0
     """An event comes that no run has asked for."""
     lasts_s: float = 60.0
@@ -124,6 +134,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
             pause=now_and_then(0.03),
             noise=now_and_then(0.2),
             lasts_s=chance.choice([10.0, 30.0, 90.0]),
+            skip=now_and_then(0.2),
         )
 
 
@@ -442,6 +453,8 @@ async def make_trouble(world: World) -> None:
         (faults.cancel, _cancel),
         (faults.pause, _pause),
     ]
+    if faults.skip:  # without it, seeds that are known give what they gave
+        trouble.append((faults.skip, _skip))
     step_s = max(_STEP_S, faults.lasts_s / _STEPS)
     while not world.is_calm:
         await asyncio.sleep(step_s * 2 * chance.random())
@@ -480,6 +493,11 @@ async def _pause(world: World) -> None:
     await _tell(world, lambda runtime, run_id: runtime.pause(run_id), run_id)
     await asyncio.sleep(_PAUSE_S * world.chance.random())
     await _tell(world, lambda runtime, run_id: runtime.resume(run_id), run_id)
+
+
+async def _skip(world: World) -> None:
+    with suppress(NothingToSkip):
+        await _tell(world, lambda runtime, run_id: runtime.skip(run_id))
 
 
 async def _tell(

@@ -32,6 +32,7 @@ from loom.core.ticks import (
     TickPublishEvent,
     TickRecordResult,
     TickRetryRun,
+    TickSkip,
     TickSleep,
     TickStartChild,
     TickStartRun,
@@ -319,6 +320,10 @@ def _child_ended(session: TranscriptSession, line: Line) -> None:
     session.feed(TickChildEnded(at=session.now, child=number, status=status, event=event, failure=failure))
 
 
+def _skip(session: TranscriptSession, line: Line) -> None:
+    session.feed(TickSkip(at=session.now, timer=line.number("timer")))
+
+
 VERBS: dict[str, Callable[[TranscriptSession, Line], None]] = {
     "define": _define,
     "start": _start,
@@ -344,6 +349,7 @@ VERBS: dict[str, Callable[[TranscriptSession, Line], None]] = {
     "stream": _stream,
     "pause": lambda session, _line: session.feed(TickPauseRun(at=session.now)),
     "continue": lambda session, _line: session.feed(TickContinueRun(at=session.now)),
+    "skip": _skip,
     "park": lambda session, line: session.feed(TickParkRun(at=session.now, reason=" ".join(line.words))),
     "retry": lambda session, _line: session.feed(TickRetryRun(at=session.now)),
     "once": _once,

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -183,6 +185,38 @@ def test_cancel_pause_resume_and_retry() -> None:
     good("workflow", "cancel", "order-1")
     until_end("order-1")
     assert data("workflow", "status", "order-1")["status"] == "cancelled"
+
+
+NAP = {
+    "actions": {"nap": {"type": "wait", "inputs": {"interval": {"count": 1, "unit": "hour"}}}},
+}
+
+
+def test_skip_ends_a_delay(tmp_path: Path) -> None:
+    good("db", "upgrade")
+    Path("nap.json").write_text(json.dumps(NAP))
+    good("workflow", "start", "nap.json", "--run-id", "n")
+    with working(tmp_path, "nap.json"):
+        wait_until(lambda: data("workflow", "status", "n")["timers"])
+    [timer] = data("workflow", "status", "n")["timers"]
+    assert timer["skippable"]
+    refused = failure(1, "workflow", "skip", "n", "--timer", "999")
+    assert refused == f"Run 'n' has nothing to skip: timer 999 is none that can be skipped, which are {timer['timer']}."
+    assert good("runs", "skip", "n", "--timer", str(timer["timer"])) == (
+        f"Run n was asked to skip timer {timer['timer']}.\n"
+    )
+    assert data("runs", "skip", "n") == {"run_id": "n", "asked": "skip", "timer": None}
+    with working(tmp_path, "nap.json"):
+        wait_until(lambda: data("workflow", "status", "n")["status"] == "completed")
+    assert f"timer {timer['timer']} was skipped" in good("workflow", "history", "n")
+    assert "has ended (completed)" in failure(1, "runs", "skip", "n")
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
+    """Look until something is so."""
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
 
 
 def test_a_wrong_answer_through_the_store_is_refused_and_shown_and_the_right_one_is_taken() -> None:

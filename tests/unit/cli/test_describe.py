@@ -29,6 +29,7 @@ from loom.core.ticks import (
     TickEditStore,
     TickLeaveStep,
     TickResume,
+    TickSkip,
     TickStepResult,
     WorkflowTick,
 )
@@ -67,6 +68,8 @@ def test_every_kind_of_tick_has_words() -> None:
             "pay#1 failed: ValueError: a b, again in 5s",
         ),
         (TickEditStore(at=0, base_version=0, changed={"a": "1"}, removed=("b",)), "store edited by outside: a, -b"),
+        (TickSkip(at=0), "the delays were skipped"),
+        (TickSkip(at=0, timer=7), "timer 7 was skipped"),
         (TickResume(at=0, away_s=65), "taken up after 1m 5s without a worker"),
         (TickResume(at=0), "taken up"),
         (TickLeaveStep(at=0, step="pay", item=1, seq=1, pending=("sleep:0",)), "pay#1 left its worker to wait"),

@@ -183,7 +183,7 @@ def test_schedules(server: Serving) -> None:
 
 
 def test_an_unknown_run_is_named(server: Serving) -> None:
-    for name in ("status", "events", "history", "replay", "cancel", "pause", "resume", "retry", "purge"):
+    for name in ("status", "events", "history", "replay", "cancel", "pause", "resume", "retry", "skip", "purge"):
         assert failure(1, "workflow", name, "nobody", "--url", server.url) == "Run 'nobody' was not found."
     for name, *rest in (["events", "--follow"], ["send", "Approval"], ["fork", "--tick", "0"]):
         assert failure(1, "workflow", name, "nobody", *rest, "--url", server.url) == "Run 'nobody' was not found."
@@ -201,11 +201,12 @@ def test_refusals_have_the_exit_codes_that_they_have_over_a_store(server: Servin
     assert "value/amount: Input should be a valid integer" in refused(2, "send", "o", "Approval", '{"amount": "x"}')
     assert "cancel it before" in refused(1, "purge", "o")
     assert "only a failed run can be retried" in refused(1, "retry", "o")
+    assert "no step of it sleeps" in refused(1, "skip", "o")
     assert "choose another one" in refused(1, "start", "Order", '{"item": "other"}', "--run-id", "o")
     assert "No workflow 'Nothing' is served here" in refused(1, "start", "Nothing")
     server.good("workflow", "send", "o", *APPROVED)
     server.until("o", "completed")
-    for what in ("cancel", "pause", "resume", "retry"):
+    for what in ("cancel", "pause", "resume", "retry", "skip"):
         assert "Run 'o' has ended (completed): " in refused(1, what, "o")
     assert "it takes no event any more" in refused(1, "send", "o", *APPROVED)
 

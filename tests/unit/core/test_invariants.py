@@ -21,6 +21,7 @@ from loom.core.ticks import (
     TickRefuseEvent,
     TickResume,
     TickRetryRun,
+    TickSkip,
     TickStartChild,
     TickTimerFired,
     WorkflowTick,
@@ -176,7 +177,10 @@ SCENARIOS: dict[tuple[str, str, str], tuple[Callable[[], Rig], ...]] = {
         lambda: begun().wait().finish(1),
     ),
     ("executing", "it failed, and the next attempt has a delay", "delayed"): (lambda: begun().fail(delay=1.0),),
-    ("delayed", "the delay is over", "queued"): (lambda: begun().fail(delay=1.0).fire("retry"),),
+    ("delayed", "the delay is over", "queued"): (
+        lambda: begun().fail(delay=1.0).fire("retry"),
+        lambda: begun().fail(delay=1.0).tick(TickSkip(at=0.5)),
+    ),
     ("executing", "its body has to run again", "queued"): (
         lambda: begun().fail(delay=0.0),
         lambda: begun().fail(),

@@ -26,6 +26,7 @@ from loom.core.ticks import (
     TickLeaveStep,
     TickPublishEvent,
     TickResume,
+    TickSkip,
     TickSleep,
     TickStartRun,
     TickStepResult,
@@ -97,6 +98,8 @@ def codec(state_type: type[BaseModel] = DictState, serializer: JsonSerializer | 
         TickTimerFired(at=10.0, timer=4),
         TickTimeout(at=11.0, timer=5),
         TickCancelRun(at=12.0, reason="enough"),
+        TickSkip(at=13.0, timer=4),
+        TickSkip(at=13.0),
     ],
     ids=lambda tick: type(tick).__name__,
 )

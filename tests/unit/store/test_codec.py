@@ -39,6 +39,7 @@ from loom.core.ticks import (
     TickLeaveStep,
     TickPublishEvent,
     TickRecordResult,
+    TickSkip,
     TickSleep,
     TickStartRun,
     TickStepResult,
@@ -59,6 +60,8 @@ def ev(text: str) -> EventRecord:
 
 
 TICKS: list[WorkflowTick] = [
+    TickSkip(at=1.0, mail=3),
+    TickSkip(at=1.0, timer=7),
     TickStartRun(
         at=1.5,
         run_id="r",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from loom.core.records import EventRecord
     from loom.core.reducer import Draft
     from loom.core.state import Execution
-    from loom.core.ticks import CollectCall, Source, TickAwaitEvent, TickSleep, TickStartChild
+    from loom.core.ticks import CollectCall, Source, TickAwaitEvent, TickEditStore, TickSleep, TickStartChild
 
 
 def _of(d: Draft, source: Source, writes: int) -> Execution | None:
@@ -55,6 +55,20 @@ def record(d: Draft, execution: Execution, ordinal: int, kind: str) -> Execution
     execution = replace(execution, effects=execution.effects.set(ordinal, kind))
     _put(d, execution)
     return execution
+
+
+def edit_store(d: Draft, tick: TickEditStore) -> None:
+    """Apply an edit. One that was made against another version is applied too: the store's owner orders its writers."""
+    if tick.source is not None and claim(d, tick.source, "store", tick.writes) is None:
+        return
+    store = d.store.update(tick.changed)
+    for key in tick.removed:
+        if key in store:
+            store = store.delete(key)
+    d.store = store
+    d.store_version += 1
+    if tick.state_type:
+        d.store_type = tick.state_type
 
 
 def write(d: Draft, source: Source, number: int, event: EventRecord) -> None:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
-from loom.core.ticks import TickAddEvent, TickCancelRun, TickContinueRun, TickPauseRun, TickRetryRun
-from loom.runtime.durable import history
+from loom.core.state import skippable
+from loom.core.ticks import TickAddEvent, TickCancelRun, TickContinueRun, TickPauseRun, TickRetryRun, TickSkip
+from loom.runtime.durable import history, run_copies
 from loom.runtime.durable.catalog import Catalog
 from loom.runtime.durable.info import RunInfo, info_of
 from loom.runtime.durable.metrics import RuntimeMetrics
-from loom.runtime.durable.names import HANDLER_TAGS, OWN, can_be_kept, can_match, check_name, check_run_id, check_tags
+from loom.runtime.durable.names import HANDLER_TAGS, OWN, can_be_kept, can_match, check_name, check_tags
 from loom.runtime.durable.readers import DecodedChunks, RecentEnds, Watchers
 from loom.runtime.durable.settings import JOURNAL_KEYS, Settings
 from loom.runtime.durable.stored_definitions import DefinitionNumbers
@@ -30,9 +30,9 @@ from loom.store import codec
 from loom.store.committer import Committer
 from loom.store.encrypted import check_readable
 from loom.store.errors import (
+    NothingToSkip,
     RunActive,
     RunBusy,
-    RunExists,
     RunFinished,
     RunNotFound,
     StoreUnavailable,
@@ -41,7 +41,7 @@ from loom.store.errors import (
 from loom.store.hash_chain import Links
 from loom.store.keyring import check_key_markers, heads_signed_since
 from loom.store.loop_time import until_look
-from loom.store.operations import ImportRun, Posted, PostMessage, PurgeRuns, SetTags, StartRun
+from loom.store.operations import Posted, PostMessage, SetTags, StartRun
 from loom.store.records import place_of
 from loom.store.run_filters import run_query
 
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from loom.store.records import RunRow, StoredRun
 
 _PAGE = 200
+_SHOWN_TIMERS = 20
 _POLL_S, _MAX_POLL_S = 0.05, 2.0
 _KEEP_UNCLAIMED = 1000
 _PROBE_S = 1.0
@@ -368,6 +369,18 @@ class RunClient:
         """Let a paused run go on; one that is parked is tried again with the registered code."""
         await self._tell(run_id, TickContinueRun(at=self.now()), "it cannot be resumed any more")
 
+    async def skip(self, run_id: str, timer: int | None = None) -> None:
+        """End delays of a run now: back-offs of steps and actions, sleeps, `wait` actions, pauses between iterations.
+
+        All of them, or the one with the number of a timer in its state. No timeout is touched. Returns once that is
+        stored; `NothingToSkip` if the run has no such delay. What a paused run would do next waits for `resume`.
+        """
+        await self.ready()
+        row = await self.row(run_id)
+        if row.head.status == "running":
+            check_skip(row, await self.state_at(run_id), timer, self.now())
+        await self._tell(run_id, TickSkip(at=self.now(), timer=timer), "it has no delay any more")
+
     async def set_tags(self, run_id: str, tags: dict[str, str]) -> None:
         """Replace the tags of a run, whatever its status. Returns once that is stored. `RunNotFound`.
 
@@ -409,7 +422,7 @@ class RunClient:
         False if the run is not as it was read: it has failed again at another tick.
         """
         await self.ready()
-        self._check_heads()
+        self.check_heads()
         too_late = "only a failed run can be retried"
         if self.links.ring is None:
             await self._post(message, "", too_late)
@@ -495,7 +508,7 @@ class RunClient:
         if self._wrong_keys is not None:
             raise WrongKeys(self._wrong_keys)
 
-    def _check_heads(self) -> None:
+    def check_heads(self) -> None:
         """Raise if every row is signed and this process lacks the keys to sign the row of a new run."""
         if self.links.heads_since is not None and (self._wrong_keys is not None or self.links.ring is None):
             raise WrongKeys(
@@ -505,24 +518,12 @@ class RunClient:
 
     def signed_start(self, start: StartRun) -> StartRun:
         """A start with the signature of its row, if there are keys; `WrongKeys` if it must have one and cannot."""
-        self._check_heads()
+        self.check_heads()
         return start if self._wrong_keys is not None else self.links.signed_start(start)
 
     async def store_fork(self, source_id: str, /, *, tick: int, run_id: str | None = None) -> str:
         """Store a new run that goes on from a past tick of another one, and return its id."""
-        await self.ready()
-        run_id = run_id if run_id is not None else uuid.uuid4().hex
-        check_run_id(run_id)
-        self.check_keys()
-        row = await self.row(source_id)
-        # Who has not joined does not know better than what the other run was told last.
-        downtime = max(await self.downtime(), row.head.downtime)
-        stored = await history.forked(
-            self.store, row, self.field_reader(row), tick, run_id, self.now(), downtime, self.links
-        )
-        if not await self.committer.submit(ImportRun(stored)):
-            raise RunExists(run_id, "so it cannot be the name of a fork")
-        return run_id
+        return await run_copies.store_fork(self, source_id, tick, run_id)
 
     async def downtime(self) -> float:
         """Return how long nobody was at work on the store so far, in seconds, as far as this process knows."""
@@ -530,42 +531,17 @@ class RunClient:
 
     async def purge(self, run_id: str | None = None, *, ended_before: float | None = None) -> int:
         """Delete an ended run with its child runs, or all that ended before a time. Returns how many."""
-        await self.ready()
-        if run_id is None and ended_before is None:
-            raise ValueError("purge() needs a run_id, or ended_before=... as a time in seconds since the epoch.")
-        if run_id is not None and (await self.row(run_id)).head.status == "running":
-            raise RunActive(run_id, "cancel it before you purge it")
-        total = 0
-        if run_id is not None:
-            # A run that begins again under this id will have children of the same ids.
-            async for child in self.list(parent_id=run_id):
-                total += await self.purge(child.run_id)
-        while True:
-            gone = await self.committer.submit(PurgeRuns(run_id=run_id, ended_before=ended_before, limit=_PAGE))
-            assert isinstance(gone, int)
-            total += gone
-            if gone < _PAGE:
-                return total
+        return await run_copies.purge(self, run_id, ended_before)
 
     async def export_run(self, run_id: str) -> bytes:
         """Everything that is stored of a run, as JSON: `import_run` brings it back, here or in another store."""
-        await self.ready()
-        stored = await self.store.export(run_id) if can_be_kept(run_id) else None
-        if stored is None:
-            raise RunNotFound(run_id)
-        return history.packed(stored, self.now(), await self.downtime())
+        return await run_copies.export_run(self, run_id)
 
     async def import_run(self, data: bytes) -> str:
         """Store a run that was exported, and return its id. If it is not over, it goes on here."""
-        await self.ready()
-        self._check_heads()
-        stored = self._signed_import(history.unpacked(data, self.now(), await self.downtime()))
-        if not await self.committer.submit(ImportRun(stored)):
-            why, advice = "so the exported one cannot take its place", "Delete that one first, or use another store"
-            raise RunExists(stored.row.run_id, why, advice)
-        return stored.row.run_id
+        return await run_copies.import_run(self, data)
 
-    def _signed_import(self, stored: StoredRun) -> StoredRun:
+    def signed_import(self, stored: StoredRun) -> StoredRun:
         """An imported run with the signature of this store. One that this store's keys had made must still fit."""
         mac, ring = stored.row.head.mac, self.links.ring
         if mac is not None and ring is not None and mac.partition(b":")[0].decode("utf-8", "replace") in ring.keys:
@@ -604,3 +580,18 @@ def check_event(event: object, event_id: str | None) -> None:
         raise WorkflowRuntimeError(f"Only events can be sent into a run, not {type(event).__name__}.")
     if event_id is not None:
         check_name("An event_id", event_id)
+
+
+def check_skip(row: RunRow, state: BrokerState, timer: int | None, now: float) -> None:
+    """Raise `NothingToSkip`, if a run has no delay that a caller may end, or not this one."""
+    if row.workflow.startswith(OWN):
+        raise NothingToSkip(row.run_id, "it belongs to the engine, which keeps its times")
+    if row.head.parked is not None:
+        raise NothingToSkip(row.run_id, "it is parked, and its delays begin to count when it is resumed")
+    if skippable(state.timers, max(now, state.at), timer):
+        return
+    others = skippable(state.timers, max(now, state.at))
+    if timer is None or not others:
+        raise NothingToSkip(row.run_id, "no step of it sleeps or backs off, and no action waits for a time")
+    known = ", ".join(map(str, others[:_SHOWN_TIMERS]))
+    raise NothingToSkip(row.run_id, f"timer {timer} is none that can be skipped, which are {known}")

@@ -19,6 +19,7 @@ from loom.api.requests import (
     ForkRequest,
     NoFields,
     Seconds,
+    SkipRequest,
     StartRequest,
     TagsRequest,
     filter_parameters,
@@ -35,7 +36,7 @@ from loom.server.problems import ApiProblem, invalid
 from loom.server.routes import CURSOR, IF_NONE_MATCH, LIMIT, Body, Param, Reply, RouteList
 from loom.server.waits import wait_for_end, while_serving
 from loom.steps.errors import WorkflowRuntimeError
-from loom.store.errors import RunExists, RunNotFound, StoreError, StoreUnavailable
+from loom.store.errors import NothingToSkip, RunExists, RunNotFound, StoreError, StoreUnavailable
 from loom.store.records import RunQuery, place_of
 from loom.store.run_filters import running_of
 
@@ -241,6 +242,31 @@ async def _told(call: Call, tell: Callable[[str], Awaitable[None]]) -> Response:
     await call.body(NoFields)
     row = await call.row()
     await tell(row.run_id)
+    return await run_answer(call, await call.row(), 202)
+
+
+@route(
+    "POST",
+    "/v1/runs/{run_id}/skip",
+    "skipDelay",
+    scope="start",
+    summary="End delays and back-offs of a run now",
+    description="A retry is attempted, a sleep or a `wait` action is over, the next iteration of a loop begins. "
+    "Timeouts of waits, steps and runs stay. A paused run goes on with it when it is resumed.",
+    body=Body(SkipRequest, required=False),
+    replies={202: TOLD},
+    problems=("run-finished", "nothing-to-skip"),
+)
+async def skip(call: Call) -> Response:
+    """`POST /v1/runs/{run_id}/skip`."""
+    call.check_query()
+    body = await call.body(SkipRequest)
+    row = await call.row()
+    try:
+        await call.runtime.skip(row.run_id, body.timer)
+    except NothingToSkip:
+        if not call.is_repeated:  # the first request may have come so far
+            raise
     return await run_answer(call, await call.row(), 202)
 
 
