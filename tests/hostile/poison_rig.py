@@ -15,7 +15,7 @@ import deadly_bodies
 
 import loom
 from loom.runtime.connect import open_store
-from loom.runtime.durable.run_client import StoreClient
+from loom.runtime.durable.store_client import StoreClient
 
 HERE = Path(__file__).parent
 TARGETS = [f"{HERE / 'deadly_bodies.py'}:{name}" for name in ("Deadly", "DeadlyClass", "Long")]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Sequence
 
     from loom.flows.limits import Limits
-    from loom.runtime.durable.run_client import StoreClient
+    from loom.runtime.durable.store_client import StoreClient
     from loom.runtime.durable.worker import WorkerRuntime
     from loom.store.ports import Store
 
@@ -101,7 +101,7 @@ async def _open(runtime: OpenT) -> AsyncIterator[OpenT]:
 @asynccontextmanager
 async def client(url: str) -> AsyncIterator[StoreClient]:
     """The runs of a store, from outside: to look at them, and to tell them something. That needs no engine."""
-    from loom.runtime.durable.run_client import StoreClient
+    from loom.runtime.durable.store_client import StoreClient
 
     async with _open(StoreClient(store_beside(url))) as runtime:
         yield runtime

@@ -27,6 +27,7 @@ from loom.api.requests import (
 from loom.api.runs import Delivery, HistoryItem, Replay, Run, StreamEvent
 from loom.api.service import Health, Session
 from loom.api.state import Action, Loop
+from loom.api.views import RunGraph, Timeline
 from loom.api.why import Why
 from loom.api.workers import Worker
 from loom.client.exchange import ApiCall, Exchange, Retries, act, decoded, read, segment
@@ -34,6 +35,7 @@ from loom.client.streams import SILENCE, Reader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+    from datetime import datetime
     from types import TracebackType
 
     import httpx2
@@ -225,6 +227,24 @@ class Client:
         """Tell what became of the actions of a flow; `path` means one repetition."""
         page = await self._exchange.ask(self._read(run_id, "/actions", params={"path": path}), Page[Action])
         return page.items
+
+    async def run_graph(self, run_id: str, *, tick: int | None = None) -> RunGraph:
+        """Get the graph of a run with counts per step or action, now or as they were after a tick."""
+        return await self._exchange.ask(self._read(run_id, "/graph", params={"tick": tick}), RunGraph)
+
+    async def timeline(
+        self,
+        run_id: str,
+        *,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+        lane: str | None = None,
+        offset: int | None = None,
+        limit: int | None = None,
+    ) -> Timeline:
+        """Tell what a run did over time; `lane` gives a page of the bars of one step or action."""
+        params = {"begin": begin, "end": end, "lane": lane, "offset": offset, "limit": limit}
+        return await self._exchange.ask(self._read(run_id, "/timeline", params=params), Timeline)
 
     async def replay(self, run_id: str) -> Replay:
         """Tell whether the ticks of a run, reduced again, give what is stored."""

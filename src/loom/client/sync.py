@@ -57,6 +57,8 @@ class SyncClient(SyncFace):
     loops = calls(Client.loops)
     actions = calls(Client.actions)
     why = calls(Client.why)
+    run_graph = calls(Client.run_graph)
+    timeline = calls(Client.timeline)
     replay = calls(Client.replay)
     stream = iterates(Client.stream)
     send_event = calls(Client.send_event)

@@ -32,7 +32,19 @@ from loom.server.idempotency import Idempotency
 from loom.server.problems import ApiProblem, problem_of, problem_response
 from loom.server.sessions import MemoryEntries, Sessions
 from loom.server.settings import ServerSettings
-from loom.server.v1 import counts, definitions, events, health, history, invoke, runs, schedules, session, workers
+from loom.server.v1 import (
+    counts,
+    definitions,
+    events,
+    health,
+    history,
+    invoke,
+    runs,
+    schedules,
+    session,
+    views,
+    workers,
+)
 from loom.store.errors import StoreUnavailable
 from loom.web import page_files
 
@@ -62,6 +74,7 @@ ROUTES: tuple[Route, ...] = (
     *definitions.route,
     *events.route,
     *history.route,
+    *views.route,
     *schedules.route,
     *invoke.route,
     *streams.route,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from datetime import datetime
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
@@ -181,6 +182,18 @@ class Call:
             raise invalid(f"The parameter {name!r} must be a number of seconds.")
         return float(value) if most is None else min(float(value), most)
 
+    def time(self, name: str) -> float | None:
+        """Read a parameter that is a moment, in seconds since 1970."""
+        value = self.query(name)
+        if value is None:
+            return None
+        # A plus sign that nobody has escaped arrives as a space.
+        text = value.replace(" ", "+")
+        try:
+            return datetime.fromisoformat(text if _TIME.fullmatch(text) else "").timestamp()
+        except (ValueError, OverflowError) as error:
+            raise invalid(f"The parameter {name!r} must be a time such as 2026-01-01T00:00:00Z.") from error
+
     def page_size(self) -> int:
         """Return how many items the caller wants."""
         return self.number("limit", least=1, most=self.settings.max_page) or self.settings.page
@@ -235,6 +248,7 @@ def new_id(what: str, value: object) -> str:
 RequestT = TypeVar("RequestT", bound=Request)
 
 _ID = re.compile(ID_PATTERN[1:-1])
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _PLACE = re.compile(r" - at `\$((?:\.\w+)?)")
 _WORDS: dict[Any, str] = {str: "a string", dict: "an object", bool: "true or false", float: "a number of seconds"}
 

@@ -383,6 +383,12 @@ def decode_published(run_id: str, chunk: Chunk) -> list[Published]:
     return _published(run_id, chunk, _read_chunk(run_id, chunk))
 
 
+def decode_chunk(run_id: str, chunk: Chunk) -> tuple[list[WorkflowTick], list[Published]]:
+    """Read the ticks of a chunk and what they put on the stream, in one decoding."""
+    payload = _read_chunk(run_id, chunk)
+    return payload.ticks, _published(run_id, chunk, payload)
+
+
 def decode_stream(run_id: str, chunk: Chunk) -> tuple[float | None, list[Published]]:
     """Read the time of a chunk's last tick, None if it has none, and what it put on the stream, in one decoding."""
     payload = _read_chunk(run_id, chunk)

@@ -1,14 +1,12 @@
 """The calls on stored runs that any process may make, whether it works on runs or not.
 
-Each call returns once what it says is in the store. `RunClient` is the part that all runtimes share; `StoreClient` is a
-client without an engine, for commands, which must start fast.
+Each call returns once what it says is in the store. `RunClient` is the part that all runtimes share.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -20,10 +18,11 @@ from loom.runtime.durable.info import RunInfo, info_of
 from loom.runtime.durable.metrics import RuntimeMetrics
 from loom.runtime.durable.names import HANDLER_TAGS, OWN, can_be_kept, can_match, check_name, check_tags
 from loom.runtime.durable.readers import DecodedChunks, RecentEnds, Watchers
-from loom.runtime.durable.settings import JOURNAL_KEYS, Settings
+from loom.runtime.durable.settings import JOURNAL_KEYS
 from loom.runtime.durable.stored_definitions import DefinitionNumbers
 from loom.runtime.run_head import stored_waiter
 from loom.runtime.stored_run import program_of_row
+from loom.runtime.views.reader import RunTraces
 from loom.runtime.why import attempts_of
 from loom.steps.errors import WorkflowRuntimeError
 from loom.store import codec
@@ -48,7 +47,6 @@ from loom.store.run_filters import run_query
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from datetime import datetime
-    from types import TracebackType
 
     from loom.api.attempts import Attempts
     from loom.api.counts import Counts
@@ -105,6 +103,8 @@ class RunClient:
         """What this process counts and measures."""
         self.definitions = DefinitionNumbers(store, clock)
         """The flows in the store."""
+        self.traces = RunTraces(self)
+        """What was made of the journals of runs for those who look at them."""
         self.catalog = Catalog(store, clock, self.codes)
         """What the store tells of workflows in Python."""
 
@@ -548,28 +548,6 @@ class RunClient:
             self.links.check_head(stored.row)
         links = self.links if self._wrong_keys is None else Links()
         return msgspec.structs.replace(stored, row=links.signed_row(stored.row))
-
-
-class StoreClient(RunClient):
-    """Looks at stored runs, and tells them something. It starts none, and works on none."""
-
-    def __init__(self, store: Store, settings: Settings | None = None) -> None:
-        super().__init__(store, time.time)
-        self.links = Links((settings or Settings()).keyring)
-
-    async def __aenter__(self) -> Self:
-        await self._open_store()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the store."""
-        await self.committer.close()
-        await self.store.close()
 
 
 def check_event(event: object, event_id: str | None) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from contextlib import aclosing
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -338,7 +336,6 @@ def active(run_id: str, advice: str) -> ApiProblem:
 
 _STATUSES = ("running", "completed", "failed", "cancelled")
 _ORDERS = ("-created_at", "created_at", "updated_at", "-updated_at")
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
 _LISTED = (
@@ -426,9 +423,9 @@ def _query(call: Call) -> RunQuery:
         asleep=call.flag("asleep"),
         waiting=call.flag("waiting"),
         id_prefix=check_id("id_prefix", prefix) if prefix is not None else None,
-        created_after=_time(call, "created_after"),
-        created_before=_time(call, "created_before"),
-        updated_after=_time(call, "updated_after"),
+        created_after=call.time("created_after"),
+        created_before=call.time("created_before"),
+        updated_after=call.time("updated_after"),
         oldest_first=not order.startswith("-"),
         by_update=order.endswith("updated_at"),
     )
@@ -459,22 +456,6 @@ def _tags(given: list[str]) -> dict[str, str]:
             raise invalid("The parameter 'tag' has the form name=value.")
         tags[name] = value
     return tags
-
-
-def _time(call: Call, name: str) -> float | None:
-    value = call.query(name)
-    if value is None:
-        return None
-    try:
-        # A plus sign that nobody has escaped arrives as a space.
-        text = value.replace(" ", "+")
-        return datetime.fromisoformat(text).timestamp() if _TIME.fullmatch(text) else _no_time(name)
-    except (ValueError, OverflowError):
-        return _no_time(name)
-
-
-def _no_time(name: str) -> float:
-    raise invalid(f"The parameter {name!r} must be a time such as 2026-01-01T00:00:00Z.")
 
 
 def _mark(call: Call, query: RunQuery) -> str:
