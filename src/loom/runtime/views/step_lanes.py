@@ -23,6 +23,7 @@ from loom.core.ticks import (
     TickRefuseEvent,
     TickResume,
     TickRetryRun,
+    TickSkip,
     TickSleep,
     TickStartChild,
     TickStepResult,
@@ -115,6 +116,9 @@ class StepLanes:
             self._result(tick, execution, commands)
         elif isinstance(tick, TickTimerFired) and timer is not None and tick.timer not in d.timers:
             self._fired(tick.timer, timer)
+        elif kind is TickSkip:
+            for number in [number for number in self._delayed if number not in d.timers]:
+                self._over(number)
         concerned = self._obey(commands)
         if isinstance(tick, _BEGIN_WAITS):
             concerned.append(tick.source.item)
@@ -279,16 +283,19 @@ class StepLanes:
         self._returning = {}
 
     def _fired(self, number: int, timer: Timer) -> None:
-        """A timer is due: a back-off is over, or a wait that may be answered although its body still has no worker."""
-        found = self._delayed.pop(number, None)
-        if found is not None:
-            lane, bar, item = found
-            lane.unmark("delayed", self._tick)
-            lane.end(bar, self._draft.at, self._tick, OK)
-            if self._draft.outcome is None:
-                self._requeue(lane, item)
+        """A timer is due: that of a back-off, or of a sleep, whose body may still have no worker."""
+        if number in self._delayed:
+            self._over(number)
         elif timer.purpose == "sleep":
             self._sync(timer.ref)
+
+    def _over(self, number: int) -> None:
+        """A back-off is over, in time or because a caller skipped it."""
+        lane, bar, item = self._delayed.pop(number)
+        lane.unmark("delayed", self._tick)
+        lane.end(bar, self._draft.at, self._tick, OK)
+        if self._draft.outcome is None:
+            self._requeue(lane, item)
 
     # -- the run as a whole -------------------------------------------------------------------------------------------
 
