@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from loom.expressions.functions import all_names, find
 from loom.flows.action_types import LOOP_TYPES, LOOP_VARIABLES, top_level_is_loom
+from loom.flows.condition_checks import check_conditions
 from loom.flows.diagnostics import DefinitionError, Problem
 from loom.flows.document import Document, check_paths, digest_of, document_text, read_document, stored_document
 from loom.flows.limits import MAX_ACTIONS, MAX_VARIABLES, Limits
@@ -79,6 +80,7 @@ def _program(low: Lowering) -> Program:
         if reference.owner >= 0:
             program.nodes[reference.owner].calls += 1
     _check_references(low, program)
+    check_conditions(low, program)
     _mark_kept_iterations(low, program)
     mark_secure(low, program)
     return program

@@ -56,7 +56,7 @@ def test_conditions(expression: Any, answer: str) -> None:
     assert found == answer or (answer == "no arguments" and "InvalidTemplate" in found)
 
 
-@pytest.mark.parametrize("expression", ["@1", "@'true'", "@null", "plain text", {"equals": ["@int('x')", 1]}])
+@pytest.mark.parametrize("expression", ["@1", "@'true'", "@null", "@{'plain text'}", {"equals": ["@int('x')", 1]}])
 def test_a_condition_must_be_a_boolean(expression: Any) -> None:
     assert "InvalidTemplate" in decided(expression) or "ExpressionEvaluationFailed" in decided(expression)
 

@@ -12,8 +12,8 @@ FIVE_MISTAKES = """{
   "actions": {
     "Loop": {
       "type": "until",
-      "condition": "@equals(1, 2)",
-      "expression": "@equals(1, 2)",
+      "condition": "@equals(rand(0, 2), 1)",
+      "expression": "@equals(rand(0, 2), 1)",
       "limit": {"count": 5000},
       "actions": {
         "check it": {"type": "compose", "inputs": "@add(1,"},

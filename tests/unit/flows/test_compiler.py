@@ -342,7 +342,8 @@ def test_variables_of_loops_are_known_inside_them():
         "actions": {"c": {"type": "compose", "inputs": "@variables('loopResult')"}},
     }
     each = {"type": "foreach", "items": [1], "actions": {"d": {"type": "compose", "inputs": "@variables('item')"}}}
-    outer = {"type": "until", "condition": "@true", "actions": {"inner": inner, "each": each}}
+    test = "@equals(variables('loopIndex'), 3)"
+    outer = {"type": "until", "condition": test, "actions": {"inner": inner, "each": each}}
     after = {"type": "compose", "inputs": ["@variables('loopIndex')", "@variables('inner_loopIndex')"]}
     assert warned_paths({"actions": {"outer": outer}}) == []
     assert warned_paths({"actions": {"outer": outer, "after": after}}) == [
@@ -412,7 +413,7 @@ def test_platform_limits():
     assert warned_paths({**REQUEST, "actions": {"i": init}}) == ["actions"]
     wide = {"type": "Foreach", "foreach": [], "runtimeConfiguration": {"concurrency": {"repetitions": 51}}}
     assert only(wide).path == "actions.A.runtimeConfiguration.concurrency.repetitions"
-    until = {"type": "Until", "expression": "@true", "limit": {"count": 5001}}
+    until = {"type": "Until", "expression": "@equals(rand(0, 2), 1)", "limit": {"count": 5001}}
     assert only(until).path == "actions.A.limit.count"
     policy = {"type": "fixed", "count": 91, "interval": "PT1S"}
     retries = {"type": "Http", "inputs": {"uri": "https://a.example", "retryPolicy": policy}}
@@ -423,7 +424,8 @@ def test_platform_limits():
 
 
 def test_limits_of_logic_apps_that_cannot_be_read():
-    until = {"type": "Until", "expression": "@true", "limit": {"count": "[parameters('n')]", "timeout": "1 hour"}}
+    limit = {"count": "[parameters('n')]", "timeout": "1 hour"}
+    until = {"type": "Until", "expression": "@equals(rand(0, 2), 1)", "limit": limit}
     assert warned_paths({**REQUEST, "actions": {"A": until}}) == ["actions.A.limit.count", "actions.A.limit.timeout"]
 
 
@@ -434,8 +436,75 @@ def test_a_status_that_nobody_has():
 
 
 def test_a_condition_that_is_text():
-    problem = only({"type": "If", "expression": "equals(1, 1)", "actions": {}})
-    assert (problem.path, problem.hint) == ("actions.A.expression", "an expression begins with @")
+    source = {**REQUEST, "actions": {"A": {"type": "If", "expression": "equals(1, 1)", "actions": {}}}}
+    for stored, severity in ((False, "error"), (True, "warning")):
+        program, (problem,) = compile_flow(source, stored=stored)
+        assert (problem.path, problem.hint) == ("actions.A.expression", "an expression begins with @")
+        assert (problem.severity, program is not None) == (severity, stored)
+
+
+RANDOM = "@equals(rand(0, 2), 1)"
+LOOP = {"condition": "@equals(variables('loopIndex'), 1)", "actions": {}}
+RETRY = {"type": "fixed", "count": 2, "interval": "PT5S"}
+
+
+def test_another_name_inside_an_action_of_a_map():
+    for kind, value in (("compose", "B"), ("http", "B"), ("someConnector", "B"), ("until", 3)):
+        source = {"actions": {"A": {"type": kind, "name": value, "inputs": {"uri": "https://a.example"}, **LOOP}}}
+        refused, problems = compile_flow(source)
+        assert refused is None
+        assert ("actions.A.name", "the action is named 'A' already") in [(each.path, each.message) for each in problems]
+        assert compile_flow(source, stored=True)[0] is not None
+    assert warned_paths({"actions": {"A": {"type": "compose", "name": "A", "inputs": 1}}}) == []
+
+
+def test_the_name_of_a_variable_or_of_a_child_is_not_the_actions():
+    actions = {
+        "init": {"type": "initializeVariable", "inputs": {"variables": [{"name": "v", "type": "integer", "value": 1}]}},
+        "set": {"type": "setVariable", "name": "v", "value": 2},
+        "retry": {"type": "retry", "action": {"type": "compose", "name": "inner", "inputs": 1}, "retryPolicy": RETRY},
+    }
+    assert warned_paths({"actions": actions}) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "test"),
+    [("until", "@true"), ("while", "true"), ("doUntil", "@equals(1, add(1, 1))"), ("until", {"equals": [1, 2]})],
+)
+def test_a_loop_whose_condition_is_constant_is_warned_of(kind, test):
+    (problem,) = warnings({"actions": {"a": {"type": kind, "condition": test, "actions": {}}}})
+    assert (problem.path, problem.message) == ("actions.a.condition", "the condition is constant")
+
+
+@pytest.mark.parametrize(
+    ("test", "told"),
+    [
+        ("@equals(variables('v'), 3)", "variables('v')"),
+        ("@equals(body('before'), 3)", "body('before')"),
+        ("@equals(parameters('p'), triggerBody())", "parameters('p'), triggerbody()"),
+        ("@greater(utcNow(), '2030')", ""),
+        ("@equals(variables('w'), 3)", ""),
+        ("@equals(variables('loopIndex'), 3)", ""),
+        ("@equals(body('inside'), 3)", ""),
+        ("@equals(variables(body('before')), 3)", ""),
+        ("@equals(iterationIndexes('loop'), 3)", ""),
+    ],
+)
+def test_a_loop_in_which_nothing_changes_what_its_condition_reads_is_warned_of(test, told):
+    variables = [{"name": name, "type": "integer", "value": 1} for name in "vw"]
+    inside = {
+        "inside": {"type": "compose", "inputs": 1},
+        "change": {"type": "incrementVariable", "name": "w"},
+    }
+    actions = {
+        "init": {"type": "initializeVariable", "inputs": {"variables": variables}},
+        "before": {"type": "compose", "inputs": 1},
+        "loop": {"type": "until", "condition": test, "actions": inside},
+        "after": {"type": "setVariable", "name": "v", "value": 2},
+    }
+    found = warnings({"parameters": {"p": {"type": "int"}}, "actions": actions})
+    expected = [f"nothing in the loop changes what its condition reads: {told}"] if told else []
+    assert [problem.message for problem in found if problem.path == "actions.loop.condition"] == expected
 
 
 def test_a_run_status_that_does_not_exist():
@@ -464,7 +533,7 @@ def test_what_is_always_fine():
             "runAfter": {"if": ["SUCCEEDED", "skipped"], "Scope": ["timedOut", "FAILED"]},
         },
         "Preview": {"type": "Compose", "inputs": 1, "conditions": [{"dependsOn": "Scope"}]},
-        "Loop": {"type": "Until", "expression": "@true", "limit": {"count": "@add(1, 2)", "timeout": "PT@{1}H"}},
+        "Loop": {"type": "Until", "expression": RANDOM, "limit": {"count": "@add(1, 2)", "timeout": "PT@{1}H"}},
         "Vars": {
             "type": "InitializeVariable",
             "inputs": {"variables": [{"name": "a", "type": "STRING"}, {"name": "b", "type": "Object", "value": {}}]},

@@ -54,6 +54,8 @@ def _sources(low: Lowering, actions: Located | None, loom: bool, only: str) -> l
         named = [(name, Located(data, at(actions.path, name))) for name, data in actions.value.items()]
         for name in getattr(actions.value, "doubles", ()):
             low.problems.error(at(actions.path, name), f"there are two actions named '{name}'")
+        for name, part in named:
+            _check_second_name(low, name, part)
     else:
         low.problems.error(actions.path, "'actions' must be an object: the actions by their names")
         return []
@@ -62,6 +64,18 @@ def _sources(low: Lowering, actions: Located | None, loom: bool, only: str) -> l
         for name, (data, path) in named
         if _is_new(low, name, path) and _is_action(low, data, path)
     ]
+
+
+def _check_second_name(low: Lowering, name: str, part: Located) -> None:
+    """Refuse another `name` in an action of a map, whose key is its name. Some types have a field of this name."""
+    own = part.child("name")
+    if own is None or own.value == name:
+        return
+    kind = part.value.get("type")
+    known = ACTION_TYPES.get(kind.lower()) if isinstance(kind, str) else None
+    if known is None or all(field.name != "name" for field in known.fields):
+        hint = f"its key is its name: call it {own.value!r:.100} there, or leave this out"
+        low.refuse(own.path, f"the action is named '{name}' already", hint)
 
 
 def _is_new(low: Lowering, name: str, path: str) -> bool:

@@ -213,6 +213,8 @@ def until(action: ActionDraft) -> Lowered:
     found = test(action)
     loom = source.type != "until" or source.field("condition") is not None
     delay = source.field("delay")
+    if found is not None:
+        action.low.conditions.append((action.index, found.path))
     asked = condition(action, found) if found is not None else constant(None)
     loop = ConditionLoop(
         kind=_LOOP_KINDS[source.type],

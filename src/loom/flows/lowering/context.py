@@ -211,6 +211,13 @@ class Lowering(Struct):
     stored: bool = False
     """True for a stored document. What today's limits refuse is warned of and cut down, not refused."""
 
+    conditions: list[tuple[int, str]] = []
+    """Loops with a test, each with the JSON path of the test."""
+
+    def refuse(self, path: str, message: str, hint: str = "") -> None:
+        """Add a problem that keeps a new document from being loaded. A stored one loads with a warning."""
+        (self.problems.warn if self.stored else self.problems.error)(path, message, hint)
+
     def reading(self, owner: int, path: str) -> None:
         """Begin to read an action: what follows belongs to it."""
         self.owner, self.owner_path = owner, path

@@ -60,7 +60,8 @@ def _text(action: ActionDraft, part: Located) -> Value:
         return constant(None)
     if template.is_literal:
         hint = "an expression begins with @" if "(" in word else ""
-        action.low.problems.warn(part.path, f"the condition {part.value!r} is a text, neither true nor false", hint)
+        tell = action.low.problems.warn if word in _WORDS else action.low.refuse
+        tell(part.path, f"the condition {part.value!r} is a text, neither true nor false", hint)
     return template.evaluate
 
 
