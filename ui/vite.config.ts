@@ -18,7 +18,6 @@ export default defineConfig({
     // Nothing is inlined as a data: address: the policy of the server allows only files.
     assetsInlineLimit: 0,
     reportCompressedSize: false,
-    rolldownOptions: { output: { codeSplitting: false } },
   },
   server: {
     proxy: {
