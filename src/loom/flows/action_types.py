@@ -221,6 +221,12 @@ LOOP_TYPES = frozenset({"foreach", "until", "while", "dountil"})
 
 LOOP_VARIABLES = ("loopIndex", "loopCount", "loopResult", "loopStartTime")
 """Variables that a loop sets for its body and its condition. An outer loop's are read as `<loop>_loopIndex`, …"""
+_LOOP_VARIABLES = frozenset(name.lower() for name in LOOP_VARIABLES)
+
+
+def is_loop_variable(name: str) -> bool:
+    """Tell whether loops set a variable of this name, with or without the name of a loop before it."""
+    return name.lower().rpartition("_")[2] in _LOOP_VARIABLES
 
 
 def spelt(kind: str) -> str:

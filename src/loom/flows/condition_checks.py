@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loom.expressions.functions import find
-from loom.flows.action_types import LOOP_VARIABLES
+from loom.flows.action_types import is_loop_variable
 from loom.flows.lowering.context import ACTION_FUNCTIONS
 
 if TYPE_CHECKING:
     from loom.flows.lowering.context import Lowering, Reference
     from loom.flows.program import Node, Program
 
-_LOOP_VARIABLES = frozenset(name.lower() for name in LOOP_VARIABLES)
 _FIXED = {"parameters", "workflow", "appsetting", "listcallbackurl"}
 """Functions that ask for what stays the same as long as a run, beside those of its trigger."""
 _HINT = "what the loop does cannot end it; its limits can"
@@ -59,7 +58,7 @@ def _changes(low: Lowering, program: Program, loop: Node, reference: Reference) 
     if name is None:
         return True
     if function == "variables":
-        return _is_loop_variable(name) or any(
+        return is_loop_variable(name) or any(
             owner in loop.descendants and ("@" in part.value or part.value.lower() == name.lower())
             for owner, part in low.assigned
         )
@@ -67,7 +66,3 @@ def _changes(low: Lowering, program: Program, loop: Node, reference: Reference) 
         found = program.find(name)
         return found is None or found.index == loop.index or found.index in loop.descendants
     return True
-
-
-def _is_loop_variable(name: str) -> bool:
-    return name.lower().rpartition("_")[2] in _LOOP_VARIABLES

@@ -11,7 +11,9 @@ from loom.expressions import ContextEnvironment, ExpressionError
 from loom.expressions.dotnet.timestamps import timestamp_text
 from loom.expressions.meter import Meter, metered_by
 from loom.expressions.values import is_number, kind_of
+from loom.flows.action_types import is_loop_variable
 from loom.flows.diagnostics import did_you_mean
+from loom.flows.nodes.data import InitializeVariables
 from loom.flows.schema_checks import schema_check
 
 if TYPE_CHECKING:
@@ -98,6 +100,17 @@ def fits(kind: str, value: Any) -> bool:
     """Tell whether a value fits a type of parameters, in lower case. Every value fits an unknown type."""
     check = _FITS.get(kind.removeprefix("secure"))
     return check is None or check(value)
+
+
+def variable_problems(program: Program, given: dict[str, Any]) -> list[str]:
+    """List the problems of a start's variables: names that only loops may set, unless the flow declares them."""
+    operations = (node.operation for node in program.nodes)
+    own = {spec.name.lower() for one in operations if isinstance(one, InitializeVariables) for spec in one.variables}
+    return [
+        f"The variable '{name}' is set by the loops themselves, so a start cannot give it."
+        for name in given
+        if is_loop_variable(name) and name.lower() not in own
+    ]
 
 
 def parameter_problems(program: Program, given: dict[str, Any]) -> list[str]:

@@ -23,7 +23,7 @@ from loom.flows.document import MAX_BYTES, document_text, read_document, stored_
 from loom.flows.limits import Limits
 from loom.flows.plain import plain_value
 from loom.flows.planner import flow_config
-from loom.flows.triggers import body_problems, parameter_problems
+from loom.flows.triggers import body_problems, parameter_problems, variable_problems
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import StartEvent, StopEvent
 from loom.steps.loop_thread import run_to_end
@@ -202,6 +202,7 @@ class FlowDefinition:
                 raise WorkflowRuntimeError(f"{key} must be a dict of values by name.")
         values = {key: _as_data(value, key) for key, value in inputs.items()}
         problems = parameter_problems(self.program, values.get("parameters", {}))
+        problems += variable_problems(self.program, values.get("variables", {}))
         problems += body_problems(self.program, values.get("trigger", ""), values.get("body"))
         if problems:
             raise WorkflowRuntimeError(f"The flow {self.name!r} cannot begin: {' '.join(problems)}")

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import loom
-from loom.flows.triggers import FiringRefused, fired, request_trigger
+from loom.flows.compiler import load_program
+from loom.flows.triggers import FiringRefused, fired, request_trigger, variable_problems
 
 AT = 1_700_000_000.0
 
@@ -80,3 +81,18 @@ def test_a_request_fires_the_trigger_that_is_made_for_it() -> None:
     only = loom.load({"definition": {"triggers": {"t": every}, "actions": actions}}).program
     assert [request_trigger(each).name for each in (both, only)] == ["r", "t"]  # type: ignore[union-attr]
     assert request_trigger(program()) is None
+
+
+def test_variables_of_loops_cannot_be_given_at_the_start():
+    compiled = load_program({"actions": {"a": {"type": "compose", "inputs": 1}}})
+    told = "The variable '{}' is set by the loops themselves, so a start cannot give it."
+    assert variable_problems(compiled, {"v": 1, "LoopIndex": 3, "a_loopResult": 1}) == [
+        told.format("LoopIndex"),
+        told.format("a_loopResult"),
+    ]
+
+
+def test_a_variable_that_the_flow_declares_may_have_any_name():
+    init = {"type": "InitializeVariable", "inputs": {"variables": [{"name": "loopCount", "type": "integer"}]}}
+    compiled = load_program({"triggers": {"manual": {"type": "Request"}}, "actions": {"init": init}})
+    assert variable_problems(compiled, {"loopCount": 3}) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loom.expressions import compile_template
-from loom.flows.action_types import LOOP_VARIABLES
+from loom.flows.action_types import is_loop_variable
 from loom.flows.diagnostics import at
 from loom.flows.lowering.context import ActionDraft, Located, Lowered, Lowering, constant
 from loom.flows.nodes.data import (
@@ -140,7 +140,6 @@ def _field(action: ActionDraft, key: str) -> Value:
 # -- variables ---------------------------------------------------------------------------------------------------------
 
 VARIABLE_TYPES = ("Boolean", "Integer", "Float", "String", "Array", "Object")
-_RESERVED = {name.lower() for name in LOOP_VARIABLES}
 _VARIABLE_TYPES = {name.lower() for name in VARIABLE_TYPES}
 
 
@@ -190,8 +189,7 @@ def _declare(action: ActionDraft, name: Located) -> None:
 
 
 def _refuse_reserved(action: ActionDraft, name: Located) -> None:
-    key = name.value.lower()
-    if action.loom and (key in _RESERVED or key.endswith(tuple(f"_{one}" for one in _RESERVED))):
+    if action.loom and is_loop_variable(name.value):
         message = f"'{name.value}' is set by the loops themselves, so no variable may have this name"
         action.low.problems.error(name.path, message)
 
