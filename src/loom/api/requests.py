@@ -90,10 +90,17 @@ class SkipRequest(Request):
 
 
 class ForkRequest(Request):
-    """Where the new run begins."""
+    """Where the new run begins, and what is otherwise in it.
+
+    `input` replaces what the run began with and needs tick 0, `store` has new values by dotted path, and `event` comes
+    first.
+    """
 
     tick: Annotated[int, Meta(ge=0)]
     run_id: Id | None = None
+    input: Any = None
+    event: BetterEvent | None = None
+    store: dict[str, Any] | None = None
 
 
 class SessionRequest(Request):

@@ -17,6 +17,7 @@ from loom.cli.options import (
     moment,
     run_id_argument,
     start_options,
+    store_edit,
     tag,
     tag_option,
     target_option,
@@ -239,12 +240,35 @@ def skip(run_id: str, timer: int | None, source: RunSource, as_json: bool) -> No
 @run_id_argument
 @click.option("--tick", type=click.IntRange(min=0), required=True, help="The last tick of its history that is kept.")
 @click.option("--run-id", "fork_id", metavar="ID", help="The id of the new run.")
+@click.option("--input", "inputs", metavar="JSON", type=json_value, help="Begin with this; only at tick 0.")
+@click.option(
+    "--event", type=(str, json_value), metavar="TYPE JSON", help="Get an event of TYPE first, with the fields in JSON."
+)
+@click.option(
+    "--set", "edits", metavar="PATH=JSON", type=store_edit, multiple=True,
+    help="Another value in the store of steps, or of a variable of a flow. May be repeated.",
+)  # fmt: skip
 @target_option
 @source_options
 @json_option
-def fork(run_id: str, tick: int, fork_id: str | None, targets: Sequence[str], source: RunSource, as_json: bool) -> None:
-    """Make a new run that goes on from a past tick of another one."""
-    made = perform(source, lambda runs: runs.fork(run_id, tick, fork_id), targets)
+def fork(run_id: str, targets: Sequence[str], source: RunSource, as_json: bool, **given: Any) -> None:
+    """Make a new run that goes on from a past tick of another one.
+
+    With --input it begins with something else, which needs --tick 0. --set gives a path in the store of steps, or a
+    variable of a flow, another value. With --event it gets that event first. JSON may be @file, or @- for the standard
+    input.
+    """
+    from loom.api.requests import BetterEvent, ForkRequest
+
+    event, tick = given["event"], given["tick"]
+    request = ForkRequest(
+        tick=tick,
+        run_id=given["fork_id"],
+        input=given["inputs"],
+        event=BetterEvent(type=event[0], value=event[1]) if event is not None else None,
+        store=dict(given["edits"]) or None,
+    )
+    made = perform(source, lambda runs: runs.fork(run_id, request), targets)
     words = f"Run {made} goes on from tick {tick} of run {run_id}."
     tell(as_json, words, run_id=made, forked_from=run_id, tick=tick)
 

@@ -147,6 +147,14 @@ def tag(text: str) -> tuple[str, str]:
     return name, value
 
 
+def store_edit(text: str) -> tuple[str, Any]:
+    """PATH=JSON."""
+    path, found, value = text.partition("=")
+    if not found or not path:
+        raise click.BadParameter(f"{text!r} is no edit: use PATH=JSON.")
+    return path, json_value(value)
+
+
 def files(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
     """For the Tab key: the names of files, which the shell knows."""
     from click.shell_completion import CompletionItem

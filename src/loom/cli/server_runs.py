@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
     from loom.api.counts import Counts
-    from loom.api.requests import RunFilters
+    from loom.api.requests import ForkRequest, RunFilters
     from loom.api.runs import StreamEvent
     from loom.api.workers import Worker
     from loom.cli.sources import Given, Runs
@@ -195,11 +195,10 @@ class ServerRuns:
         with told_as_problem("/event"):
             await self._post(f"{_run(run_id)}/retry", Run, "run_id", {"event": {"type": event, "value": value}})
 
-    async def fork(self, run_id: str, tick: int, fork_id: str | None) -> str:
+    async def fork(self, run_id: str, request: ForkRequest) -> str:
         """See `Runs`."""
-        with told_as_problem("/tick"):
-            body = {"tick": tick, "run_id": fork_id}
-            return (await self._post(f"{_run(run_id)}/fork", Run, "run_id", body)).run_id
+        with told_as_problem("/tick"), told_as_problem("/store"), told_as_problem("/input"), told_as_problem("/event"):
+            return (await self._post(f"{_run(run_id)}/fork", Run, "run_id", request)).run_id
 
     async def skip(self, run_id: str, timer: int | None) -> None:
         """See `Runs`."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from loom.api.counts import Counts
     from loom.api.definitions import Schedule
-    from loom.api.requests import RunFilters
+    from loom.api.requests import ForkRequest, RunFilters
     from loom.api.runs import Delivery, HistoryItem, Replay, Run, StreamEvent
     from loom.api.state import State
     from loom.api.why import Why
@@ -106,7 +106,7 @@ class Runs(Protocol):
         """Retry a failed run with another event, by the name of its type, in place of the one that failed it."""
         ...
 
-    async def fork(self, run_id: str, tick: int, fork_id: str | None) -> str:
+    async def fork(self, run_id: str, request: ForkRequest) -> str:
         """Make a run that goes on from a past tick of another one; its id."""
         ...
 

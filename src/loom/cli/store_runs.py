@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
     from loom.api.counts import Counts
-    from loom.api.requests import RunFilters
+    from loom.api.requests import ForkRequest, RunFilters
     from loom.api.runs import HistoryItem, Replay, Run
     from loom.api.state import State
     from loom.api.why import Why
@@ -181,10 +181,22 @@ class StoreRuns:
         except CannotHeal as error:
             raise Problem(str(error)) from error
 
-    async def fork(self, run_id: str, tick: int, fork_id: str | None) -> str:
+    async def fork(self, run_id: str, request: ForkRequest) -> str:
         """See `Runs`."""
+        from loom.cli.event_inputs import event_for
+
+        event = None
+        if (given := request.event) is not None:
+            event = await event_for(self._runtime, run_id, given.type, given.value)
         try:
-            return await self._runtime.store_fork(run_id, tick=tick, run_id=fork_id)
+            return await self._runtime.store_fork(
+                run_id,
+                tick=request.tick,
+                run_id=request.run_id,
+                input=request.input,
+                event=event,
+                store=request.store,
+            )
         except ValueError as error:
             raise Problem(str(error)) from error
 

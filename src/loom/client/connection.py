@@ -321,9 +321,27 @@ class Client:
             better = BetterEvent(type=name, value=fields)
         return await self._exchange.ask(self._act(run_id, "retry", RetryRequest(event=better)), Run)
 
-    async def fork(self, run_id: str, tick: int, *, new_run_id: str | None = None) -> Run:
-        """Start another run from the state that this one had after a tick."""
-        return await self._exchange.ask(self._act(run_id, "fork", ForkRequest(tick=tick, run_id=new_run_id)), Run)
+    async def fork(
+        self,
+        run_id: str,
+        tick: int,
+        *,
+        new_run_id: str | None = None,
+        input: Any = None,  # noqa: A002 - what it is called elsewhere
+        event: tuple[str, Any] | Event | None = None,
+        store: Mapping[str, Any] | None = None,
+    ) -> Run:
+        """Start another run from the state that this one had after a tick; with changes, which need an `admin` key.
+
+        `input` replaces what the run began with, which needs tick 0. `store` has new values by dotted path: of the
+        store of steps, of the variables of a flow. `event` is what the new run gets first, or its type and fields.
+        """
+        first = None
+        if event is not None:
+            name, fields = event if isinstance(event, tuple) else _described(event, None)
+            first = BetterEvent(type=name, value=fields)
+        body = ForkRequest(tick=tick, run_id=new_run_id, input=input, event=first, store=_dict(store))
+        return await self._exchange.ask(self._act(run_id, "fork", body), Run)
 
     async def delete(self, run_id: str) -> None:
         """Delete a run that has ended, with its history, state and events."""

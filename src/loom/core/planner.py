@@ -167,6 +167,13 @@ class Planner(Protocol):
         """Decide whether anything is left to do for a run that is about to be idle, with these items waiting."""
         ...
 
+    def on_edited(self, config: BrokerConfig, plan: Any, changed: dict[str, Any]) -> Any:
+        """Return the plan after an edit from outside that is about data of the planner's; None: it is about the store.
+
+        `changed` are new values by name. A name that the planner does not know changes nothing.
+        """
+        ...
+
     def origin_of(self, item: WorkItem) -> Any:
         """Return the mark for an event that a body working on `item` sends by itself."""
         ...

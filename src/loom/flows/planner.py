@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from loom.core.state import BrokerConfig, StepSpec
+from loom.expressions.errors import FunctionError
 from loom.flows.calls import ACTOR_STEP, START_KIND, ActionOutcome, FlowStart
-from loom.flows.nodes.data import type_of
+from loom.flows.nodes.data import type_of, with_value
 from loom.flows.nodes.external import called
 from loom.flows.retries import begin_again, go_on
 from loom.flows.rules import NEWEST, RETRIES_GO_ON
@@ -44,6 +46,18 @@ class FlowPlanner:
         """Make the plan of a run that has not begun."""
         del config
         return replace(NOT_STARTED, run_id=run_id, seed=seed)
+
+    def on_edited(self, config: BrokerConfig, plan: FlowPlan, changed: dict[str, Any]) -> FlowPlan:
+        """Give variables that the flow has other values, as far as their types allow."""
+        del config
+        variables = plan.variables
+        for name in sorted(changed):
+            variable = variables.get(name.lower())
+            if variable is not None:
+                with suppress(FunctionError):
+                    edited = replace(with_value(variable, changed[name]), preset=variable.preset)
+                    variables = variables.set(name.lower(), edited)
+        return replace(plan, variables=variables)
 
     def origin_of(self, item: WorkItem) -> Any:
         """Return the work item: an event that an action sends into its own run comes from inside."""

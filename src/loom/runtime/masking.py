@@ -44,6 +44,9 @@ class Masking:
         """A tick as people may see it."""
         if isinstance(tick, TickStartRun):
             return replace(tick, event=self._start(tick.event))
+        if isinstance(tick, TickEditStore) and tick.source is None:
+            hidden = self._program.secure_variables
+            return replace(tick, changed={k: MASK if k.lower() in hidden else v for k, v in tick.changed.items()})
         if self._is_secure(tick):
             fields = {name: _hidden(getattr(tick, name)) for name in _PAYLOADS if hasattr(tick, name)}
             return replace(tick, **fields)

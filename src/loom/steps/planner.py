@@ -253,6 +253,10 @@ class StepsPlanner:
         del config, run_id, seed
         return _EMPTY_PLAN
 
+    def on_edited(self, config: BrokerConfig, plan: StepsPlan, changed: dict[str, object]) -> None:
+        """Return None: steps keep their data in the store of the run."""
+        del config, plan, changed
+
     def origin_of(self, item: WorkItem) -> StepInput:
         """Events that a body sends by itself belong to no stream, but keep their line of recoveries."""
         recoveries = item.extra.origin.recoveries if item.extra is not None else ()

@@ -187,6 +187,23 @@ def test_cancel_pause_resume_and_retry() -> None:
     assert data("workflow", "status", "order-1")["status"] == "cancelled"
 
 
+def test_fork_with_changes() -> None:
+    started("order-1")
+    fork = ("runs", "fork", "order-1", "--tick")
+    tick = data("runs", "status", "order-1").get("tick", 1)
+    made = ("--run-id", "f", "--set", "note.a=5", "--event", "Approval", '{"amount": 7}')
+    good(*fork, str(tick), *made)
+    until_end("f")
+    assert result_of("f") == {"amount": 7, "note": ""}
+    assert "store edited by outside: note" in good("runs", "history", "f")
+    assert "Another input needs a fork at tick 0" in failure(1, *fork, "1", "--input", "{}")
+    assert "is not known here" in failure(1, *fork, "0", "--input", "{}")
+    good(*fork, "0", "--run-id", "g", "--input", '{"item": "coffee"}', "--target", ORDER)
+    until_idle("g")
+    assert data("runs", "events", "g")[0]["value"]["item"] == "coffee"
+    assert "is no edit: use PATH=JSON" in loom(*fork, "1", "--set", "x").stderr
+
+
 NAP = {
     "actions": {"nap": {"type": "wait", "inputs": {"interval": {"count": 1, "unit": "hour"}}}},
 }

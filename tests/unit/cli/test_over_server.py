@@ -148,6 +148,13 @@ def test_pauses_resumes_retries_cancels_forks_and_purges(server: Serving) -> Non
     server.good("workflow", "retry", "o")
     made = server.data("workflow", "fork", "o", "--tick", "1", "--run-id", "o2")
     assert made == {"run_id": "o2", "forked_from": "o", "tick": 1}
+    changed = server.data("workflow", "fork", "o", "--tick", "0", "--run-id", "o3", "--input", '{"item": "coffee"}')
+    assert changed == {"run_id": "o3", "forked_from": "o", "tick": 0}
+    server.good("workflow", "cancel", "o3")
+    server.until("o3", "cancelled")
+    server.good("workflow", "purge", "o3")
+    refused = failure(1, "workflow", "fork", "o", "--tick", "1", "--input", "{}", "--url", server.url)
+    assert refused.startswith("Another input needs a fork at tick 0")
     server.good("workflow", "cancel", "o2")
     server.until("o2", "cancelled")
     server.until("o", "failed")

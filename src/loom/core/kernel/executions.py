@@ -61,6 +61,11 @@ def edit_store(d: Draft, tick: TickEditStore) -> None:
     """Apply an edit. One that was made against another version is applied too: the store's owner orders its writers."""
     if tick.source is not None and claim(d, tick.source, "store", tick.writes) is None:
         return
+    if tick.source is None:
+        plan = d.planner.on_edited(d.config, d.plan, tick.changed)
+        if plan is not None:
+            d.plan = plan
+            return
     store = d.store.update(tick.changed)
     for key in tick.removed:
         if key in store:

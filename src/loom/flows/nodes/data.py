@@ -322,7 +322,7 @@ def _change(
     walk.succeed(frame, node, {"body": {"name": variable.name, "type": variable.type.capitalize()}}, inputs)
 
 
-def _with(variable: Variable, value: Any) -> Variable:
+def with_value(variable: Variable, value: Any) -> Variable:
     """Give the variable another value. Raises `FunctionError` if that is of another type."""
     return replace(variable, value=_fitting(variable, value), preset=False, appended=EMPTY_FIFO)
 
@@ -340,7 +340,7 @@ class SetVariable(Operation, frozen=True):
         name, value = text_of(self.name(walk.env)), self.value(walk.env)
         if self.creates and name.lower() not in walk.variables:
             walk.variables = walk.variables.set(name.lower(), Variable(name, ""))
-        _change(walk, frame, node, name, {"name": name, "value": value}, lambda old: _with(old, value))
+        _change(walk, frame, node, name, {"name": name, "value": value}, lambda old: with_value(old, value))
 
 
 class ChangeVariable(Operation, frozen=True):
@@ -357,7 +357,7 @@ class ChangeVariable(Operation, frozen=True):
         inputs = {"name": name, "value": step}
 
         def changed(variable: Variable) -> Variable:
-            return _with(variable, plain_result(call_function(function, variable.value, step)))
+            return with_value(variable, plain_result(call_function(function, variable.value, step)))
 
         _change(walk, frame, node, name, inputs, changed)
 
@@ -398,6 +398,6 @@ class AppendToString(Operation, frozen=True):
             text, more = variable.value or "", text_of(value)
             if len(text) + len(more) > MAX_TEXT:
                 raise FunctionError(f"The variable '{variable.name}' would have more than {MAX_TEXT:,} characters.")
-            return _with(variable, text + more)
+            return with_value(variable, text + more)
 
         _change(walk, frame, node, name, {"name": name, "value": value}, appended)

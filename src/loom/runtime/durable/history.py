@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from loom.core.records import Published
     from loom.core.reducer import FieldReader
     from loom.core.ticks import WorkflowTick
+    from loom.runtime.durable.fork_changes import ForkMaker
     from loom.store.hash_chain import Links
     from loom.store.ports import RunReads
     from loom.store.records import Chunk, Snapshot
@@ -92,17 +93,21 @@ def _check_tick(row: RunRow, tick: int) -> None:
         raise ValueError(f"Run {row.run_id!r} has {known}: there is no tick {tick}.")
 
 
-async def forked(
-    store: RunReads,
-    row: RunRow,
-    read_field: FieldReader,
-    tick: int,
-    run_id: str,
-    now: float,
-    downtime: float,
-    links: Links,
-) -> StoredRun:
+class NewFork(NamedTuple):
+    """What a fork has of its own."""
+
+    run_id: str
+    now: float
+    downtime: float
+    """Seconds in which nobody was at work on the store so far."""
+    links: Links
+    maker: ForkMaker | None = None
+    """Makes what is to be otherwise in it."""
+
+
+async def forked(store: RunReads, row: RunRow, read_field: FieldReader, tick: int, new: NewFork) -> StoredRun:
     """A new run with the history of another one up to a tick. Child runs that were open stay with the other one."""
+    run_id, now, downtime, links, maker = new
     if row.first_tick > 0:
         raise HistoryGone(row.run_id, "it cannot be forked")
     _check_tick(row, tick)
@@ -115,7 +120,10 @@ async def forked(
     exported = await store.export(row.run_id)
     if exported is None:
         raise RunNotFound(row.run_id)  # it was deleted since
-    planner = planner_for(exported.document)
+    planner, start = planner_for(exported.document), exported.start
+    if maker is not None and isinstance(ticks[0], TickStartRun):
+        ticks[0] = maker.first_tick(ticks[0], tick, planner)
+        start = maker.start(run_id, start, ticks[0])
     state, chunks = await aside("replay", _written, ticks, BrokerState(), planner, read_field)
     lost: list[WorkflowTick] = [
         TickChildEnded(at=state.at, child=number, status="cancelled", event=None, failure=None)
@@ -126,12 +134,15 @@ async def forked(
         chunks += more
     if state.outcome is not None:
         raise ValueError(f"Run {row.run_id!r} had ended by tick {tick}: fork it at an earlier one.")
+    if maker is not None and (own_ticks := await maker.ticks(state)):
+        state, more = await aside("replay", _written, own_ticks, state, planner, read_field)
+        chunks += more
     chained, link = links.chained(run_id, chunks, row.document)
     head, _ = HeadWriter(program_in(planner)).head(state, lambda: state, downtime - max(0.0, now - state.at), link)
     fork = RunRow(run_id, row.workflow, now, head, tags=_own_tags(row), forked_from=row.run_id, document=row.document)
     return StoredRun(
         row=links.signed_row(fork),
-        start=exported.start,
+        start=start,
         snapshot=None,
         chunks=chained,
         timers=tuple(TimerRow(number, timer.due, timer.purpose) for number, timer in sorted(state.timers.items())),

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from loom.core.state import skippable
 from loom.core.ticks import TickAddEvent, TickCancelRun, TickContinueRun, TickPauseRun, TickRetryRun, TickSkip
 from loom.runtime.durable import history, run_copies
 from loom.runtime.durable.catalog import Catalog
+from loom.runtime.durable.fork_changes import ForkChanges
 from loom.runtime.durable.info import RunInfo, info_of
 from loom.runtime.durable.metrics import RuntimeMetrics
 from loom.runtime.durable.names import HANDLER_TAGS, OWN, can_be_kept, can_match, check_name, check_tags
 from loom.runtime.durable.readers import DecodedChunks, RecentEnds, Watchers
 from loom.runtime.durable.settings import JOURNAL_KEYS
+from loom.runtime.durable.skips import check_skip
 from loom.runtime.durable.stored_definitions import DefinitionNumbers
 from loom.runtime.run_head import stored_waiter
 from loom.runtime.stored_run import program_of_row
@@ -29,7 +30,6 @@ from loom.store import codec
 from loom.store.committer import Committer
 from loom.store.encrypted import check_readable
 from loom.store.errors import (
-    NothingToSkip,
     RunActive,
     RunBusy,
     RunFinished,
@@ -45,7 +45,7 @@ from loom.store.records import place_of
 from loom.store.run_filters import run_query
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from datetime import datetime
 
     from loom.api.attempts import Attempts
@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from loom.store.records import RunRow, StoredRun
 
 _PAGE = 200
-_SHOWN_TIMERS = 20
 _POLL_S, _MAX_POLL_S = 0.05, 2.0
 _KEEP_UNCLAIMED = 1000
 _PROBE_S = 1.0
@@ -521,9 +520,19 @@ class RunClient:
         self.check_heads()
         return start if self._wrong_keys is not None else self.links.signed_start(start)
 
-    async def store_fork(self, source_id: str, /, *, tick: int, run_id: str | None = None) -> str:
-        """Store a new run that goes on from a past tick of another one, and return its id."""
-        return await run_copies.store_fork(self, source_id, tick, run_id)
+    async def store_fork(
+        self,
+        source_id: str,
+        /,
+        *,
+        tick: int,
+        run_id: str | None = None,
+        input: Any = None,  # noqa: A002 - what it is called elsewhere
+        event: Event | None = None,
+        store: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Store a new run that goes on from a past tick of another one, and return its id. See `WorkerRuntime.fork`."""
+        return await run_copies.store_fork(self, source_id, tick, run_id, ForkChanges(input, event, store))
 
     async def downtime(self) -> float:
         """Return how long nobody was at work on the store so far, in seconds, as far as this process knows."""
@@ -558,18 +567,3 @@ def check_event(event: object, event_id: str | None) -> None:
         raise WorkflowRuntimeError(f"Only events can be sent into a run, not {type(event).__name__}.")
     if event_id is not None:
         check_name("An event_id", event_id)
-
-
-def check_skip(row: RunRow, state: BrokerState, timer: int | None, now: float) -> None:
-    """Raise `NothingToSkip`, if a run has no delay that a caller may end, or not this one."""
-    if row.workflow.startswith(OWN):
-        raise NothingToSkip(row.run_id, "it belongs to the engine, which keeps its times")
-    if row.head.parked is not None:
-        raise NothingToSkip(row.run_id, "it is parked, and its delays begin to count when it is resumed")
-    if skippable(state.timers, max(now, state.at), timer):
-        return
-    others = skippable(state.timers, max(now, state.at))
-    if timer is None or not others:
-        raise NothingToSkip(row.run_id, "no step of it sleeps or backs off, and no action waits for a time")
-    known = ", ".join(map(str, others[:_SHOWN_TIMERS]))
-    raise NothingToSkip(row.run_id, f"timer {timer} is none that can be skipped, which are {known}")

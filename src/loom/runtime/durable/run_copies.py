@@ -6,18 +6,20 @@ import uuid
 from typing import TYPE_CHECKING
 
 from loom.runtime.durable import history
+from loom.runtime.durable.fork_changes import ForkMaker
 from loom.runtime.durable.names import can_be_kept, check_run_id
 from loom.store.errors import RunActive, RunExists, RunNotFound
 from loom.store.operations import ImportRun, PurgeRuns
 
 if TYPE_CHECKING:
+    from loom.runtime.durable.fork_changes import ForkChanges
     from loom.runtime.durable.run_client import RunClient
 
 _PAGE = 200
 
 
-async def store_fork(client: RunClient, source_id: str, tick: int, run_id: str | None) -> str:
-    """Store a new run that goes on from a past tick of another one, and return its id."""
+async def store_fork(client: RunClient, source_id: str, tick: int, run_id: str | None, changes: ForkChanges) -> str:
+    """Store a new run that goes on from a past tick of another one, with these changes, and return its id."""
     await client.ready()
     run_id = run_id if run_id is not None else uuid.uuid4().hex
     check_run_id(run_id)
@@ -25,9 +27,9 @@ async def store_fork(client: RunClient, source_id: str, tick: int, run_id: str |
     row = await client.row(source_id)
     # A client that has not joined does not know better than what the other run was told last.
     downtime = max(await client.downtime(), row.head.downtime)
-    stored = await history.forked(
-        client.store, row, client.field_reader(row), tick, run_id, client.now(), downtime, client.links
-    )
+    maker = ForkMaker(client, row, changes) if changes.is_any else None
+    new = history.NewFork(run_id, client.now(), downtime, client.links, maker)
+    stored = await history.forked(client.store, row, client.field_reader(row), tick, new)
     if not await client.committer.submit(ImportRun(stored)):
         raise RunExists(run_id, "so it cannot be the name of a fork")
     return run_id

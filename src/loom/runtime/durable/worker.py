@@ -36,7 +36,7 @@ from loom.store.hash_chain import Links
 from loom.store.loop_time import wall_clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from types import TracebackType
 
     from loom.core.state import BrokerState
@@ -241,9 +241,24 @@ class WorkerRuntime(RunClient, ABC):
         await self.starter.start_with_event(workflow, event, run_id=run_id, inputs=inputs, event_id=event_id, tags=tags)
         return self._handler_for(run_id, workflow, None)
 
-    async def fork(self, source_id: str, /, *, tick: int, run_id: str | None = None) -> WorkflowHandler:
-        """Store a new run that goes on from a past tick of another one, as `history` counts them."""
-        fork_id = await self.store_fork(source_id, tick=tick, run_id=run_id)
+    async def fork(
+        self,
+        source_id: str,
+        /,
+        *,
+        tick: int,
+        run_id: str | None = None,
+        input: Any = None,  # noqa: A002 - what it is called elsewhere
+        event: Event | None = None,
+        store: Mapping[str, Any] | None = None,
+    ) -> WorkflowHandler:
+        """Store a new run that goes on from a past tick of another one, as `history` counts them.
+
+        `input` replaces what the run began with, which needs tick 0. `store` has new values by dotted path: of the
+        store of steps, of the variables of a flow. `event` comes first in the fork. A `ValueError` says what does not
+        fit; then nothing is stored.
+        """
+        fork_id = await self.store_fork(source_id, tick=tick, run_id=run_id, input=input, event=event, store=store)
         return self._handler_for(fork_id, (await self.row(fork_id)).workflow, None)
 
     def start_run(

@@ -51,7 +51,7 @@ async def send(call: Call) -> Response:
     body = await call.body(EventRequest)
     event_id = body.event_id if body.event_id is not None else call.nonce
     row = await call.row()
-    event = _event(call, row, body.type, body.value)
+    event = event_of(call, row, body.type, body.value)
     step, waiter_id = body.step, body.waiter_id
     delivered = _delivered(call, row, event, step, waiter_id)
     try:
@@ -104,12 +104,12 @@ async def _better_event(call: Call, row: RunRow, data: BetterEvent) -> Event | N
     if row.head.status != "failed":
         return None
     state = await call.runtime.state_at(row.run_id)
-    event = _event(call, row, data.type, data.value, tuple(replaceable(row.run_id, state)), ("event",))
+    event = event_of(call, row, data.type, data.value, tuple(replaceable(row.run_id, state)), ("event",))
     check_better(call, row, event, state)
     return event
 
 
-def _event(
+def event_of(
     call: Call, row: RunRow, name: str, value: Any, others: tuple[str, ...] = (), at: tuple[str, ...] = ()
 ) -> Event:
     """Make an event of a type that the run knows, or that is among `others` by its full name.

@@ -14,7 +14,6 @@ from loom.api.answers import Page
 from loom.api.refusals import Place
 from loom.api.requests import (
     CancelRequest,
-    ForkRequest,
     NoFields,
     Seconds,
     SkipRequest,
@@ -34,7 +33,7 @@ from loom.server.problems import ApiProblem, invalid
 from loom.server.routes import CURSOR, IF_NONE_MATCH, LIMIT, Body, Param, Reply, RouteList
 from loom.server.waits import wait_for_end, while_serving
 from loom.steps.errors import WorkflowRuntimeError
-from loom.store.errors import NothingToSkip, RunExists, RunNotFound, StoreError, StoreUnavailable
+from loom.store.errors import NothingToSkip, RunNotFound, StoreError, StoreUnavailable
 from loom.store.records import RunQuery, place_of
 from loom.store.run_filters import running_of
 
@@ -50,7 +49,7 @@ route = RouteList("runs")
 WAIT = Param("wait", Seconds, "Wait for the run's end, at most so many seconds, and at most 60.")
 TOLD = Reply("It is stored; the run as it is now.", Run, headers=("ETag",))
 SAME = Reply("Nothing has changed.", headers=("ETag",))
-_NEW_RUN = Reply("The run was started.", Run, headers=("ETag", "Location"))
+NEW_RUN = Reply("The run was started.", Run, headers=("ETag", "Location"))
 
 
 async def run_answer(call: Call, row: RunRow, status: int = 200) -> Response:
@@ -70,7 +69,7 @@ async def run_answer(call: Call, row: RunRow, status: int = 200) -> Response:
     description="Answered once the start is stored. The same `run_id`, workflow and input start one run only.",
     params=(WAIT,),
     body=StartRequest,
-    replies={201: _NEW_RUN, 200: Reply("This very run had been started before.", Run, headers=("ETag",))},
+    replies={201: NEW_RUN, 200: Reply("This very run had been started before.", Run, headers=("ETag",))},
     problems=("definition-not-found", "run-exists", "version-mismatch", "draining", "memory-exceeded"),
 )
 async def start(call: Call) -> Response:
@@ -266,42 +265,6 @@ async def skip(call: Call) -> Response:
         if not call.is_repeated:  # the first request may have come so far
             raise
     return await run_answer(call, await call.row(), 202)
-
-
-@route(
-    "POST",
-    "/v1/runs/{run_id}/fork",
-    "forkRun",
-    scope="start",
-    summary="Start a new run from a past state of this one",
-    description="What was in progress at that tick runs again. The original is never touched.",
-    body=ForkRequest,
-    replies={201: _NEW_RUN},
-    problems=("run-exists", "history-gone", "draining", "memory-exceeded"),
-)
-async def fork(call: Call) -> Response:
-    """`POST /v1/runs/{run_id}/fork`."""
-    call.check_query()
-    body = await call.body(ForkRequest)
-    check_open(call)
-    row = await call.row()
-    run_id = new_id("run_id", body.run_id) if body.run_id is not None else call.nonce
-    await call.server.starts.reserve(call)
-    made = await _forked(call, row, body.tick, run_id)
-    call.has_begun(made)
-    return await run_answer(call, await call.row(made), 201)
-
-
-async def _forked(call: Call, row: RunRow, tick: int, run_id: str | None) -> str:
-    try:
-        return await call.runtime.store_fork(row.run_id, tick=tick, run_id=run_id)
-    except ValueError as error:
-        raise invalid(str(error), "/tick") from error
-    except RunExists as error:
-        # Whoever was at work on this request before may have come so far.
-        if not call.is_repeated or (await call.row(error.run_id)).forked_from != row.run_id:
-            raise
-        return error.run_id
 
 
 @route(
