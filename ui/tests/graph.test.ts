@@ -157,25 +157,48 @@ describe("the layout", () => {
     expect(layout.branches.map((each) => each.label)).toEqual(["true", "false"]);
     expect(overlaps(layout)).toEqual([]);
     expect(place(layout, "pay").y).toBeGreaterThan(place(layout, "isLarge").y + place(layout, "isLarge").h);
-    expect(layout.lines.find((line) => line.target === "pay")?.label?.text).toBe("always");
+    expect(layout.lines.find((line) => line.targets[0] === "pay")?.label?.text).toBe("always");
   });
 
   it("draws a closed container as one node, with the lines of what it holds", () => {
     const layout = laid({ ...REFUND, edges: [...REFUND.edges, { source: "ask", target: "pay" }] }, new Set(["isLarge"]));
     expect(layout.nodes.map((each) => each.item.id)).toEqual(["trigger:manual", "isLarge", "pay"]);
-    expect(layout.lines.map((line) => [line.source, line.target])).toContainEqual(["isLarge", "pay"]);
+    expect(layout.lines.map((line) => [...line.sources, ...line.targets])).toContainEqual(["isLarge", "pay"]);
   });
 
   it("leads a line back beside the nodes", () => {
     const graph: Graph = { name: "c", nodes: ["a", "b", "c"].map((id) => ({ id, label: id, node_type: "step" })), edges: [{ source: "a", target: "b" }, { source: "b", target: "c" }, { source: "c", target: "a" }, { source: "b", target: "b" }] };
     const layout = laid(graph);
-    expect(layout.lines.filter((line) => line.kind === "back").map((line) => line.source).toSorted()).toEqual(["b", "c"]);
+    expect(layout.lines.filter((line) => line.kind === "back").map((line) => line.sources[0]).toSorted()).toEqual(["b", "c"]);
     expect(overlaps(layout)).toEqual([]);
+  });
+
+  it("draws many nodes between the same two as a grid with one line in and one out", () => {
+    const calls = Array.from({ length: 14 }, (_, index) => `call${index}`);
+    const layout = laid({ name: "f", nodes: [action("a"), ...calls.map((id) => action(id)), action("z")], edges: calls.flatMap((id) => [{ source: "a", target: id }, { source: id, target: "z" }]) });
+    expect(layout.lines).toHaveLength(2);
+    expect(layout.lines[0]?.targets).toEqual(calls);
+    expect(layout.branches[0]?.label).toBe("14 in parallel");
+    expect(overlaps(layout)).toEqual([]);
+    expect(layout.width).toBeLessThan(1000);
+  });
+
+  it("keeps the order of the document from left to right", () => {
+    const layout = laid({ name: "o", nodes: ["a", "b", "c", "d"].map((id) => action(id)), edges: ["b", "c", "d"].map((target) => ({ source: "a", target })) });
+    expect(place(layout, "b").x).toBeLessThan(place(layout, "c").x);
+    expect(place(layout, "c").x).toBeLessThan(place(layout, "d").x);
+  });
+
+  it("writes equal labels of lines to one node once, and others side by side", () => {
+    const nodes = ["a", "b", "c", "d"].map((id) => action(id));
+    const layout = laid({ name: "m", nodes, edges: [{ source: "a", target: "c", label: "Failed" }, { source: "b", target: "c", label: "Failed" }, { source: "a", target: "d", label: "Skipped" }, { source: "b", target: "d" }] });
+    const labels = layout.lines.flatMap((line) => (line.label ? [line.label] : []));
+    for (const one of labels) for (const other of labels) if (one !== other && Math.abs(one.y - other.y) < 16) expect(Math.abs(one.x - other.x)).toBeGreaterThanOrEqual((one.w + other.w) / 2 - 1);
   });
 
   it("draws a loop's way round, and loops in loops", () => {
     const layout = laid({ name: "l", nodes: [action("rooms", { type: "foreach" }), action("shelves", { type: "foreach", parent: "rooms" }), action("count", { parent: "shelves" }), action("sum", { parent: "rooms" })], edges: [{ source: "shelves", target: "sum" }] });
-    expect(layout.lines.filter((line) => line.kind === "round").map((line) => line.source).toSorted()).toEqual(["rooms", "shelves"]);
+    expect(layout.lines.filter((line) => line.kind === "round").map((line) => line.sources[0]).toSorted()).toEqual(["rooms", "shelves"]);
     expect(overlaps(layout)).toEqual([]);
   });
 
@@ -250,6 +273,7 @@ describe("the viewport", () => {
     expect(whole({ w: 1000, h: 500 }, { w: 500, h: 500 })).toEqual({ k: 0.5, x: 0, y: 125 });
     expect(opening({ w: 200, h: 5000 }, { w: 400, h: 500 }, { x: 100, y: 3000 })).toEqual({ k: 1, x: 100, y: -2800 });
     expect(opening({ w: 200, h: 5000 }, { w: 400, h: 500 }, null).y).toBe(0);
+    expect(opening({ w: 200, h: 600 }, { w: 400, h: 480 }, null)).toEqual({ k: 0.8, x: 120, y: 0 });
   });
 
   it("moves no more than needed", () => {

@@ -27,6 +27,7 @@ const LOOPS = new Set(["foreach", "until", "while", "dountil"]);
 const CONTAINERS = new Set(["scope", "parallel", "if", "switch", "retry", ...LOOPS]);
 const WORDS: Record<string, string> = {
   foreach: "for each",
+  ai: "AI",
   dountil: "do until",
   parsejson: "parse JSON",
   waitforevent: "wait for event",
@@ -220,11 +221,11 @@ export function loopBadge(loop: Loop, now: number): string {
   return left === null ? round : `${round} · ${duration(left)} left`;
 }
 
-/** Seconds until a loop's time is over; null if it has no limit of time or has ended. */
+/** Seconds until a loop's time is over, in whole minutes above one; null if it has no limit of time or has ended. */
 export function timeLeft(loop: Loop, now: number): number | null {
   if (loop.status !== "running" || !loop.timeout || !loop.start_time) return null;
   const left = Math.max(0, Date.parse(loop.start_time) / 1000 + loop.timeout - now / 1000);
-  return left < 10 ? Math.round(left) : left;
+  return left < 60 ? Math.round(left) : left - (left % 60);
 }
 
 const KIND_WORDS: Record<Kind, string> = {
@@ -270,11 +271,13 @@ export function reachedNodes(graph: Graph, counts: ReadonlyMap<string, StepCount
   const reached = new Set<string>();
   for (const [id, each] of counts) if (nodeState(each) !== "none") reached.add(id);
   const executed = new Set(graph.nodes.filter((node) => node.node_type === "step" || node.node_type === "action").map((node) => node.id));
+  const outs = new Map<string, number>();
+  for (const { source } of graph.edges) outs.set(source, (outs.get(source) ?? 0) + 1);
   const found: string[] = [];
   for (const { source, target } of graph.edges) {
     if (!executed.has(source) && reached.has(target)) found.push(source);
     // What is outside is reached when it was asked, and the end when nothing else can have come of a step.
-    if (executed.has(source) && !executed.has(target) && (counts.get(source)?.completed ?? 0) > 0 && graph.edges.filter((edge) => edge.source === source).length === 1) found.push(target);
+    if (executed.has(source) && !executed.has(target) && (counts.get(source)?.completed ?? 0) > 0 && outs.get(source) === 1) found.push(target);
   }
   for (const id of found) reached.add(id);
   return reached;

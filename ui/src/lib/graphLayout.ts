@@ -1,7 +1,7 @@
 /** Where the nodes of a graph lie: rows by dagre, containers from the inside out, then the lines between them. Pure. */
 import { Graph as Dagre, layout as dagreLayout } from "@dagrejs/dagre";
 import type { GraphEdge } from "../api/types";
-import { routed, type Row, type Wire } from "./graphRoutes";
+import { rounded, routed, type Row, type Wire } from "./graphRoutes";
 import { around, insideOf, type Block, type Item } from "./graph";
 
 export interface Box {
@@ -27,16 +27,24 @@ export interface Branch extends Box {
   depth: number;
 }
 
+export type Point = [x: number, y: number];
+
 export interface Line {
   id: string;
-  source: string;
-  target: string;
+  /** More than one where several nodes share a line. */
+  sources: string[];
+  targets: string[];
+  /** Its corners, and the path through them with the corners round. */
+  points: Point[];
   path: string;
   /** The tip: where the arrow is drawn, and to which side it points. */
   tip: { x: number; y: number; side: "down" | "left" };
   kind: "flow" | "back" | "soft" | "round";
   label: { text: string; full: string; x: number; y: number; w: number } | null;
 }
+
+/** A line whose place is not final yet. */
+export type Loose = Omit<Line, "path">;
 
 export interface Layout {
   width: number;
@@ -46,6 +54,8 @@ export interface Layout {
   branches: Branch[];
   lines: Line[];
 }
+
+export const NOTHING: Layout = { width: 0, height: 0, nodes: [], branches: [], lines: [] };
 
 /** Width of a text in pixels. */
 export type Measure = (text: string, size: number, weight: number) => number;
@@ -58,6 +68,7 @@ const BRANCH_HEAD = 24;
 const ROUND = 20;
 const BADGE = 118;
 const GAP_X = 30;
+const GAP = 12;
 /** Above this many nodes side by side in one piece dagre is too slow, and rows are made by rank alone. */
 const DAGRE_MOST = 420;
 const MARGIN = 16;
@@ -69,6 +80,8 @@ interface Sized {
   body: Body | null;
   label: string;
   detail: string;
+  /** Nodes that are drawn in a grid, because they all come after and before the same. */
+  bundle?: Sized[];
 }
 
 interface Body {
@@ -82,7 +95,8 @@ interface Sheet {
   w: number;
   h: number;
   items: { sized: Sized; x: number; y: number }[];
-  lines: Line[];
+  lines: Loose[];
+  frames: { label: string; x: number; y: number; w: number; h: number }[];
 }
 
 interface Edge {
@@ -91,9 +105,9 @@ interface Edge {
   label: string;
 }
 
-/** Lay out a graph. `closed` are containers of which only the head is drawn. */
-export function layoutGraph(roots: Block, items: ReadonlyMap<string, Item>, edges: readonly GraphEdge[], closed: ReadonlySet<string>, measure: Measure = estimate): Layout {
-  const sheet = new Sheets(items, edges, closed, measure).of(roots);
+/** Lay out a graph. `closed` are containers of which only the head is drawn; branches stand side by side up to the width `most`. */
+export function layoutGraph(roots: Block, items: ReadonlyMap<string, Item>, edges: readonly GraphEdge[], closed: ReadonlySet<string>, measure: Measure = estimate, most = 960): Layout {
+  const sheet = new Sheets(items, edges, closed, measure, most).of(roots);
   const found: Layout = { width: sheet.w + 2 * MARGIN, height: sheet.h + 2 * MARGIN, nodes: [], branches: [], lines: [] };
   place(sheet, MARGIN, MARGIN, found);
   return found;
@@ -101,7 +115,8 @@ export function layoutGraph(roots: Block, items: ReadonlyMap<string, Item>, edge
 
 /** Give everything on a sheet its place in the whole. */
 function place(sheet: Sheet, left: number, top: number, found: Layout): void {
-  for (const line of sheet.lines) found.lines.push(moved(line, left, top));
+  for (const line of sheet.lines) found.lines.push(finished(moved(line, left, top)));
+  for (const frame of sheet.frames) found.branches.push({ ...frame, x: left + frame.x, y: top + frame.y, depth: 0 });
   const ordered = sheet.items.toSorted((a, b) => a.y - b.y || a.x - b.x);
   for (const { sized, x, y } of ordered) {
     const { item, w, h, body, label, detail } = sized;
@@ -111,25 +126,25 @@ function place(sheet: Sheet, left: number, top: number, found: Layout): void {
       if (frame) found.branches.push({ x: left + x + part.x, y: top + y + part.y, w: frame.w, h: frame.h, label: frame.label, depth: item.depth });
       place(part.sheet, left + x + part.x + (frame ? PAD : 0), top + y + part.y + (frame ? BRANCH_HEAD : 0), found);
     }
-    if (body && item.kind === "loop") found.lines.push(roundLine(item, { x: left + x, y: top + y, w, h }, body.parts[0]?.sheet, left + x + (body.parts[0]?.x ?? 0)));
+    if (body && item.kind === "loop") found.lines.push(finished(roundLine(item, { x: left + x, y: top + y, w, h }, body.parts[0]?.sheet, left + x + (body.parts[0]?.x ?? 0))));
   }
 }
 
-function moved(line: Line, x: number, y: number): Line {
+function moved(line: Loose, x: number, y: number): Loose {
   return {
     ...line,
-    path: line.path.replace(/(-?[\d.]+) (-?[\d.]+)/g, (_, a: string, b: string) => `${tidy(Number(a) + x)} ${tidy(Number(b) + y)}`),
+    points: line.points.map((point) => [point[0] + x, point[1] + y]),
     tip: { ...line.tip, x: line.tip.x + x, y: line.tip.y + y },
     label: line.label && { ...line.label, x: line.label.x + x, y: line.label.y + y },
   };
 }
 
-function tidy(value: number): number {
-  return Math.round(value * 10) / 10;
+function finished(line: Loose): Line {
+  return { ...line, path: rounded(line.points) };
 }
 
 /** The line that leads from the end of a loop's body back to its beginning, along the right side. */
-function roundLine(item: Item, box: Box, sheet: Sheet | undefined, left: number): Line {
+function roundLine(item: Item, box: Box, sheet: Sheet | undefined, left: number): Loose {
   const first = sheet?.items.toSorted((a, b) => a.y - b.y)[0];
   const last = sheet?.items.toSorted((a, b) => b.y + b.sized.h - (a.y + a.sized.h))[0];
   const begin = left + (last ? last.x + last.sized.w / 2 : 0);
@@ -137,11 +152,15 @@ function roundLine(item: Item, box: Box, sheet: Sheet | undefined, left: number)
   const right = box.x + box.w - ROUND / 2 - 4;
   const bottom = box.y + box.h - PAD;
   const top = box.y + HEAD + 4;
-  const low = bottom - ROUND / 2;
-  const r = 7;
-  const d = [`M${begin} ${low - 4}`, `L${begin} ${bottom - r}`, `Q${begin} ${bottom} ${begin + r} ${bottom}`, `L${right - r} ${bottom}`, `Q${right} ${bottom} ${right} ${bottom - r}`];
-  d.push(`L${right} ${top + r}`, `Q${right} ${top} ${right - r} ${top}`, `L${end + r} ${top}`, `Q${end} ${top} ${end} ${top + r}`, `L${end} ${top + ROUND - 8}`);
-  return { id: `round ${item.id}`, source: item.id, target: item.id, path: d.join(""), tip: { x: end, y: top + ROUND - 2, side: "down" }, kind: "round", label: null };
+  const points: Point[] = [
+    [begin, bottom - ROUND / 2 - 4],
+    [begin, bottom],
+    [right, bottom],
+    [right, top],
+    [end, top],
+    [end, top + ROUND - 8],
+  ];
+  return { id: `round ${item.id}`, sources: [item.id], targets: [item.id], points, tip: { x: end, y: top + ROUND - 2, side: "down" }, kind: "round", label: null };
 }
 
 class Sheets {
@@ -153,6 +172,7 @@ class Sheets {
     edges: readonly GraphEdge[],
     readonly closed: ReadonlySet<string>,
     readonly measure: Measure,
+    readonly most: number,
   ) {
     const blockOf = new Map<Item, Block>();
     for (const item of items.values()) for (const block of item.blocks) for (const each of block.items) blockOf.set(each, block);
@@ -180,7 +200,7 @@ class Sheets {
     const sized = block.items.map((item) => this.#sized(item));
     const edges = this.#edges.get(isRoot ? this.#roots : block) ?? [];
     const pieces = piecesOf(sized, edges).map(([nodes, lines]) => this.#piece(nodes, lines));
-    return packed(pieces);
+    return packed(pieces, this.most);
   }
 
   #sized(item: Item): Sized {
@@ -196,9 +216,10 @@ class Sheets {
       for (const part of body.parts) part.x += (w - body.w) / 2 - PAD;
       return { item, w: Math.ceil(w), h: HEAD + body.h + PAD, body, label: fitted(item.label, w - type, 13, 600, this.measure), detail: item.type };
     }
-    const detail = item.blocks.length ? `${item.type} · ${insideOf(item)} inside` : item.type || "step";
-    const w = clamp(Math.max(name + 58, this.measure(detail, 11, 400) + 58) + (item.blocks.length ? 26 : 0), 148, 224) + (extra && item.blocks.length ? 40 : 0);
-    return { item, w: Math.ceil(w), h: CARD, body: null, label: fitted(item.label, w - 54 - (item.blocks.length ? 24 : 0), 13, 600, this.measure), detail };
+    const detail = item.blocks.length ? `${item.type} · ${insideOf(item)} inside` : item.type || firstSentence(item.about) || "step";
+    const room = item.blocks.length ? 26 : 0;
+    const w = clamp(Math.max(name + 72, Math.min(150, this.measure(detail, 11, 400)) + 52) + room, 164, 236) + (extra && room ? 40 : 0);
+    return { item, w: Math.ceil(w), h: CARD, body: null, label: fitted(item.label, w - 68 - room, 13, 600, this.measure), detail: fitted(detail, w - 48 - room, 11, 400, this.measure) };
   }
 
   #pill(item: Item): Sized {
@@ -216,7 +237,7 @@ class Sheets {
       const w = Math.max(sheet.w + (framed ? 2 * PAD : 0), framed ? this.measure(label, 11, 500) + 2 * PAD : 0);
       return { sheet, frame: framed ? { label, w, h: sheet.h + BRANCH_HEAD + PAD } : null, w, h: framed ? sheet.h + BRANCH_HEAD + PAD : sheet.h };
     });
-    const rows = shelves(parts, Math.max(960, ...parts.map((part) => part.w)));
+    const rows = shelves(parts, Math.max(this.most, ...parts.map((part) => part.w)));
     const found: Body = { w: rows.w, h: rows.h, parts: parts.map((part, index) => ({ x: PAD + (rows.at[index]?.x ?? 0), y: HEAD + (rows.at[index]?.y ?? 0), sheet: part.sheet, frame: part.frame })) };
     for (const part of found.parts) {
       if (part.frame && rows.rows === 1) part.frame.h = rows.h;
@@ -231,27 +252,82 @@ class Sheets {
   }
 
   /** Lay out nodes that edges hold together. */
-  #piece(nodes: Sized[], edges: Edge[]): Sheet {
-    const only = nodes[0];
-    if (only && nodes.length === 1 && edges.length === 0) return { w: only.w, h: only.h, items: [{ sized: only, x: 0, y: 0 }], lines: [] };
+  #piece(all: Sized[], given: Edge[]): Sheet {
+    const only = all[0];
+    if (only && all.length === 1 && given.length === 0) return { w: only.w, h: only.h, items: [{ sized: only, x: 0, y: 0 }], lines: [], frames: [] };
+    const { nodes, edges } = bundled(all, given, this.most);
     const { rows, wires } = nodes.length > DAGRE_MOST ? ranked(nodes, edges) : arranged(nodes, edges);
-    const drawn = routed(rows, wires, (label) => fitted(label, 140, 11, 500, this.measure), (label) => this.measure(label, 11, 500));
+    const drawn = routed(
+      rows,
+      wires,
+      (label) => fitted(label, 140, 11, 500, this.measure),
+      (label) => this.measure(label, 11, 500),
+    );
     const byId = new Map(nodes.map((each) => [each.item.id, each]));
     const placed = rows.flatMap((row) => row.nodes.map((cell) => ({ sized: byId.get(cell.id) as Sized, x: cell.x - cell.w / 2, y: cell.y })));
     const left = Math.min(drawn.left, ...placed.map((each) => each.x));
     const right = Math.max(drawn.right, ...placed.map((each) => each.x + each.sized.w));
-    return {
-      w: Math.ceil(right - left),
-      h: Math.ceil(drawn.h),
-      items: placed.map((each) => ({ ...each, x: each.x - left })),
-      lines: drawn.lines.map((line) => moved({ ...line, kind: line.kind === "flow" && byId.get(line.source)?.item.kind === "resource" ? "soft" : line.kind, ...softened(line, byId) }, -left, 0)),
-    };
+    const found: Sheet = { w: Math.ceil(right - left), h: Math.ceil(drawn.h), items: [], lines: [], frames: [] };
+    for (const { sized, x, y } of placed) {
+      if (!sized.bundle) {
+        found.items.push({ sized, x: x - left, y });
+        continue;
+      }
+      found.frames.push({ label: sized.label, x: x - left, y, w: sized.w, h: sized.h });
+      gridOf(sized.bundle, this.most).at.forEach((spot, index) => found.items.push({ sized: (sized.bundle as Sized[])[index] as Sized, x: x - left + spot.x, y: y + spot.y }));
+    }
+    for (const line of drawn.lines) {
+      const ends = [byId.get(line.sources[0] ?? ""), byId.get(line.targets[0] ?? "")] as [Sized, Sized];
+      const [sources, targets] = ends.map((end) => (end.bundle ?? [end]).map((each) => each.item.id)) as [string[], string[]];
+      // Lines to and from resources are quiet: they carry no flow.
+      found.lines.push(moved({ ...line, sources, targets, kind: line.kind === "flow" && ends.some(isResource) ? "soft" : line.kind }, -left, 0));
+    }
+    return found;
   }
 }
 
-/** Edges to and from resources are quiet: they carry no flow. */
-function softened(line: Line, byId: ReadonlyMap<string, Sized>): Partial<Line> {
-  return byId.get(line.target)?.item.kind === "resource" ? { kind: "soft" } : {};
+function isResource(each: Sized): boolean {
+  return each.item.kind === "resource";
+}
+
+const BUNDLE = 7;
+
+/** Put many nodes that come after and before the same nodes into one, which is drawn as a grid with one line in and one out. */
+function bundled(nodes: Sized[], edges: Edge[], most: number): { nodes: Sized[]; edges: Edge[] } {
+  if (nodes.length < BUNDLE + 1) return { nodes, edges };
+  const ways = new Map<string, string[]>(nodes.map((each) => [each.item.id, []]));
+  for (const edge of edges) {
+    ways.get(edge.source)?.push(`> ${edge.target} ${edge.label}`);
+    ways.get(edge.target)?.push(`< ${edge.source} ${edge.label}`);
+  }
+  const alike = new Map<string, Sized[]>();
+  for (const each of nodes) {
+    const key = ways.get(each.item.id)?.toSorted().join("\n") ?? "";
+    alike.set(key, [...(alike.get(key) ?? []), each]);
+  }
+  const groups = [...alike.values()].filter((group) => group.length >= BUNDLE);
+  if (!groups.length) return { nodes, edges };
+  const into = new Map<string, Sized>();
+  for (const group of groups) {
+    const { w, h } = gridOf(group, most);
+    const first = (group[0] as Sized).item;
+    const bundle: Sized = { item: { ...first, id: `\u0000 ${first.id}` }, w, h, body: null, label: first.kind === "action" ? `${group.length} in parallel` : "", detail: "", bundle: group };
+    for (const each of group) into.set(each.item.id, bundle);
+  }
+  const end = (id: string): string => into.get(id)?.item.id ?? id;
+  const kept = new Map(edges.map((edge) => ({ source: end(edge.source), target: end(edge.target), label: edge.label })).map((edge) => [JSON.stringify(edge), edge]));
+  return { nodes: [...new Set(nodes.map((each) => into.get(each.item.id) ?? each))], edges: [...kept.values()] };
+}
+
+/** A grid that is a bit wider than high. */
+function gridOf(group: readonly Sized[], most: number): { at: { x: number; y: number }[]; w: number; h: number } {
+  const w = Math.max(...group.map((each) => each.w));
+  const h = Math.max(...group.map((each) => each.h));
+  const columns = Math.max(1, Math.min(Math.floor(most / (w + GAP)), Math.ceil(Math.sqrt((group.length * (h + GAP)) / (w + GAP)) * 1.6)));
+  const rows = Math.ceil(group.length / columns);
+  const head = (group[0] as Sized).item.kind === "action" ? BRANCH_HEAD : PAD;
+  const at = group.map((each, index) => ({ x: PAD + (index % columns) * (w + GAP) + (w - each.w) / 2, y: head + Math.floor(index / columns) * (h + GAP) }));
+  return { at, w: columns * (w + GAP) - GAP + 2 * PAD, h: head + rows * (h + GAP) - GAP + PAD };
 }
 
 /** Lift the ends of an edge to where they stand side by side; null if both lie in one node. */
@@ -300,16 +376,17 @@ function piecesOf(nodes: Sized[], edges: Edge[]): [Sized[], Edge[]][] {
 }
 
 /** Put pieces side by side, in as many rows as keep the whole about as wide as high. */
-function packed(pieces: Sheet[]): Sheet {
+function packed(pieces: Sheet[], most: number): Sheet {
   if (pieces.length === 1) return pieces[0] as Sheet;
   const area = pieces.reduce((sum, piece) => sum + (piece.w + GAP_X) * (piece.h + GAP_X), 0);
-  const few = pieces.length <= 3 ? 900 : 0;
-  const { at, w, h } = shelves(pieces, Math.max(few, Math.sqrt(area * 1.6), ...pieces.map((piece) => piece.w)), 22);
-  const found: Sheet = { w, h, items: [], lines: [] };
+  const few = pieces.length <= 3 ? most : 0;
+  const { at, w, h } = shelves(pieces, Math.max(few, Math.min(2 * most, Math.sqrt(area * 1.6)), ...pieces.map((piece) => piece.w)), 22);
+  const found: Sheet = { w, h, items: [], lines: [], frames: [] };
   pieces.forEach((piece, index) => {
     const { x, y } = at[index] as { x: number; y: number };
     for (const each of piece.items) found.items.push({ ...each, x: each.x + x, y: each.y + y });
     for (const line of piece.lines) found.lines.push(moved(line, x, y));
+    for (const frame of piece.frames) found.frames.push({ ...frame, x: frame.x + x, y: frame.y + y });
   });
   return found;
 }
@@ -340,9 +417,12 @@ function arranged(nodes: Sized[], edges: Edge[]): { rows: Row[]; wires: Wire[] }
   const graph = new Dagre({ multigraph: true });
   graph.setGraph({ rankdir: "TB", nodesep: GAP_X, edgesep: 18, ranksep: 40, ranker: nodes.length + edges.length > 200 ? "tight-tree" : "network-simplex" });
   for (const each of nodes) graph.setNode(each.item.id, { width: each.w, height: each.h });
-  straight.forEach((edge, index) => graph.setEdge(edge.source, edge.target, {}, String(index)));
+  const quiet = new Set(nodes.filter(isResource).map((each) => each.item.id));
+  straight.forEach((edge, index) => graph.setEdge(edge.source, edge.target, { weight: quiet.has(edge.target) ? 1 : 6 }, String(index)));
   dagreLayout(graph);
-  const at = nodes.map((each) => ({ each, spot: graph.node(each.item.id) as { x: number; rank: number } }));
+  const at = nodes.map((each) => ({ each, spot: { ...(graph.node(each.item.id) as { x: number; rank: number }) } }));
+  const side = isMirrored(at.map(({ spot }) => spot)) ? -1 : 1;
+  for (const { spot } of at) spot.x *= side;
   const ranks = [...new Set(at.map(({ spot }) => spot.rank))].sort((a, b) => a - b);
   const rows: Row[] = ranks.map(() => ({ y: 0, h: 0, nodes: [] }));
   const rowOf = new Map<string, number>();
@@ -359,9 +439,21 @@ function arranged(nodes: Sized[], edges: Edge[]): { rows: Row[]; wires: Wire[] }
     const points = (graph.edge(edge.source, edge.target, String(index)) as { points: { x: number }[] }).points.slice(1, -1);
     const from = ranks[rowOf.get(edge.source) as number] as number;
     const step = (ranks[rowOf.get(edge.target) as number] as number) > from ? 1 : -1;
-    bends.set(edge, points.filter((_, number) => ranks.includes(from + step * (number + 1))).map((point) => point.x));
+    bends.set(edge, points.filter((_, number) => ranks.includes(from + step * (number + 1))).map((point) => point.x * side));
   });
   return { rows, wires: wiresOf(edges, bends) };
+}
+
+/** Whether a layout runs against the order of the document: of two nodes in a row the first should stand left. */
+function isMirrored(spots: readonly { x: number; rank: number }[]): boolean {
+  const last = new Map<number, number>();
+  let against = 0;
+  for (const { x, rank } of spots) {
+    const before = last.get(rank);
+    if (before !== undefined) against += before > x ? 1 : -1;
+    last.set(rank, x);
+  }
+  return against > 0;
 }
 
 function cell(each: Sized, x: number): Row["nodes"][number] {
@@ -458,6 +550,10 @@ function longestWays(nodes: Sized[], edges: Edge[]): Map<string, number> {
   }
   for (const id of order.reverse()) for (const edge of ways.get(id) ?? []) rank.set(edge.target, Math.max(rank.get(edge.target) ?? 0, (rank.get(id) ?? 0) + 1));
   return rank;
+}
+
+function firstSentence(about: string): string {
+  return (/^[^\n]*?[.!?](?=\s|$)/.exec(about)?.[0] ?? about.split("\n")[0] ?? "").replace(/\.$/, "");
 }
 
 // -- Texts -------------------------------------------------------------------------------------------------------------

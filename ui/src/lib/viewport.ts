@@ -27,13 +27,19 @@ export function whole(drawing: Size, window: Size): View {
 }
 
 /** The scale at which a drawing fits the width, as long as it can be read. */
-export function widthScale(drawing: Size, window: Size, least = 0.45): number {
+export function widthScale(drawing: Size, window: Size, least = 0.5): number {
   return Math.max(least, Math.min(1, window.w / drawing.w));
+}
+
+/** A drawing that can be read as a whole is shown as a whole, any other in its width. */
+function openingScale(drawing: Size, window: Size): number {
+  const all = whole(drawing, window).k;
+  return all >= 0.7 ? all : widthScale(drawing, window);
 }
 
 /** Show a drawing in its width from the top, or around a place of interest if it is higher than the window. */
 export function opening(drawing: Size, window: Size, focus: { x: number; y: number } | null): View {
-  const k = widthScale(drawing, window);
+  const k = openingScale(drawing, window);
   const centered = (size: number, space: number, at: number | null): number => {
     if (size * k <= space) return (space - size * k) / 2;
     return Math.min(0, Math.max(space - size * k, at === null ? 0 : space * 0.4 - at * k));
