@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loom.expressions import ContextEnvironment, ExpressionError
+from loom.expressions import Constant, ContextEnvironment, ExpressionError
 from loom.expressions.dotnet.timestamps import timestamp_text
 from loom.expressions.meter import Meter, metered_by
 from loom.expressions.values import is_number, kind_of
@@ -104,8 +104,9 @@ def fits(kind: str, value: Any) -> bool:
 
 def variable_problems(program: Program, given: dict[str, Any]) -> list[str]:
     """List the problems of a start's variables: names that only loops may set, unless the flow declares them."""
-    operations = (node.operation for node in program.nodes)
-    own = {spec.name.lower() for one in operations if isinstance(one, InitializeVariables) for spec in one.variables}
+    operations = [node.operation for node in program.nodes]
+    names = [spec.name for one in operations if isinstance(one, InitializeVariables) for spec in one.variables]
+    own = {str(name.value).lower() for name in names if isinstance(name, Constant)}
     return [
         f"The variable '{name}' is set by the loops themselves, so a start cannot give it."
         for name in given
