@@ -1,6 +1,6 @@
 """`GET /metrics`: what this server and its runtime count and measure, for Prometheus.
 
-The runs by status are of the whole store; everything else is of this process.
+The size of the store and the runs by status are of the whole store; everything else is of this process.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ class RunCounts:
         self._found: dict[str, int] = {}
         self.held: dict[str, HeldRuns] = {}
         """By workflow, how many runs waited for input or were parked, when they were counted last."""
+        self.size: int | None = None
+        """How many bytes the store took then; None if it does not tell."""
         self._until = float("-inf")
 
     async def get(self) -> dict[str, int]:
@@ -76,6 +78,7 @@ class RunCounts:
         if began < self._until:
             return self._found
         self._found, self.held = await self._store.counts(), await self._store.held_counts()
+        self.size = await self._store.size()
         ended = monotonic()
         self._until = ended + max(_FRESH_S, _SHARE * (ended - began))
         return self._found
@@ -127,6 +130,8 @@ async def _runs(page: Exposition, server: Server) -> None:
         page.gauge("loom_store_up", "Whether the store could be asked.", 0)
         return
     page.gauge("loom_store_up", "Whether the store could be asked.", 1)
+    if server.run_counts.size is not None:
+        page.gauge("loom_store_bytes", "What the store takes, with its indexes.", server.run_counts.size)
     by_status: dict[Labels, float] = {(("status", status),): counts[status] for status in _STATUSES}
     page.gauges("loom_runs", "Runs in the store by status.", by_status)
     page.gauge("loom_runs_idle", "Running ones that only input from outside can move.", counts["idle"])

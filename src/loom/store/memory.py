@@ -291,6 +291,9 @@ class MemoryStore:
             counted["stuck"] += head.stuck is not None
         return [WorkflowCounts(workflow=workflow, **counted) for workflow, counted in found.items()]
 
+    async def size(self) -> None:
+        """Return None: it is a part of the memory of its process."""
+
     async def held_counts(self) -> dict[str, HeldRuns]:
         """Count the runs by workflow that wait for input, are parked or are stuck."""
         found: dict[str, HeldRuns] = {}

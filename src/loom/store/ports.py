@@ -113,6 +113,10 @@ class RunReads(Protocol):
         """
         ...
 
+    async def size(self) -> int | None:
+        """Return how many bytes the store takes, with its indexes; None if it takes none that it can tell."""
+        ...
+
 
 class RunWrites(Protocol):
     """Writes of runs, and what follows from them."""

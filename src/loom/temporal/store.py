@@ -314,6 +314,9 @@ class TemporalStore:
         """Return nothing: a cluster counts by status alone."""
         return []
 
+    async def size(self) -> None:
+        """Return None: a cluster does not tell."""
+
     async def held_counts(self) -> dict[str, HeldRuns]:
         """Return nothing: a cluster counts by status alone."""
         return {}

@@ -308,6 +308,10 @@ class FaultyStore:
         """See the port."""
         return await (await self._reading()).held_counts()
 
+    async def size(self) -> int | None:
+        """See the port."""
+        return await (await self._reading()).size()
+
 
 def _ignore(_run_ids: Sequence[str]) -> None:
     """Drop a notification."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import msgspec
@@ -201,6 +202,15 @@ async def test_counts_by_workflow_tell_who_waits_is_parked_or_stuck(store: Store
     await over.end("failed")
     await store.apply([start("new", workflow="v")])
     assert await store.held_counts() == {"w": (2, 2, 1)}
+
+
+async def test_the_size_is_what_is_stored_or_not_known(store: Store) -> None:
+    before = await store.size()
+    await store.save_document("large", random.Random(1).randbytes(500_000))
+    after = await store.size()
+    assert (before is None) == (after is None)
+    if before is not None and after is not None:
+        assert after - before > 400_000
 
 
 async def test_purging_one_run_leaves_nothing_of_it(store: Store, owner: Owner) -> None:

@@ -143,6 +143,13 @@ SELECT workflow, sum(idle - stuck)::bigint AS waiting, sum(parked)::bigint AS pa
 """  # noqa: S608 - fixed text; each part has its own index
 
 
+TABLES = (
+    "chunks", "deaths", "documents", "entries", "event_ids", "inbox", "liveness", "members", "runs", "snapshots",
+    "starts", "timers",
+)  # fmt: skip
+"""Loom's tables: others may stand in the same schema."""
+_SIZE = "SELECT COALESCE(sum(pg_total_relation_size(to_regclass(name))), 0)::bigint FROM unnest($1::text[]) AS name"
+
 _BY_WORKFLOW = f"""
 SELECT workflow, count(*) AS total, count(*) FILTER (WHERE status = 'running') AS running,
     count(*) FILTER (WHERE status = 'completed') AS completed, count(*) FILTER (WHERE status = 'failed') AS failed,
@@ -273,3 +280,8 @@ async def workflow_counts(connection: Connection) -> list[WorkflowCounts]:
 async def held_counts(connection: Connection) -> dict[str, HeldRuns]:
     """Count the runs by workflow that wait for input, are parked or are stuck."""
     return {name: HeldRuns(*counts) for name, *counts in await connection.fetch(_HELD)}
+
+
+async def size(connection: Connection) -> int:
+    """Return the bytes of Loom's tables, with their indexes and what is stored beside them."""
+    return int(await connection.fetchval(_SIZE, list(TABLES)))

@@ -259,6 +259,11 @@ class PostgresStore:
         async with self._opened().reader() as connection:
             return await reads.held_counts(connection)
 
+    async def size(self) -> int:
+        """Return the bytes of the tables with their indexes."""
+        async with self._opened().reader() as connection:
+            return await reads.size(connection)
+
     def _hear(self, run_ids: Sequence[str]) -> None:
         self.on_notification(run_ids)
 

@@ -60,6 +60,7 @@ _BY_STATUS = "SELECT status, COUNT(*) FROM runs GROUP BY status"
 _ENGINE = "SELECT fence, name, last_alive FROM engine"
 _SILENT_S = 30.0
 """An engine that was silent for this long is taken for dead: it beats every few seconds."""
+_SIZE = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
 _IDLE = "SELECT COUNT(*) FROM runs INDEXED BY runs_idle WHERE idle_since IS NOT NULL AND status = 'running'"
 _IDLE_BY_WORKFLOW = """SELECT workflow, COUNT(*) FROM runs INDEXED BY runs_idle_by_workflow
 WHERE idle_since IS NOT NULL AND status = 'running' GROUP BY workflow"""
@@ -242,6 +243,12 @@ def held_counts(connection: Connection) -> dict[str, HeldRuns]:
         count, idle_too = parked.get(name, (0, 0))
         found[name] = HeldRuns(idle.get(name, 0) - idle_too - stuck.get(name, 0), count, stuck.get(name, 0))
     return found
+
+
+def size(connection: Connection) -> int:
+    """Return the bytes of the database, free pages included; its write-ahead log comes on top for a while."""
+    [(found,)] = connection.query(_SIZE)
+    return int(found)
 
 
 def owned(connection: Connection, fence: int, with_messages: bool) -> list[str]:

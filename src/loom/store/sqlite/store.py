@@ -288,6 +288,10 @@ class SqliteStore:
         """Count the runs by workflow that wait for input, are parked or are stuck."""
         return await self._read(reads.held_counts)
 
+    async def size(self) -> int:
+        """Return the bytes of the database file."""
+        return await self._read(reads.size)
+
     def _read(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
         if self._readers is None:
             raise self._not_open()

@@ -12,6 +12,7 @@ from loom.store.migrations import available
 from loom.store.operations import PurgeRuns, StartRun
 from loom.store.postgres import PostgresStore, schema
 from loom.store.postgres.connections import parse_address
+from loom.store.postgres.reads import TABLES
 from loom.store.records import RunQuery
 
 
@@ -30,6 +31,17 @@ async def test_several_processes_may_open_a_new_database_at_once(url: str) -> No
         await store.apply([StartRun(f"r{number}", "w", b"", 1.0)])
     assert (await stores[0].counts())["running"] == 5
     await asyncio.gather(*(store.close() for store in stores))
+
+
+async def test_the_size_counts_every_table_with_data(url: str) -> None:
+    store = PostgresStore(url)
+    await store.open()
+    await store.close()
+    address = parse_address(url)
+    connection = await asyncpg.connect(address.url, server_settings={"search_path": address.quoted_schema})
+    found = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
+    await connection.close()
+    assert {name for (name,) in found} - {"loom_schema"} == set(TABLES)
 
 
 FIRST_RUN = """
