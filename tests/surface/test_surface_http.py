@@ -67,6 +67,8 @@ DETAILS = (
     *(f"GET /v1/runs/{run_id}/graph" for run_id in ("report-1", "broken-1", "asks-1", "loop-1", "failed-flow-1")),
     "GET /v1/runs/report-1/graph?tick=1",
     *(f"GET /v1/runs/{run_id}/timeline" for run_id in ("report-1", "broken-1", "slow-1", "loop-1", "failed-flow-1")),
+    "GET /v1/runs/loop-1/iterations?path=rounds",
+    "GET /v1/runs/loop-1/iterations?path=each",
     *(f"GET /v1/runs/{run_id}/replay" for run_id in ("report-1", "asks-1", "loop-2")),
 )
 HISTORIES = (

@@ -27,7 +27,7 @@ from loom.api.requests import (
 from loom.api.runs import Delivery, HistoryItem, Replay, Run, StreamEvent
 from loom.api.service import Health, Session
 from loom.api.state import Action, Loop
-from loom.api.views import RunGraph, Timeline
+from loom.api.views import Iteration, RunGraph, Timeline
 from loom.api.why import Why
 from loom.api.workers import Worker
 from loom.client.exchange import ApiCall, Exchange, Retries, act, decoded, read, segment
@@ -245,6 +245,12 @@ class Client:
         """Tell what a run did over time; `lane` gives a page of the bars of one step or action."""
         params = {"begin": begin, "end": end, "lane": lane, "offset": offset, "limit": limit}
         return await self._exchange.ask(self._read(run_id, "/timeline", params=params), Timeline)
+
+    async def iterations(self, run_id: str, path: str, *, oldest_first: bool = False) -> AsyncIterator[Iteration]:
+        """List the iterations of a loop of a flow, such as `loop` or `outer[2]/inner`, newest first."""
+        params = {"path": path, "order": "iteration" if oldest_first else None}
+        async for item in self._pages(self._read(run_id, "/iterations", params=params), Iteration):
+            yield item
 
     async def replay(self, run_id: str) -> Replay:
         """Tell whether the ticks of a run, reduced again, give what is stored."""

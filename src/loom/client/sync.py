@@ -59,6 +59,7 @@ class SyncClient(SyncFace):
     why = calls(Client.why)
     run_graph = calls(Client.run_graph)
     timeline = calls(Client.timeline)
+    iterations = iterates(Client.iterations)
     replay = calls(Client.replay)
     stream = iterates(Client.stream)
     send_event = calls(Client.send_event)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from loom.core.state import WorkItem
     from loom.flows.program import Program
     from loom.flows.state import PendingWait
+    from loom.flows.walk import Watch
 
 
 def flow_config(program: Program) -> BrokerConfig:
@@ -36,11 +37,12 @@ def flow_config(program: Program) -> BrokerConfig:
 class FlowPlanner:
     """Answers "what next?" for the runs of one version of a flow."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, watch: Watch | None = None) -> None:
         self.program = program
+        self._watch = watch
 
     def _walk(self, config: BrokerConfig, plan: FlowPlan, at: float) -> Walk:
-        return Walk(self.program, plan, at, config.program.rules)
+        return Walk(self.program, plan, at, config.program.rules, self._watch)
 
     def start(self, config: BrokerConfig, run_id: str, seed: int) -> FlowPlan:
         """Make the plan of a run that has not begun."""

@@ -239,11 +239,16 @@ def _action(program: Program, plan: FlowPlan, node: Node, found: tuple[Frame, Re
         around = "/".join(program.nodes[loop].name for loop in node.loops)
         return ActionState(name=node.name, path=_joined(around or None, node.name), type=node.type, status="Pending")
     frame, record = found
+    return repetition_state(node, _joined(_around(program, plan, frame, node), node.name), record)
+
+
+def repetition_state(node: Node, path: str, record: Record) -> ActionState:
+    """Make the state of one repetition of an action, which the path names."""
     shown = record_dict(node, record, masked=True)
     is_over = record.status not in ("Running", "Waiting")
     return ActionState(
         name=node.name,
-        path=_joined(_around(program, plan, frame, node), node.name),
+        path=path,
         type=node.type,
         status=record.status,
         code=shown["code"] if is_over else None,

@@ -12,6 +12,7 @@ measured in the same units, but refuses them nothing.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,9 @@ if TYPE_CHECKING:
     from loom.flows.state import FlowPlan
 
 
+Watch = Callable[[tuple[int, ...], int, Record], None]
+"""Is told the end of an action: the iterations around it, outermost first, its node and its record."""
+
 FUEL = 2_000
 """Agenda entries that one burst of a new run works off."""
 BURST_UNITS = 2 * 1024 * 1024
@@ -91,10 +95,12 @@ class Walk:
     __slots__ = (
         "_metering", "agenda", "at", "draws", "eaches", "ended", "env", "frames", "ids", "intents", "last_traceback",
         "loops", "meter", "parameters", "plan", "program", "response", "rules", "run_id", "trigger", "variables",
-        "waits", "yielding",
+        "waits", "watch", "yielding",
     )  # fmt: skip
 
-    def __init__(self, program: Program, plan: FlowPlan, at: float, rules: int = AS_FIRST) -> None:
+    def __init__(
+        self, program: Program, plan: FlowPlan, at: float, rules: int = AS_FIRST, watch: Watch | None = None
+    ) -> None:
         self.program = program
         self.plan = plan
         self.at = at
@@ -102,6 +108,8 @@ class Walk:
         """Number of the run's rules, see `loom.flows.rules`."""
         self.run_id = plan.run_id
         self.trigger = plan.trigger
+        self.watch = watch
+        """Is told each record, with the iterations around it, before a later one may take its place; or None."""
         self.parameters = plan.parameters
         self.variables = plan.variables
         self.frames = plan.frames
@@ -343,6 +351,8 @@ class Walk:
 
     def _note(self, frame: Frame, index: int, record: Record) -> None:
         """Store a record where expressions find it."""
+        if self.watch is not None:
+            self.watch(self.repetition(frame), index, record)
         left = frame.left - 1
         if frame.scope == frame.id:
             self.frames = self.frames.set(frame.id, replace(frame, left=left, records=frame.records.set(index, record)))
@@ -385,6 +395,9 @@ class Walk:
         scope = self.frames[frame.scope]
         missing = [index for index in indexes if index not in scope.records]
         if missing:
+            if self.watch is not None:
+                for index in missing:
+                    self.watch(self.repetition(frame), index, skipped(self.at, *BRANCH_NOT_TAKEN))
             records = scope.records.update(dict.fromkeys(missing, skipped(self.at, *BRANCH_NOT_TAKEN)))
             self.frames = self.frames.set(scope.id, replace(scope, records=records))
 

@@ -79,6 +79,11 @@ def rendered_actions(flow: FlowStatus, path: str | None = None) -> list[Action]:
     return [_shown(Action, action) for action in flow.actions if path in (None, action.path)]
 
 
+def rendered_action(action: ActionState) -> Action:
+    """Render one repetition of an action."""
+    return _shown(Action, action)
+
+
 def rendered_loops(flow: FlowStatus, *, ended: bool) -> list[Loop]:
     """Render the loops that are running, and on request the ended ones."""
     items = [_shown(Loop, loop, status="running") for loop in flow.loops]

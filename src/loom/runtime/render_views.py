@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
+import re
+from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from loom.api.views import RunGraph, Timeline
+from loom.api.times import maybe_moment, moment
+from loom.api.views import Iteration, RunGraph, Timeline
+from loom.core.records import EventRecord
+from loom.core.reducer import Draft, transition
+from loom.core.state import BrokerState
+from loom.effects.off_loop import aside
 from loom.runtime.render import flow_of
 from loom.runtime.stored_run import program_of_row
 from loom.runtime.views.step_lanes import StepLanes
 from loom.runtime.views.timeline import Window, counts_of, timeline_of
+from loom.store import codec
 
 if TYPE_CHECKING:
-    from loom.api.state import Loop
+    from collections.abc import Sequence
+
+    from loom.api.state import Action, Loop
     from loom.api.views import StepCounts
+    from loom.core.records import Published
+    from loom.core.reducer import FieldReader
     from loom.core.state import BrokerConfig
-    from loom.flows.program import Program
+    from loom.flows.program import Node, Program
+    from loom.flows.state import Record
     from loom.runtime.durable.run_client import RunClient
     from loom.runtime.views.reader import Trace
-    from loom.store.records import RunRow
+    from loom.runtime.views.rounds import Round
+    from loom.store.records import Chunk, RunRow
+
+_STATUSES: tuple[Literal["running", "complete", "failed", "cancelled"], ...] = (
+    "running",
+    "complete",
+    "failed",
+    "cancelled",
+)
+_CHUNKS = 64
+_INDEX = re.compile(r"\[([0-9]{1,15})\]$", re.ASCII)
 
 Graph = tuple[list[dict[str, Any]], list[dict[str, Any]]]
 """Nodes and edges."""
@@ -86,3 +109,161 @@ async def _loops(runtime: RunClient, row: RunRow, tick: int | None) -> list[Loop
 
     flow = await flow_of(runtime, row, await runtime.state_at(row.run_id, tick), tick)
     return rendered_loops(flow, ended=True) if flow is not None else []
+
+
+# -- iterations --------------------------------------------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    """An action in a program, and the iterations around it."""
+
+    node: Node
+    around: tuple[int, ...] | None
+    """None: the path does not say."""
+
+
+def place_of(program: Program, path: str) -> Place | None:
+    """Read a path such as `outer[2]/inner`, where the last part may have an iteration too; None: it names no action."""
+    *loops, last = path.split("/")
+    node = program.find(_INDEX.sub("", last))
+    if node is None:
+        return None
+    parts = [(_INDEX.sub("", part), _INDEX.search(part)) for part in loops]
+    names = [program.nodes[loop].name for loop in node.loops]
+    if not loops:
+        return Place(node, () if not names else None)
+    if [name for name, _ in parts] != names:
+        return None
+    indexes = [int(found[1]) for _, found in parts if found is not None]
+    return Place(node, tuple(indexes) if len(indexes) == len(names) else None)
+
+
+async def rendered_iterations(
+    runtime: RunClient, row: RunRow, path: str, limit: int, after: int | None = None, *, ascending: bool = False
+) -> tuple[list[Iteration], int | None]:
+    """Render the iterations of a loop after one of them, newest first, and the place where the next page begins.
+
+    Raises `ValueError` if the path names no loop of the run.
+    """
+    program = await program_of_row(runtime, row)
+    place = place_of(program, path) if program is not None else None
+    if place is None or not place.node.blocks or not _is_loop(place.node):
+        raise ValueError(f"Run {row.run_id!r} has no loop {path[:100]!r}.")
+    page = partial(_rounds, place, limit, after, ascending)
+    rounds, more = await runtime.traces.look(row, page)
+    results = await _results(runtime, row, [each.cursor for each in rounds if each.cursor is not None])
+    items = [_iteration(each, results) for each in rounds]
+    return items, rounds[-1].iteration if more and rounds else None
+
+
+def _is_loop(node: Node) -> bool:
+    from loom.runtime.views.flow_lanes import is_loop
+
+    return is_loop(node)
+
+
+def _rounds(place: Place, limit: int, after: int | None, ascending: bool, trace: Trace) -> tuple[list[Round], bool]:
+    flow = trace.flow
+    if flow is None:
+        return [], False
+    found = flow.rounds.of(place.node.name, place.around)
+    numbers = sorted(found, reverse=not ascending)
+    if after is not None:
+        numbers = [number for number in numbers if (number > after if ascending else number < after)]
+    # Copies, because the next look may go on with those that are under way.
+    return [copy(found[number]) for number in numbers[:limit]], len(numbers) > limit
+
+
+async def _results(runtime: RunClient, row: RunRow, cursors: list[int]) -> dict[int, Any]:
+    """Read what a loop told of iterations from the stream, by cursor."""
+    results: dict[int, Any] = {}
+    known: dict[int, Published] = {}
+    for cursor in sorted(cursors):
+        if cursor not in known:
+            known = {}
+            for chunk in await runtime.store.stream(row.run_id, cursor, _CHUNKS):
+                decoded = await runtime.decoded.decode(row.run_id, chunk)
+                known |= dict(enumerate(decoded.published, chunk.first_cursor))
+        event = known.get(cursor)
+        results[cursor] = event.body.result if isinstance(event, EventRecord) else None
+    return results
+
+
+def _iteration(each: Round, results: dict[int, Any]) -> Iteration:
+    from loom.flows.progress import preview
+
+    return Iteration(
+        iteration=each.iteration,
+        status=_STATUSES[each.status],
+        condition_result=each.condition_result,
+        result=preview(results[each.cursor]) if each.cursor is not None else None,
+        error=each.error,
+        begin=moment(each.begin),
+        end=maybe_moment(each.end),
+        duration=None if each.end is None else each.end - each.begin,
+        tick=each.tick,
+    )
+
+
+async def rendered_repetition(runtime: RunClient, row: RunRow, path: str) -> list[Action]:
+    """Render one repetition of an action that later ones have replaced, such as `outer[2]/inner[5]/send`.
+
+    The ticks of its iteration are reduced again. An empty list: there was no such repetition.
+    """
+    program = await program_of_row(runtime, row)
+    place = place_of(program, path) if program is not None else None
+    if program is None or place is None or not place.around:
+        return []
+    loop, around = program.nodes[place.node.loops[-1]].name, place.around
+    found = await runtime.traces.look(row, partial(_round, loop, around))
+    if found is None:
+        return []
+    before = await runtime.state_at(row.run_id, found.tick - 1) if found.tick else BrokerState()
+    until = found.last_tick + 1 if found.end is not None else row.head.ticks
+    watched = Watched(program, before, runtime.field_reader(row), (*around,), place.node.index)
+    while watched.ticks < until:
+        chunks = await runtime.store.chunks(row.run_id, watched.ticks, _CHUNKS)
+        if not chunks:
+            break
+        await aside("replay", watched.go_on, row.run_id, chunks, until)
+    from loom.flows.progress import repetition_state
+    from loom.runtime.render_flow import rendered_action
+
+    record = watched.found
+    return [rendered_action(repetition_state(place.node, path, record))] if record is not None else []
+
+
+def _round(loop: str, around: tuple[int, ...], trace: Trace) -> Round | None:
+    found = trace.flow.rounds.of(loop, around[:-1]).get(around[-1]) if trace.flow is not None else None
+    return copy(found) if found is not None else None
+
+
+class Watched:
+    """A replay of a part of a journal that looks for one repetition of an action."""
+
+    def __init__(
+        self, program: Program, state: BrokerState, read_field: FieldReader, around: tuple[int, ...], node: int
+    ) -> None:
+        from loom.flows.planner import FlowPlanner
+
+        self.found: Record | None = None
+        self._wanted = around, node
+        self._draft = Draft(state, FlowPlanner(program, self._see), read_field)
+
+    @property
+    def ticks(self) -> int:
+        """Return how many ticks of the run have been reduced."""
+        return self._draft.ticks
+
+    def _see(self, around: tuple[int, ...], node: int, record: Record) -> None:
+        if (around, node) == self._wanted:
+            self.found = record
+
+    def go_on(self, run_id: str, chunks: Sequence[Chunk], until: int) -> None:
+        """Reduce the next ticks, but none after a number of them."""
+        for chunk in chunks:
+            for tick in codec.decode_ticks(run_id, chunk)[self._draft.ticks - chunk.first_tick :]:
+                if self._draft.ticks >= until:
+                    return
+                transition(self._draft, tick)
+                self._draft.commands = []

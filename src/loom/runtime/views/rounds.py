@@ -38,6 +38,8 @@ class Round(msgspec.Struct, gc=False):
     begin: float
     tick: int
     """The tick that it began with."""
+    last_tick: int
+    """The tick of its last action so far."""
     end: float | None = None
     status: int = RUNNING
     condition_result: bool | None = None
@@ -151,7 +153,7 @@ class Rounds:
         if before is not None and is_delayed and isinstance(node.operation, ConditionLoop):
             bar = lane.begin(DELAY, begin, tick, iteration=iteration, since=before.end)
             lane.end(bar, begin, tick, OK)
-        made = Round(iteration, begin, tick, bar=lane.begin(WORK, begin, tick, iteration=iteration))
+        made = Round(iteration, begin, tick, tick, bar=lane.begin(WORK, begin, tick, iteration=iteration))
         self._rounds.setdefault(node.name, {}).setdefault(around, {})[iteration] = made
         self._count += 1
         if self._count > MAX_ROUNDS:
@@ -180,7 +182,7 @@ class Rounds:
         self._end(loop, around, found, report.at, tick, _ENDS.get(status, FAILED))
 
     def _end(self, loop: str, around: Repetition, found: Round, at: float, tick: int, status: int) -> None:
-        found.end, found.status = max(at, found.begin), status
+        found.end, found.status, found.last_tick = max(at, found.begin), status, tick
         if found.bar is not None:
             self._lanes.by_name[loop].end(found.bar, at, tick, status, found.error)
             found.bar = None

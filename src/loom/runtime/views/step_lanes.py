@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from loom.core.ticks import WorkflowTick
 
 _BEGIN_WAITS = (TickAwaitEvent, TickSleep, TickStartChild)
+_RARE = (TickResume, TickTimerFired, TickSkip)
 _OF_ITEMS = (TickStepResult, TickEndWait, TickLeaveStep, TickRefuseEvent)
 
 
@@ -110,15 +111,10 @@ class StepLanes:
         transition(d, tick)
         commands, d.commands = d.commands, []
         self.lanes.seen(d.at)
-        if kind is TickResume and d.outcome is None:
-            self._cut(tick.at - tick.away_s)  # type: ignore[union-attr]
-        elif isinstance(tick, TickStepResult) and execution is not None and before is None and not _ran_out(d):
+        if isinstance(tick, TickStepResult) and execution is not None and before is None and not _ran_out(d):
             self._result(tick, execution, commands)
-        elif isinstance(tick, TickTimerFired) and timer is not None and tick.timer not in d.timers:
-            self._fired(tick.timer, timer)
-        elif kind is TickSkip:
-            for number in [number for number in self._delayed if number not in d.timers]:
-                self._over(number)
+        elif kind in _RARE:
+            self._rarely(tick, timer)
         concerned = self._obey(commands)
         if isinstance(tick, _BEGIN_WAITS):
             concerned.append(tick.source.item)
@@ -132,6 +128,17 @@ class StepLanes:
             self._queue_returned()
         if d.outcome is not None and d.outcome.status != before:
             self._close_all(parked=d.outcome.status == "parked")
+
+    def _rarely(self, tick: WorkflowTick, timer: Timer | None) -> None:
+        """Take in a recovery, and the end of back-offs and sleeps. `timer` is what a fired timer was."""
+        d = self._draft
+        if isinstance(tick, TickResume) and d.outcome is None:
+            self._cut(tick.at - tick.away_s)
+        elif isinstance(tick, TickTimerFired) and timer is not None and tick.timer not in d.timers:
+            self._fired(tick.timer, timer)
+        elif isinstance(tick, TickSkip):
+            for number in [number for number in self._delayed if number not in d.timers]:
+                self._over(number)
 
     def _executing(self, tick: TickStepResult) -> Execution | None:
         worker = self._draft.workers.get(tick.step)

@@ -22,6 +22,7 @@ from loom.effects.off_loop import aside, aside_if_large
 from loom.runtime.planners import planner_for
 from loom.runtime.render import flow_of, masking_for, rendered_state, rendered_tick
 from loom.runtime.render_flow import rendered_actions, rendered_loops
+from loom.runtime.render_views import rendered_repetition
 from loom.runtime.verification import replayed_run
 from loom.server.answers import JsonAnswer, is_known, json_answer, json_bytes
 from loom.server.pages import PAGE_BYTES
@@ -226,6 +227,7 @@ async def loops(call: Call) -> Response:
     summary="See what became of the actions of a flow",
     params=(Param("path", str, "One action of one repetition, such as `outer[2]/inner`."),),
     replies={200: Reply("Its actions.", Page[Action])},
+    problems=("history-gone",),
 )
 async def actions(call: Call) -> Response:
     """`GET /v1/runs/{run_id}/actions`."""
@@ -236,6 +238,8 @@ async def actions(call: Call) -> Response:
         raise ApiProblem("invalid-request", f"Run {row.run_id!r} is no flow: it has steps, which its state shows.")
     flow = await flow_of(call.runtime, row, await call.runtime.state_at(row.run_id), None)
     items = rendered_actions(flow, path) if flow is not None else []
+    if not items and path is not None:
+        items = await rendered_repetition(call.runtime, row, path)  # a later repetition has taken its place
     return await json_answer(Page[Action](items=items))
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta
 
-from loom.api.views import RunGraph, Timeline
-from loom.runtime.render_views import rendered_graph, rendered_timeline
+from loom.api.answers import Page
+from loom.api.views import Iteration, RunGraph, Timeline
+from loom.runtime.render_views import rendered_graph, rendered_iterations, rendered_timeline
 from loom.runtime.views.timeline import MOST_BARS, Window
 from loom.server.answers import json_answer
+from loom.server.pages import not_given, read_cursor, write_cursor
 from loom.server.problems import invalid
-from loom.server.routes import Number, Param, Reply, RouteList
+from loom.server.routes import CURSOR, LIMIT, Number, Param, Reply, RouteList
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -72,3 +74,40 @@ async def timeline(call: Call) -> Response:
         raise invalid("The parameter 'end' lies before 'begin'.")
     row = await call.row()
     return await json_answer(await rendered_timeline(call.runtime, row, window))
+
+
+@route(
+    "GET",
+    "/v1/runs/{run_id}/iterations",
+    "listIterations",
+    scope="read",
+    summary="List the iterations of a loop",
+    params=(
+        Param("path", str, "The loop, such as `loop` or `outer[2]/inner`.", required=True),
+        Param("order", Literal["-iteration", "iteration"], "Newest first if nothing is said."),
+        LIMIT,
+        CURSOR,
+    ),
+    replies={200: Reply("A page of iterations.", Page[Iteration])},
+    problems=("history-gone",),
+)
+async def iterations(call: Call) -> Response:
+    """`GET /v1/runs/{run_id}/iterations`."""
+    call.check_query()
+    path, order, limit = call.query("path"), call.query("order") or "-iteration", call.page_size()
+    row = await call.row()
+    if not path:
+        raise invalid("The parameter 'path' names the loop.")
+    if order not in ("-iteration", "iteration"):
+        raise invalid("The parameter 'order' is -iteration or iteration.")
+    after, cursor = None, call.query("cursor")
+    if cursor is not None:
+        *bound, after = read_cursor(cursor, tuple[str, str, str, int])
+        if bound != [row.run_id, path, order] or after < 0:
+            raise not_given()
+    try:
+        items, more = await rendered_iterations(call.runtime, row, path, limit, after, ascending=order == "iteration")
+    except ValueError as error:
+        raise invalid(str(error)) from error
+    following = write_cursor(row.run_id, path, order, more) if more is not None else None
+    return await json_answer(Page[Iteration](items=items, next_cursor=following))
