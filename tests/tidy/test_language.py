@@ -45,7 +45,7 @@ LONE_SUBCLASSES = frozenset(
         "BurstMeter(Meter)",
         "Definitions(DefinitionNumbers)",
         "EndWatchers(Watchers)",
-        "EventStream(Response)",
+        "StreamAnswer(Response)",
         "HttpServer(Server)",
         "MissingTypeError(UnknownTypeError)",
         "RemoteDefinitionError(DefinitionError)",

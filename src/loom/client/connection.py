@@ -31,7 +31,7 @@ from loom.api.views import Iteration, RunGraph, Timeline
 from loom.api.why import Why
 from loom.api.workers import Worker
 from loom.client.exchange import ApiCall, Exchange, Retries, act, decoded, read, segment
-from loom.client.streams import SILENCE, Reader
+from loom.client.streams import SILENCE, Reader, follow_changes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     import httpx2
 
+    from loom.api.changes import RunChange
     from loom.api.requests import RunFilters
     from loom.steps.events import Event
 
@@ -192,6 +193,17 @@ class Client:
     async def counts(self, *, workflow: str | Sequence[str] | None = None) -> Counts:
         """Count the runs by status and by what holds them, of all workflows or of these."""
         return await self._exchange.ask(read("/v1/counts", params={"workflow": workflow}), Counts)
+
+    def changes(
+        self, *, after: str | None = None, silence: float = SILENCE, **filters: Unpack[RunFilters]
+    ) -> AsyncGenerator[RunChange]:
+        """Follow the runs that pass the filters as they change, from now on or after the `id` of a change.
+
+        It does not end. First come the counts. Of several changes of a run the newest is what matters, so those before
+        may be left out. A connection that breaks, or is silent for `silence` seconds, is opened again: no change is
+        missed, but one may be repeated. `order`, `include` and `idle_longer_than` are for lists.
+        """
+        return follow_changes(self._exchange, query_of(filters), after, silence)
 
     async def history(
         self,

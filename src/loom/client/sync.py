@@ -50,6 +50,7 @@ class SyncClient(SyncFace):
     wait = calls(Client.wait)
     list = iterates(Client.list)
     counts = calls(Client.counts)
+    changes = iterates(Client.changes)
     workers = calls(Client.workers)
     history = iterates(Client.history)
     state = calls(Client.state)

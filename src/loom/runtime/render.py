@@ -17,11 +17,10 @@ from loom.core.state import EMPTY_WORKER, is_skippable
 from loom.effects.off_loop import aside
 from loom.effects.stored_text import kept_text
 from loom.flows.calls import MASK, FlowEnd
-from loom.runtime.durable.catalog import waiter_kind
-from loom.runtime.durable.names import HANDLER, OWN, SCHEDULES
 from loom.runtime.masking import SCHEDULE_DEFINITION, Masking, ScheduleMasking
+from loom.runtime.own_names import HANDLER, OWN, SCHEDULES
 from loom.runtime.plain import fields_of, plain, plain_stop, stored_value
-from loom.runtime.run_head import stored_waiter
+from loom.runtime.run_head import stored_waiter, waiter_kind
 from loom.runtime.stored_run import end_of_run, last_published, open_waiters, program_of_row
 from loom.runtime.why import attempts_of
 from loom.steps.registry import UnknownTypeError

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from loom.api.problems import NOBODYS_TURN, RunStatus, is_stuck
 from loom.core.records import INPUT_REQUIRED_EVENT, RefusedReport, UnhandledReport
-from loom.core.state import MAX_REPORTED
+from loom.core.state import CHILD_RUN, MAX_REPORTED
 from loom.core.ticks import TickAddEvent, TickChildEnded, TickStartRun, TickStepResult
 from loom.effects.stored_text import waiter_dict
 from loom.runtime.masking import shown_waiter
+from loom.runtime.own_names import OWN
 from loom.runtime.plain import fields_of
 from loom.store.records import RunHead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from loom.core.records import EventKind, Published, WaiterReport
     from loom.core.state import BrokerState, Outcome, RunFields
@@ -250,3 +251,12 @@ def _of_result(tick: TickStepResult) -> str | None:
     if tick.returned and tick.returned[-1].kind.is_a(INPUT_REQUIRED_EVENT):
         return f"Step {tick.step!r} asked by {tick.returned[-1].kind.label!r}, but no step takes an answer."
     return None
+
+
+def waiter_kind(waiter: Mapping[str, Any]) -> Literal["event", "input", "callback", "child"]:
+    """Tell what can answer a waiter: a person, through a wait or the signature of a step; a service; a child run."""
+    if waiter["event_type"] == CHILD_RUN:
+        return "child"
+    if waiter["event_type"].startswith(OWN):
+        return "callback"
+    return "input" if waiter["waiter_id"] is None else "event"

@@ -125,6 +125,7 @@ class SyncRuntime(SyncFace):
 
     get = calls(WorkerRuntime.get)
     list = iterates(WorkerRuntime.list)
+    changes = iterates(WorkerRuntime.changes)
     history = iterates(WorkerRuntime.history)
     state_at = calls(WorkerRuntime.state_at)
     attempts = calls(WorkerRuntime.attempts)

@@ -33,6 +33,7 @@ from loom.server.problems import ApiProblem, problem_of, problem_response
 from loom.server.sessions import MemoryEntries, Sessions
 from loom.server.settings import ServerSettings
 from loom.server.v1 import (
+    changes,
     counts,
     definitions,
     events,
@@ -71,6 +72,7 @@ ROUTES: tuple[Route, ...] = (
     *metrics.route,
     *runs.route,
     *counts.route,
+    *changes.route,
     *workers.route,
     *definitions.route,
     *events.route,

@@ -22,7 +22,6 @@ from loom.effects.off_loop import OFF_LOOP_BYTES, aside
 from loom.expressions.value_text import count_values, is_deeper
 from loom.flows.diagnostics import did_you_mean
 from loom.runtime.durable.names import OWN, check_run_id, check_tags
-from loom.runtime.durable.run_counts import CountedWorkflows
 from loom.runtime.durable.stored_definitions import DefinitionNotFound
 from loom.server.caller_limits import Rates, Refusals, Starts
 from loom.server.metrics import CountedRequests, RunCounts
@@ -85,7 +84,7 @@ class Server:
         self.refusals = Refusals()
         self.requests = CountedRequests()
         self.run_counts = RunCounts(runtime.store)
-        self.workflow_counts = CountedWorkflows(runtime.store, runtime.now)
+        self.workflow_counts = runtime.change_feed.counted
 
 
 class Call:

@@ -247,19 +247,14 @@ class OpenStreams:
             ticket.break_off()
 
 
-class EventStream(Response):
-    """The answer that feeds one reader from the store."""
+class StreamAnswer(Response):
+    """An answer that is written as it comes, until its reader leaves or the server breaks it off."""
 
-    def __init__(
-        self, reader: StreamReader, form: Form, streams: OpenStreams, holder: str, heartbeat: float = 25.0
-    ) -> None:
-        self._reader = reader
-        self._form = form
+    def __init__(self, media_type: str, streams: OpenStreams, holder: str) -> None:
         self._streams = streams
         self._holder = holder
-        self._heartbeat = heartbeat
         self.status_code = 200
-        self.media_type = form.media_type
+        self.media_type = media_type
         self.background = None
         self.init_headers({"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
 
@@ -270,7 +265,7 @@ class EventStream(Response):
             try:
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 if scope["method"] != "HEAD":
-                    await self._feed(send)
+                    await self.feed(send)
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
             except asyncio.CancelledError:
                 if not ticket.is_broken:
@@ -283,10 +278,27 @@ class EventStream(Response):
             finally:
                 listening.cancel()
 
-    async def _feed(self, send: Send) -> None:
+    @abstractmethod
+    async def feed(self, send: Send) -> None:
+        """Write the body, piece by piece. `StoreError` breaks the stream."""
+
+
+class EventStream(StreamAnswer):
+    """The answer that feeds one reader from the store."""
+
+    def __init__(
+        self, reader: StreamReader, form: Form, streams: OpenStreams, holder: str, heartbeat: float = 25.0
+    ) -> None:
+        super().__init__(form.media_type, streams, holder)
+        self._reader = reader
+        self._form = form
+        self._heartbeat = heartbeat
+
+    @override
+    async def feed(self, send: Send) -> None:
         """Write until the stream is over. Only what a reader takes at once is in memory for it."""
         reader, loop = self._reader, asyncio.get_running_loop()
-        await send(_body(b""))  # the headers go out, though nothing may happen for long
+        await send(body_part(b""))  # the headers go out, though nothing may happen for long
         written_at = loop.time()
         while not reader.is_over:
             page = await reader.page(max(0.0, written_at + self._heartbeat - loop.time()))
@@ -294,7 +306,7 @@ class EventStream(Response):
                 written_at = loop.time()
             elif loop.time() >= written_at + self._heartbeat:
                 if beat := self._form.heartbeat(reader.position - 1):
-                    await send(_body(beat))
+                    await send(body_part(beat))
                 written_at = loop.time()
             # A store in memory and a reader that takes everything would leave no turn to others.
             await asyncio.sleep(0)
@@ -307,14 +319,14 @@ class EventStream(Response):
             for entry in await self._reader.entries(page.pop(0)):
                 block += await _written(self._form, entry)
                 if len(block) >= _BLOCK:
-                    await send(_body(bytes(block)))
+                    await send(body_part(bytes(block)))
                     block, wrote = bytearray(), True
                     # A reader that takes all at once lets `send` return at once: others have their turn between.
                     await asyncio.sleep(0)
             if self._reader.is_over:
                 break
         if block:
-            await send(_body(bytes(block)))
+            await send(body_part(bytes(block)))
         return wrote or bool(block)
 
 
@@ -327,7 +339,8 @@ async def _written(form: Form, entry: StreamedEntry) -> bytes:
     return form.entry(entry)
 
 
-def _body(data: bytes) -> Message:
+def body_part(data: bytes) -> Message:
+    """Make a message with a piece of a body that goes on."""
     return {"type": "http.response.body", "body": data, "more_body": True}
 
 
@@ -467,7 +480,7 @@ async def own_stream(call: Call) -> Response:
     row = await call.row()
     form = OwnForm(
         call.runtime.codec_of(row),
-        sse=_wants_sse(call.request.headers.get("accept", "")),
+        sse=wants_sse(call.request.headers.get("accept", "")),
         internal=_flag(call, "internal", default=False),
         types=types,
     )
@@ -502,7 +515,7 @@ def _flag(call: Call, name: str, *, default: bool) -> bool:
     return default if given is None else given
 
 
-def _wants_sse(accept: str) -> bool:
+def wants_sse(accept: str) -> bool:
     """Whether a reader gets server-sent events, which it does unless it asks for lines of JSON first."""
     kinds = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
     wanted = next((kind for kind in kinds if kind in (_SSE, _NDJSON, "application/ndjson")), _SSE)

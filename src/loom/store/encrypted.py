@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+    from loom.store.changes import ChangeReader, Look
     from loom.store.keyring import Keyring
     from loom.store.operations import Operation, Result
     from loom.store.ports import OwnedStore, Store
@@ -111,6 +112,10 @@ class EncryptedStore:
         """Return the rows that match."""
         return [self._records.listed_row(row) for row in await self.inner.find(query)]
 
+    def change_reader(self, after: str | None = None) -> _OpenedChanges:
+        """Make a reader of changed runs, from its first look on or after a position."""
+        return _OpenedChanges(self.inner.change_reader(after), self._records)
+
     async def load(self, run_id: str) -> StoredRun | None:
         """Return what is needed to recover a run."""
         stored = await self.inner.load(run_id)
@@ -163,6 +168,24 @@ class EncryptedStore:
 
     def _entry(self, entry: Entry | None) -> Entry | None:
         return entry if entry is None or entry.kind == KEY_MARKERS else self._records.entry(entry)
+
+
+class _OpenedChanges:
+    """A reader of changes that opens the rows of another one."""
+
+    def __init__(self, inner: ChangeReader, records: _Records) -> None:
+        self.pause = inner.pause
+        self._inner = inner
+        self._records = records
+
+    async def look(self) -> Look:
+        """See `ChangeReader`."""
+        look = await self._inner.look()
+        opened = [
+            each._replace(row=self._records.listed_row(each.row)) if each.row is not None else each
+            for each in look.changed
+        ]
+        return look._replace(changed=opened)
 
 
 class _Records:

@@ -6,10 +6,13 @@ Made for tests and simulations: throw the store away and open another on the sam
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import secrets
+from collections import Counter, deque
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from loom.api.counts import WorkflowCounts
+from loom.store.changes import MOST_CHANGES, ChangedRun, Look
 from loom.store.errors import StoreUnavailable
 from loom.store.loop_time import skipped_s, wall_clock
 from loom.store.memory_tables import Tables, Transaction
@@ -26,7 +29,7 @@ from loom.store.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from loom.store.memory_tables import KeptRun
     from loom.store.operations import Operation, Result
@@ -45,6 +48,7 @@ class MemoryDatabase:
 
     def __init__(self) -> None:
         self.tables = Tables()
+        self.changes = _ChangeLog()
         self.entries = _Entries()
         self.leases: dict[int, MemberLease] = {}
         """Leases of the members, by fence."""
@@ -60,7 +64,65 @@ class MemoryDatabase:
         self.leases = {fence: lease for fence, lease in self.leases.items() if fence not in dead}
         freeing = Transaction(self.tables)
         freeing.free(lambda owner: owner not in self.leases, dead.__contains__, now)
-        self.tables = freeing.finish()
+        self.finish(freeing)
+
+    def finish(self, transaction: Transaction) -> None:
+        """Take over what a transaction has made of the tables."""
+        self.tables = transaction.finish()
+        self.changes.add(transaction.changed)
+
+
+_KEPT_CHANGES = 16_384
+
+
+class _ChangeLog:
+    """The last changes of runs, numbered from 1."""
+
+    def __init__(self) -> None:
+        self.token = secrets.token_hex(4)
+        self.last = 0
+        self._kept: deque[tuple[str, str]] = deque(maxlen=_KEPT_CHANGES)
+
+    def add(self, changed: Collection[tuple[str, str]]) -> None:
+        """Add runs with their workflows, in order."""
+        self._kept.extend(changed)
+        self.last += len(changed)
+
+    def since(self, number: int) -> dict[tuple[str, str], None] | None:
+        """Return the runs of the changes after a number, each once; None if they are not known any more."""
+        count = self.last - number
+        if not 0 <= count <= len(self._kept):
+            return None
+        newest = list(islice(reversed(self._kept), count))
+        return dict.fromkeys(reversed(newest))
+
+
+class MemoryChanges:
+    """See `ChangeReader`."""
+
+    pause = 0.0
+
+    def __init__(self, store: MemoryStore, after: str | None) -> None:
+        self._store = store
+        self._position = after
+
+    async def look(self) -> Look:
+        """See `ChangeReader`."""
+        database = self._store.opened()
+        log, before = database.changes, self._position
+        self._position = f"{log.token}:{log.last}"
+        if before is None:
+            return Look(self._position, [])
+        token, _, number = before.partition(":")
+        found = log.since(int(number)) if token == log.token and number.isdecimal() else None
+        if found is None or len(found) > MOST_CHANGES:
+            return Look(self._position, [], is_whole=False)
+        return Look(self._position, [_changed(database.tables, *each) for each in found])
+
+
+def _changed(tables: Tables, run_id: str, workflow: str) -> ChangedRun:
+    run = tables.runs.get(run_id)
+    return ChangedRun(run_id, workflow, run.row if run is not None and run.row.workflow == workflow else None)
 
 
 def _ignore(_run_ids: Sequence[str]) -> None:
@@ -105,7 +167,7 @@ class MemoryStore:
 
     async def join(self, name: str, lease_s: float) -> Member:
         """Become a member. Any number may be, also of the same name."""
-        database, now, lease_now = self._opened(), self._now(), self._lease_time()
+        database, now, lease_now = self.opened(), self._now(), self._lease_time()
         database.expel(lease_now, now)
         if not database.leases and database.last_alive is not None:
             database.downtime += max(0.0, now - database.last_alive)
@@ -117,7 +179,7 @@ class MemoryStore:
 
     async def beat(self, fence: int, lease_s: float) -> bool:
         """Prolong the lease, if it is not over, and expel members whose lease is."""
-        database, now, lease_now = self._opened(), self._now(), self._lease_time()
+        database, now, lease_now = self.opened(), self._now(), self._lease_time()
         database.expel(lease_now, now)
         lease = database.leases.get(fence)
         if lease is None:
@@ -128,21 +190,21 @@ class MemoryStore:
 
     async def owned(self, fence: int, *, with_messages: bool = False) -> list[str]:
         """Return the runs that a member owns, or only the ones with messages."""
-        runs = self._opened().tables.runs.items()
+        runs = self.opened().tables.runs.items()
         return sorted(run_id for run_id, run in runs if run.row.owner == fence and (run.inbox or not with_messages))
 
     async def holder(self, row: RunRow) -> Holder | None:
         """Return the member that owns a run; None without an owner."""
         if row.owner is None:
             return None
-        lease = self._opened().leases.get(row.owner)
+        lease = self.opened().leases.get(row.owner)
         if lease is None:
             return Holder(f"member {row.owner}", alive=False)
         return Holder(lease.name, alive=lease.until > self._now(), until=lease.until)
 
     async def members(self) -> list[MemberState]:
         """Return the members, by their names."""
-        database, now = self._opened(), self._lease_time()
+        database, now = self.opened(), self._lease_time()
         owners = Counter(run.row.owner for run in database.tables.runs.values())
         found = [
             MemberState(lease.name, lease.until > now, fence, until=lease.until, owned=owners[fence])
@@ -152,10 +214,10 @@ class MemoryStore:
 
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
         """Write all of the group or nothing, and notify."""
-        database = self._opened()
+        database = self.opened()
         transaction = Transaction(database.tables)
         results = transaction.apply(group)
-        database.tables = transaction.finish()
+        database.finish(transaction)
         if transaction.notified:
             self._announce(list(transaction.notified))
         return results
@@ -178,17 +240,21 @@ class MemoryStore:
 
     async def find(self, query: RunQuery) -> list[RunRow]:
         """Return the rows that match."""
-        found = [run.row for run in self._opened().tables.runs.values() if matches(run.row, query)]
+        found = [run.row for run in self.opened().tables.runs.values() if matches(run.row, query)]
         found.sort(key=lambda row: place_of(row, query), reverse=not query.oldest_first)
         return found[: query.limit]
 
+    def change_reader(self, after: str | None = None) -> MemoryChanges:
+        """Make a reader of changes, from now on or after a position."""
+        return MemoryChanges(self, after)
+
     async def load(self, run_id: str) -> StoredRun | None:
         """Return what is needed to recover a run."""
-        return self._opened().tables.stored(run_id, whole=False)
+        return self.opened().tables.stored(run_id, whole=False)
 
     async def export(self, run_id: str) -> StoredRun | None:
         """Return everything of a run."""
-        return self._opened().tables.stored(run_id, whole=True)
+        return self.opened().tables.stored(run_id, whole=True)
 
     async def inbox(self, run_id: str, after: int) -> list[InboxMessage]:
         """Return the messages of a run after an id."""
@@ -208,7 +274,7 @@ class MemoryStore:
     async def timers_due(self, workflows: tuple[str, ...], before: float, limit: int) -> list[tuple[str, float]]:
         """Return runs that could be claimed for a timer, with the due time of their first one; earliest first."""
         due: list[tuple[float, str]] = []
-        for run_id, run in self._opened().tables.runs.items():
+        for run_id, run in self.opened().tables.runs.items():
             if run.timers and run.claimable and run.row.workflow in workflows:
                 first = run.first_due()
                 if first is not None and first < before:
@@ -218,7 +284,7 @@ class MemoryStore:
     async def descendants(self, run_id: str, limit: int) -> int:
         """Count the open runs that descend from a run by open runs, up to a limit."""
         children: dict[str, list[str]] = {}
-        for child, run in self._opened().tables.runs.items():
+        for child, run in self.opened().tables.runs.items():
             if run.row.parent is not None and run.row.head.status == "running":
                 children.setdefault(run.row.parent, []).append(child)
         count, above = 0, [run_id]
@@ -230,11 +296,11 @@ class MemoryStore:
 
     async def document(self, digest: str) -> bytes | None:
         """Return the text of a definition; None if there is none."""
-        return self._opened().tables.text(digest)
+        return self.opened().tables.text(digest)
 
     async def save_document(self, digest: str, data: bytes) -> None:
         """Store a definition for good."""
-        database = self._opened()
+        database = self.opened()
         saving = Transaction(database.tables)
         saving.save_document(digest, data, self._now())
         database.tables = saving.finish()
@@ -244,31 +310,31 @@ class MemoryStore:
     ) -> int | None:
         """Store an entry, if the stored one is the expected one."""
         check_entry_names(kind, key)
-        return self._opened().entries.put(Entry(kind, key, 0, data, expires_at), expect, self._now())
+        return self.opened().entries.put(Entry(kind, key, 0, data, expires_at), expect, self._now())
 
     async def entry(self, kind: str, key: str) -> Entry | None:
         """Return an entry, unless it has expired."""
         check_entry_names(kind, key)
-        return self._opened().entries.get(kind, key, self._now())
+        return self.opened().entries.get(kind, key, self._now())
 
     async def entries(self, kind: str, after: str = "", limit: int = 100) -> list[Entry]:
         """Return the entries of a kind after a key, in the order of keys."""
         check_entry_names(kind, after or "-")
-        return self._opened().entries.page(kind, after, limit, self._now())
+        return self.opened().entries.page(kind, after, limit, self._now())
 
     async def drop_entry(self, kind: str, key: str, expect: int | None = None) -> bool:
         """Delete an entry, if it is the expected one."""
         check_entry_names(kind, key)
-        return self._opened().entries.drop(kind, key, expect, self._now())
+        return self.opened().entries.drop(kind, key, expect, self._now())
 
     async def drop_expired(self, now: float, limit: int = 1000) -> int:
         """Delete entries that have expired by `now`."""
-        return self._opened().entries.drop_expired(now, limit)
+        return self.opened().entries.drop_expired(now, limit)
 
     async def counts(self) -> dict[str, int]:
         """Count runs by status, plus `idle` and `owned`."""
         found = dict.fromkeys(("running", "completed", "failed", "cancelled", "idle", "owned"), 0)
-        for run in self._opened().tables.runs.values():
+        for run in self.opened().tables.runs.values():
             head = run.row.head
             found[head.status] += 1
             found["idle"] += head.status == "running" and head.idle_since is not None
@@ -278,7 +344,7 @@ class MemoryStore:
     async def workflow_counts(self) -> list[WorkflowCounts]:
         """Count the runs of each workflow by status and by what holds them."""
         found: dict[str, Counter[str]] = {}
-        for run in self._opened().tables.runs.values():
+        for run in self.opened().tables.runs.values():
             head, counted = run.row.head, found.setdefault(run.row.workflow, Counter())
             running = head.status == "running"
             counted[head.status] += 1
@@ -297,7 +363,7 @@ class MemoryStore:
     async def held_counts(self) -> dict[str, HeldRuns]:
         """Count the runs by workflow that wait for input, are parked or are stuck."""
         found: dict[str, HeldRuns] = {}
-        for run in self._opened().tables.runs.values():
+        for run in self.opened().tables.runs.values():
             head = run.row.head
             if head.status == "running" and (head.idle_since is not None or head.parked is not None):
                 waiting, parked, stuck = found.get(run.row.workflow, HeldRuns())
@@ -306,13 +372,14 @@ class MemoryStore:
                 found[run.row.workflow] = HeldRuns(waiting + waits, parked + is_parked, stuck + is_stuck)
         return found
 
-    def _opened(self) -> MemoryDatabase:
+    def opened(self) -> MemoryDatabase:
+        """Return the database, while the store is open."""
         if self._loop is None:
             raise StoreUnavailable("The store in memory is not open. Nothing was written.")
         return self.database
 
     def _run(self, run_id: str) -> KeptRun | None:
-        return self._opened().tables.runs.get(run_id)
+        return self.opened().tables.runs.get(run_id)
 
     def _now(self) -> float:
         if self._clock is not None:

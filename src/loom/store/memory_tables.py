@@ -199,6 +199,8 @@ class Transaction:
         self._documents = tables.documents
         self.notified: dict[str, None] = {}
         """The runs that got a message, were started without an owner or have ended, in order."""
+        self.changed: dict[tuple[str, str], None] = {}
+        """The runs, with their workflows, whose rows were written or deleted, in order of their last changes."""
 
     def apply(self, group: Sequence[Operation]) -> list[Result]:
         """Do operations in their order. Return their results."""
@@ -231,7 +233,14 @@ class Transaction:
         return result
 
     def _keep(self, run_id: str, run: KeptRun) -> None:
+        known = self._runs.get(run_id)
+        if known is None or known.row is not run.row:
+            self._note(run.row)
         self._runs = self._runs.set(run_id, run)
+
+    def _note(self, row: RunRow) -> None:
+        self.changed.pop((row.run_id, row.workflow), None)
+        self.changed[row.run_id, row.workflow] = None
 
     def _keep_document(self, digest: str, data: bytes, at: float) -> None:
         if digest not in self._documents:
@@ -410,6 +419,8 @@ class Transaction:
         gone = sorted(gone)[: asked.limit]
         run_ids = [run_id for _, run_id in gone]
         digests = [self._runs[run_id].row.document for run_id in run_ids]
+        for run_id in run_ids:
+            self._note(self._runs[run_id].row)
         self._runs = _without(self._runs, run_ids)
         self._drop_documents({digest for digest in digests if digest is not None})
         return len(gone)

@@ -26,7 +26,9 @@ The contract, which the conformance suite checks on every store:
 7. Entries are written one by one, by any process, member or not. What a put or a drop returned is durable; of several
    that expect the same version, one takes place. An expired entry is as good as none. A kind or a key that is empty,
    longer than 200 characters or no text is a `ValueError`.
-8. What a member owned and was at work on when it was found dead is marked as `loom.store.deaths` says; one that has
+8. Looks of a `change_reader` tell of every run whose row was written or deleted between them, whichever process did it
+   and in whatever order transactions ended.
+9. What a member owned and was at work on when it was found dead is marked as `loom.store.deaths` says; one that has
    left in order marks nothing. Marks change nothing for a run but who may claim it.
 
 `loom.store.rules` has the rules of operations on single runs. All methods belong to the event loop that opened the
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from loom.api.counts import WorkflowCounts
+    from loom.store.changes import ChangeReader
     from loom.store.operations import Operation, Result
     from loom.store.records import (
         Chunk,
@@ -65,6 +68,10 @@ class RunReads(Protocol):
 
     async def find(self, query: RunQuery) -> list[RunRow]:
         """Return the rows that match."""
+        ...
+
+    def change_reader(self, after: str | None = None) -> ChangeReader:
+        """Make a reader of changed runs, from its first look on or after a position: see `loom.store.changes`."""
         ...
 
     async def load(self, run_id: str) -> StoredRun | None:

@@ -23,6 +23,7 @@ from loom.store.errors import NotSupported, PartlyApplied, StoreUnavailable
 from loom.store.operations import ImportRun, PostMessage, PurgeRuns, SetTags, StartRun
 from loom.store.records import Holder, MemberState
 from loom.temporal.address import parse_address
+from loom.temporal.client.changes import TemporalChanges
 from loom.temporal.client.cluster import Cluster
 from loom.temporal.client.entries import Documents, Entries
 from loom.temporal.client.reads import RunReader
@@ -254,6 +255,10 @@ class TemporalStore:
     async def find(self, query: RunQuery) -> list[RunRow]:
         """Return the rows that match, as far as the cluster's visibility has them: it has a new run a little later."""
         return await self._visibility.find(query)
+
+    def change_reader(self, after: str | None = None) -> TemporalChanges:
+        """Make a reader of changed runs, which sees them as late as lists do."""
+        return TemporalChanges(self._visibility, self._reader, after)
 
     async def load(self, run_id: str) -> StoredRun | None:
         """Return a run with its state and without its journal."""

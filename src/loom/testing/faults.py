@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from loom.api.counts import WorkflowCounts
+    from loom.store.changes import ChangeReader
     from loom.store.operations import Operation, Result
     from loom.store.ports import OwnedStore
     from loom.store.records import (
@@ -124,6 +125,10 @@ class FaultyStore:
         if self.crashed:
             raise Crash
         return self.inner
+
+    def change_reader(self, after: str | None = None) -> ChangeReader:
+        """See the port. Looks do not fail by the plan."""
+        return self._living().change_reader(after)
 
     async def apply(self, group: Sequence[Operation]) -> list[Result]:
         """See the port. The transaction may be slow, fail, seem to fail, or be the last one."""

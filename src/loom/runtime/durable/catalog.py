@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from loom.core.state import CHILD_RUN
 from loom.runtime.durable.names import OWN
 from loom.runtime.durable.stored_definitions import keep
+from loom.runtime.run_head import waiter_kind
 from loom.store.errors import StoreError
 from loom.store.records import check_entry_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from typing import Literal
 
     from loom.runtime.durable.registration import Registration
     from loom.steps.events import Event
@@ -36,8 +35,6 @@ _KNOWN = 1000
 """How many entries of other processes are kept in mind."""
 _FRESH_S = 5.0
 """Seconds in which an entry is not read again."""
-_ENGINE = "loom."
-"""Wire names of events that begin so are the engine's: replies, callbacks, messages to actors."""
 
 
 class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,15 +58,6 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     def with_event(self, name: str, schema: dict[str, Any]) -> CatalogEntry:
         """Return the entry with one more event that a run waits for."""
         return msgspec.structs.replace(self, events=(*self.events, name), schemas={**self.schemas, name: schema})
-
-
-def waiter_kind(waiter: Mapping[str, Any]) -> Literal["event", "input", "callback", "child"]:
-    """Tell what can answer a waiter: a person, through a wait or the signature of a step; a service; a child run."""
-    if waiter["event_type"] == CHILD_RUN:
-        return "child"
-    if waiter["event_type"].startswith(_ENGINE):
-        return "callback"
-    return "input" if waiter["waiter_id"] is None else "event"
 
 
 class Catalog:

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loom.runtime.own_names import HANDLER, HANDLER_AGAIN, HANDLER_REQUEST, HANDLER_TAGS, NOTICE, OWN, SCHEDULES
+
 if TYPE_CHECKING:
     from loom.store.records import RunQuery
 
-OWN = "loom."
-"""The names of workflows that the engine uses for itself begin so."""
-
-NOTICE = f"{OWN}problem:"
-"""The ids of the runs that tell operators of problems begin so."""
-
-SCHEDULES = "loom.schedule"
-"""The name that the runs of schedules are stored with."""
-
-HANDLER = "handler"
-"""The tag of a run that was started as a handler of the compatible routes: the handler's name."""
-HANDLER_AGAIN = "handler_again"
-"""The tag of a handler's second run and of those behind it: which one it is."""
-HANDLER_REQUEST = "handler_request"
-"""The tag of a handler's run whose request brought an idempotency key: a repetition of it finds its run by this."""
-HANDLER_TAGS = (HANDLER, HANDLER_AGAIN, HANDLER_REQUEST)
-"""They say whose run it is, and the server alone sets them: callers may not, and forks do not have them."""
+__all__ = [
+    "HANDLER",
+    "HANDLER_AGAIN",
+    "HANDLER_REQUEST",
+    "HANDLER_TAGS",
+    "MAX_NAME",
+    "NOTICE",
+    "OWN",
+    "SCHEDULES",
+    "can_be_kept",
+    "can_match",
+    "check_name",
+    "check_run_id",
+    "check_tags",
+    "check_workflow",
+]
 
 MAX_NAME = 500
 """Longer names would be content, not names; every store has them in its indexes."""

@@ -11,6 +11,8 @@ from loom.runtime.lru_cache import LruCache
 from loom.store import codec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from loom.core.records import Published
     from loom.store.records import Chunk, RunRow
 
@@ -22,9 +24,11 @@ News = asyncio.Future["RunRow | None"]
 class Watchers:
     """Futures by run. Ask for one before you look, await it if there was nothing new: so no news is missed."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_waiting", "on_any")
 
     def __init__(self) -> None:
+        self.on_any: Callable[[], object] | None = None
+        """Called with every news of any run, while a feed of changes is open."""
         self._waiting: dict[str, dict[News, None]] = {}
         """By run, in the order in which they came."""
 
@@ -44,6 +48,8 @@ class Watchers:
 
     def wake(self, run_id: str, ended: RunRow | None = None) -> None:
         """There is news of the run."""
+        if self.on_any is not None:
+            self.on_any()
         for future in self._waiting.pop(run_id, ()):
             if not future.done():
                 future.set_result(ended)

@@ -6,6 +6,7 @@ Each call returns once what it says is in the store. `RunClient` is the part tha
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -48,7 +49,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from datetime import datetime
 
+    from typing_extensions import Unpack
+
     from loom.api.attempts import Attempts
+    from loom.api.changes import RunChange
     from loom.api.counts import Counts
     from loom.api.problems import RunStatus
     from loom.api.requests import RunFilters
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
     from loom.core.ticks import WorkflowTick
     from loom.effects.stored_codec import StoredEventCodec
     from loom.runtime.durable.active_run import ActiveRun
+    from loom.runtime.durable.change_feed import ChangeFeed
     from loom.runtime.durable.info import HistoryEntry
     from loom.runtime.durable.readers import News
     from loom.runtime.durable.registration import Registration
@@ -104,6 +109,7 @@ class RunClient:
         """The flows in the store."""
         self.traces = RunTraces(self)
         """What was made of the journals of runs for those who look at them."""
+        self._change_feed: ChangeFeed | None = None
         self.catalog = Catalog(store, clock, self.codes)
         """What the store tells of workflows in Python."""
 
@@ -261,6 +267,37 @@ class RunClient:
         await self.ready()
         names = (workflow,) if isinstance(workflow, str) else workflow
         return await CountedWorkflows(self.store, self.now).get(names)
+
+    async def changes(self, *, after: str | None = None, **filters: Unpack[RunFilters]) -> AsyncIterator[RunChange]:
+        """The changes of the runs that `filters` mean, from now on or after the `id` of a change, for ever.
+
+        First come the counts. Of runs that change faster than they are read, only the newest state is told. `order`,
+        `include` and `idle_longer_than` are for lists. See `loom.api.changes.Change`.
+        """
+        from loom.runtime.durable.change_batch import FeedView
+
+        await self.ready()
+        for name in ("order", "include", "idle_longer_than"):
+            if name in filters:
+                raise TypeError(f"changes() has no filter {name!r}: it is for lists.")
+        query = run_query(filters, self.now())
+        async with aclosing(self.change_feed.changes(FeedView(query, counted=query.workflows), after)) as changes:
+            async for change in changes:
+                yield change
+
+    @property
+    def change_feed(self) -> ChangeFeed:
+        """What all readers of changes in this process share."""
+        if self._change_feed is None:
+            from loom.runtime.durable.change_feed import ChangeFeed
+
+            self._change_feed = ChangeFeed(self)
+        return self._change_feed
+
+    def _end_changes(self) -> None:
+        """Tell the readers of changes that the runtime is closed."""
+        if self._change_feed is not None:
+            self._change_feed.close()
 
     async def workers(self) -> Sequence[Worker]:
         """The processes that work on runs, as far as the store knows; of this one also what it knows itself."""

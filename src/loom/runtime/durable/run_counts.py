@@ -48,6 +48,11 @@ class CountedWorkflows:
         self._at = 0.0
         self._until = float("-inf")
 
+    @property
+    def wait_s(self) -> float:
+        """In how many seconds `get` will count anew."""
+        return max(0.0, self._until - monotonic())
+
     async def get(self, workflows: Collection[str] | None) -> Counts:
         """Return the counts of these workflows, or of all but Loom's own."""
         async with self._counting:  # who waits for the one that counts finds what that one has found

@@ -33,5 +33,6 @@ class StoreClient(RunClient):
 
     async def close(self) -> None:
         """Close the store."""
+        self._end_changes()
         await self.committer.close()
         await self.store.close()

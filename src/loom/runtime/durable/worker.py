@@ -166,6 +166,7 @@ class WorkerRuntime(RunClient, ABC):
         if not self._open:
             return
         self._open = False
+        self._end_changes()
         beginnings = list(self._beginnings)
         for each in beginnings:
             each.cancel()

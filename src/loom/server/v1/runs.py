@@ -323,7 +323,7 @@ async def list_runs(call: Call) -> Response:
     """`GET /v1/runs`."""
     call.check_query()
     limit, with_result = call.page_size(), _wants_result(call)
-    query = _query(call)
+    query = query_of_call(call)
     mark = _mark(call, query)
     query = msgspec.structs.replace(query, after=_position(call.query("cursor"), mark))
     items: list[msgspec.Raw] = []
@@ -354,7 +354,8 @@ def _wants_result(call: Call) -> bool:
     return bool(wanted)
 
 
-def _query(call: Call) -> RunQuery:
+def query_of_call(call: Call) -> RunQuery:
+    """Read the filters of a list from the query, as far as the key may see what they find."""
     given = call.request.query_params
     statuses = given.getlist("status")
     for status in statuses:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loom.store.deaths import TIMER_SLACK_S, Deaths, after_death
+from loom.store.postgres.changes import TRIM
 from loom.store.postgres.connections import columns
 from loom.store.records import Holder, Member, MemberState
 
@@ -102,6 +103,7 @@ async def beat(connection: Connection, fence: int, lease_s: float) -> bool:
     async with connection.transaction():
         await _expel(connection)
         await connection.execute(_FREE)
+    await connection.execute(TRIM)
     return bool(alive)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loom.store.errors import StoreUnavailable
 from loom.store.postgres import key_values, ownership, reads, schema
+from loom.store.postgres.changes import PostgresChanges
 from loom.store.postgres.connections import (
     NOTHING_WRITTEN,
     Connections,
@@ -165,6 +166,14 @@ class PostgresStore:
         """Return the rows that match."""
         async with self._opened().reader() as connection:
             return await reads.find(connection, query)
+
+    def change_reader(self, after: str | None = None) -> PostgresChanges:
+        """Make a reader of changed runs, from its first look on or after a position."""
+        return PostgresChanges(self._fetch, after)
+
+    async def _fetch(self, query: str, *values: Any) -> Sequence[Any]:
+        async with self._opened().reader() as connection:
+            return await connection.fetch(query, *values)
 
     async def load(self, run_id: str) -> StoredRun | None:
         """Return what is needed to recover a run."""

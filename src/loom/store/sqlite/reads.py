@@ -107,7 +107,7 @@ _OWNED = "SELECT COUNT(*) FROM runs INDEXED BY runs_owned WHERE owner IS NOT NUL
 
 
 @contextmanager
-def _moment(connection: Connection) -> Iterator[None]:
+def moment(connection: Connection) -> Iterator[None]:
     """Let all reads within see one moment."""
     connection.execute("BEGIN")
     try:
@@ -125,7 +125,7 @@ def get(connection: Connection, run_id: str) -> RunRow | None:
 
 def stored(connection: Connection, run_id: str, *, whole: bool) -> StoredRun | None:
     """Return everything of a run, or what is needed to recover it."""
-    with _moment(connection):
+    with moment(connection):
         rows = connection.query(_RUN, (run_id,))
         if not rows:
             return None
@@ -154,20 +154,20 @@ def _key_of(connection: Connection, run_id: str) -> int | None:
 
 def inbox(connection: Connection, run_id: str, after: int) -> list[InboxMessage]:
     """Return the messages of a run after an id, in order."""
-    with _moment(connection):
+    with moment(connection):
         return messages_of(connection.query(_INBOX, (_key_of(connection, run_id), after)))
 
 
 def chunks(connection: Connection, run_id: str, first_tick: int, limit: int) -> list[Chunk]:
     """Return chunks, beginning with the one that holds this tick."""
-    with _moment(connection):
+    with moment(connection):
         key = _key_of(connection, run_id)
         return chunks_of(run_id, connection.query(_CHUNKS, (key, first_tick, key, first_tick, limit)))
 
 
 def stream(connection: Connection, run_id: str, cursor: int, limit: int) -> list[Chunk]:
     """Return chunks with events, beginning with the one that holds this cursor."""
-    with _moment(connection):
+    with moment(connection):
         key = _key_of(connection, run_id)
         return chunks_of(run_id, connection.query(_STREAM, (key, cursor, key, cursor, limit)))
 
@@ -195,7 +195,7 @@ def holder(connection: Connection, fence: int, now: float) -> Holder:
 
 def members(connection: Connection, now: float) -> list[MemberState]:
     """Return the engine, if there was ever one."""
-    with _moment(connection):
+    with moment(connection):
         [(fence, name, last_alive)] = connection.query(_ENGINE, ())
         [(owned,)] = connection.query(_COUNT_OWNED, (fence,))
     if last_alive is None:
@@ -206,7 +206,7 @@ def members(connection: Connection, now: float) -> list[MemberState]:
 def counts(connection: Connection) -> dict[str, int]:
     """Count runs by status, plus `idle` and `owned`."""
     found = dict.fromkeys(("running", "completed", "failed", "cancelled"), 0)
-    with _moment(connection):
+    with moment(connection):
         found.update(connection.query(_BY_STATUS))
         [(found["idle"],)] = connection.query(_IDLE)
         [(found["owned"],)] = connection.query(_OWNED)
@@ -215,7 +215,7 @@ def counts(connection: Connection) -> dict[str, int]:
 
 def workflow_counts(connection: Connection) -> list[WorkflowCounts]:
     """Count the runs of each workflow: all in one walk over an index, and the held ones over theirs."""
-    with _moment(connection):
+    with moment(connection):
         every = connection.query(_ALL_BY_WORKFLOW)
         held = {name: dict(connection.query(sql)) for name, sql in _HELD_BY_WORKFLOW.items()}
     return [
@@ -234,7 +234,7 @@ def workflow_counts(connection: Connection) -> list[WorkflowCounts]:
 
 def held_counts(connection: Connection) -> dict[str, HeldRuns]:
     """Count the runs by workflow that wait for input, are parked or are stuck."""
-    with _moment(connection):
+    with moment(connection):
         idle = dict(connection.query(_IDLE_BY_WORKFLOW))
         parked = {name: (count, idle) for name, count, idle in connection.query(_PARKED_BY_WORKFLOW)}
         stuck = dict(connection.query(_STUCK_BY_WORKFLOW))
@@ -330,7 +330,7 @@ def find(connection: Connection, query: RunQuery) -> list[RunRow]:
     if () in (query.statuses, query.workflows):
         return []  # nothing is one of none, and no narrow index would hold for it
     found: list[tuple[Any, ...]] = []
-    with _moment(connection):
+    with moment(connection):
         lookups = _lookups(connection, query)
         portions = _portions(query)
         for portion in portions:

@@ -14,6 +14,7 @@ from loom.store.errors import StoreUnavailable
 from loom.store.loop_time import hold, wall_clock
 from loom.store.records import Entry, check_entry_names
 from loom.store.sqlite import key_values, ownership, reads
+from loom.store.sqlite.changes import SqliteChanges
 from loom.store.sqlite.connection import (
     Sqlite3Connection,
     WriteSession,
@@ -211,6 +212,10 @@ class SqliteStore:
     async def find(self, query: RunQuery) -> list[RunRow]:
         """Return the rows that match."""
         return await self._read(reads.find, query)
+
+    def change_reader(self, after: str | None = None) -> SqliteChanges:
+        """Make a reader of changed runs, from its first look on or after a position."""
+        return SqliteChanges(self._read, after)
 
     async def load(self, run_id: str) -> StoredRun | None:
         """Return what is needed to recover a run."""

@@ -95,6 +95,10 @@ class RunReader:
         # Not the host: a cluster has many, and no execution has the id of another one.
         return self._cluster.address.namespace, run_id
 
+    def is_hidden(self, run_id: str) -> bool:
+        """Say whether this process has deleted an execution of this run."""
+        return _deleted.peek(self._place(run_id)) is not None
+
     async def is_deleted(self, run_id: str) -> bool:
         """Say whether this process has deleted what the server still shows of a run. `NotThere`."""
         deleted = _deleted.get(self._place(run_id))

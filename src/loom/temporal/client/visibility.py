@@ -208,6 +208,15 @@ class Visibility:
         async for candidate in self.listed(where):
             yield candidate.run_id
 
+    async def open_or_ended_since(self, at: float) -> AsyncIterator[Candidate]:
+        """Yield the runs that are open, and those that have ended at a time or later."""
+        where = (
+            f"TaskQueue = {_quoted(self._cluster.address.task_queue)} AND WorkflowType != {_quoted(names.ENTRIES)} "
+            f'AND ExecutionStatus != "ContinuedAsNew" AND (ExecutionStatus = "Running" OR CloseTime >= {_moment(at)})'
+        )
+        async for candidate in self.listed(where):
+            yield candidate
+
     async def failed_since(self, at: float) -> AsyncIterator[str]:
         """Yield the ids of runs that failed at a time or later."""
         failed = _one_of("ExecutionStatus", _STATUSES["failed"])
