@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loom.runtime.own_names import HANDLER, HANDLER_AGAIN, HANDLER_REQUEST, HANDLER_TAGS, NOTICE, OWN, SCHEDULES
+from loom.steps.errors import WorkflowRuntimeError
 
 if TYPE_CHECKING:
     from loom.store.records import RunQuery
@@ -20,6 +21,7 @@ __all__ = [
     "SCHEDULES",
     "can_be_kept",
     "can_match",
+    "check_event",
     "check_name",
     "check_run_id",
     "check_tags",
@@ -79,3 +81,13 @@ def check_tags(tags: dict[str, str]) -> None:
             raise ValueError(f"The tag {key!r} says which handler of a server a run belongs to: use another name.")
         if value != "":
             check_name(f"The tag {key!r}", value)
+
+
+def check_event(event: object, event_id: str | None) -> None:
+    """Raise, if this cannot be sent into a run."""
+    from loom.steps.events import Event
+
+    if not isinstance(event, Event):
+        raise WorkflowRuntimeError(f"Only events can be sent into a run, not {type(event).__name__}.")
+    if event_id is not None:
+        check_name("An event_id", event_id)

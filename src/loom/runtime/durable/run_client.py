@@ -17,7 +17,7 @@ from loom.runtime.durable.catalog import Catalog
 from loom.runtime.durable.fork_changes import ForkChanges
 from loom.runtime.durable.info import RunInfo, info_of
 from loom.runtime.durable.metrics import RuntimeMetrics
-from loom.runtime.durable.names import HANDLER_TAGS, OWN, can_be_kept, can_match, check_name, check_tags
+from loom.runtime.durable.names import HANDLER_TAGS, OWN, can_be_kept, can_match, check_event, check_name, check_tags
 from loom.runtime.durable.readers import DecodedChunks, RecentEnds, Watchers
 from loom.runtime.durable.settings import JOURNAL_KEYS
 from loom.runtime.durable.skips import check_skip
@@ -26,7 +26,6 @@ from loom.runtime.run_head import stored_waiter
 from loom.runtime.stored_run import program_of_row
 from loom.runtime.views.reader import RunTraces
 from loom.runtime.why import attempts_of
-from loom.steps.errors import WorkflowRuntimeError
 from loom.store import codec
 from loom.store.committer import Committer
 from loom.store.encrypted import check_readable
@@ -594,13 +593,3 @@ class RunClient:
             self.links.check_head(stored.row)
         links = self.links if self._wrong_keys is None else Links()
         return msgspec.structs.replace(stored, row=links.signed_row(stored.row))
-
-
-def check_event(event: object, event_id: str | None) -> None:
-    """Raise, if this cannot be sent into a run."""
-    from loom.steps.events import Event
-
-    if not isinstance(event, Event):
-        raise WorkflowRuntimeError(f"Only events can be sent into a run, not {type(event).__name__}.")
-    if event_id is not None:
-        check_name("An event_id", event_id)

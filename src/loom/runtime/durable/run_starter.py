@@ -16,9 +16,8 @@ from loom.effects.flow_codec import FlowStartEvent
 from loom.effects.off_loop import aside_if_large
 from loom.flows.plain import plain_value
 from loom.runtime.durable.handle import RunHandle
-from loom.runtime.durable.names import check_name, check_run_id, check_tags, check_workflow
+from loom.runtime.durable.names import check_event, check_name, check_run_id, check_tags, check_workflow
 from loom.runtime.durable.registration import FlowRegistration
-from loom.runtime.durable.run_client import check_event
 from loom.runtime.durable.stored_definitions import DefinitionNotFound
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import StartEvent

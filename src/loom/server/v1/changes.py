@@ -29,7 +29,7 @@ route = RouteList("runs")
 _OF_LISTS = ("order", "include", "idle_longer_than")
 """What only lists have: the feed has no order, and time that goes by changes no run."""
 _RETRY = b"retry: 1000\n\n"
-"""After so many milliseconds a browser connects again."""
+"""The milliseconds after which a browser connects again."""
 
 _PARAMS = (
     *(Param(name, told.type, told.about) for name, told in filter_parameters() if name not in _OF_LISTS),

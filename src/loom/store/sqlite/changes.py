@@ -23,7 +23,7 @@ FROM runs INDEXED BY runs_owned WHERE owner IS NOT NULL"""
 """What tells apart the states of a run that has an owner: every commit writes some of it."""
 _ROWS = f"SELECT {RUN_COLUMNS} FROM runs WHERE run_id IN (SELECT value FROM json_each(?))"  # noqa: S608 - fixed text
 _CONNECTIONS = 4
-"""Readers of a store have so many connections at most."""
+"""The readers of a store have at most as many connections."""
 
 
 class _Seen(NamedTuple):
