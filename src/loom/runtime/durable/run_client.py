@@ -270,15 +270,13 @@ class RunClient:
     async def changes(self, *, after: str | None = None, **filters: Unpack[RunFilters]) -> AsyncIterator[RunChange]:
         """The changes of the runs that `filters` mean, from now on or after the `id` of a change, for ever.
 
-        First come the counts. Of runs that change faster than they are read, only the newest state is told. `order`,
-        `include` and `idle_longer_than` are for lists. See `loom.api.changes.Change`.
+        First come the counts. Of runs that change faster than they are read, only the newest state is told.
         """
         from loom.runtime.durable.change_batch import FeedView
 
         await self.ready()
-        for name in ("order", "include", "idle_longer_than"):
-            if name in filters:
-                raise TypeError(f"changes() has no filter {name!r}: it is for lists.")
+        if of_lists := {"order", "include", "idle_longer_than"} & filters.keys():
+            raise TypeError(f"changes() has no filter {min(of_lists)!r}: it is for lists.")
         query = run_query(filters, self.now())
         async with aclosing(self.change_feed.changes(FeedView(query, counted=query.workflows), after)) as changes:
             async for change in changes:
