@@ -130,6 +130,8 @@ class SyncRuntime(SyncFace):
     state_at = calls(WorkerRuntime.state_at)
     attempts = calls(WorkerRuntime.attempts)
     why = calls(WorkerRuntime.why)
+    run_graph = calls(WorkerRuntime.run_graph)
+    timeline = calls(WorkerRuntime.timeline)
     read_store = calls(WorkerRuntime.read_store)
     waiters = calls(WorkerRuntime.waiters)
     send_event = calls(WorkerRuntime.send_event)

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from loom.api.counts import Counts
     from loom.api.problems import RunStatus
     from loom.api.requests import RunFilters
+    from loom.api.views import RunGraph, Timeline
     from loom.api.why import Why
     from loom.api.workers import Worker
     from loom.core.records import EventRecord
@@ -336,6 +337,21 @@ class RunClient:
 
         await self.ready()
         return await why(self, await self.row(run_id))
+
+    async def run_graph(self, run_id: str, *, tick: int | None = None) -> RunGraph:
+        """The graph of the code that a run follows, with counts per step or action: now, or as they were at a tick."""
+        from loom.runtime.render_views import rendered_graph
+
+        await self.ready()
+        return await rendered_graph(self, await self.row(run_id), tick)
+
+    async def timeline(self, run_id: str, *, lane: str | None = None, offset: int = 0, limit: int = 2000) -> Timeline:
+        """What a run did over time, as lanes of bars; `lane` gives a page of the bars of one step or action."""
+        from loom.runtime.render_views import rendered_timeline
+        from loom.runtime.views.timeline import Window
+
+        await self.ready()
+        return await rendered_timeline(self, await self.row(run_id), Window(None, None, lane, offset, limit))
 
     async def read_store(self, run_id: str) -> Any:
         """The state that the run's steps see as `ctx.store`: a copy, as of its last commit."""

@@ -91,6 +91,8 @@ class FlowLanes:
                 self.rounds.told(body, place, cursor)
             elif isinstance(body, FlowEnd) or isinstance(event, _ENDS):
                 self._close_all(self.lanes.last_at, self.ticks + max(0, len(times) - 1))
+        if times:
+            self.rounds.begin_delays(times[-1], self.ticks + len(times) - 1)
         self.ticks += len(ticks)
 
     # -- actions ------------------------------------------------------------------------------------------------------

@@ -67,6 +67,8 @@ class Rounds:
         self._settling: dict[tuple[str, Repetition, int], _Settling] = {}
         self._last: dict[tuple[str, Repetition], Round] = {}
         """The round that ended last, until the next one begins."""
+        self._delays: dict[tuple[str, Repetition], int] = {}
+        """The bars of delays between two iterations that go on."""
         self._failed: dict[tuple[str, Repetition, int], _Settling] = {}
         """What had succeeded in iterations that have failed: a retry of the run goes on with the rest."""
         self._count = 0
@@ -119,11 +121,31 @@ class Rounds:
             del self._settling[key]
             self._end(loop, around, self._rounds[loop][around][key[2]], at, tick, CANCELLED)
         self._last.pop((loop, around), None)
+        self._end_delay(loop, around, at, tick)
+
+    def begin_delays(self, at: float, tick: int) -> None:
+        """Tell which loops wait for their next iteration: those that nothing has come of since the last one."""
+        for (loop, around), before in self._last.items():
+            node = self._program.find(loop)
+            if (loop, around) in self._delays or node is None or not isinstance(node.operation, ConditionLoop):
+                continue
+            lane = self._lane(node)
+            lane.mark("delayed", tick)
+            self._delays[loop, around] = lane.begin(DELAY, at, tick, iteration=before.iteration + 1, since=before.end)
+
+    def _end_delay(self, loop: str, around: Repetition, at: float, tick: int) -> None:
+        bar = self._delays.pop((loop, around), None)
+        if bar is not None:
+            lane = self._lanes.by_name[loop]
+            lane.unmark("delayed", tick)
+            lane.end(bar, at, tick, OK)
 
     def close_all(self, at: float, tick: int) -> None:
         """End the rounds under way: the run is over."""
         for loop, around, iteration in list(self._settling):
             self._end(loop, around, self._rounds[loop][around][iteration], at, tick, CANCELLED)
+        for loop, around in list(self._delays):
+            self._end_delay(loop, around, at, tick)
         self._settling, self._last = {}, {}
 
     # -- one round ----------------------------------------------------------------------------------------------------
@@ -148,11 +170,8 @@ class Rounds:
 
     def _add(self, node: Node, around: Repetition, iteration: int, begin: float, tick: int) -> Round:
         lane = self._lane(node)
-        before = self._last.pop((node.name, around), None)
-        is_delayed = before is not None and before.end is not None and before.end < begin
-        if before is not None and is_delayed and isinstance(node.operation, ConditionLoop):
-            bar = lane.begin(DELAY, begin, tick, iteration=iteration, since=before.end)
-            lane.end(bar, begin, tick, OK)
+        self._last.pop((node.name, around), None)
+        self._end_delay(node.name, around, begin, tick)
         made = Round(iteration, begin, tick, tick, bar=lane.begin(WORK, begin, tick, iteration=iteration))
         self._rounds.setdefault(node.name, {}).setdefault(around, {})[iteration] = made
         self._count += 1
