@@ -41,9 +41,3 @@ export function actionsOf(run: Run, why: Why | null): RunAction[] {
     { name: "delete", label: "Delete", scope: "admin", refusal: runs ? ACTIVE : null, isNear: false, about: "Remove the run and all that is stored of it." },
   ];
 }
-
-/** An id for what is sent: the same one again changes nothing. */
-export function newId(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(12));
-  return `page-${[...bytes].map((each) => each.toString(16).padStart(2, "0")).join("")}`;
-}

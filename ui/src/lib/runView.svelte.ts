@@ -7,6 +7,7 @@ import { every, Loaded, throttled } from "./load.svelte";
 /** Changes are followed by at most four reloads a second. */
 const THROTTLE_MS = 250;
 const POLL_S = 3;
+const PATIENCE_MS = 200;
 
 export class RunView {
   readonly id: string;
@@ -43,13 +44,22 @@ export class RunView {
     await Promise.all([this.run.load(), this.why.load()]);
     this.gone = this.run.missing;
     const now = this.run.value;
-    if (now && JSON.stringify(now) !== JSON.stringify(before)) this.changes += 1;
+    // The first answer is no change: tabs ask for themselves when they open.
+    if (now && before && JSON.stringify(now) !== JSON.stringify(before)) this.changes += 1;
   }
 
   /** Follow the run until the returned function is called. */
   follow(): () => void {
     let feed: Feed | null = null;
-    this.reload();
+    let asked = false;
+    const ask = (): void => {
+      asked = true;
+      this.reload();
+    };
+    // Asked after the feed is open, nothing is missed between the two; a slow feed is not waited for.
+    const patience = setTimeout(() => {
+      if (!asked) ask();
+    }, PATIENCE_MS);
     // A run that has ended may still be tagged, retried or deleted, so that it is followed too.
     feed = openFeed("/changes", { id_prefix: this.id }, {
       on: {
@@ -62,17 +72,19 @@ export class RunView {
         reset: () => this.reload(),
       },
       status: (open) => {
-        if (open && !this.live) this.reload();
+        if (open && !this.live) ask();
         this.live = open;
       },
       refused: () => {
         this.live = false;
+        if (!asked) ask();
       },
     });
     const stop = every(POLL_S, () => {
-      if (!this.live) this.reload();
+      if (!this.live && !this.gone) this.reload();
     });
     return () => {
+      clearTimeout(patience);
       feed?.close();
       stop();
     };
