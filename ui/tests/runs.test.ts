@@ -113,7 +113,8 @@ describe("one line about a run", () => {
   });
 
   it("knows how long a run is there", () => {
-    expect(ageOf({ created_at: "2026-01-01T23:59:00Z", completed_at: null }, NOW)).toBe(60);
+    expect(ageOf({ created_at: "2026-01-01T23:59:30Z", completed_at: null }, NOW)).toBe(30);
+    expect(ageOf({ created_at: "2026-01-01T23:58:30Z", completed_at: null }, NOW)).toBe(60);
     expect(ageOf({ created_at: "2026-01-01T23:59:00Z", completed_at: "2026-01-01T23:59:05Z" }, NOW)).toBe(5);
   });
 });

@@ -1,6 +1,6 @@
 /** A list of runs that stays true: pages by cursor, live changes from the feed, and polling where there is no feed. */
 import { api } from "../api/client";
-import { asError } from "../api/errors";
+import { ApiError, asError } from "../api/errors";
 import { openFeed, type Feed } from "../api/live";
 import { session } from "../api/session.svelte";
 import type { Counts, Page, Run } from "../api/types";
@@ -97,7 +97,13 @@ export class RunList {
     }
     this.#release?.();
     this.#release = null;
-    if (this.#feed && !this.#stopPolling) this.#stopPolling = every(POLL_SECONDS, () => (session.expired ? undefined : this.reload()));
+    if (this.#feed && !this.#stopPolling) this.#stopPolling = every(POLL_SECONDS, () => this.#poll());
+  }
+
+  /** Ask again, unless the answer is known: nobody is logged in, or the server does not understand the question. */
+  #poll(): Promise<void> | undefined {
+    const known = this.error instanceof ApiError && !this.error.transient && this.error.status < 500;
+    return session.expired || (known && !this.loaded) ? undefined : this.reload();
   }
 
   #noteRun(run: Run): void {

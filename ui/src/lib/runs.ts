@@ -178,9 +178,10 @@ function waitsFor(run: Run): Summary | null {
   return first.deadline ? plain(`${text}, until`, first.deadline) : plain(text);
 }
 
-/** How long a run took, or has been there; in seconds. */
+/** How long a run took, or has been there; in seconds. Of one that goes on, whole minutes: an old row is not drawn anew each second. */
 export function ageOf(run: Pick<Run, "created_at" | "completed_at">, now: number): number {
-  return Math.max(0, ((run.completed_at ? Date.parse(run.completed_at) : now) - Date.parse(run.created_at)) / 1000);
+  const seconds = Math.max(0, ((run.completed_at ? Date.parse(run.completed_at) : now) - Date.parse(run.created_at)) / 1000);
+  return run.completed_at || seconds < 60 ? seconds : Math.floor(seconds / 60) * 60;
 }
 
 // ---------------------------------------------------------------- changes
