@@ -262,7 +262,10 @@ class StreamAnswer(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._streams.opened(self._holder) as ticket:
             listening = asyncio.create_task(_until_gone(receive, ticket))
+            begun = False
             try:
+                await self.prepare()
+                begun = True
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 if scope["method"] != "HEAD":
                     await self.feed(send)
@@ -274,9 +277,18 @@ class StreamAnswer(Response):
                 assert ticket.task is not None
                 ticket.task.uncancel()
             except StoreError as error:
+                if not begun:
+                    raise  # the caller gets a problem
                 _log.warning("A stream was broken: %s", error)
             finally:
                 listening.cancel()
+                self.release()
+
+    async def prepare(self) -> None:
+        """Do what must be done before the reader hears that the stream is open."""
+
+    def release(self) -> None:
+        """Let go of what `prepare` has made, if it has come so far."""
 
     @abstractmethod
     async def feed(self, send: Send) -> None:

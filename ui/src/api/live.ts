@@ -14,16 +14,17 @@ interface FeedOptions {
   refused?: () => void;
 }
 
-/** Open a feed. EventSource goes on from the last cursor by itself; a feed that was refused is tried again, slower and slower. */
+/** Open a feed. EventSource goes on from the last cursor by itself; a feed that was refused is tried again, slower and slower, from the same place. */
 export function openFeed(path: string, query: Query, options: FeedOptions): Feed {
   let source: EventSource | null = null;
   let timer: ReturnType<typeof setTimeout> | null = null;
   let failures = 0;
   let closed = false;
+  let cursor = "";
 
   function connect(): void {
     timer = null;
-    source = new EventSource(apiAddress(path, query));
+    source = new EventSource(apiAddress(path, cursor ? { ...query, after: cursor } : query));
     source.onopen = () => {
       failures = 0;
       options.status?.(true);
@@ -31,6 +32,7 @@ export function openFeed(path: string, query: Query, options: FeedOptions): Feed
     for (const [name, take] of Object.entries(options.on)) {
       source.addEventListener(name, (message) => {
         const { data, lastEventId } = message as MessageEvent<string>;
+        cursor = lastEventId || cursor;
         take(JSON.parse(data), lastEventId);
       });
     }

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from starlette.types import Send
 
     from loom.runtime.durable.change_batch import FeedBatch, FeedItem
-    from loom.runtime.durable.change_feed import ChangeFeed
+    from loom.runtime.durable.change_feed import ChangeFeed, FeedReader
     from loom.server.call import Call
 
 route = RouteList("runs")
@@ -73,23 +73,32 @@ class ChangeStream(StreamAnswer):
         self._view = view
         self._after = after
         self._sse = sse
+        self._reader: FeedReader | None = None
+
+    @override
+    async def prepare(self) -> None:
+        """Mark the place first: a reader that loads its list once the feed is open has all that came before."""
+        self._reader = await self._changes.open(self._view, self._after)
+
+    @override
+    def release(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
 
     @override
     async def feed(self, send: Send) -> None:
         """Write until the reader leaves. While it takes nothing, changes are coalesced for it."""
+        reader = self._reader
+        assert reader is not None
         await send(body_part(_RETRY if self._sse else b""))
-        reader = await self._changes.open(self._view, self._after)
-        try:
-            while True:
-                batch = await reader.next(self._heartbeat)
-                if batch is not None:
-                    await send(body_part(await self._written(batch)))
-                elif self._sse:
-                    await send(body_part(b": heartbeat\nid: %b\n\n" % reader.cursor.encode()))
-                # A reader that takes all at once lets `send` return at once: others have their turn between.
-                await asyncio.sleep(0)
-        finally:
-            reader.close()
+        while True:
+            batch = await reader.next(self._heartbeat)
+            if batch is not None:
+                await send(body_part(await self._written(batch)))
+            elif self._sse:
+                await send(body_part(b": heartbeat\nid: %b\n\n" % reader.cursor.encode()))
+            # A reader that takes all at once lets `send` return at once: others have their turn between.
+            await asyncio.sleep(0)
 
     async def _written(self, batch: FeedBatch) -> bytes:
         """Write a batch, once for all readers that get the same one."""
