@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from contextvars import Context
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
@@ -41,6 +41,8 @@ POLL_S = 0.15
 """Seconds after which the store is looked at without news: other processes may have written to it."""
 _SHARE = 20
 """Looks take no more than one part in this many of the time."""
+_MEASURED = 8
+"""The shortest of the last looks tells what a look costs: others wait for a busy machine too."""
 _MOST_KNOWN, _MOST_KNOWN_BYTES = 10_000, 16 * 1024 * 1024
 
 
@@ -307,9 +309,9 @@ class ChangeFeed:
         assert self._marked is not None
         if not self._marked.done():
             self._marked.set_result(None)
-        took = 0.0
+        took = deque([0.0], maxlen=_MEASURED)
         while True:
-            await asyncio.sleep(max(SPACING_S, source.pause, _SHARE * took))
+            await asyncio.sleep(max(SPACING_S, source.pause, _SHARE * min(took)))
             if not source.pause:
                 await until_look(POLL_S - SPACING_S, self._news.wait())
             self._news.clear()
@@ -321,7 +323,7 @@ class ChangeFeed:
                 await self._publish(look.changed, look.position)
             else:
                 self._place = self._place._replace(position=look.position)
-            took = monotonic() - began
+            took.append(monotonic() - began)
 
     def _reset(self, position: str) -> None:
         """Tell all readers that changes were missed, or were too many."""
