@@ -92,6 +92,12 @@ def test_what_holds_every_run(place: Path, golden: Compare) -> None:
     golden("cli/why.txt", shown(f"why {run_id}" for run_id in (*EVERY_RUN, "nobody")))
 
 
+def test_timelines(place: Path, golden: Compare) -> None:
+    wanted = ("report-1", "broken-1", "slow-1", "loop-1", "failed-flow-1", "nobody")
+    lanes = ("loop-1 --lane each", "loop-1 --lane nothing")
+    golden("cli/timeline.txt", shown(f"runs timeline {each}" for each in (*wanted, *lanes)))
+
+
 def test_replays(place: Path, golden: Compare) -> None:
     golden("cli/replay.txt", shown(f"workflow replay {run_id}" for run_id in (*EVERY_RUN, "nobody")))
 

@@ -46,6 +46,7 @@ _OF_RUNS = {
     "start": "control_commands:start",
     "status": "inspect_commands:status",
     "tag": "control_commands:tag_run",
+    "timeline": "timeline_command:timeline",
     "workers": "inspect_commands:workers",
 }
 

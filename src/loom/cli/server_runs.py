@@ -16,6 +16,7 @@ from loom.api.definitions import Schedule
 from loom.api.requests import query_of
 from loom.api.runs import Delivery, HistoryItem, Replay, Run
 from loom.api.state import State
+from loom.api.views import Timeline
 from loom.api.why import Why
 from loom.cli.options import given_to_flow
 from loom.cli.problems import NoServer, NotAllowed, Problem, WrongUse
@@ -135,6 +136,11 @@ class ServerRuns:
     async def why(self, run_id: str) -> Why:
         """See `Runs`."""
         return await self._read(f"{_run(run_id)}/why", Why, "run_id")
+
+    async def timeline(self, run_id: str, lane: str | None, offset: int, limit: int) -> Timeline:
+        """See `Runs`."""
+        page = {"lane": lane, "offset": offset, "limit": limit} if lane is not None else {}
+        return await self._read(f"{_run(run_id)}/timeline", Timeline, "lanes", **page)
 
     async def state(self, run_id: str, tick: int | None) -> State:
         """See `Runs`."""

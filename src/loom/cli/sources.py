@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from loom.api.requests import ForkRequest, RunFilters
     from loom.api.runs import Delivery, HistoryItem, Replay, Run, StreamEvent
     from loom.api.state import State
+    from loom.api.views import Timeline
     from loom.api.why import Why
     from loom.api.workers import Worker
     from loom.cli.options import Decorated
@@ -72,6 +73,10 @@ class Runs(Protocol):
 
     async def why(self, run_id: str) -> Why:
         """Tell what holds a run now."""
+        ...
+
+    async def timeline(self, run_id: str, lane: str | None, offset: int, limit: int) -> Timeline:
+        """Tell what a run did over time; with a lane a page of its bars."""
         ...
 
     async def state(self, run_id: str, tick: int | None) -> State:

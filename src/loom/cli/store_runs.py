@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from loom.api.requests import ForkRequest, RunFilters
     from loom.api.runs import HistoryItem, Replay, Run
     from loom.api.state import State
+    from loom.api.views import Timeline
     from loom.api.why import Why
     from loom.api.workers import Worker
     from loom.cli.sources import Given, Runs
@@ -90,6 +91,10 @@ class StoreRuns:
     async def why(self, run_id: str) -> Why:
         """See `Runs`."""
         return await self._runtime.why(run_id)
+
+    async def timeline(self, run_id: str, lane: str | None, offset: int, limit: int) -> Timeline:
+        """See `Runs`."""
+        return await self._runtime.timeline(run_id, lane=lane, offset=offset, limit=limit)
 
     async def state(self, run_id: str, tick: int | None) -> State:
         """See `Runs`."""

@@ -113,6 +113,13 @@ def test_why_is_the_same_over_both(shown: Serving) -> None:
         assert store["kind"] == kind, run_id
 
 
+def test_the_timeline_is_the_same_over_both(shown: Serving) -> None:
+    for run_id in ("order-1", "order-2", "n"):
+        store, server = (_without({"end"}, found) for found in shown.both_data("runs", "timeline", run_id))
+        assert store == server, run_id
+        assert store["lanes"], run_id
+
+
 def _ageless(text: str) -> str:
     """Without what passes between two looks, and the width of columns that comes of it."""
     text = re.sub(r"\b\d+(ms|s|m|h)( \d+s)?\b", "…", text)
