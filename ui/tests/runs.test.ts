@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { ApiError } from "../src/api/errors";
 import type { Bulk, Counts, Run } from "../src/api/types";
-import { actOnEach, DEEDS, requestFor } from "../src/lib/bulk";
+import { actOnEach, DEEDS, narrowed, requestFor, type Deed } from "../src/lib/bulk";
 import { ageOf, apiFilters, append, chipCount, compare, expected, filterOptions, filtersOf, orderOf, prefixFault, pressed, promptText, range, removable, summaryOf, takeChanges, takeFirstPage } from "../src/lib/runs";
 
 const NOW = Date.parse("2026-01-02T00:00:00Z");
@@ -174,6 +174,16 @@ describe("actions on many runs", () => {
     expect(fitting({ parked: "why" })).toEqual(["cancel", "pause", "resume"]);
     expect(fitting({ status: "failed" })).toEqual(["retry", "delete"]);
     expect(fitting({ status: "completed" })).toEqual(["delete"]);
+  });
+
+  it("mean, of all that match, those in a state for them", () => {
+    const deed = (action: string) => DEEDS.find((each) => each.action === action) as Deed;
+    expect(narrowed(deed("cancel"), { workflow: ["a"] })).toEqual({ workflow: ["a"], status: ["running"] });
+    expect(narrowed(deed("delete"), {})).toEqual({ status: ["completed", "failed", "cancelled"] });
+    expect(narrowed(deed("delete"), { status: ["failed", "running"] })).toEqual({ status: ["failed"] });
+    expect(narrowed(deed("cancel"), { status: ["failed"] })).toBeNull();
+    expect(narrowed(deed("resume"), {})).toEqual({ status: ["running"], paused: ["true"] });
+    expect(narrowed(deed("resume"), { parked: ["true"] })).toEqual({ status: ["running"], parked: ["true"] });
   });
 
   it("send one request each", () => {

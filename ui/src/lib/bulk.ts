@@ -2,6 +2,7 @@
 import { api, part } from "../api/client";
 import { ApiError, asError } from "../api/errors";
 import type { Bulk, BulkAction, Run } from "../api/types";
+import type { Filters } from "./runs";
 import type { IconName } from "../components/Icon.svelte";
 
 export interface Deed {
@@ -14,16 +15,25 @@ export interface Deed {
   scope: "start" | "admin";
   /** Whether it can work on a run as the list shows it. */
   fits: (run: Run) => boolean;
-  command: string;
+  /** The statuses that a run may have for it. */
+  statuses: readonly string[];
 }
 
 export const DEEDS: readonly Deed[] = [
-  { action: "cancel", label: "Cancel", past: "asked to stop", about: "They stop for good. What they have done stays done.", icon: "stop", scope: "start", fits: (run) => run.status === "running", command: "cancel" },
-  { action: "retry", label: "Retry", past: "retried", about: "They go on from the step that failed.", icon: "retry", scope: "start", fits: (run) => run.status === "failed", command: "retry" },
-  { action: "pause", label: "Pause", past: "paused", about: "They start nothing new until they are resumed. What executes ends, and events are kept.", icon: "pause", scope: "start", fits: (run) => run.status === "running" && !run.paused, command: "pause" },
-  { action: "resume", label: "Resume", past: "resumed", about: "They go on. Parked ones are tried with the code that is served now.", icon: "play", scope: "start", fits: (run) => run.status === "running" && (run.paused || run.parked !== null), command: "resume" },
-  { action: "delete", label: "Delete", past: "deleted", about: "They are gone, with their history, events and state. This cannot be taken back. Only runs that have ended can be deleted.", icon: "trash", scope: "admin", fits: (run) => run.status !== "running", command: "purge" },
+  { action: "cancel", label: "Cancel", past: "asked to stop", about: "They stop for good. What they have done stays done.", icon: "stop", scope: "start", fits: (run) => run.status === "running", statuses: ["running"] },
+  { action: "retry", label: "Retry", past: "retried", about: "They go on from the step that failed.", icon: "retry", scope: "start", fits: (run) => run.status === "failed", statuses: ["failed"] },
+  { action: "pause", label: "Pause", past: "paused", about: "They start nothing new until they are resumed. What executes ends, and events are kept.", icon: "pause", scope: "start", fits: (run) => run.status === "running" && !run.paused, statuses: ["running"] },
+  { action: "resume", label: "Resume", past: "resumed", about: "They go on. Parked ones are tried with the code that is served now.", icon: "play", scope: "start", fits: (run) => run.status === "running" && (run.paused || run.parked !== null), statuses: ["running"] },
+  { action: "delete", label: "Delete", past: "deleted", about: "They are gone, with their history, events and state. This cannot be taken back. Only runs that have ended can be deleted.", icon: "trash", scope: "admin", fits: (run) => run.status !== "running", statuses: ["completed", "failed", "cancelled"] },
 ];
+
+/** The filters, and that a run is in a status for the action; null if no run can be both. */
+export function narrowed(deed: Deed, filters: Filters): Filters | null {
+  const status = filters.status ? filters.status.filter((each) => deed.statuses.includes(each)) : [...deed.statuses];
+  if (status.length === 0) return null;
+  const isHeld = deed.action === "resume" && !filters.paused && !filters.parked;
+  return { ...filters, status, ...(isHeld ? { paused: ["true"] } : {}) };
+}
 
 /** The request that acts on one run. */
 export function requestFor(action: BulkAction, id: string, reason: string): { method: "POST" | "DELETE"; path: string; body?: unknown } {
