@@ -29,6 +29,7 @@ _COMMANDS = {
 }
 _OF_RUNS = {
     "cancel": "control_commands:cancel",
+    "changes": "changes_command:changes",
     "counts": "inspect_commands:counts",
     "events": "inspect_commands:events",
     "export": "control_commands:export_run",

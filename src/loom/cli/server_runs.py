@@ -27,6 +27,7 @@ from loom.client.exchange import Retries
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
+    from loom.api.changes import RunChange
     from loom.api.counts import Counts
     from loom.api.requests import ForkRequest, RunFilters
     from loom.api.runs import StreamEvent
@@ -124,6 +125,10 @@ class ServerRuns:
     async def counts(self, workflows: Sequence[str]) -> Counts:
         """See `Runs`."""
         return await self._client.counts(workflow=workflows or None)
+
+    def changes(self, filters: RunFilters, after: str | None) -> AsyncIterator[RunChange]:
+        """See `Runs`."""
+        return self._client.changes(after=after, **filters)
 
     async def workers(self) -> Sequence[Worker]:
         """See `Runs`."""

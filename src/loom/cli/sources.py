@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
+    from loom.api.changes import RunChange
     from loom.api.counts import Counts
     from loom.api.definitions import Schedule
     from loom.api.requests import ForkRequest, RunFilters
@@ -61,6 +62,10 @@ class Runs(Protocol):
 
     async def counts(self, workflows: Sequence[str]) -> Counts:
         """Count the runs, of these workflows or of all."""
+        ...
+
+    def changes(self, filters: RunFilters, after: str | None) -> AsyncIterator[RunChange]:
+        """Follow the runs that pass the filters, from now on or after the id of a change."""
         ...
 
     async def workers(self) -> Sequence[Worker]:

@@ -23,6 +23,7 @@ from loom.store import codec
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
+    from loom.api.changes import RunChange
     from loom.api.counts import Counts
     from loom.api.requests import ForkRequest, RunFilters
     from loom.api.runs import HistoryItem, Replay, Run
@@ -79,6 +80,10 @@ class StoreRuns:
     async def counts(self, workflows: Sequence[str]) -> Counts:
         """See `Runs`."""
         return await self._runtime.counts(workflow=workflows or None)
+
+    def changes(self, filters: RunFilters, after: str | None) -> AsyncIterator[RunChange]:
+        """See `Runs`."""
+        return self._runtime.changes(after=after, **filters)
 
     async def workers(self) -> Sequence[Worker]:
         """See `Runs`."""
