@@ -97,10 +97,14 @@ def _bars(lane: LaneRecord, places: list[int]) -> list[Bar]:
 def _density(lane: LaneRecord, places: list[int], begin: float, end: float) -> list[Density]:
     """Count the bars that touch each part of a window. A bar costs the same whatever its length."""
     width = (end - begin) / BUCKETS
+    scale = 1 / width if width > 0 else 0.0
     work, wait, failed = [0] * (BUCKETS + 1), [0] * (BUCKETS + 1), [0] * BUCKETS
     for since, until, kind, status, _ in lane.spans(places):
-        first = _bucket(since, begin, width)
-        last = _bucket(until if until == until else end, begin, width)  # noqa: PLR0124 - not a number: no end yet
+        # Comparisons in place of `min` and `max`, for there may be hundreds of thousands of bars.
+        first = int((since - begin) * scale) if since > begin else 0
+        first = first if first < BUCKETS else BUCKETS - 1
+        last = int((until - begin) * scale) if until < end else BUCKETS - 1  # not a number, without an end: the last
+        last = last if last > first else first
         changes = work if kind == WORK else wait
         changes[first] += 1
         changes[last + 1] -= 1
@@ -114,10 +118,6 @@ def _density(lane: LaneRecord, places: list[int], begin: float, end: float) -> l
             Density(begin=moment(since), end=moment(since + width), work=working, wait=waiting, failed=failed[number])
         )
     return shown
-
-
-def _bucket(at: float, begin: float, width: float) -> int:
-    return min(BUCKETS - 1, max(0, int((at - begin) / width))) if width > 0 else 0
 
 
 # -- counts ------------------------------------------------------------------------------------------------------------
