@@ -254,6 +254,7 @@ export function nodeName(item: Item, counts: StepCounts | undefined, badge: stri
     const state = nodeState(counts);
     parts.push(stateWord(state, counts));
     if (counts && attempts(counts)) parts.push(`attempt ${counts.attempt}${counts.max_attempts ? ` of ${counts.max_attempts}` : ""}`);
+    if (counts?.retries) parts.push(counts.retries === 1 ? "1 retry" : `${count(counts.retries)} retries`);
     for (const tally of tallies(counts)) if (tally.state !== state || tally.value > 1) parts.push(`${count(tally.value)} ${stateWord(tally.state, counts)}`);
   }
   if (badge) parts.push(`iteration ${badge.replace("/", " of ")}`);

@@ -95,9 +95,18 @@ export function offset(milliseconds: number, step: number): string {
   const value = Math.abs(milliseconds);
   if (step < SECOND && value >= 10_000) return `${sign}${(value / SECOND).toFixed(step < 10 ? 3 : step < 100 ? 2 : 1)}s`;
   if (step < SECOND && value >= SECOND) return `${sign}${Number((value / SECOND).toFixed(3))}s`;
-  if (step < 60 * SECOND && value >= 3600 * SECOND) return `${sign}${Math.floor(value / (3600 * SECOND))}h ${Math.floor(value / (60 * SECOND)) % 60}m ${Math.round(value / SECOND) % 60}s`;
-  return `${sign}${duration(value / SECOND)}`;
+  if (step < SECOND) return `${sign}${duration(value / SECOND)}`;
+  const parts: string[] = [];
+  let left = Math.round(value / SECOND) * SECOND;
+  for (const [unit, length] of UNITS) {
+    const many = Math.floor(left / length);
+    left -= many * length;
+    if (many) parts.push(`${many}${unit}`);
+  }
+  return `${sign}${parts.join(" ")}`;
 }
+
+const UNITS = [["d", 86_400 * SECOND], ["h", 3600 * SECOND], ["m", 60 * SECOND], ["s", SECOND]] as const;
 
 // -- Bars --------------------------------------------------------------------------------------------------------------
 
@@ -147,9 +156,10 @@ export function idleSpans(lanes: readonly Lane[], whole: Window, now: number, sh
   }
   if (whole.end > at) gaps.push({ begin: at, end: whole.end });
   const length = whole.end - whole.begin;
+  const margin = Math.min(length * 0.005, (length - gaps.reduce((sum, gap) => sum + gap.end - gap.begin, 0)) * 0.05);
   // A little of the idle time stays on both sides, so that bars do not touch the fold.
   return gaps
-    .map((gap) => ({ begin: gap.begin + Math.min((gap.end - gap.begin) * 0.05, length * 0.005), end: gap.end - Math.min((gap.end - gap.begin) * 0.05, length * 0.005) }))
+    .map((gap) => ({ begin: gap.begin + Math.min((gap.end - gap.begin) * 0.05, margin), end: gap.end - Math.min((gap.end - gap.begin) * 0.05, margin) }))
     .filter((gap) => gap.end - gap.begin > length * share);
 }
 
