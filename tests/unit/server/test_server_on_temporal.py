@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -42,3 +43,29 @@ async def test_metrics_count_the_runs_of_the_cluster_and_those_in_memory(served:
         await served.until_waiting("one")
         assert served.runtime.figures["in_memory"] == 1
         assert "loom_runs_in_memory 1" in (await client.get("/metrics")).text
+
+
+async def test_changes_are_told_as_late_as_lists(served: Served) -> None:
+    changes = served.runtime.changes(workflow="asks")
+    assert (await anext(changes)).event == "counts"
+    async with served.client() as client:
+        await client.post("/v1/runs", json={"workflow": "asks", "input": {"topic": "tea"}, "run_id": "one"})
+        async with asyncio.timeout(60):
+            async for change in changes:
+                if change.run is not None and change.run.active_waiters:
+                    place = change.id
+                    break
+            await client.post("/v1/runs/one/events", json={"type": "Approval", "value": {"by": "ann"}})
+            async for change in changes:
+                if change.run is not None and change.run.finished:
+                    break
+            # A reader that was away hears of the end too.
+            async for change in served.runtime.changes(after=place):
+                assert change.event != "reset"
+                if change.run is not None and change.run.finished:
+                    break
+            await client.delete("/v1/runs/one")
+            async for change in changes:
+                if change.event == "gone":
+                    assert change.run_id == "one"
+                    break

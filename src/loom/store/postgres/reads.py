@@ -144,7 +144,7 @@ SELECT workflow, sum(idle - stuck)::bigint AS waiting, sum(parked)::bigint AS pa
 
 
 TABLES = (
-    "chunks", "deaths", "documents", "entries", "event_ids", "inbox", "liveness", "members", "runs", "snapshots",
+    "changes", "chunks", "deaths", "documents", "entries", "event_ids", "inbox", "liveness", "members", "runs", "snapshots",
     "starts", "timers",
 )  # fmt: skip
 """Loom's tables: others may stand in the same schema."""

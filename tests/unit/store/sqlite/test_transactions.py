@@ -266,3 +266,17 @@ async def test_what_was_large_does_not_stay_in_memory_once_it_is_written(open_st
     assert await store.apply([going_on(fence, 2)]) == [True]
     assert writer.executed == [], "the connection that has written it is closed"
     assert len((await store.load("r")).chunks) == 3
+
+
+async def test_a_commit_of_a_busy_run_logs_no_change(open_store) -> None:
+    store = await open_store()
+    fence = (await store.join("tester", 60.0)).fence
+    await store.apply([StartRun("busy", "w", b"", 1.0, owner=fence)])
+    for number in range(1, 6):
+        chunk = Chunk(number - 1, 1, 0, 0, b"x")
+        await store.apply([CommitRun("busy", fence, RunHead("running", number, 0, 1.0), chunk=chunk)])
+    logged = await store._read(lambda connection: connection.query("SELECT COUNT(*) FROM changes"))
+    assert logged == [(0,)]
+    await store.apply([CommitRun("busy", fence, RunHead("completed", 6, 0, 1.0), chunk=Chunk(5, 1, 0, 0, b"x"))])
+    logged = await store._read(lambda connection: connection.query("SELECT run_id FROM changes"))
+    assert logged == [("busy",)]
