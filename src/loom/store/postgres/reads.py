@@ -144,8 +144,8 @@ SELECT workflow, sum(idle - stuck)::bigint AS waiting, sum(parked)::bigint AS pa
 
 
 TABLES = (
-    "changes", "chunks", "deaths", "documents", "entries", "event_ids", "inbox", "liveness", "members", "runs", "snapshots",
-    "starts", "timers",
+    "changes", "chunks", "deaths", "documents", "entries", "event_ids", "inbox", "liveness", "members", "runs",
+    "snapshots", "starts", "timers",
 )  # fmt: skip
 """Loom's tables: others may stand in the same schema."""
 _SIZE = "SELECT COALESCE(sum(pg_total_relation_size(to_regclass(name))), 0)::bigint FROM unnest($1::text[]) AS name"
