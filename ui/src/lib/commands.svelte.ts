@@ -5,7 +5,6 @@
  * In a component: `useCommands(() => [{ id: "run.cancel", title: "Cancel this run", keys: "c", run: cancel }])`.
  * What the function reads is followed: its commands change with it, and go with the component.
  */
-import { untrack } from "svelte";
 import { dialogOpen, isTyping, matchPress, pressOf } from "./keys";
 import { toasts } from "./toasts.svelte";
 
@@ -35,6 +34,8 @@ export function keysOf(command: Command): readonly string[] {
 
 class Commands {
   #lists = $state.raw<readonly (readonly Command[])[]>([]);
+  /** The same, not reactive: what an effect reads while it ends is the state of before, without what others have just added. */
+  #known: readonly (readonly Command[])[] = [];
   #pending: string[] = [];
   #timer: ReturnType<typeof setTimeout> | null = null;
 
@@ -45,10 +46,13 @@ class Commands {
 
   /** Add commands; the returned function takes them away. */
   add(list: readonly Command[]): () => void {
-    this.#lists = [...untrack(() => this.#lists), list];
-    return () => {
-      this.#lists = untrack(() => this.#lists).filter((each) => each !== list);
-    };
+    this.#set([...this.#known, list]);
+    return () => this.#set(this.#known.filter((each) => each !== list));
+  }
+
+  #set(lists: readonly (readonly Command[])[]): void {
+    this.#known = lists;
+    this.#lists = lists;
   }
 
   /** Take a key press of the window: run what it completes. */
