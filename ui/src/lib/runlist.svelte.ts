@@ -58,6 +58,8 @@ export class RunList {
         run: (data) => this.#noteRun(data as Run),
         gone: (data) => this.#noteGone((data as { run_id: string }).run_id),
         counts: (data) => {
+          // A feed of some workflows counts only those; the navigation counts all.
+          if (query["workflow"]) return void counts.ask();
           this.#release ??= counts.hold();
           counts.take(data as Counts);
         },
