@@ -106,6 +106,18 @@ async def test_lists_and_pages_show_none_of_others(two: Two) -> None:
         assert THEIRS not in (await client.get(f"/handlers{query}")).text, query
 
 
+async def test_an_act_on_many_runs_reaches_none_of_others(two: Two) -> None:
+    served, all_of_it, client = two
+    for wanted in ({}, {"workflow": "asks"}, {"workflow": ["asks", "flow"]}, {"id_prefix": "their"}):
+        for body in ({"dry_run": True}, {}):
+            answer = await client.post("/v1/bulk", json={"action": "pause", "filter": wanted, **body})
+            assert answer.status_code == 200
+            assert THEIRS not in answer.text
+            assert answer.json()["matched"] == (1 if wanted in ({}, {"workflow": ["asks", "flow"]}) else 0)
+    assert (await all_of_it.get(f"/v1/runs/{THEIRS}")).json()["paused"] is False
+    await served.until_waiting(THEIRS)
+
+
 async def test_a_cursor_of_somebody_else_does_not_widen_what_is_seen(
     two: Two,
 ) -> None:

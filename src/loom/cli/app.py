@@ -31,6 +31,7 @@ _OF_RUNS = {
     "cancel": "control_commands:cancel",
     "changes": "changes_command:changes",
     "counts": "inspect_commands:counts",
+    "delete": "control_commands:delete",
     "events": "inspect_commands:events",
     "export": "control_commands:export_run",
     "fork": "control_commands:fork",

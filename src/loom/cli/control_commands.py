@@ -1,4 +1,4 @@
-"""The commands that change runs: start, send, cancel, pause, resume, retry, skip, fork, tag, export, import and purge.
+"""The commands that change runs: start, send, cancel, pause, resume, retry, delete, skip, fork, tag, copy and purge.
 
 Each works beside the engine and returns once what was asked is stored.
 """
@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from loom.cli.bulk import act_on_many, many_options
 from loom.cli.options import (
     json_object,
     json_option,
@@ -27,6 +28,7 @@ from loom.cli.sources import perform, source_options
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from loom.api.bulk import BulkAction
     from loom.api.runs import Delivery, Run
     from loom.cli.sources import Runs, RunSource
 
@@ -162,40 +164,48 @@ def _required(run: Run, event_type: str, fields: Mapping[str, Any]) -> str:
     return " or ".join(f"one with {each}" for each in dict.fromkeys(words))
 
 
-def _ask(run_id: str, source: RunSource, as_json: bool, what: str) -> None:
+def _ask(
+    run_id: str | None, source: RunSource, as_json: bool, what: BulkAction, *, wanted: Any, dry_run: bool, yes: bool
+) -> None:
+    if run_id is None:
+        act_on_many(what, source, wanted, as_json=as_json, dry_run=dry_run, yes=yes)
+        return
     perform(source, lambda runs: runs.ask(run_id, what))
     tell(as_json, f"Run {run_id} was asked to {what}.", run_id=run_id, asked=what)
 
 
 @click.command()
-@run_id_argument
-@source_options
-@json_option
-def cancel(run_id: str, source: RunSource, as_json: bool) -> None:
-    """Ask a run to stop for good."""
-    _ask(run_id, source, as_json, "cancel")
+@many_options
+def cancel(run_id: str | None, source: RunSource, as_json: bool, **many: Any) -> None:
+    """Ask a run to stop for good.
+
+    With filters in place of a RUN_ID it means all runs that pass them.
+    """
+    _ask(run_id, source, as_json, "cancel", **many)
 
 
 @click.command()
-@run_id_argument
-@source_options
-@json_option
-def pause(run_id: str, source: RunSource, as_json: bool) -> None:
-    """Let a run start nothing new; it keeps what it is sent."""
-    _ask(run_id, source, as_json, "pause")
+@many_options
+def pause(run_id: str | None, source: RunSource, as_json: bool, **many: Any) -> None:
+    """Let a run start nothing new; it keeps what it is sent.
+
+    With filters in place of a RUN_ID it means all runs that pass them.
+    """
+    _ask(run_id, source, as_json, "pause", **many)
 
 
 @click.command()
-@run_id_argument
-@source_options
-@json_option
-def resume(run_id: str, source: RunSource, as_json: bool) -> None:
-    """Let a paused run go on, or try a parked one again."""
-    _ask(run_id, source, as_json, "resume")
+@many_options
+def resume(run_id: str | None, source: RunSource, as_json: bool, **many: Any) -> None:
+    """Let a paused run go on, or try a parked one again.
+
+    With filters in place of a RUN_ID it means all runs that pass them.
+    """
+    _ask(run_id, source, as_json, "resume", **many)
 
 
 @click.command()
-@run_id_argument
+@many_options
 @click.option(
     "--event",
     type=(str, json_object),
@@ -203,22 +213,39 @@ def resume(run_id: str, source: RunSource, as_json: bool) -> None:
     help="Go on with an event of TYPE, with the fields in JSON, in place of the one that failed the run.",
 )
 @target_option
-@source_options
-@json_option
 def retry(
-    run_id: str, event: tuple[str, dict[str, Any]] | None, targets: Sequence[str], source: RunSource, as_json: bool
+    run_id: str | None,
+    event: tuple[str, dict[str, Any]] | None,
+    targets: Sequence[str],
+    source: RunSource,
+    as_json: bool,
+    **many: Any,
 ) -> None:
     """Let a failed run go on from its failed step.
 
     With --event it goes on with another event in place of the one that failed it: the last one of that TYPE that the
     failed step had received, else the one that the step works on. JSON may be @file, or @- for the standard input.
+    With filters in place of a RUN_ID it means all runs that pass them.
     """
     if event is None:
-        _ask(run_id, source, as_json, "retry")
+        _ask(run_id, source, as_json, "retry", **many)
         return
+    if run_id is None:
+        raise click.UsageError("--event is for one RUN_ID.")
     name, fields = event
     perform(source, lambda runs: runs.heal(run_id, name, fields), targets)
     tell(as_json, f"Run {run_id} was asked to retry with {name}.", run_id=run_id, asked="retry", event=name)
+
+
+@click.command()
+@many_options
+def delete(run_id: str | None, source: RunSource, as_json: bool, **many: Any) -> None:
+    """Delete an ended run with its child runs, or all runs that pass filters. Nothing of them is left."""
+    if run_id is None:
+        act_on_many("delete", source, many["wanted"], as_json=as_json, dry_run=many["dry_run"], yes=many["yes"])
+        return
+    gone = perform(source, lambda runs: runs.purge(run_id, None))
+    tell(as_json, f"{gone} {'run was' if gone == 1 else 'runs were'} deleted.", purged=gone)
 
 
 @click.command()

@@ -27,6 +27,7 @@ from loom.client.exchange import Retries
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
+    from loom.api.bulk import Bulk, BulkAction
     from loom.api.changes import RunChange
     from loom.api.counts import Counts
     from loom.api.requests import ForkRequest, RunFilters
@@ -200,6 +201,11 @@ class ServerRuns:
     async def ask(self, run_id: str, what: str) -> None:
         """See `Runs`."""
         await self._client.request("POST", f"{_run(run_id)}/{what}")
+
+    async def bulk(self, action: BulkAction, filters: RunFilters, *, dry_run: bool) -> AsyncIterator[Bulk]:
+        """See `Runs`."""
+        async for told in self._client.bulk(action, filters, dry_run=dry_run):
+            yield told
 
     async def heal(self, run_id: str, event: str, value: Any) -> None:
         """See `Runs`."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
+    from loom.api.bulk import Bulk, BulkAction
     from loom.api.changes import RunChange
     from loom.api.counts import Counts
     from loom.api.definitions import Schedule
@@ -110,6 +111,10 @@ class Runs(Protocol):
 
     async def ask(self, run_id: str, what: str) -> None:
         """Cancel, pause, resume or retry a run."""
+        ...
+
+    def bulk(self, action: BulkAction, filters: RunFilters, *, dry_run: bool) -> AsyncIterator[Bulk]:
+        """Do something with all runs that pass filters, and tell how far it is."""
         ...
 
     async def heal(self, run_id: str, event: str, value: Any) -> None:

@@ -23,6 +23,7 @@ from loom.store import codec
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
+    from loom.api.bulk import Bulk, BulkAction
     from loom.api.changes import RunChange
     from loom.api.counts import Counts
     from loom.api.requests import ForkRequest, RunFilters
@@ -179,6 +180,14 @@ class StoreRuns:
     async def ask(self, run_id: str, what: str) -> None:
         """See `Runs`."""
         await getattr(self._runtime, what)(run_id)
+
+    async def bulk(self, action: BulkAction, filters: RunFilters, *, dry_run: bool) -> AsyncIterator[Bulk]:
+        """See `Runs`."""
+        try:
+            async for told in self._runtime.bulk(action, filters, dry_run=dry_run):
+                yield told
+        except ValueError as error:
+            raise WrongUse(str(error)) from error
 
     async def heal(self, run_id: str, event: str, value: Any) -> None:
         """See `Runs`."""

@@ -7,9 +7,10 @@ from loom.api.requests import RunFilters
 from loom.api.runs import Delivery, HistoryItem, Replay, Run, RunError, StreamEvent, Waiter
 from loom.api.service import Health
 from loom.api.state import Action, Loop
-from loom.client.connection import Client, Invoked
+from loom.client.connection import Client
 from loom.client.errors import ClientError
 from loom.client.exchange import NEVER, Retries
+from loom.client.invoked import Invoked
 from loom.client.sync import SyncClient
 
 __all__ = [

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 import msgspec
 from typing_extensions import override
 
 from loom.api.answers import Page
 from loom.api.attempts import Attempts
+from loom.api.bulk import Bulk, BulkAction, BulkRequest
 from loom.api.counts import Counts
 from loom.api.definitions import Definition, DefinitionVersion, PutDefinition, Schedule, Validation
 from loom.api.requests import (
@@ -31,6 +32,7 @@ from loom.api.views import Iteration, RunGraph, Timeline
 from loom.api.why import Why
 from loom.api.workers import Worker
 from loom.client.exchange import ApiCall, Exchange, Retries, act, decoded, read, segment
+from loom.client.invoked import Invoked, runs_in
 from loom.client.streams import SILENCE, Reader, follow_changes
 
 if TYPE_CHECKING:
@@ -54,27 +56,6 @@ _ANSWERED_BY = "Loom-Run-ID"
 """The header by which an answer of a flow names its run."""
 _SCHEDULES = "/v1/schedules"
 _UNAVAILABLE = 503
-
-
-class Invoked(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a request to a flow: its answer, or the runs that have none (yet)."""
-
-    status: int
-    headers: dict[str, str]
-    content: bytes
-    run_id: str | None = None
-    """The run that has answered; None if none has."""
-    runs: list[Run] = []
-    """Without an answer: the run, or all runs that the flow's `splitOn` has started."""
-
-    @property
-    def text(self) -> str:
-        """The answer as text."""
-        return self.content.decode("utf-8", "replace")
-
-    def json(self) -> Any:
-        """The answer as JSON; None if it is empty."""
-        return msgspec.json.decode(self.content) if self.content else None
 
 
 class Client:
@@ -361,6 +342,25 @@ class Client:
         body = ForkRequest(tick=tick, run_id=new_run_id, input=input, event=first, store=_dict(store))
         return await self._exchange.ask(self._act(run_id, "fork", body), Run)
 
+    async def bulk(
+        self,
+        action: BulkAction,
+        filter: Mapping[str, Any],  # noqa: A002 - as the API says
+        *,
+        dry_run: bool = False,
+        reason: str | None = None,
+    ) -> AsyncIterator[Bulk]:
+        """Do something with all runs that pass a filter, and tell how far it is; the last report is `finished`.
+
+        The filter has names and values as `list` takes them. If the connection breaks, what is done stays done.
+        """
+        body = BulkRequest(action=action, filter=_filter(filter), dry_run=dry_run, reason=reason)
+        call = ApiCall(method="POST", path="/v1/bulk", body=body, headers={"Accept": "application/x-ndjson"})
+        async with self._exchange.stream(call, SILENCE) as response:
+            async for line in response.aiter_lines():
+                if line:
+                    yield msgspec.json.decode(line, type=Bulk)
+
     async def delete(self, run_id: str) -> None:
         """Delete a run that has ended, with its history, state and events."""
         await self._exchange.send(ApiCall(method="DELETE", path=f"/v1/runs/{segment(run_id)}", run_id=run_id))
@@ -519,7 +519,7 @@ class Client:
             headers=dict(response.headers),
             content=response.content,
             run_id=run_id,
-            runs=_runs(response) if run_id is None else [],
+            runs=runs_in(response) if run_id is None else [],
         )
 
     # -- shared -------------------------------------------------------------------------------------------------------
@@ -555,6 +555,12 @@ def _described(event: Event | str, value: Any) -> tuple[str, Any]:
     return type(event).__name__, event
 
 
+def _filter(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Write filters as the API has them; those that are None are left out."""
+    query = query_of(cast("RunFilters", given))
+    return {name: value for name, value in query.items() if value is not None}
+
+
 def _dict(given: Mapping[str, T] | None) -> dict[str, T] | None:
     return dict(given) if given is not None else None
 
@@ -574,9 +580,3 @@ def _document(document: Mapping[str, Any] | str, headers: dict[str, str]) -> dic
 
 def _schedule(name: str) -> str:
     return f"{_SCHEDULES}/{segment(name, 'name of a schedule')}"
-
-
-def _runs(response: httpx2.Response) -> list[Run]:
-    """Read the run that has not answered, or all runs that one request has started."""
-    found = decoded(response, dict[str, Any])
-    return decoded(response, Page[Run]).items if "items" in found else [decoded(response, Run)]

@@ -72,6 +72,7 @@ class SyncClient(SyncFace):
     retry = calls(Client.retry)
     fork = calls(Client.fork)
     delete = calls(Client.delete)
+    bulk = iterates(Client.bulk)
 
     definitions = calls(Client.definitions)
     definition = calls(Client.definition)

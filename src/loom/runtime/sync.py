@@ -140,6 +140,7 @@ class SyncRuntime(SyncFace):
     resume = calls(WorkerRuntime.resume)
     skip = calls(WorkerRuntime.skip)
     retry = calls(WorkerRuntime.retry)
+    bulk = iterates(WorkerRuntime.bulk)
     purge = calls(WorkerRuntime.purge)
     export_run = calls(WorkerRuntime.export_run)
     import_run = calls(WorkerRuntime.import_run)

@@ -33,6 +33,7 @@ from loom.server.problems import ApiProblem, problem_of, problem_response
 from loom.server.sessions import MemoryEntries, Sessions
 from loom.server.settings import ServerSettings
 from loom.server.v1 import (
+    bulk,
     changes,
     counts,
     definitions,
@@ -71,6 +72,7 @@ ROUTES: tuple[Route, ...] = (
     *health.route,
     *metrics.route,
     *runs.route,
+    *bulk.route,
     *counts.route,
     *changes.route,
     *workers.route,

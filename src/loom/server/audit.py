@@ -102,7 +102,7 @@ def audited(route: Route) -> Route:
         if response.status_code < 400 and (action != FORCED or call.forced):  # noqa: PLR2004 - it was done
             location = response.headers.get("location")
             made = location.rpartition("/")[2] if location else None
-            await _note(call, action, await _target(call), made, response.status_code)
+            await note(call, action, await _target(call), made, response.status_code)
         return response
 
     return replace(route, answer=answer)
@@ -115,10 +115,11 @@ async def note_refusal(route: Route, call: Call, problem: ApiProblem) -> None:
         return
     # The body is not read: a caller who is refused shall not make the server work.
     if call.server.refusals.may_record(call.principal.id):
-        await _note(call, action, _named(call), None, problem.status)
+        await note(call, action, _named(call), None, problem.status)
 
 
-async def _note(call: Call, action: str, target: str, made: str | None, outcome: int) -> None:
+async def note(call: Call, action: str, target: str, made: str | None, outcome: int) -> None:
+    """Add an act of the caller to the record. A store that cannot take it is told of in the log."""
     request, made = call.request, made or call.forced
     if action == "run.cancel" and request.query_params.get("purge", "").lower() in ("true", "1"):
         action = "run.delete"

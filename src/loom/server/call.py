@@ -11,7 +11,7 @@ import json
 import re
 from datetime import datetime
 from math import isfinite
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec.structs import replace
@@ -279,6 +279,8 @@ def decoded(body: Any, kind: type[RequestT]) -> RequestT:
 
 def _refusal(name: str, kind: Any, value: Any) -> str:
     """Say what belongs into a field."""
+    if get_origin(kind) is Literal:
+        return f"The field {name!r} must be one of {', '.join(map(str, get_args(kind)))}."
     kind, limits = _bare(kind)
     if limits is not None and limits.pattern is not None:
         return _no_id(name)

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import asyncio
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_rig import ORDER, data, failure, good, loom, started, until_end, until_idle, wait_for, working
+from cli_rig import ORDER, STORE, data, failure, good, loom, started, until_end, until_idle, wait_for, working
+
+from loom.cli.targets import named_workflow
+from loom.core.state import BrokerState
+from loom.runtime.connect import connect
 
 pytestmark = pytest.mark.usefixtures("shop")
 
@@ -209,12 +213,11 @@ NAP = {
 }
 
 
-def test_skip_ends_a_delay(tmp_path: Path) -> None:
+def test_skip_ends_a_delay() -> None:
     good("db", "upgrade")
     Path("nap.json").write_text(json.dumps(NAP))
     good("workflow", "start", "nap.json", "--run-id", "n")
-    with working(tmp_path, "nap.json"):
-        wait_until(lambda: data("workflow", "status", "n")["timers"])
+    asyncio.run(napped(lambda state: state.timers))
     [timer] = data("workflow", "status", "n")["timers"]
     assert timer["skippable"]
     refused = failure(1, "workflow", "skip", "n", "--timer", "999")
@@ -223,17 +226,18 @@ def test_skip_ends_a_delay(tmp_path: Path) -> None:
         f"Run n was asked to skip timer {timer['timer']}.\n"
     )
     assert data("runs", "skip", "n") == {"run_id": "n", "asked": "skip", "timer": None}
-    with working(tmp_path, "nap.json"):
-        wait_until(lambda: data("workflow", "status", "n")["status"] == "completed")
+    asyncio.run(napped(lambda state: state.outcome))
     assert f"timer {timer['timer']} was skipped" in good("workflow", "history", "n")
     assert "has ended (completed)" in failure(1, "runs", "skip", "n")
 
 
-def wait_until(is_so: Callable[[], object]) -> None:
-    """Look until something is so."""
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline
+async def napped(is_enough: Callable[[BrokerState], object]) -> None:
+    """Work for the flow until its run is so far."""
+    name, flow = named_workflow("nap.json")
+    async with asyncio.timeout(60), connect(STORE) as runtime:
+        runtime.register(flow, name=name)
+        while not is_enough(await runtime.state_at("n")):  # noqa: ASYNC110 - a store is asked, and tells nobody
+            await asyncio.sleep(0.005)
 
 
 def test_a_wrong_answer_through_the_store_is_refused_and_shown_and_the_right_one_is_taken() -> None:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from loom.core.records import EventKind, EventRecord
     from loom.core.state import BrokerState
     from loom.runtime.durable.info import HistoryEntry
+    from loom.runtime.durable.run_client import RunClient
+    from loom.steps.events import Event
 
 
 class CannotHeal(ValueError):
@@ -71,3 +73,16 @@ async def _last_of(keys: list[str], item: int, history: AsyncIterator[HistoryEnt
             key = wait_key(tick.waiter_id, tick.occurrence)
             last = key if key in keys else last
     return last
+
+
+async def healing_of(client: RunClient, run_id: str, event: Event) -> TickRetryRun:
+    """The tick that lets a failed run go on with another event, by what is stored of it."""
+    await client.ready()
+    row = await client.row(run_id)
+    if row.head.status != "failed":
+        return TickRetryRun(at=client.now())  # what is said of it without an event holds for it
+    record = client.codec_of(row).record(event)
+    code = client.codes.get(row.workflow)
+    if record.checked is not None and code is not None:
+        record = code.codec.checked(record)
+    return await healing_tick(run_id, await client.state_at(run_id), record, client.history(run_id), client.now())

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from loom.core.ticks import TickAddEvent, TickCancelRun, TickContinueRun, TickPauseRun, TickRetryRun, TickSkip
-from loom.runtime.durable import history, run_copies
+from loom.runtime.durable import history, run_copies, run_tags
+from loom.runtime.durable.bulk import run_bulk
 from loom.runtime.durable.catalog import Catalog
 from loom.runtime.durable.fork_changes import ForkChanges
 from loom.runtime.durable.info import RunInfo, info_of
 from loom.runtime.durable.metrics import RuntimeMetrics
-from loom.runtime.durable.names import HANDLER_TAGS, OWN, can_be_kept, can_match, check_event, check_name, check_tags
+from loom.runtime.durable.names import can_be_kept, can_match, check_event, check_name
 from loom.runtime.durable.readers import DecodedChunks, RecentEnds, Watchers
 from loom.runtime.durable.settings import JOURNAL_KEYS
 from loom.runtime.durable.skips import check_skip
@@ -40,7 +41,7 @@ from loom.store.errors import (
 from loom.store.hash_chain import Links
 from loom.store.keyring import check_key_markers, heads_signed_since
 from loom.store.loop_time import until_look
-from loom.store.operations import Posted, PostMessage, SetTags, StartRun
+from loom.store.operations import Posted, PostMessage, StartRun
 from loom.store.records import place_of
 from loom.store.run_filters import run_query
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from loom.api.attempts import Attempts
+    from loom.api.bulk import Bulk, BulkAction
     from loom.api.changes import RunChange
     from loom.api.counts import Counts
     from loom.api.problems import RunStatus
@@ -436,16 +438,7 @@ class RunClient:
         A `ValueError` for tags that cannot be, and for a run of Loom's own. A cluster fixes tags at the start:
         `NotSupported`.
         """
-        await self.ready()
-        check_tags(tags)
-        if (await self.row(run_id)).workflow.startswith(OWN):
-            raise ValueError(f"Run {run_id!r} belongs to the engine, which finds it by its tags.")
-        if not await self.committer.submit(SetTags(run_id, dict(tags), HANDLER_TAGS)):
-            raise RunNotFound(run_id)
-        row, active = await self.row(run_id), self.active_run(run_id)
-        if active is not None:
-            # Whoever waits for its end here is told the row that the owner has in memory.
-            active.row = msgspec.structs.replace(active.row, tags=row.tags)
+        await run_tags.set_tags(self, run_id, tags)
 
     async def retry(self, run_id: str, *, event: Event | None = None) -> None:
         """Let a failed run go on from its failed step; with `event` in place of the one that failed it.
@@ -454,7 +447,12 @@ class RunClient:
         `CannotHeal`, a `ValueError`, if no event of this type did.
         """
         at = self.now()
-        tick = TickRetryRun(at=at) if event is None else await self._healing(run_id, event)
+        tick = TickRetryRun(at=at)
+        if event is not None:
+            from loom.runtime.durable.healing import healing_of
+
+            check_event(event, None)
+            tick = await healing_of(self, run_id, event)
         message = PostMessage(run_id, codec.encode_tick(tick), at, reopens=True)
         try:
             while not await self._has_reopened(message):
@@ -487,21 +485,6 @@ class RunClient:
                 raise
             return False
         return True
-
-    async def _healing(self, run_id: str, event: Event) -> TickRetryRun:
-        """The tick that lets a failed run go on with another event."""
-        from loom.runtime.durable.healing import healing_tick
-
-        await self.ready()
-        check_event(event, None)
-        row = await self.row(run_id)
-        if row.head.status != "failed":
-            return TickRetryRun(at=self.now())  # what is said of it without an event holds for it
-        record = self.codec_of(row).record(event)
-        code = self.codes.get(row.workflow)
-        if record.checked is not None and code is not None:
-            record = code.codec.checked(record)
-        return await healing_tick(run_id, await self.state_at(run_id), record, self.history(run_id), self.now())
 
     async def _tell(self, run_id: str, tick: WorkflowTick, too_late: str) -> None:
         await self._post(PostMessage(run_id, codec.encode_tick(tick), tick.at), "", too_late)
@@ -591,6 +574,12 @@ class RunClient:
     async def purge(self, run_id: str | None = None, *, ended_before: float | None = None) -> int:
         """Delete an ended run with its child runs, or all that ended before a time. Returns how many."""
         return await run_copies.purge(self, run_id, ended_before)
+
+    def bulk(
+        self, action: BulkAction, filters: RunFilters, *, dry_run: bool = False, reason: str = ""
+    ) -> AsyncIterator[Bulk]:
+        """Do it to all runs that pass the filters, and tell how far it is. `ValueError`: delete needs a filter."""
+        return run_bulk(self, action, filters, dry_run=dry_run, reason=reason)
 
     async def export_run(self, run_id: str) -> bytes:
         """Everything that is stored of a run, as JSON: `import_run` brings it back, here or in another store."""
