@@ -75,6 +75,7 @@ export interface RunGraph extends Graph {
   steps: StepCounts[];
   loops: Loop[];
   tick: number;
+  partial?: boolean;
 }
 
 export interface Bar {

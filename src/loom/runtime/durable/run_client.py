@@ -30,14 +30,7 @@ from loom.runtime.why import attempts_of
 from loom.store import codec
 from loom.store.committer import Committer
 from loom.store.encrypted import check_readable
-from loom.store.errors import (
-    RunActive,
-    RunBusy,
-    RunFinished,
-    RunNotFound,
-    StoreUnavailable,
-    WrongKeys,
-)
+from loom.store.errors import RunActive, RunBusy, RunFinished, RunNotFound, StoreUnavailable, WrongKeys
 from loom.store.hash_chain import Links
 from loom.store.keyring import check_key_markers, heads_signed_since
 from loom.store.loop_time import until_look
@@ -110,7 +103,6 @@ class RunClient:
         self.definitions = DefinitionNumbers(store, clock)
         """The flows in the store."""
         self.traces = RunTraces(self)
-        """What was made of the journals of runs for those who look at them."""
         self._change_feed: ChangeFeed | None = None
         self.catalog = Catalog(store, clock, self.codes)
         """What the store tells of workflows in Python."""
