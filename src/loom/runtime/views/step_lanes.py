@@ -77,8 +77,9 @@ class StepLanes:
         if state is not None:
             self.lanes.is_partial = True
             self.lanes.seen(state.at)
-            self._adopt()
-            self._queue_returned()
+            if state.outcome is None or state.outcome.status == "parked":
+                self._adopt()  # what a cancelled run had in hand does not go on
+                self._queue_returned()
 
     @property
     def ticks(self) -> int:
