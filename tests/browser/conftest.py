@@ -1,108 +1,36 @@
-"""A real browser on a real server. Each test also fails on what no page may do: see `WatchedPage`."""
+"""A real browser on a real server. Each test also fails on what no page may do: see `WatchedPage`.
+
+All tests of this folder and the fixtures that they use run in one event loop, so that they can share a browser.
+"""
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, Page, Request, async_playwright
+import pytest_asyncio
+from playwright.async_api import Browser, async_playwright
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
 
-from served_process import ServedProcess
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
-SHOP = Path(__file__).resolve().parents[2] / "examples" / "showcase.py"
-
-
-def found_browser() -> str | None:
-    """Return the path of an installed browser; None if there is none."""
-    named = os.environ.get("LOOM_BROWSER")
-    return named or next((path for name in BROWSERS if (path := shutil.which(name))), None)
+from page_rig import FLAGS, ServedProcess, Visitor, found_browser, shop
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests of this folder where no browser can be had."""
-    if found_browser() is None:
-        here = Path(__file__).parent
-        for item in items:
-            if item.path.is_relative_to(here):
+    """Let the tests of this folder run in one loop; skip them where no browser can be had."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+            if found_browser() is None:
                 item.add_marker(pytest.mark.skip(reason="no browser is installed: run `make browser`"))
 
 
-class WatchedPage:
-    """A page of a context, with what it must not do: break the policy, log errors, or ask another host."""
-
-    def __init__(self, page: Page, url: str) -> None:
-        self.page = page
-        self._url = url
-        self.requests: list[str] = []
-        self.faults: list[str] = []
-        self.expected: list[str] = []
-        """Texts of faults that a test provokes."""
-        page.on("request", self._asked)
-        page.on("console", lambda message: self._said(message.type, message.text))
-        page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
-
-    def _asked(self, request: Request) -> None:
-        self.requests.append(request.url)
-        if not request.url.startswith((self._url, "data:", "blob:")):
-            self.faults.append(f"request to another host: {request.url}")
-
-    def _said(self, kind: str, text: str) -> None:
-        if kind in ("error", "warning") or "Content Security Policy" in text:
-            self.faults.append(f"{kind}: {text}")
-
-    def check(self) -> None:
-        """Fail if the page did what it must not do."""
-        wrong = [fault for fault in self.faults if not any(text in fault for text in self.expected)]
-        assert not wrong, wrong
-
-
-class Visitor:
-    """A browser that visits one server."""
-
-    def __init__(self, browser: Browser, url: str) -> None:
-        self._browser = browser
-        self.url = url
-        self._contexts: list[BrowserContext] = []
-        self.pages: list[WatchedPage] = []
-
-    async def open(self, path: str = "", **context: Any) -> WatchedPage:
-        """Open a view, such as `#/runs?status=failed`, in a context of its own."""
-        made = await self._browser.new_context(**context)
-        made.set_default_timeout(20_000)
-        self._contexts.append(made)
-        watched = WatchedPage(await made.new_page(), self.url)
-        self.pages.append(watched)
-        await watched.page.goto(f"{self.url}/ui/{path}")
-        return watched
-
-    async def close(self) -> None:
-        """Close everything, and fail if a page did what it must not do."""
-        for context in self._contexts:
-            await context.close()
-        for page in self.pages:
-            page.check()
-
-
-@pytest.fixture
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    """A browser."""
+    """A browser, the same for all tests of a process: each visit has a context of its own."""
     async with async_playwright() as playwright:
         launched = await playwright.chromium.launch(executable_path=found_browser(), args=list(FLAGS))
         try:
@@ -111,34 +39,14 @@ async def browser() -> AsyncIterator[Browser]:
             await launched.close()
 
 
-@asynccontextmanager
-async def shop(tmp_path: Path, *arguments: str, seeded: bool = True, store: str = "") -> AsyncIterator[ServedProcess]:
-    """Serve the shop of the examples, with a run in every state if it is seeded."""
-    sys.path.insert(0, str(SHOP.parent))
-    try:
-        import showcase
-    finally:
-        sys.path.remove(str(SHOP.parent))
-    store = store or f"sqlite:///{tmp_path / 'shop.db'}"
-    if seeded:
-        await showcase.seed(store)
-    options = ("--store", store, "--idle-timeout", "1s", *arguments)
-    server = ServedProcess(*showcase.targets(SHOP), *options, cwd=tmp_path, log=tmp_path / "server.log")
-    await server.start()
-    try:
-        yield server
-    finally:
-        await server.kill()
-
-
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def served(tmp_path: Path) -> AsyncIterator[ServedProcess]:
     """The shop with a run in every state, on SQLite and without keys."""
     async with shop(tmp_path) as server:
         yield server
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def visitor(browser: Browser, served: ServedProcess) -> AsyncIterator[Visitor]:
     """A browser on the shop."""
     visiting = Visitor(browser, served.url)
