@@ -44,6 +44,10 @@ class SlowPlanner(StepsPlanner):
     def plain_taker(self, *_facts: object) -> None:
         """Promise nothing."""
 
+    def ends_plainly(self, *_facts: object) -> bool:
+        """Promise nothing."""
+        return False
+
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=_id)
 def test_the_fast_lane_and_the_slow_way_give_the_same_states_and_commands(folder: Path) -> None:

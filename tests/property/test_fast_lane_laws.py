@@ -23,6 +23,10 @@ class SlowPlanner(StepsPlanner):
     def plain_taker(self, *_facts: object) -> None:
         """Promise nothing."""
 
+    def ends_plainly(self, *_facts: object) -> bool:
+        """Promise nothing."""
+        return False
+
 
 class CountingPlanner(StepsPlanner):
     """Counts how often the fast lane was taken."""

@@ -90,7 +90,7 @@ class CommandCancelChild(msgspec.Struct, frozen=True, tag=True):
     run_id: str
 
 
-class CommandPublishEvent(msgspec.Struct, frozen=True, tag=True):
+class CommandPublishEvent(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Put an event on the run's stream. `cursor` counts all of a run's stream from 0."""
 
     cursor: int

@@ -144,6 +144,13 @@ class Planner(Protocol):
         """
         ...
 
+    def ends_plainly(self, plan: Any, item: WorkItem) -> bool:
+        """Tell whether nothing follows from work that returned no event.
+
+        A shortcut like `plain_taker`. It promises that `on_returned` would return the plan as it is, and no intent.
+        """
+        ...
+
     def on_failed(self, config: BrokerConfig, plan: Any, fact: StepFailed) -> Planned:
         """Decide what follows from a piece of work that failed for good, such as a recovery."""
         ...

@@ -367,8 +367,12 @@ class Run:
             return True
         if units is None:
             return self._drain()
-        with Patience(units) as patience:
+        patience = Patience(units)
+        token = _PATIENCE.set(patience)  # as `with patience` does, which would cost two calls in every step
+        try:
             is_done = self._drain()
+        finally:
+            _PATIENCE.reset(token)
         self._cost += units - patience.left
         self.cost += units - patience.left
         if self._cost > units // _OFTEN and self._draft is not None:
@@ -380,9 +384,9 @@ class Run:
         if self._draft is None:
             self._draft = Draft(self._base, self._planner, self._read_field)
         buffer, self._buffer = self._buffer, []
-        draft, last = self._draft, len(buffer) - 1
+        draft, limit, journal, last = self._draft, self._limit, self._journal, len(buffer) - 1
         for position, tick in enumerate(buffer):
-            if self._is_full:
+            if limit is not None and journal and (len(journal) >= limit.ticks or self._weight >= limit.weight):
                 self._buffer += buffer[position:]
                 self.holds_input = True
                 break
@@ -391,7 +395,8 @@ class Run:
                 self._buffer.append(tick)
                 continue
             if position < last and not tick.more:
-                tick = replace(tick, more=True)  # noqa: PLW2901 - it is the same tick, marked
+                # It is the same tick, marked. Thousands may come at once: none of them is needed twice.
+                buffer[position] = tick = replace(tick, more=True)  # noqa: PLW2901
             try:
                 transition(draft, tick)
             except TooCostly:
@@ -451,13 +456,6 @@ class Run:
         self._marks.append(published)
         self._queue.add(commands)
 
-    @property
-    def _is_full(self) -> bool:
-        limit = self._limit
-        if limit is None or not self._journal:
-            return False
-        return len(self._journal) >= limit.ticks or self._weight >= limit.weight
-
     def _recover(self) -> None:
         """Make the draft anew as it was before the tick that could not be reduced."""
         self._draft = draft = Draft(self._base, self._planner, self._read_field)
@@ -495,7 +493,7 @@ class Run:
         max_cancels: int | None = None,
     ) -> Batch:
         """Take what may leave now, see `CommandQueue`; also the terminal command, once nothing is queued before it."""
-        ending = self._closed is None and self.is_over
+        ending = (self._draft or self._base).outcome is not None and self._closed is None
         if ending:
             self._queue.drop_work()
         commands = self._queue.flush(max_bytes, max_in_flight, in_flight, used, max_cancels)

@@ -30,6 +30,7 @@ from loom.steps.registry import kind_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from loom.core.body_effects import CollectBuffer
     from loom.core.commands import CommandResumeWorker, CommandRunWorker
     from loom.core.records import EventRecord
     from loom.core.state import ChildEnd
@@ -102,7 +103,12 @@ def needed_types(expected: Sequence[type[Event]]) -> Needed:
             return known[2]
         if known[1] == (expected if isinstance(expected, list) else list(expected)):
             return known[2]
-    needed = tuple(Counter(kind_of(event_class("collect_events", cls)).name for cls in expected).items())
+    given: Sequence[Any] = expected
+    classes = [cls if isinstance(cls, type) else event_class("collect_events", cls) for cls in given]
+    counts: Counter[str] = Counter()
+    for cls, number in Counter(classes).items():
+        counts[kind_of(event_class("collect_events", cls)).name] += number
+    needed = tuple(counts.items())
     if len(_needs) >= _REMEMBERED:
         _needs.pop(next(iter(_needs)), None)
     _needs[key] = (expected, list(expected), needed)
@@ -112,13 +118,15 @@ def needed_types(expected: Sequence[type[Event]]) -> Needed:
 class Collector:
     """The collect calls of one execution."""
 
-    __slots__ = ("_buffers", "_calls", "_codec", "_reserved")
+    __slots__ = ("_buffers", "_calls", "_codec", "_kept", "_reserved")
 
     def __init__(self, command: CommandRunWorker, codec: EventCodec = LIVE_CODEC) -> None:
         self._codec = codec
         self._buffers = command.snapshot
         self._reserved = command.item.reserved
         self._calls: list[CollectCall] = []
+        self._kept: tuple[str, CollectBuffer, EventRecord] | None = None
+        """What the last call has put aside in which buffer, until another call looks there: most bodies make one."""
 
     def calls(self) -> tuple[CollectCall, ...]:
         """List the calls so far."""
@@ -140,12 +148,15 @@ class Collector:
             self._calls.append(CollectCall(buffer_id, record, (), True, position, reserved=True, writes=writes))
             return in_order(records, expected, self._codec)
         needed = needed_types(expected)
+        if self._kept is not None:
+            kept_in, kept_by, kept = self._kept
+            self._buffers, self._kept = self._buffers.set(kept_in, kept_by.with_event(kept)), None
         buffer = self._buffers.get(buffer_id, EMPTY_BUFFER)
         found = buffer.verdict(record.kind.name, needed)
         took = found == "take"
         self._calls.append(CollectCall(buffer_id, record, needed, took, position, buffer.generation, writes=writes))
         if found == "keep":
-            self._buffers = self._buffers.set(buffer_id, buffer.with_event(record))
+            self._kept = buffer_id, buffer, record
         if not took:
             return None
         self._buffers = self._buffers.set(buffer_id, buffer.emptied())
@@ -158,8 +169,12 @@ def in_order(
     """The events in the order in which their types are expected; what came of each type first is first."""
     by_type: dict[str, deque[EventRecord]] = {}
     for record in records:
-        by_type.setdefault(record.kind.name, deque()).append(record)
-    return [codec.event(by_type[kind_of(cls).name].popleft()) for cls in expected if by_type.get(kind_of(cls).name)]
+        found = by_type.get(record.kind.name)
+        if found is None:
+            found = by_type[record.kind.name] = deque()
+        found.append(record)
+    by_class = {cls: by_type.get(kind_of(cls).name) for cls in set(expected)}
+    return [codec.event(found.popleft()) for cls in expected if (found := by_class[cls])]
 
 
 # --- once -------------------------------------------------------------------------------------------------------------

@@ -160,7 +160,8 @@ def record_of(event: Event) -> EventRecord:
 def event_of(record: EventRecord) -> Event:
     """Read the event of a record: the object itself, a copy if others get it too, or one that the engine describes."""
     body = record.body
-    if isinstance(body, StepFailure | Release):
+    kind = type(body)
+    if kind is StepFailure or kind is Release:
         return engine_event(body, event_of)
     event: Event = body
     return copy_state_for_edit(event) if record.shared and record.is_shared else event

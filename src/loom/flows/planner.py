@@ -89,6 +89,11 @@ class FlowPlanner:
         """Return None: what follows from an action is for the walk to find."""
         del config, plan, item, event
 
+    def ends_plainly(self, plan: FlowPlan, item: WorkItem) -> bool:
+        """Return False: each action has an outcome, and what follows is for the walk to find."""
+        del plan, item
+        return False
+
     def on_returned(
         self,
         config: BrokerConfig,

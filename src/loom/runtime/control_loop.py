@@ -116,7 +116,7 @@ PATIENCE = 256 * 1024
 class ControlLoop:
     """One run in motion."""
 
-    __slots__ = ("_adapter", "_ending", "_fault", "_run", "_timers", "_until", "_workers")
+    __slots__ = ("_adapter", "_ending", "_fault", "_observe", "_run", "_timers", "_until", "_workers", "_write")
 
     def __init__(self, run: Run, adapter: InternalRunAdapter, workers: Workers) -> None:
         self._run = run
@@ -128,7 +128,12 @@ class ControlLoop:
         self._ending: TerminalCommand | None = None
         self._fault: BaseException | None = None
         """How the run ended, or what was raised, in a `turn`: the coroutine says so."""
-        workers.pull = pull_of(adapter)
+        workers.pull = effective(adapter, "wait_receive")
+        self._write = effective(adapter, "write_to_event_stream")
+        observe = effective(adapter, "on_tick")
+        self._observe: Callable[[WorkflowTick], None] | None = observe
+        if getattr(observe, "__func__", None) is MemoryAdapter.on_tick:
+            self._observe = None  # it does nothing, for each tick of each run
 
     async def drive(self) -> TerminalCommand:
         """Run to the end. Whatever a commit raises ends the run in this process, before any of its effects."""
@@ -205,15 +210,16 @@ class ControlLoop:
 
     def _carry_out(self, batch: Batch) -> TerminalCommand | None:
         """Do what a committed batch asks for."""
-        adapter = self._adapter
-        for tick in batch.ticks:
-            adapter.on_tick(tick)
+        write, start = self._write, self._workers.start
+        if self._observe is not None:
+            for tick in batch.ticks:
+                self._observe(tick)
         ending: TerminalCommand | None = None
         for command in batch.commands:
-            if isinstance(command, CommandPublishEvent):
-                adapter.write_to_event_stream(command.cursor, command.event)
-            elif isinstance(command, CommandRunWorker):
-                self._workers.start(command)
+            if type(command) is CommandPublishEvent:
+                write(command.cursor, command.event)
+            elif type(command) is CommandRunWorker:
+                start(command)
             else:
                 ending = self._perform(command) or ending
         if self._run.fields.idle_since is not None and any(map(_tells_of_no_waiter, batch.commands)):
@@ -565,8 +571,10 @@ class LoopWatcher:
             raise
 
 
-def pull_of(adapter: InternalRunAdapter) -> Callable[[], Awaitable[WorkflowTick]]:
-    """Return the `wait_receive` that counts, past decorators that do not change it."""
-    while isinstance(adapter, RunAdapterDecorator) and type(adapter).wait_receive is RunAdapterDecorator.wait_receive:
+def effective(adapter: InternalRunAdapter, method: str) -> Callable[..., Any]:
+    """Return the method of an adapter that counts, past decorators that do not change it."""
+    unchanged = getattr(RunAdapterDecorator, method)
+    while isinstance(adapter, RunAdapterDecorator) and getattr(type(adapter), method) is unchanged:
         adapter = adapter.inner
-    return adapter.wait_receive
+    found: Callable[..., Any] = getattr(adapter, method)
+    return found

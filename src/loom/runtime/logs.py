@@ -176,8 +176,11 @@ def has_lifecycle_news(ticks: Sequence[Any]) -> bool:
     if not ticks or _log.isEnabledFor(logging.INFO):
         return bool(ticks)
     for tick in ticks:  # most are results that tell of no failure: that is seen at a glance
-        if type(tick) is TickStepResult and (not tick.returned or type(tick.returned[0].body) is ActionOutcome):
-            return _log.isEnabledFor(logging.WARNING) and any(map(_has_failed, ticks))
+        if type(tick) is TickStepResult:
+            returned = tick.returned
+            is_plain = type(returned[0].body) is not ActionOutcome if returned else tick.failure is None
+            if not is_plain and _has_failed(tick):
+                return _log.isEnabledFor(logging.WARNING)
     return False
 
 

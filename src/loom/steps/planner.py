@@ -378,6 +378,12 @@ class StepsPlanner:
             routes = self._routes = EventRoutes(config)
         return routes.plain_taker(event.kind)
 
+    def ends_plainly(self, plan: StepsPlan, item: WorkItem) -> bool:
+        """Tell whether nothing follows from work that returned nothing: it is in no stream."""
+        del plan
+        mark: StepInput | None = item.extra
+        return mark is None or not mark.origin.scope
+
     def _open_stream(
         self, config: BrokerConfig, plan: StepsPlan, step: str, origin: Origin, events: tuple[EventRecord, ...]
     ) -> Planned:

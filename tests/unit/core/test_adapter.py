@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loom.core.adapter import RunAdapterDecorator
-from loom.runtime.control_loop import pull_of
+from loom.runtime.control_loop import effective
 
 
 class Recorder:
@@ -71,5 +71,5 @@ async def test_pull_looks_through_decorators_that_leave_it_alone() -> None:
             return f"own {await self.inner.wait_receive()}"
 
     inner = Recorder()
-    assert pull_of(RunAdapterDecorator(RunAdapterDecorator(inner))) == inner.wait_receive
-    assert await pull_of(RunAdapterDecorator(Pulling(RunAdapterDecorator(inner))))() == "own tick"
+    assert effective(RunAdapterDecorator(RunAdapterDecorator(inner)), "wait_receive") == inner.wait_receive
+    assert await effective(RunAdapterDecorator(Pulling(RunAdapterDecorator(inner))), "wait_receive")() == "own tick"

@@ -10,7 +10,7 @@ from loom.core.adapter import RunAdapterDecorator
 from loom.core.records import CancelledReport
 from loom.core.run import Batch
 from loom.core.ticks import TickCancelRun, TickTimerFired, WorkflowTick
-from loom.runtime.control_loop import pull_of
+from loom.runtime.control_loop import effective
 from loom.runtime.memory_adapter import MemoryAdapter
 from loom.testing import run_virtual
 
@@ -19,7 +19,7 @@ class Tasks:
     """Workers of a control loop."""
 
     def __init__(self, adapter: Any) -> None:
-        self.pull: Callable[[], Awaitable[WorkflowTick]] = pull_of(adapter)
+        self.pull: Callable[[], Awaitable[WorkflowTick]] = effective(adapter, "wait_receive")
         self.lane: list[WorkflowTick] = []
         self.wake: Callable[[], None] = lambda: None
 
@@ -158,8 +158,8 @@ def test_decorators_that_do_not_receive_are_looked_through() -> None:
     async def main(adapter: MemoryAdapter, tasks: Tasks) -> list[bool]:
         own = Own(adapter)
         return [
-            pull_of(Other(Other(adapter))) == adapter.wait_receive,
-            pull_of(Other(own)) == own.wait_receive,
+            effective(Other(Other(adapter)), "wait_receive") == adapter.wait_receive,
+            effective(Other(own), "wait_receive") == own.wait_receive,
         ]
 
     assert on_adapter(main) == [True, True]

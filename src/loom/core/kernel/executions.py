@@ -15,15 +15,16 @@ from msgspec.structs import replace
 from loom.core.body_effects import EMPTY_BUFFER, NO_WRITES, write_digest
 from loom.core.kernel import lifecycle, workers
 from loom.core.records import SupersededReport
-from loom.core.ticks import TickRecordResult
+from loom.core.ticks import CollectCall, TickRecordResult
 
 if TYPE_CHECKING:
     from immutables import Map
 
+    from loom.core.body_effects import CollectBuffer
     from loom.core.records import EventRecord
     from loom.core.reducer import Draft
     from loom.core.state import Execution
-    from loom.core.ticks import CollectCall, Source, TickAwaitEvent, TickEditStore, TickSleep, TickStartChild
+    from loom.core.ticks import Source, TickAwaitEvent, TickEditStore, TickSleep, TickStartChild
 
 
 def _of(d: Draft, source: Source, writes: int) -> Execution | None:
@@ -159,7 +160,16 @@ def settle_collects(d: Draft, execution: Execution, calls: tuple[CollectCall, ..
     now does the body run again: normally once per full set.
     """
     worker = d.workers[execution.item.step]
-    buffers = worker.collected_events
+    buffers = settled(worker.collected_events, calls)
+    if isinstance(buffers, CollectCall):
+        return buffers
+    if buffers is not worker.collected_events:
+        d.workers = d.workers.set(execution.item.step, replace(worker, collected_events=buffers))
+    return None
+
+
+def settled(buffers: Map[str, CollectBuffer], calls: tuple[CollectCall, ...]) -> Map[str, CollectBuffer] | CollectCall:
+    """Return the buffers of a step after these collect calls, or the first call that was answered wrongly."""
     for call in calls:
         if call.reserved:
             continue
@@ -171,9 +181,7 @@ def settle_collects(d: Draft, execution: Execution, calls: tuple[CollectCall, ..
             buffers = buffers.set(call.buffer, buffer.emptied())
         elif now == "keep":
             buffers = buffers.set(call.buffer, buffer.with_event(call.event))
-    if buffers is not worker.collected_events:
-        d.workers = d.workers.set(execution.item.step, replace(worker, collected_events=buffers))
-    return None
+    return buffers
 
 
 def reserve_collected(

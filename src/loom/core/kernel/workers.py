@@ -16,7 +16,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from loom.core.body_effects import ANY, ONCE
-from loom.core.commands import CommandResumeWorker, CommandRunWorker
+from loom.core.commands import CommandPublishEvent, CommandResumeWorker, CommandRunWorker
 from loom.core.persistent import EMPTY_MAP, Fifo
 from loom.core.records import StepReport
 from loom.core.state import Answer, Execution, InternalStepWorkerState, WorkItem, num_workers
@@ -28,34 +28,43 @@ if TYPE_CHECKING:
 
 def enqueue(d: Draft, step: str, event: EventRecord, extra: Any = None) -> None:
     """Give a step new work: run it at once if a worker is free, else queue it."""
-    d.items += 1
     d.active += 1
     worker = d.workers.get(step) or d.worker(step)
+    d.workers = d.workers.set(step, with_work(d, worker, step, event, extra))
+
+
+def with_work(
+    d: Draft, worker: InternalStepWorkerState, step: str, event: EventRecord, extra: Any
+) -> InternalStepWorkerState:
+    """Return the state of a step with new work. The caller puts it into the draft."""
+    d.items = number = d.items + 1
     limit = worker.num_workers
     is_free = not worker.queue.size and not worker.ready.size and (not limit or len(worker.in_progress) < limit)
     if is_free and not d.paused:
-        d.workers = d.workers.set(step, dispatch(d, worker, WorkItem(d.items, step, event, extra, 0, d.at)))
-        return
-    item = WorkItem(d.items, step, event, extra)
+        return dispatch(d, worker, WorkItem(number, step, event, extra, 0, d.at))
     d.publish(StepReport(step, "preparing", None, event.kind))
-    d.workers = d.workers.set(step, replace(worker, queue=worker.queue.push_back(item)))
+    return replace(worker, queue=worker.queue.push_back(WorkItem(number, step, event, extra)))
 
 
 def fill(d: Draft, step: str) -> None:
     """Use the free workers of a step: first for bodies that may go on, then for the queue."""
     worker = d.workers.get(step)
-    if worker is None or (not worker.queue.size and not worker.ready.size) or d.paused:
-        return
+    if worker is not None and (worker.queue.size or worker.ready.size) and not d.paused:
+        d.workers = d.workers.set(step, filled(d, worker))
+
+
+def filled(d: Draft, worker: InternalStepWorkerState) -> InternalStepWorkerState:
+    """Return the state of a step after `fill`. The caller puts it into the draft; the run is not paused."""
     limit = worker.num_workers
     while not limit or len(worker.in_progress) < limit:
-        if worker.ready:
+        if worker.ready.size:
             worker = _continue(d, worker)
-        elif worker.queue:
+        elif worker.queue.size:
             item, rest = worker.queue.pop_front()
             worker = dispatch(d, worker, item, rest)
         else:
             break
-    d.workers = d.workers.set(step, worker)
+    return worker
 
 
 def dispatch(
@@ -72,7 +81,9 @@ def dispatch(
         seq, seq if item.execution is None else item.execution, item, worker_id, item.effects, writes=item.writes
     )
     _command(d, worker, execution)
-    d.publish(StepReport(item.step, "running", worker_id, item.event.kind))
+    report = StepReport(item.step, "running", worker_id, item.event.kind)
+    d.commands.append(CommandPublishEvent(d.published, report))
+    d.published += 1
     in_progress = worker.in_progress.set(item.id, execution)
     busy = worker.busy | (1 << worker_id)
     if queue is None:
