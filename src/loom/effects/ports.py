@@ -85,6 +85,10 @@ class Host(Protocol):
         """Characters that bodies may report before the run has taken them in; None: any number."""
         ...
 
+    def tell(self) -> None:
+        """Let the run go on with what its bodies have told, if it does not know of it."""
+        ...
+
     def make_room(self, weight: int, *, waits: bool = True) -> None:
         """Refuse what would be more than `max_unsaved`. In a thread, wait while much is unsaved."""
         ...

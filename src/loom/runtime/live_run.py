@@ -120,7 +120,7 @@ class LiveRun:
         """Whether the ending was read: a failure that was not is logged."""
         self._executions: dict[int, StepExecution] = {}
         self._free_task: BodyTask | None = None
-        """The task of the body that has just ended: it may run the next one."""
+        """The task of the body that has just ended, or the one made last: it may run the next one."""
         self._lane: list[WorkflowTick] = []
         """What bodies did and the control loop has not taken."""
         self._wake: Callable[[bool], None] | None = None
@@ -300,12 +300,9 @@ class LiveRun:
             # begin before its batch is: it asks, and is answered after the commit.
             execution.answers = self._core.fields.waiting.answers.get(command.item.id, EMPTY_MAP)
         self._executions[command.seq] = execution
-        free, self._free_task = self._free_task, None
-        if free is not None:
-            free.take(execution)
-        else:
-            execution.body_task = BodyTask()
-            execution.task = self.loop.create_task(execution.body_task.run(execution))
+        if self._free_task is None or not self._free_task.take(execution):
+            self._free_task = BodyTask()
+            self._free_task.begin(execution)
 
     def start_ahead(self) -> None:
         """Start nothing before its commit. See `ActiveRun`."""
@@ -399,11 +396,17 @@ class LiveRun:
             self._fault = error
         if self._wake is not None:
             # The last body has nothing left to do but to let the run go on. Several end in one turn of the event loop,
-            # and are told together.
-            if self._executions or getattr(result, "failure", None) is not None:
+            # and are told together: the last one of a task tells for all of them.
+            task = execution.body_task
+            if not self._executions and getattr(result, "failure", None) is None:
+                self._go_on(task, result.at)
+            elif task is None or not task.has_more:
                 self._wake(False)
-            else:
-                self._go_on(execution.body_task, result.at)
+
+    def tell(self) -> None:
+        """Wake the control loop, if bodies have something to tell that it was not woken for."""
+        if self._lane and self._wake is not None:
+            self._wake(False)
 
     def _go_on(self, free: BodyTask | None, now: float) -> None:
         """Let the run go on within this call. The task that makes the call is free for the next body."""

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
+from loom.effects import body_task
 from loom.effects.body_task import MAX_BODIES, MAX_TIME_S
 from loom.steps.errors import WorkflowCancelledByUser
 
@@ -208,3 +209,99 @@ async def test_failure_of_a_body_that_shares_a_task_is_its_own() -> None:
 
     with pytest.raises(ValueError, match="seven"):
         await Chain(10, body).run()
+
+
+class Piece(Event):
+    n: int
+
+
+class Done(Event):
+    n: int
+
+
+class Together(Workflow):
+    """Runs `body` with the numbers below 12 in bodies that begin together."""
+
+    def __init__(self, body: Body) -> None:
+        super().__init__(timeout=None)
+        self.body = body
+
+    @step
+    async def begin(self, ev: StartEvent) -> list[Piece]:
+        return [Piece(n=n) for n in range(12)]
+
+    @step(num_workers=12)
+    async def work(self, ev: Piece) -> Done:
+        await self.body(ev.n)
+        return Done(n=ev.n)
+
+    @step
+    async def join(self, evs: list[Done]) -> StopEvent:
+        return StopEvent(result=[ev.n for ev in evs])
+
+
+async def test_bodies_that_begin_together_and_end_at_once_share_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body_task, "MAX_TIME_S", 1e9)  # a busy machine may stop for longer
+    tasks: list[Any] = []
+    seen: list[str] = []
+
+    async def body(n: int) -> None:
+        tasks.append(asyncio.current_task())
+        seen.append(place.get())
+        place.set(str(n))
+
+    assert sorted(await Together(body).run()) == list(range(12))
+    assert len(set(tasks)) < 12
+    assert seen == ["nowhere"] * 12, "each has a context of its own"
+
+
+async def test_a_body_that_waits_does_not_hold_up_the_ones_that_began_with_it() -> None:
+    begun: set[int] = set()
+    tasks: set[Any] = set()
+    all_begun = asyncio.Event()
+
+    async def body(n: int) -> None:
+        begun.add(n)
+        tasks.add(asyncio.current_task())
+        if len(begun) == 12:
+            all_begun.set()
+        await all_begun.wait()
+
+    assert sorted(await Together(body).run()) == list(range(12))
+    assert len(tasks) == 12
+
+
+async def test_a_body_that_is_cancelled_from_within_leaves_the_others_alone() -> None:
+    ended: list[int] = []
+
+    async def body(n: int) -> None:
+        if n == 3:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+        ended.append(n)
+
+    await Together(body).run()
+    assert ended == list(range(12))
+
+
+async def test_bodies_that_compute_for_long_let_other_tasks_have_their_turn() -> None:
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def body(_: int) -> None:
+        end = time.perf_counter() + 2 * MAX_TIME_S
+        while time.perf_counter() < end:
+            pass
+        counts.append(turns)
+
+    counts: list[int] = []
+    beside = asyncio.create_task(other())
+    await Together(body).run()
+    beside.cancel()
+    assert len(set(counts)) > 1

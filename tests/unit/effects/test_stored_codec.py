@@ -333,6 +333,9 @@ class Desk:
     loop_ends = False
     max_unsaved = None
 
+    def tell(self) -> None:
+        """See `Host`."""
+
     def make_room(self, weight: int, *, waits: bool = True) -> None:
         pass
 

@@ -403,6 +403,9 @@ class ActivityRun:
         """Return None: the outbox holds bodies to what the cluster takes."""
         return None
 
+    def tell(self) -> None:
+        """See `Host`."""
+
     def make_room(self, weight: int, *, waits: bool = True) -> None:
         """Do nothing: a body here needs no room."""
 

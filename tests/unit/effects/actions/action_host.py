@@ -116,6 +116,9 @@ class ActionHost:
 
     max_unsaved = None
 
+    def tell(self) -> None:
+        """See `Host`."""
+
     def make_room(self, weight: int, *, waits: bool = True) -> None:
         pass
 
