@@ -45,7 +45,6 @@ LONE_SUBCLASSES = frozenset(
         "BurstMeter(Meter)",
         "Definitions(DefinitionNumbers)",
         "EndWatchers(Watchers)",
-        "StreamAnswer(Response)",
         "HttpServer(Server)",
         "MissingTypeError(UnknownTypeError)",
         "RemoteDefinitionError(DefinitionError)",

@@ -114,7 +114,7 @@ async def _loops(runtime: RunClient, row: RunRow, tick: int | None) -> list[Loop
 # -- iterations --------------------------------------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
+class ActionPlace(NamedTuple):
     """An action in a program, and the iterations around it."""
 
     node: Node
@@ -122,7 +122,7 @@ class Place(NamedTuple):
     """None: the path does not say."""
 
 
-def place_of(program: Program, path: str) -> Place | None:
+def place_of(program: Program, path: str) -> ActionPlace | None:
     """Read a path such as `outer[2]/inner`, where the last part may have an iteration too; None: it names no action."""
     *loops, last = path.split("/")
     node = program.find(_INDEX.sub("", last))
@@ -131,11 +131,11 @@ def place_of(program: Program, path: str) -> Place | None:
     parts = [(_INDEX.sub("", part), _INDEX.search(part)) for part in loops]
     names = [program.nodes[loop].name for loop in node.loops]
     if not loops:
-        return Place(node, () if not names else None)
+        return ActionPlace(node, () if not names else None)
     if [name for name, _ in parts] != names:
         return None
     indexes = [int(found[1]) for _, found in parts if found is not None]
-    return Place(node, tuple(indexes) if len(indexes) == len(names) else None)
+    return ActionPlace(node, tuple(indexes) if len(indexes) == len(names) else None)
 
 
 async def rendered_iterations(
@@ -162,7 +162,9 @@ def _is_loop(node: Node) -> bool:
     return is_loop(node)
 
 
-def _rounds(place: Place, limit: int, after: int | None, ascending: bool, trace: Trace) -> tuple[list[Round], bool]:
+def _rounds(
+    place: ActionPlace, limit: int, after: int | None, ascending: bool, trace: Trace
+) -> tuple[list[Round], bool]:
     flow = trace.flow
     if flow is None:
         return [], False

@@ -8,7 +8,7 @@ done. A run that refuses is counted and named, and the others go on.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -40,20 +40,36 @@ _CODES: dict[type[StoreError], str] = {
 }
 
 
-class BulkGuard:
-    """What whoever asks for a bulk has to say to each run. This one allows all, and records nothing."""
+class BulkGuard(Protocol):
+    """What the caller of a bulk has to say to each run."""
 
     def may_act_on(self, row: RunRow) -> bool:
-        """Whether the caller may act on this run; one that the caller may not see is as good as gone."""
+        """Tell whether the caller may act on this run; one that the caller may not see is as good as gone."""
+        ...
+
+    def goes_on(self) -> bool:
+        """Tell whether the work goes on; False stops it between two runs."""
+        ...
+
+    async def acted(self, run_id: str) -> None:
+        """Hear of a run for which it was done."""
+        ...
+
+
+class Unguarded:
+    """Allows all, and records nothing: the guard of a process that has the store itself."""
+
+    def may_act_on(self, row: RunRow) -> bool:
+        """Allow it."""
         del row
         return True
 
     def goes_on(self) -> bool:
-        """Whether the work goes on; False stops it between two runs."""
+        """Go on to the end."""
         return True
 
     async def acted(self, run_id: str) -> None:
-        """Hear of a run for which it was done."""
+        """Record nothing."""
 
 
 def check_filter(action: BulkAction, *, is_empty: bool) -> None:
@@ -93,7 +109,7 @@ class BulkWork:
     ) -> None:
         self._client = client
         self._action = action
-        self._guard = guard or BulkGuard()
+        self._guard = guard or Unguarded()
         acts: dict[BulkAction, Callable[[str], Awaitable[object]]] = {
             "cancel": lambda run_id: client.cancel(run_id, reason=reason),
             "retry": client.retry,

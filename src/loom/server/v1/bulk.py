@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from loom.api.bulk import Bulk, BulkRequest
 from loom.api.requests import filter_parameters
-from loom.runtime.durable.bulk import BulkGuard, BulkWork, check_filter
+from loom.runtime.durable.bulk import BulkWork, check_filter
 from loom.server.answers import JsonAnswer, json_bytes
 from loom.server.audit import note
 from loom.server.problems import ApiProblem, invalid
@@ -38,23 +38,23 @@ _log = logging.getLogger("loom.server")
 _FILTERS = frozenset(name for name, _ in filter_parameters()) - {"order", "include"}
 
 
-class KeyGuard(BulkGuard):
+class KeyGuard:
     """Checks each run for the key, records each act, and stops when the server does."""
 
     def __init__(self, call: Call, action: str) -> None:
         self._call = call
         self._action = action
 
-    @override
     def may_act_on(self, row: RunRow) -> bool:
+        """See `BulkGuard`: the key is good for the workflow of the run."""
         return self._call.principal.sees(row.workflow)
 
-    @override
     def goes_on(self) -> bool:
+        """See `BulkGuard`: a server that stops begins nothing more."""
         return not self._call.server.draining
 
-    @override
     async def acted(self, run_id: str) -> None:
+        """See `BulkGuard`: each act is in the audit."""
         await note(self._call, f"run.{self._action}", run_id, None, 204 if self._action == "delete" else 202)
 
 
@@ -89,7 +89,7 @@ async def act(call: Call) -> Response:
 
 
 def _asked(call: Call, body: BulkRequest) -> RunQuery:
-    """Read the filter as the query that it stands for, with what the key may see."""
+    """Read the filter as a query of runs, with what the key may see."""
     for name in body.filter:
         if name not in _FILTERS:
             raise invalid(f"The filter {name[:100]!r} is not known: use {', '.join(sorted(_FILTERS))}.", "/filter")

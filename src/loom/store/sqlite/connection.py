@@ -195,7 +195,8 @@ def explained(error: Exception, path: str, *, outcome_unknown: bool = False) -> 
 def _folder_fault(error: sqlite3.Error, path: str) -> str:
     """Say that the folder is at fault, if it is: SQLite names the file alone, and keeps its log beside it."""
     folder = os.path.dirname(os.path.abspath(path))
-    if primary_code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or os.access(folder, os.W_OK):
+    is_about_files = primary_code(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+    if not is_about_files or not os.path.isdir(folder) or os.access(folder, os.W_OK):
         return ""
     return f"this process may not write to the folder {folder}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import tempfile
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -183,22 +184,22 @@ async def test_what_was_accepted_is_finished_by_close(open_store) -> None:
     assert (await (await open_store()).counts())["running"] == 20
 
 
-def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
-    folder = tmp_path / "closed"
-    folder.mkdir(mode=0o555)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:  # root may write everywhere, so it is somebody else who tries
-        try:
-            if os.getuid() == 0:
-                os.setuid(65534)
-            sqlite3.connect(folder / "runs.db").execute("PRAGMA user_version = 1")
-        except sqlite3.Error as error:
-            os.write(writer, str(explained(error, str(folder / "runs.db"))).encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as told:
-        said = told.read()
-    os.waitpid(child, 0)
-    assert f"this process may not write to the folder {folder} (" in said
+def test_a_folder_that_may_not_be_written_is_named() -> None:
+    with tempfile.TemporaryDirectory() as place:  # not below the folder of pytest, which is for one user alone
+        Path(place).chmod(0o555)
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:  # root may write everywhere, so another user tries it
+            try:
+                if os.getuid() == 0:
+                    os.setuid(65534)
+                sqlite3.connect(Path(place, "runs.db")).execute("PRAGMA user_version = 1")
+            except sqlite3.Error as error:
+                os.write(writer, str(explained(error, str(Path(place, "runs.db")))).encode())
+            finally:
+                os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as told:
+            said = told.read()
+        os.waitpid(child, 0)
+        assert f"this process may not write to the folder {place} (" in said
