@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from loom.core.ticks import TickAddEvent, TickEditStore, TickStartRun
 from loom.runtime.planners import program_in
 from loom.steps.errors import WorkflowRuntimeError
-from loom.steps.graph import is_bound, is_own
 from loom.store import codec
 
 if TYPE_CHECKING:
@@ -129,6 +128,8 @@ class ForkMaker:
         return made
 
     def _record(self, event: Event) -> EventRecord:
+        from loom.steps.graph import is_bound, is_own  # commands that only look start without the events of steps
+
         code = self._client.codes.get(self._row.workflow)
         record = self._client.codec_of(self._row).sent(event, is_known=code is not None)
         if is_own(record.kind) or is_bound(record.kind):
