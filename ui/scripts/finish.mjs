@@ -26,7 +26,10 @@ function digest() {
   return createHash("sha256").update(lines.join("")).digest("hex");
 }
 
-/** What a browser asks for before it shows anything: what index.html names, imports of its scripts included. */
+/**
+ * What a browser loads before it shows anything: what index.html names, imports of its scripts included. That is all of
+ * the page but the screen of a run and the code that draws graphs: each is one file, loaded when it is first looked at.
+ */
 function firstLoad() {
   const html = join(dist, "index.html");
   const links = [...readFileSync(html, "utf8").matchAll(/(?:src|href)="\.\/([^"]+)"/g)];
