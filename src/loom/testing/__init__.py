@@ -1,8 +1,9 @@
 """Tools for testing workflows, for Loom's own tests and for yours.
 
 `WorkflowTestRunner` runs a workflow and collects its events. `run_virtual` runs a coroutine under a virtual clock, on
-which days pass at once. `simulate` runs a workflow through crashes and all else that can go wrong, from a seed.
-`run_transcript` drives the engine alone by a readable script. Names are loaded when they are first used.
+which days pass at once. `isolated_handlers` undoes what a test registers, and mocks actions, built-in ones too.
+`pytest_loom` makes fixtures of these. `simulate` runs a workflow through crashes and all else that can go wrong, from a
+seed. `run_transcript` drives the engine alone by a readable script. Names are loaded when they are first used.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from loom.testing.clock import VIRTUAL_EPOCH, StalledError, VirtualLoop, run_virtual
+    from loom.testing.clock import VIRTUAL_EPOCH, StalledError, VirtualClock, VirtualLoop, run_virtual
     from loom.testing.faults import FaultPlan, FaultyStore
+    from loom.testing.handlers import HandlerCall, HandlerMock, IsolatedHandlers, isolated_handlers
     from loom.testing.runner import WorkflowTestResult, WorkflowTestRunner
     from loom.testing.simulation import Report, SimulationFailure, simulate
     from loom.testing.simulation_programs import Ended, Program
@@ -25,13 +27,18 @@ _HOMES = {
     "FaultPlan": "loom.testing.faults",
     "Faults": "loom.testing.simulation_world",
     "FaultyStore": "loom.testing.faults",
+    "HandlerCall": "loom.testing.handlers",
+    "HandlerMock": "loom.testing.handlers",
+    "IsolatedHandlers": "loom.testing.handlers",
     "Program": "loom.testing.simulation_programs",
     "Report": "loom.testing.simulation",
     "SimulationFailure": "loom.testing.simulation",
     "StalledError": "loom.testing.clock",
+    "VirtualClock": "loom.testing.clock",
     "VirtualLoop": "loom.testing.clock",
     "WorkflowTestResult": "loom.testing.runner",
     "WorkflowTestRunner": "loom.testing.runner",
+    "isolated_handlers": "loom.testing.handlers",
     "run_transcript": "loom.testing.transcripts",
     "run_virtual": "loom.testing.clock",
     "simulate": "loom.testing.simulation",
@@ -43,13 +50,18 @@ __all__ = [
     "FaultPlan",
     "Faults",
     "FaultyStore",
+    "HandlerCall",
+    "HandlerMock",
+    "IsolatedHandlers",
     "Program",
     "Report",
     "SimulationFailure",
     "StalledError",
+    "VirtualClock",
     "VirtualLoop",
     "WorkflowTestResult",
     "WorkflowTestRunner",
+    "isolated_handlers",
     "run_transcript",
     "run_virtual",
     "simulate",

@@ -24,6 +24,7 @@ from typing_extensions import override
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
     from concurrent.futures import Executor
+    from contextlib import AbstractContextManager
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -109,7 +110,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         selector = _JumpingSelector()
         selector.pass_time, selector.is_held, selector.stir = self._pass_time, self._is_held, self._stir
         selector.patience_s = patience_s
-        self._now = start
+        self._now = self._began_at = start
         self._stirs = 0
         """Count of due timers and of input from outside. Their changes are looked at before any skip.
 
@@ -129,6 +130,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """Return the virtual time, in seconds since 1970."""
         return self._now
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of virtual time since the loop was made."""
+        return self._now - self._began_at
 
     def wall_time(self) -> float:
         """Return the virtual time: on this loop dates and durations are read from one clock."""
@@ -244,3 +250,42 @@ def run_virtual(main: Coroutine[Any, Any, T], *, start: float = VIRTUAL_EPOCH, p
     """
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(start, patience_s)) as runner:
         return runner.run(main)
+
+
+class VirtualClock:
+    """A virtual clock for several coroutines, one after another: `with VirtualClock() as clock: clock.run(main())`.
+
+    Between two of them time stands still, and what they left running goes on with the next one.
+    """
+
+    def __init__(self, start: float = VIRTUAL_EPOCH, *, patience_s: float = _PATIENCE_S) -> None:
+        self.loop = VirtualLoop(start, patience_s)
+        self._runner = asyncio.Runner(loop_factory=lambda: self.loop)
+
+    def __enter__(self) -> VirtualClock:
+        self._runner.__enter__()
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self._runner.close()
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end, and return its result."""
+        return self._runner.run(main)
+
+    def time(self) -> float:
+        """Return the virtual time, in seconds since 1970."""
+        return self.loop.time()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of virtual time since the clock was made."""
+        return self.loop.elapsed
+
+    async def sleep(self, seconds: float) -> None:
+        """Let virtual time pass. All that is due within it is done."""
+        await asyncio.sleep(seconds)
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Let time stand still while something real is awaited: a socket, a subprocess, a thread of one's own."""
+        return self.loop.hold()

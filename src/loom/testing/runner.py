@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from loom.steps.context import Context
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class WorkflowTestResult:
-    """A finished run: the events of its stream in order, their number by type, its result and its context."""
+    """A finished run: the events of its stream in order, their number by type, its result, its context, and times."""
 
     collected: list[Event]
     event_types: dict[type[Event], int]
     result: Any
     ctx: Context[Any]
+    times: list[float] = field(default_factory=list)
+    """Seconds from the start of the run to each collected event: exact under the virtual clock."""
 
 
 class WorkflowTestRunner:
@@ -44,11 +47,15 @@ class WorkflowTestRunner:
         reports about itself.
         """
         excluded = frozenset(exclude_events or ())
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
         handler = self._workflow.run(ctx=ctx, start_event=start_event if start_event is not None else StartEvent())
-        collected = [
-            event
+        timed = [
+            (event, loop.time() - began_at)
             async for event in handler.stream_events(expose_internal=expose_internal)
             if type(event) not in excluded
         ]
         result = await handler
-        return WorkflowTestResult(collected, dict(Counter(map(type, collected))), result, handler.ctx)
+        collected = [event for event, _at in timed]
+        times = [at for _event, at in timed]
+        return WorkflowTestResult(collected, dict(Counter(map(type, collected))), result, handler.ctx, times)

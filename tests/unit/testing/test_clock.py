@@ -9,7 +9,7 @@ import pytest
 from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
 from loom.steps.errors import WorkflowTimeoutError
 from loom.steps.retry import retry_policy, stop_after_attempt, wait_exponential
-from loom.testing import VIRTUAL_EPOCH, StalledError, VirtualLoop, run_virtual
+from loom.testing import VIRTUAL_EPOCH, StalledError, VirtualClock, VirtualLoop, run_virtual
 
 DAY = 24 * 3600.0
 
@@ -216,3 +216,22 @@ def test_sync_step_in_a_thread_does_not_let_time_run_away() -> None:
         return await Blocking(timeout=0.001).run(), since_start()
 
     assert run_virtual(main()) == (True, 0.0)
+
+
+def test_a_virtual_clock_goes_on_between_coroutines() -> None:
+    done: list[float] = []
+
+    async def later(clock: VirtualClock) -> None:
+        await clock.sleep(60)
+        done.append(clock.elapsed)
+
+    async def begin(clock: VirtualClock) -> asyncio.Task[None]:
+        return asyncio.ensure_future(later(clock))
+
+    with VirtualClock() as clock:
+        task = clock.run(begin(clock))
+        assert clock.elapsed == 0
+        clock.run(clock.sleep(3600))
+        assert task.done()
+        assert done == [60]
+        assert (clock.elapsed, clock.time()) == (3600, VIRTUAL_EPOCH + 3600)

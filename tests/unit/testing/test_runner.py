@@ -4,7 +4,7 @@ import pytest
 
 from loom import Context, Event, StartEvent, StopEvent, Workflow, step
 from loom.steps.events import StepState, StepStateChanged, WorkflowFailedEvent
-from loom.testing import WorkflowTestResult, WorkflowTestRunner
+from loom.testing import WorkflowTestResult, WorkflowTestRunner, run_virtual
 
 
 class Progress(Event):
@@ -77,3 +77,18 @@ async def test_a_given_context_is_used() -> None:
 async def test_a_run_that_fails_raises_its_error() -> None:
     with pytest.raises(ValueError, match="no"):
         await WorkflowTestRunner(Failing()).run(exclude_events=[WorkflowFailedEvent])
+
+
+class Slow(Workflow):
+    @step
+    async def wait(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        await ctx.sleep(3600)
+        ctx.write_event_to_stream(Progress(part=1))
+        await ctx.sleep(60)
+        return StopEvent()
+
+
+def test_each_event_has_its_time() -> None:
+    result = run_virtual(WorkflowTestRunner(Slow(timeout=None)).run(expose_internal=False))
+    assert [type(event) for event in result.collected] == [Progress, StopEvent]
+    assert result.times == [3600, 3660]
