@@ -96,6 +96,7 @@ describe("events of a run", () => {
   it("of the engine are internal", () => {
     expect(isInternal(event(0, "StepStateChanged", ["InternalDispatchEvent"]))).toBe(true);
     expect(isInternal(event(0, "Token", ["Event"]))).toBe(false);
+    expect(isInternal(event(0, "LoopIterationEvent", ["Event"]))).toBe(false);
   });
 
   it("that were taken back are known", () => {

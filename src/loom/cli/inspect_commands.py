@@ -236,9 +236,7 @@ def _watch(source: RunSource, look: Look, *, as_json: bool, targets: Sequence[st
 @click.command()
 @run_id_argument
 @click.option("--after", type=click.IntRange(min=-1), default=-1, help="Begin behind this cursor.")
-@click.option(
-    "--all", "internal", is_flag=True, help="Also what the engine reports: steps, actions, iterations of loops."
-)
+@click.option("--all", "internal", is_flag=True, help="Also what the engine reports: steps and actions.")
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run ends; JSON is then one object per line.")
 @source_options
 @json_option

@@ -17,7 +17,7 @@ from loom.cli.session import client, starter
 from loom.cli.store_rows import found_rows
 from loom.flows.calls import MASK
 from loom.runtime.render import listed_run, masking_for, rendered_run, rendered_state, rendered_tick
-from loom.runtime.streams import entry, is_ending, is_for_few, one_line, plainly_shown, shown
+from loom.runtime.streams import entry, is_ending, is_internal, one_line, plainly_shown, shown
 from loom.store import codec
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class StoreRuns:
         """See `Runs`."""
         row = await self._runtime.row(run_id)
         async for cursor, at, published in self._stream(run_id, after + 1, follow):
-            if internal or not is_for_few(published):
+            if internal or not is_internal(published):
                 # As a reader over HTTP gets it, for JSON has no form for some numbers.
                 line = json.loads(self._line(published, row, cursor, at), parse_constant=lambda _name: None)
                 yield msgspec.convert(line, StreamEvent)

@@ -18,7 +18,7 @@ from loom.core.records import (
     SupersededReport,
     TimedOutReport,
 )
-from loom.flows.calls import EVENT, FlowEnd, LoopIteration
+from loom.flows.calls import EVENT, FlowEnd
 from loom.runtime.plain import fields_of, iso, plain_stop
 
 if TYPE_CHECKING:
@@ -38,16 +38,6 @@ def is_internal(published: Published) -> bool:
         return _INTERNAL in published.kind.bases
     # A reader that has shown what a body wrote needs to know that it does not count any more.
     return not is_ending(published) and not isinstance(published, SupersededReport | RefusedReport)
-
-
-def is_for_few(published: Published) -> bool:
-    """Whether something on a stream that leaves the process is internal: the iterations of loops are so too.
-
-    They are many, and a reader can ask how far a loop is.
-    """
-    if isinstance(published, EventRecord) and isinstance(published.body, LoopIteration):
-        return True
-    return is_internal(published)
 
 
 def is_ending(published: Published) -> bool:

@@ -25,7 +25,7 @@ from loom.core.records import CancelledReport, EventRecord, FailedReport, Failur
 from loom.effects.off_loop import OFF_LOOP_BYTES, aside, is_heavier
 from loom.flows.calls import FlowEnd
 from loom.runtime.streams import entry as own_entry
-from loom.runtime.streams import envelope, is_for_few, is_last, one_line, own_fields, shown
+from loom.runtime.streams import envelope, is_internal, is_last, one_line, own_fields, shown
 from loom.server.auth import holder_parts
 from loom.server.caller_events import fields_of
 from loom.server.problems import ApiProblem, invalid
@@ -387,7 +387,7 @@ class _EventForm(ABC):
 
     def entry(self, entry: StreamedEntry) -> bytes:
         """See `Form`."""
-        if not self._internal and is_for_few(entry.published):
+        if not self._internal and is_internal(entry.published):
             return b""
         data = self._data(entry, shown(entry.published, self._codec, self._fields))
         if not data:

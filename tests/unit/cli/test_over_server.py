@@ -65,6 +65,7 @@ COMMANDS = [
     ["workflow", "events", "order-2", "--all"],
     ["workflow", "events", "order-2", "--follow", "--after", "1"],
     ["workflow", "events", "s", "--all"],
+    ["workflow", "events", "n"],
     ["workflow", "events", "n", "--after", "1000"],
     ["workflow", "history", "order-2"],
     ["workflow", "history", "s"],

@@ -175,7 +175,8 @@ async def test_the_loops_of_a_flow_under_way_and_over(served: Served, client: ht
     assert {loop["name"]: loop["status"] for loop in ended} == {"Over": "complete", "Again": "complete"}
     for path, parameter in (("/v1/runs/l/stream?", "internal"), ("/events/l?after_sequence=-1&", "include_internal")):
         quiet, whole = [(await client.get(f"{path}{parameter}={flag}")).text for flag in ("false", "true")]
-        assert ("LoopIterationEvent" in quiet, "LoopIterationEvent" in whole) == (False, True)
+        assert ("LoopIterationEvent" in quiet, "LoopIterationEvent" in whole) == (True, True)
+        assert ("ActionEvent" in quiet, "ActionEvent" in whole) == (False, True)
 
 
 # -- pruned -----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import type { StreamEvent } from "../api/types";
 
 /** Events that the engine publishes for itself: `GET /stream` leaves them out unless it is told otherwise. */
 export function isInternal(event: Pick<StreamEvent, "type" | "types">): boolean {
-  return event.types.includes("InternalDispatchEvent") || event.type === "LoopIterationEvent";
+  return event.types.includes("InternalDispatchEvent");
 }
 
 /** The cursors that do not count any more, because their step ran again. */
