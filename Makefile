@@ -61,6 +61,10 @@ browser: ## Install Debian's chromium for the tests of the page, if there is non
 	  echo "No browser: the tests of the page will be skipped. Install chromium to run them."; \
 	fi
 
+.PHONY: screenshots
+screenshots: $(READY) browser ## Take the pictures of docs/ui.md anew
+	@$(BIN)/python docs/screenshots.py $(ARGS)
+
 .PHONY: kill
 kill: $(READY) ## Kill processes at 5,000 points and check what is left
 	@$(BIN)/python tests/kill/kill_sweep.py $(ARGS)
