@@ -12,12 +12,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from playwright.async_api import Browser, BrowserContext, Page, Request
+import httpx2
+from playwright.async_api import Browser, BrowserContext, Locator, Page, Request, expect
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from served_process import ServedProcess
 
+expect.set_options(timeout=30_000)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--no-sandbox",
@@ -27,6 +29,7 @@ FLAGS = (
     "--disable-sync",
     "--no-first-run",
 )
+MOST_TABS = 80
 SHOP = Path(__file__).resolve().parents[2] / "examples" / "showcase.py"
 
 
@@ -77,7 +80,7 @@ class Visitor:
     async def open(self, path: str = "", **context: Any) -> WatchedPage:
         """Open a view, such as `#/runs?status=failed`, in a context of its own."""
         made = await self._browser.new_context(**context)
-        made.set_default_timeout(20_000)
+        made.set_default_timeout(30_000)
         self._contexts.append(made)
         watched = WatchedPage(await made.new_page(), self.url)
         self.pages.append(watched)
@@ -134,3 +137,25 @@ async def shop(tmp_path: Path, *arguments: str, seeded: bool = True, store: str 
         yield server
     finally:
         await server.kill()
+
+
+async def tell(url: str, method: str, path: str, body: Any = None) -> Any:
+    """Do at the API of a server what somebody else does while a page is open; return the answer."""
+    async with httpx2.AsyncClient(base_url=url, timeout=60) as client:
+        answer = await client.request(method, f"/v1{path}", json=body)
+        answer.raise_for_status()
+        return answer.json() if answer.content else None
+
+
+async def begin(url: str, workflow: str, run_id: str, given: Any = None, **tags: str) -> None:
+    """Start a run that no other test has to do with."""
+    await tell(url, "POST", "/runs", {"workflow": workflow, "run_id": run_id, "input": given or {}, "tags": tags})
+
+
+async def tab_to(page: Page, control: Locator) -> None:
+    """Press the tab key until a control has the focus."""
+    for _ in range(MOST_TABS):
+        if await control.evaluate("element => element === document.activeElement"):
+            return
+        await page.keyboard.press("Tab")
+    raise AssertionError(f"{MOST_TABS} presses of the tab key do not lead to {control}.")

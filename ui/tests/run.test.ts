@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { HistoryItem, Run, StreamEvent, Why } from "../src/api/types";
+import { loopPath, plainPath } from "../src/lib/loops";
 import { actionsOf } from "../src/lib/runActions";
 import { isInternal, supersededIn } from "../src/lib/runEvents";
 import { stateChanges } from "../src/lib/stateDiff";
@@ -129,5 +130,12 @@ describe("actions", () => {
     expect(refusals["delete"]).toContain("not ended");
     expect(refusals["cancel"]).toBeNull();
     expect(refusals["skip"]).not.toBeNull();
+  });
+});
+
+describe("paths of loops", () => {
+  it("are the same in each iteration", () => {
+    expect(["untilArrived[4]", "untilArrived", "rooms[2]/shelves[4]"].map(loopPath)).toEqual(["untilArrived", "untilArrived", "rooms[2]/shelves"]);
+    expect(["untilArrived[4]", "rooms[2]/shelves[4]", "rooms/shelves"].map(plainPath)).toEqual(["untilArrived", "rooms/shelves", "rooms/shelves"]);
   });
 });
