@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import logging
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -289,19 +290,41 @@ async def watch(url: str, world: World, ask: bool) -> None:
     console.print("\n   See runs in every state on a page, and answer them: [bold]make demo ARGS=--ui[/]")
 
 
+def is_free(port: int) -> bool:
+    """Tell whether a server can listen on a port of this machine."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return True
+    return False
+
+
+def answers(port: int) -> bool:
+    """Tell whether a server listens on a port of this machine."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
 def serve(url: str, port: int) -> int:
     """Serve a shop with runs in every state, and its page, until Ctrl-C."""
     import showcase
 
+    if not is_free(port):
+        console.print(f"   port {port} is in use; choose another one: make demo ARGS='--ui --port {port + 1}'")
+        return 1
     console.print("   starting runs in every state ...")
     logging.disable(logging.WARNING)  # the runs that fail, park and get stuck do so on purpose
     asyncio.run(showcase.seed(url))
     targets = showcase.targets(Path(showcase.__file__).resolve())
-    console.print(f"   open [bold]http://127.0.0.1:{port}/[/] in a browser; Ctrl-C ends it")
-    with subprocess.Popen(  # noqa: S603 - its own command
-        [sys.executable, "-m", "loom", "serve", *targets, "--store", url, "--port", str(port)]
-    ) as server:
+    options = ("--store", url, "--port", str(port), "--log-level", "error")
+    with subprocess.Popen([sys.executable, "-m", "loom", "serve", *targets, *options]) as server:  # noqa: S603 - its own command
         with suppress(KeyboardInterrupt):
+            while server.poll() is None and not answers(port):
+                time.sleep(0.1)
+            if server.poll() is None:
+                console.print(f"\n   [bold]Open http://127.0.0.1:{port}/ in a browser.[/] Ctrl-C ends it.\n")
             return server.wait()
         return server.wait()
 
