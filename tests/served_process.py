@@ -1,4 +1,4 @@
-"""A real `loom serve` process, for tests that start, stop and kill one. May be used by all tests."""
+"""A real process of `loom serve` or another command that listens, for tests that start and stop one. All may use it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _PATIENCE_S = 60.0
 class ServedProcess:
     """`loom serve` with some arguments, on a port that stays the same when it is started again."""
 
-    def __init__(self, *arguments: str, cwd: Path, log: Path) -> None:
+    def __init__(self, *arguments: str, cwd: Path, log: Path, command: str = "serve") -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._arguments = arguments
+        self._arguments = (command, *arguments)
         self._cwd = cwd
         self._log = log
         self._process: asyncio.subprocess.Process | None = None
@@ -29,7 +29,7 @@ class ServedProcess:
         """Start it, and return when it listens."""
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "loom", "serve", *self._arguments, "--port", str(self.port)),
+                *(sys.executable, "-m", "loom", *self._arguments, "--port", str(self.port)),
                 cwd=self._cwd,
                 env={**os.environ, "PYTHONWARNINGS": "default"},
                 stdout=log,
