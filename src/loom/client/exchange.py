@@ -19,6 +19,7 @@ import httpx2
 import msgspec
 
 from loom.api.refusals import Problem
+from loom.api.trace_context import HEADER, open_span
 from loom.client.errors import ClientError, RemoteRunExists, RemoteRunFinished, RemoteRunNotFound, RemoteUnavailable
 
 if TYPE_CHECKING:
@@ -207,6 +208,8 @@ class Exchange:
         if call.body is not None:
             headers.setdefault("Content-Type", "application/json")
             content = call.body if isinstance(call.body, bytes) else msgspec.json.encode(call.body, enc_hook=_plain)
+        if (span := open_span()) is not None:
+            headers.setdefault(HEADER, span)
         params = {name: _text(value) for name, value in call.params.items() if value is not None}
         return self._http.build_request(
             call.method, call.path, params=params or None, content=content, headers=headers, timeout=timeout

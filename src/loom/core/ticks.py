@@ -93,6 +93,8 @@ class TickAddEvent(Tick, frozen=True, tag=True):
     """The planner's mark on events that it emitted itself; None from outside."""
     accepted: bool = False
     """It was acknowledged already: if nothing takes it, it is kept, whatever the limit says."""
+    traceparent: str | None = None
+    """The sender's span; None without one. The reducer does not read it."""
 
 
 class TickStepResult(Tick, frozen=True, tag=True):

@@ -2,7 +2,8 @@
 
 The ids of a run's trace and of its span follow from the run's id. So every process that works on the run adds to the
 same trace, also after a crash or a release, and nothing has to be stored. The process that ends the run writes its
-span.
+span. It is linked to the span of the run's caller, whose `traceparent` is stored with the start. An event that brought
+one gets a span of its own, linked to its sender's.
 
 The package is never imported here: a program that has set a provider has imported it, so it is looked for among the
 loaded modules. Without a provider a run pays nothing for this.
@@ -15,6 +16,7 @@ from contextvars import ContextVar
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from loom.api.trace_context import parse
 from loom.effects.execution import StepExecution
 from loom.flows.calls import ActionCall, ActionOutcome
 from loom.steps.errors import message_of
@@ -22,6 +24,7 @@ from loom.steps.ports import current_execution
 
 if TYPE_CHECKING:
     from loom.core.state import RunFields
+    from loom.core.ticks import TickAddEvent
     from loom.effects.ports import Binding
 
 _API = "opentelemetry.trace"
@@ -83,9 +86,19 @@ class Tracing:
         if generator is not None and not isinstance(generator, _RunIds):
             tracer.id_generator = _RunIds(generator)
 
-    def of_run(self, run_id: str, workflow: str, created_at: float, parent: str | None) -> RunTrace:
-        """The trace of a run; `parent` is the run whose child it is."""
-        return RunTrace(self, run_id, workflow, created_at, parent)
+    def of_run(
+        self, run_id: str, workflow: str, created_at: float, parent: str | None, caller: str | None = None
+    ) -> RunTrace:
+        """The trace of a run. `parent` is the run whose child it is, `caller` the `traceparent` of its start."""
+        return RunTrace(self, run_id, workflow, created_at, parent, caller)
+
+    def link_to(self, traceparent: str | None) -> list[Any]:
+        """Links to a caller's span: one, or none without a caller."""
+        span = parse(traceparent)
+        if span is None:
+            return []
+        flags = self.api.TraceFlags(span.flags)
+        return [self.api.Link(self.api.SpanContext(span.trace_id, span.span_id, is_remote=True, trace_flags=flags))]
 
     def span_of(self, run_id: str, workflow: str) -> Any:
         """A stand-in for a run's span, which is not there before the run has ended, for others to refer to."""
@@ -108,14 +121,23 @@ class Tracing:
 class RunTrace:
     """The trace of one run, as far as this process adds to it."""
 
-    __slots__ = ("_context", "_created_at", "_parent", "_run_id", "_tracing", "_workflow")
+    __slots__ = ("_caller", "_context", "_created_at", "_parent", "_run_id", "_tracing", "_workflow")
 
-    def __init__(self, tracing: Tracing, run_id: str, workflow: str, created_at: float, parent: str | None) -> None:
+    def __init__(
+        self,
+        tracing: Tracing,
+        run_id: str,
+        workflow: str,
+        created_at: float,
+        parent: str | None,
+        caller: str | None = None,
+    ) -> None:
         self._tracing = tracing
         self._run_id = run_id
         self._workflow = workflow
         self._created_at = created_at
         self._parent = parent
+        self._caller = caller
         self._context = tracing.api.set_span_in_context(tracing.span_of(run_id, workflow))
 
     @property
@@ -164,14 +186,27 @@ class RunTrace:
         description = f"{kind}: {message}" if message else kind
         span.set_status(self._tracing.api.Status(self._tracing.api.StatusCode.ERROR, description))
 
+    def received(self, tick: TickAddEvent) -> None:
+        """An event from outside has reached the run: write a span of that moment, linked to the sender's."""
+        about = {**self._about, "loom.event": tick.event.kind.label}
+        at = _nanoseconds(tick.at)
+        span = self._tracing.tracer.start_span(
+            f"{self._workflow} receives {tick.event.kind.label}",
+            context=self._context,
+            attributes=about,
+            links=self._tracing.link_to(tick.traceparent),
+            start_time=at,
+        )
+        span.end(at)
+
     def ended(self, now: RunFields) -> None:
         """The run is over: write its span, from its beginning to its end."""
         tracing, outcome = self._tracing, now.outcome
         assert outcome is not None
-        links = []
+        links = tracing.link_to(self._caller)
         if self._parent is not None:
             above = tracing.span_of(self._parent, self._workflow).get_span_context()
-            links = [tracing.api.Link(above, {"loom.run_id": self._parent})]
+            links.append(tracing.api.Link(above, {"loom.run_id": self._parent}))
         about = {**self._about, "loom.status": outcome.status}
         token = _wanted.set(ids_of(self._run_id))
         try:

@@ -24,6 +24,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Route as PathRoute
 
+from loom.api.trace_context import HEADER, answering
 from loom.runtime.logs import open_request
 from loom.server import audit, compat_routes, metrics, openapi, page, streams
 from loom.server.auth import NOBODY, Keys, is_loopback
@@ -264,7 +265,8 @@ class Guarded:
             await send(message)
 
         try:
-            await self._app(scope, receive, answer)
+            with answering(Headers(scope=scope).get(HEADER)):
+                await self._app(scope, receive, answer)
         except ClientDisconnect:
             _log.info("The client of request %s has left before it was told.", request_id)
         except Exception as error:

@@ -271,6 +271,8 @@ class StartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The staged store: encoded values by key."""
     store_type: str = ""
     seed: int = 0
+    traceparent: str | None = None
+    """The span of the caller that asked for the run; None without one."""
 
 
 class _Tick(msgspec.Struct, frozen=True, array_like=True):
@@ -320,7 +322,7 @@ def encode_start(start: StartSpec) -> bytes:
     Its event has no marks: it was checked in any case, and a start is repeated across versions.
     """
     event = start.event.without_marks() if start.event is not None else None
-    ordered = StartSpec(event, start.inputs, dict(sorted(start.store.items())), start.store_type, start.seed)
+    ordered = replace(start, event=event, store=dict(sorted(start.store.items())))
     return encode(_Start(FORMAT_VERSION, ordered))
 
 

@@ -274,3 +274,107 @@ async def test_without_a_provider_nothing_is_traced() -> None:
         await (await runtime.start("worker", {}))
         assert runtime.active_runs is not None
         assert runtime.active_runs.tracing is None
+
+
+def linked(span: ReadableSpan) -> list[tuple[int, int]]:
+    return [(link.context.trace_id, link.context.span_id) for link in span.links]
+
+
+async def test_a_run_links_to_the_span_of_its_caller(spans: InMemorySpanExporter) -> None:
+    tracer = trace.get_tracer_provider().get_tracer("web")
+    async with working() as runtime:
+        with tracer.start_as_current_span("request") as span:
+            handler = await runtime.start("worker", {}, run_id="a")
+        await handler
+        with tracer.start_as_current_span("again"):  # the same start, from elsewhere
+            await runtime.start("worker", {}, run_id="a")
+            with pytest.raises(loom.RunExists):
+                await runtime.start("worker", {"text": "other"}, run_id="a")
+        found = await ended(spans)
+    [whole] = found["worker"]
+    context = span.get_span_context()
+    assert linked(whole) == [(context.trace_id, context.span_id)]
+    assert trace_of(whole) != context.trace_id
+
+
+async def test_a_start_by_its_event_is_repeated_from_another_span(spans: InMemorySpanExporter) -> None:
+    tracer = trace.get_tracer_provider().get_tracer("web")
+    async with working() as runtime:
+        for name in ("request", "again"):
+            with tracer.start_as_current_span(name):
+                await (await runtime.start("worker", StartEvent(text="x"), run_id="a"))
+        assert await (await runtime.handler("a")) == "x"
+
+
+async def test_a_run_links_to_its_caller_from_the_process_that_ends_it(spans: InMemorySpanExporter) -> None:
+    database = MemoryDatabase()
+    tracer = trace.get_tracer_provider().get_tracer("web")
+    async with working(MemoryStore(database)) as runtime:
+        with tracer.start_as_current_span("request") as asked:
+            await runtime.start("worker", {"wait": True}, run_id="a")
+        await until(lambda: runtime.active_runs and runtime.active_runs.runs["a"].is_idle)  # type: ignore[union-attr]
+    async with working(MemoryStore(database)) as second:
+        with tracer.start_as_current_span("answer") as answered:
+            await second.send_event("a", Answer(text="y"), event_id="e1")
+        assert await (await second.handler("a")) == "y"
+        found = await ended(spans)
+    [whole], [received] = found["worker"], found["worker receives Answer"]
+    assert linked(whole) == [(asked.get_span_context().trace_id, asked.get_span_context().span_id)]
+    assert linked(received) == [(answered.get_span_context().trace_id, answered.get_span_context().span_id)]
+    assert received.parent is not None
+    assert (received.parent.trace_id, received.parent.span_id) == ids_of("a")
+    assert received.attributes == {"loom.run_id": "a", "loom.workflow": "worker", "loom.event": "Answer"}
+
+
+async def test_a_start_with_an_event_links_both(spans: InMemorySpanExporter) -> None:
+    tracer = trace.get_tracer_provider().get_tracer("web")
+    async with working() as runtime:
+        with tracer.start_as_current_span("request") as asked:
+            handler = await runtime.start_with_event("worker", Answer(text="z"), run_id="a", inputs={"wait": True})
+        assert await handler == "z"
+        found = await ended(spans)
+    [whole], [received] = found["worker"], found["worker receives Answer"]
+    own = asked.get_span_context()
+    assert linked(whole) == linked(received) == [(own.trace_id, own.span_id)]
+
+
+async def test_a_fork_does_not_link_to_the_caller_of_its_original(spans: InMemorySpanExporter) -> None:
+    tracer = trace.get_tracer_provider().get_tracer("web")
+    async with working() as runtime:
+        with tracer.start_as_current_span("request"):
+            handler = await runtime.start("worker", {}, run_id="a")
+        await handler
+        await runtime.fork("a", tick=0, run_id="b")
+        assert await (await runtime.handler("b")) == "x"
+        await until(lambda: len(by_name(spans).get("worker", [])) == 2)
+    runs = {str(span.attributes and span.attributes["loom.run_id"]): span for span in by_name(spans)["worker"]}
+    assert len(linked(runs["a"])) == 1
+    assert linked(runs["b"]) == []
+
+
+async def test_a_run_that_a_step_starts_links_to_the_step(spans: InMemorySpanExporter) -> None:
+    class Asks(Workflow):
+        @step
+        async def ask(self, ev: StartEvent) -> StopEvent:
+            return StopEvent(result=await (await runtime.start("worker", {}, run_id="b")))
+
+    async with working() as runtime:
+        runtime.register(Asks(), name="asks")
+        assert await (await runtime.start("asks", {}, run_id="a")) == "x"
+        found = await ended(spans, "asks")
+    [whole], [asking] = found["worker"], found["asks.ask"]
+    assert asking.context is not None
+    assert linked(whole) == [(asking.context.trace_id, asking.context.span_id)]
+
+
+async def test_nothing_is_stored_without_a_span_or_with_tracing_off(
+    spans: InMemorySpanExporter,
+) -> None:
+    tracer = trace.get_tracer_provider().get_tracer("web")
+    async with working() as plain, working(tracing=False) as off:
+        await plain.start("worker", {}, run_id="a")
+        with tracer.start_as_current_span("request"):
+            await off.start("worker", {}, run_id="a")
+            await plain.start("worker", {}, run_id="b")
+        starts = [await runtime.store.load(run_id) for runtime, run_id in ((plain, "a"), (off, "a"), (plain, "b"))]
+    assert [stored is not None and b"traceparent" in stored.start for stored in starts] == [False, False, True]

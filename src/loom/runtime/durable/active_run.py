@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from loom.core.commands import CommandCompleteRun, CommandHalt
 from loom.core.run import BatchLimit, Run
-from loom.core.ticks import TickStepResult
+from loom.core.ticks import TickAddEvent, TickStepResult
 from loom.effects.off_loop import weight_of_tick
 from loom.effects.spans import are_wanted
 from loom.runtime.control_loop import PATIENCE
@@ -24,6 +24,7 @@ from loom.runtime.memory_adapter import MemoryAdapter
 from loom.runtime.tracing import TracedBodies
 from loom.steps.errors import TooMuchUnsaved
 from loom.steps.events import StopEvent
+from loom.store.codec import decode_start
 
 if TYPE_CHECKING:
     import asyncio
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from loom.core.commands import TerminalCommand
     from loom.core.records import Published
+    from loom.core.run import Batch
     from loom.core.state import BrokerState
     from loom.core.ticks import TickRefuseEvent, WorkflowTick
     from loom.effects.execution import StepExecution
@@ -112,8 +114,18 @@ class ActiveRun(LiveRun):
         self.names: dict[str, Registration] = {}
         self._trace: RunTrace | None = None
         if keeper.tracing is not None:
-            self._trace = keeper.tracing.of_run(row.run_id, row.workflow, row.created_at, row.parent)
+            self._trace = keeper.tracing.of_run(
+                row.run_id, row.workflow, row.created_at, row.parent, _caller_of(stored)
+            )
             self._bindings = TracedBodies(self._bindings, self._trace)
+
+    @override
+    def committed(self, batch: Batch) -> None:
+        if self._trace is not None:
+            for tick in batch.ticks:
+                if type(tick) is TickAddEvent and tick.traceparent is not None:
+                    self._trace.received(tick)
+        super().committed(batch)
 
     @property
     @override
@@ -375,3 +387,10 @@ class ActiveRun(LiveRun):
         """What a child run begins with: it is stored, so that any process may recover it."""
         name = workflow if isinstance(workflow, str) else workflow.workflow_name
         return name, child_start(name, self.names.get(name), self.codec, inputs, start_event)
+
+
+def _caller_of(stored: StoredRun) -> str | None:
+    """Return the `traceparent` of who asked for a run. A fork has the start of another run, whose caller is not its."""
+    if b"traceparent" not in stored.start or stored.row.forked_from is not None:
+        return None  # most starts have none, and need not be read once more
+    return decode_start(stored.row.run_id, stored.start).traceparent

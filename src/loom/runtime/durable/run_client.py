@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from loom.api.trace_context import caller
 from loom.core.ticks import TickAddEvent, TickCancelRun, TickContinueRun, TickPauseRun, TickRetryRun, TickSkip
 from loom.runtime.durable import history, run_copies, run_tags
 from loom.runtime.durable.bulk import run_bulk
@@ -103,6 +104,8 @@ class RunClient:
         self.definitions = DefinitionNumbers(store, clock)
         """The flows in the store."""
         self.traces = RunTraces(self)
+        self.caller: Callable[[], str | None] = caller
+        """Gives the span that starts and events are linked to, as a `traceparent`; None for no link."""
         self._change_feed: ChangeFeed | None = None
         self.catalog = Catalog(store, clock, self.codes)
         """What the store tells of workflows in Python."""
@@ -381,7 +384,9 @@ class RunClient:
         record = self.codec_of(row).sent(event, is_known=code is not None)
         taken = record.kind.name in row.head.waiting_for or (code is not None and code.accepts(record.kind, step))
         at = self.now()
-        tick = TickAddEvent(at=at, event=record, step=step, waiter_id=waiter_id, accepted=True)
+        tick = TickAddEvent(
+            at=at, event=record, step=step, waiter_id=waiter_id, accepted=True, traceparent=self.caller()
+        )
         message = PostMessage(
             run_id, codec.encode_tick(tick), at, event_id=event_id, limit=None if taken else _KEEP_UNCLAIMED
         )

@@ -11,6 +11,8 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from loom.core.ticks import TickAddEvent
 from loom.effects.flow_codec import FlowStartEvent
 from loom.effects.off_loop import aside_if_large
@@ -93,7 +95,7 @@ class RunStarter:
         spec = await self._start_spec(workflow, code, inputs)
         # Where a start and an event are one call, a run that is there already may get the event by it.
         event_id = event_id or uuid.uuid4().hex
-        message = first_message(run_id, event, event_id, code, codec, self._runtime.now())
+        message = first_message(run_id, event, event_id, code, codec, self._runtime.now(), self._runtime.caller())
         started = await self._store_start(workflow, run_id, spec, tags or {}, code, message)
         if not started.created and not started.posted:
             await self._runtime.send_event(run_id, event, event_id=event_id)
@@ -135,7 +137,7 @@ class RunStarter:
         """Store a run that begins with this, of the version whose code is given, or else of the registered one."""
         code = code if code is not None else self._runtime.codes.get(name)
         active_runs, now = self._runtime.active_runs, self._runtime.now()
-        start = encode_start(spec)
+        start = encode_start(replace(spec, traceparent=self._runtime.caller()))
         here = code is not None and active_runs is not None and active_runs.expect_start(run_id, code)
         downtime = await self._runtime.downtime()
         document = code.document if code is not None else None
@@ -245,13 +247,19 @@ def flow_start(
 
 
 def first_message(
-    run_id: str, event: Event, event_id: str, code: Registration | None, codec: StoredEventCodec, at: float
+    run_id: str,
+    event: Event,
+    event_id: str,
+    code: Registration | None,
+    codec: StoredEventCodec,
+    at: float,
+    caller: str | None = None,
 ) -> PostMessage:
     """Return the event that a run has from its first moment: checked if the run's code is registered."""
     if code is not None:
         code.definition.check_target(event, None)
     record = codec.sent(event, is_known=code is not None)
-    tick = TickAddEvent(at=at, event=record, accepted=True)
+    tick = TickAddEvent(at=at, event=record, accepted=True, traceparent=caller)
     return PostMessage(run_id, encode_tick(tick), at, event_id=event_id)
 
 
@@ -260,8 +268,9 @@ def check_same(run_id: str, found: Started, name: str, start: bytes) -> None:
     if found.workflow != name:
         raise RunExists(run_id, f"as a run of {found.workflow!r}")
     if found.start != start:
-        before, now = decode_start(run_id, found.start), decode_start(run_id, start)
-        if before.inputs is None or before.inputs != now.inputs:
+        # A start that is repeated may come from another span.
+        before, now = (replace(decode_start(run_id, data), traceparent=None) for data in (found.start, start))
+        if encode_start(before) != encode_start(now) and (before.inputs is None or before.inputs != now.inputs):
             raise RunExists(run_id, "with another input")
 
 

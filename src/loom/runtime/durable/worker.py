@@ -70,6 +70,8 @@ class WorkerRuntime(RunClient, ABC):
         self._has_clock = clock is not None
         self._settings = settings or Settings()
         self.links = Links(self._settings.keyring)
+        if not self._settings.tracing:
+            self.caller = _nobody
         self.memory = MemoryLimit(self._settings.max_memory)
         """How much memory this process may use."""
         self.home: asyncio.AbstractEventLoop | None = None
@@ -459,6 +461,10 @@ class WorkerRuntime(RunClient, ABC):
             self._in_the_way = str(error)
             return False
         return True
+
+
+def _nobody() -> None:
+    """Give no caller's span."""
 
 
 def _has_failed(task: asyncio.Task[None]) -> bool:
