@@ -27,8 +27,8 @@ function digest() {
 }
 
 /**
- * What a browser loads before it shows anything: what index.html names, imports of its scripts included. That is all of
- * the page but the screen of a run and the code that draws graphs: each is one file, loaded when it is first looked at.
+ * What a browser loads before it shows anything: what index.html names, imports of its scripts included. That is the list
+ * of runs and the inbox. A run, the other screens, and what draws graphs are a file each, loaded when first looked at.
  */
 function firstLoad() {
   const html = join(dist, "index.html");
