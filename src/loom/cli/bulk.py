@@ -78,8 +78,9 @@ def act_on_many(
             if as_json:
                 print_json(counted)
             else:
-                sample = "".join(f"\n{run_id}" for run_id in counted.sample)
-                print_line(f"{_runs(counted.matched)} would be asked to {action}.{sample}")
+                print_line(f"{_runs(counted.matched)} would be asked to {action}.")
+                for run_id in counted.sample:
+                    print_line(run_id)
             return
         if not counted.matched:
             click.echo("No run matches.", err=True)

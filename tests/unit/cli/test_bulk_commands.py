@@ -19,7 +19,8 @@ def test_counts_asks_and_cancels() -> None:
     stored("a", "b")
     many = ("runs", "cancel", "--status", "running", "--workflow", "Order")
     assert data(*many, "--dry-run")["matched"] == 2
-    assert good(*many, "--dry-run").startswith("2 runs would be asked to cancel.")
+    first, *ids = good(*many, "--dry-run").splitlines()
+    assert (first, sorted(ids)) == ("2 runs would be asked to cancel.", ["a", "b"])
     refused = loom(*many, text="n\n")
     assert (refused.exit_code, "Cancel 2 runs?" in refused.stderr) == (1, True)
     assert {run["status"] for run in data("runs", "list")} == {"running"}
