@@ -10,7 +10,7 @@ import pytest
 from server_serving import Served
 
 from loom.api.bulk import Bulk
-from loom.runtime.durable.bulk import BulkGuard, BulkWork
+from loom.runtime.durable.bulk import BulkWork, Unguarded
 from loom.store.run_filters import run_query
 
 NDJSON = {"Accept": "application/x-ndjson"}
@@ -145,7 +145,7 @@ async def test_two_thousand_runs_are_cancelled_with_progress(served: Served, cli
 async def test_a_stop_tells_where_it_was(served: Served, client: httpx2.AsyncClient) -> None:
     del client
 
-    class Stops(BulkGuard):
+    class Stops(Unguarded):
         left = 1
 
         def goes_on(self) -> bool:

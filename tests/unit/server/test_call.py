@@ -68,7 +68,8 @@ def test_every_field_of_a_request_has_words_for_what_belongs_there() -> None:
     declared = {route.body.type for route in ROUTES if route.body is not None}
     for kind in (each for each in declared if isinstance(each, type) and issubclass(each, Request)):
         required = {name: "x" for name in kind.__struct_fields__ if name in ("workflow", "name", "type")}
-        required |= {"tick": 0} if "tick" in kind.__struct_fields__ else {}
+        also = {"tick": 0, "action": "cancel", "filter": {}}
+        required |= {name: value for name, value in also.items() if name in kind.__struct_fields__}
         for name in kind.__struct_fields__:
             if name in ("input", "value"):
                 continue  # whatever JSON has
