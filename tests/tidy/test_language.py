@@ -28,7 +28,6 @@ DOUBLED_NAMES = frozenset(
         "Answer",
         "Connection",
         "Definition",
-        "LoopState",
         "Problem",
         "Program",
         "Reply",

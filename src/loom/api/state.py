@@ -52,7 +52,10 @@ class ChildState(Answer, frozen=True, kw_only=True):
 
 @promises(status=Literal["running", "complete", "failed", "timeout"], timeout=float | None)
 class Loop(Answer, frozen=True, kw_only=True):
-    """How far a loop is. Lengths of time are seconds; a loop that is over no longer knows its limits."""
+    """How far a loop is, or how it ended. Lengths of time are seconds.
+
+    Of a loop that is over, limits that an expression gave are null unless the loop ended by them.
+    """
 
     name: str
     path: str
@@ -68,25 +71,6 @@ class Loop(Answer, frozen=True, kw_only=True):
     last_result: Any = None
     next_iteration_at: datetime | None = None
     parent: str | None = None
-
-
-class LoopState(Answer, frozen=True, kw_only=True):
-    """A loop in the state of a run: as `Loop`, and it tells whether it waits for its next iteration."""
-
-    name: str
-    path: str
-    type: str
-    status: Literal["running", "waiting"]
-    condition: str | None
-    condition_result: bool | None
-    iteration: int
-    max_iterations: int
-    timeout: float | None
-    start_time: datetime
-    duration: float
-    last_result: Any
-    next_iteration_at: datetime | None
-    parent: str | None
 
 
 class ActionUnderWay(Answer, frozen=True, kw_only=True):
@@ -142,7 +126,7 @@ class State(Answer, frozen=True, kw_only=True):
     executing: list[ExecutingAttempt] = []
     failed_attempts: list[FailedAttempt] = []
     refused: list[RefusedEvent] = []
-    loops: list[LoopState]
+    loops: list[Loop]
     under_way: list[ActionUnderWay] | UnsetType = UNSET
     actions: list[Action] | UnsetType = UNSET
     variables: dict[str, Any] | UnsetType = UNSET

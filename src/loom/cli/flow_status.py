@@ -11,14 +11,14 @@ from loom.api.times import span
 from loom.cli.flow_words import result_words, status_lines
 from loom.cli.output import TextPage, ago
 from loom.cli.status import add_attempt_traceback, add_traceback
-from loom.flows.graph import type_words
+from loom.flows.action_types import type_words
 from loom.flows.progress import ActionProgress, LoopProgress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from loom.api.runs import Run, Waiter
-    from loom.api.state import Action, ActionUnderWay, LoopState, State
+    from loom.api.state import Action, ActionUnderWay, Loop, State
 
 ProgressT = TypeVar("ProgressT", LoopProgress, ActionProgress)
 
@@ -72,7 +72,7 @@ def _past_lines(run: Run, state: State, now: float) -> list[str]:
     return [f"As of: tick {run.tick}, {ago(state.at, now)}", f"Status: {status}"]
 
 
-def _progress(shown: LoopState | ActionUnderWay, kind: type[ProgressT]) -> ProgressT:
+def _progress(shown: Loop | ActionUnderWay, kind: type[ProgressT]) -> ProgressT:
     """Convert how far a loop or an action is: its times are seconds again."""
     fields: dict[str, Any] = asdict(shown)
     times = {name: each.timestamp() for name, each in fields.items() if isinstance(each, datetime)}

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from loom.api.attempts import numbered
 from loom.api.times import span
 from loom.cli.output import ago, clean, clean_lines
+from loom.flows.action_types import type_words
 from loom.flows.calls import MASK
-from loom.flows.graph import type_words
 from loom.flows.progress import ActionProgress, LoopProgress, preview
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from loom.cli.problems import Problem, Stopped
 from loom.cli.session import safe_url
 from loom.effects.flow_events import ActionEvent, LoopIterationEvent
 from loom.effects.flow_result import FlowResult, ending_words
-from loom.flows.graph import type_words
+from loom.flows.action_types import type_words
 from loom.flows.planner import FlowPlanner
 from loom.flows.progress import action_progress, loop_progress
 from loom.flows.state import FlowPlan

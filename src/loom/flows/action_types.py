@@ -235,6 +235,12 @@ def spelt(kind: str) -> str:
     return known.name if known is not None else kind
 
 
+def type_words(kind: str) -> str:
+    """Spell a type as Loom's dialect does: `doUntil`, `http`. Answers of the API have it so."""
+    name = spelt(kind)
+    return name[:1].lower() + name[1:]
+
+
 def is_call(kind: str) -> bool:
     """Tell whether an action of this type leaves the planner, as unknown ones do."""
     known = ACTION_TYPES.get(kind)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loom.flows.action_types import spelt
+from loom.flows.action_types import type_words
 from loom.flows.nodes.containers import If, Switch
 from loom.flows.nodes.loops import ConditionLoop, Foreach
 from loom.flows.program import STATUS_BITS, SUCCEEDED
@@ -37,12 +37,6 @@ class _Arrow(NamedTuple):
     source: int
     target: int
     label: str
-
-
-def type_words(kind: str) -> str:
-    """Spell a type as Loom's dialect does."""
-    name = spelt(kind)
-    return name[:1].lower() + name[1:]
 
 
 def _boxes_of(program: Program, node: Node) -> list[_Box]:
@@ -135,7 +129,13 @@ def to_data(program: Program) -> dict[str, Any]:
             branch = _branches(around)[around.blocks.index(node.block)]
         parent = program.nodes[owner].name if owner >= 0 else None
         nodes.append(
-            {"name": node.name, "type": node.type, "path": node.path, "parent": parent, "branch": branch or None}
+            {
+                "name": node.name,
+                "type": type_words(node.type),
+                "path": node.path,
+                "parent": parent,
+                "branch": branch or None,
+            }
         )
     edges = [
         {

@@ -45,6 +45,7 @@ _TELL_NOTHING = frozenset(
         "ActionDependencyFailed",
         "ActionTimedOut",
         "ActionTypeNotSupported",
+        "LoopTimedOut",
     }
 )
 """Codes of errors whose messages contain no data of an action."""

@@ -10,15 +10,19 @@ import json
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
+from immutables import Map
 
+from loom.expressions.calls import Constant
 from loom.expressions.dotnet.timestamps import epoch_seconds
+from loom.flows.action_types import type_words
 from loom.flows.calls import MASK
-from loom.flows.outcomes import record_dict
+from loom.flows.nodes.loops import LIMIT_REACHED, MAX_EXCEEDED, TIMED_OUT, TIMEOUT_AFTER, ConditionLoop
+from loom.flows.outcomes import block_outcome, record_dict
 from loom.flows.state import EachState, Record, iterations_around
 
 if TYPE_CHECKING:
     from loom.flows.calls import FlowEnd
-    from loom.flows.program import Node, Program
+    from loom.flows.program import Node, Program, Value
     from loom.flows.state import FlowPlan, Frame, LoopState
 
 PREVIEW = 2_000
@@ -26,23 +30,23 @@ PREVIEW = 2_000
 
 
 class LoopProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """A loop under way. Times are seconds since 1970, lengths of time are seconds."""
+    """A loop, under way or over. Times are seconds since 1970, lengths of time are seconds."""
 
     name: str
     path: str
     """The loop and its iteration within those around it, such as `outer[2]/inner[5]`; iterations count from 0."""
     type: str
     """until, while, doUntil or foreach."""
-    status: Literal["running", "waiting"]
-    """Waiting: for the delay between two iterations."""
+    status: Literal["running", "complete", "failed", "timeout"]
+    """Timeout: time has ended it. One that waits for its next iteration is running, with `next_iteration_at`."""
     condition: str | None
     """As its author wrote it; None for a foreach."""
     condition_result: bool | None
     """Result of the last test; None before the first."""
     iteration: int
     """Number of iterations that have begun; of a foreach, of iterations that are over."""
-    max_iterations: int
-    """The limit; of a foreach, the number of its elements."""
+    max_iterations: int | None
+    """The limit; of a foreach, the number of its elements. None: it is over, and the limit is not known any more."""
     timeout: float | None
     start_time: float
     duration: float
@@ -127,7 +131,7 @@ def _loop(
         name=node.name,
         path=_joined(position.parent, f"{node.name}[{max(begun - 1, 0)}]"),
         type=state.type,
-        status="waiting" if due is not None else "running",
+        status="running",
         condition=state.condition,
         condition_result=state.condition_result,
         iteration=begun,
@@ -184,7 +188,7 @@ def action_progress(program: Program, plan: FlowPlan) -> list[ActionProgress]:
             ActionProgress(
                 name=node.name,
                 path=_joined(position.parent, node.name),
-                type=node.type,
+                type=type_words(node.type),
                 status=_STATUSES[wait.purpose],
                 since=frame.entered.get(wait.node, plan.started) if tries is None else tries.first_at,
                 due=wait.due,
@@ -237,7 +241,9 @@ def action_list(program: Program, plan: FlowPlan) -> list[ActionState]:
 def _action(program: Program, plan: FlowPlan, node: Node, found: tuple[Frame, Record] | None) -> ActionState:
     if found is None:
         around = "/".join(program.nodes[loop].name for loop in node.loops)
-        return ActionState(name=node.name, path=_joined(around or None, node.name), type=node.type, status="Pending")
+        return ActionState(
+            name=node.name, path=_joined(around or None, node.name), type=type_words(node.type), status="Pending"
+        )
     frame, record = found
     return repetition_state(node, _joined(_around(program, plan, frame, node), node.name), record)
 
@@ -249,7 +255,7 @@ def repetition_state(node: Node, path: str, record: Record) -> ActionState:
     return ActionState(
         name=node.name,
         path=path,
-        type=node.type,
+        type=type_words(node.type),
         status=record.status,
         code=shown["code"] if is_over else None,
         inputs=preview(shown["inputs"]),
@@ -270,7 +276,7 @@ def _ended(program: Program, node: Node, record: dict[str, Any]) -> ActionState:
     return ActionState(
         name=node.name,
         path="/".join([*(program.nodes[loop].name for loop in node.loops), node.name]),
-        type=node.type,
+        type=type_words(node.type),
         status=record["status"],
         code=record.get("code"),
         inputs=preview(record.get("inputs")),
@@ -280,6 +286,79 @@ def _ended(program: Program, node: Node, record: dict[str, Any]) -> ActionState:
         started=epoch_seconds(record["startTime"]),
         ended=epoch_seconds(record["endTime"]),
     )
+
+
+# -- loops that are over -----------------------------------------------------------------------------------------------
+
+
+def ended_loops(program: Program, actions: list[ActionState]) -> list[LoopProgress]:
+    """List the loops that are over, by what became of the actions. Condition and limits are those of the document."""
+    by_name = {action.name: action for action in actions}
+    return [
+        _ended_loop(program, node, action, by_name)
+        for node in program.nodes
+        if (action := by_name.get(node.name)) is not None and action.iterations is not None and action.ended is not None
+    ]
+
+
+def _ended_loop(program: Program, node: Node, action: ActionState, by_name: dict[str, ActionState]) -> LoopProgress:
+    loop = node.operation if isinstance(node.operation, ConditionLoop) else None
+    iterations = action.iterations or 0
+    limit = _limit_that_ended(program, node, action, by_name) if loop is not None else None
+    status: Literal["complete", "failed", "timeout"] = "complete" if action.status == "Succeeded" else "failed"
+    if limit == "time" or (limit is None and action.status == "TimedOut"):
+        status = "timeout"
+    most, timeout = (_constant(loop.count), _constant(loop.timeout_s)) if loop is not None else (None, None)
+    if limit == "count" or (loop is None and status == "complete"):
+        most = iterations
+    met = None
+    if loop is not None and (limit is not None or (status == "complete" and loop.fails_at_limit)):
+        met = loop.negated is (limit is not None)
+    began, ended = action.started or 0.0, action.ended or 0.0
+    return LoopProgress(
+        name=action.name,
+        path=action.path,
+        type=loop.kind if loop is not None else "foreach",
+        status=status,
+        condition=loop.text if loop is not None else None,
+        condition_result=met,
+        iteration=iterations,
+        max_iterations=most,
+        timeout=timeout,
+        start_time=began,
+        duration=max(0.0, ended - began),
+        last_result=action.outputs,
+        next_iteration_at=None,
+        parent=action.path.rpartition("/")[0] or None,
+    )
+
+
+def _limit_that_ended(
+    program: Program, node: Node, action: ActionState, by_name: dict[str, ActionState]
+) -> Literal["count", "time"] | None:
+    """Tell which limit has ended a loop; None: another end. Runs under older rules have one code for both."""
+    error = action.error if isinstance(action.error, dict) else {}
+    code, message = error.get("code"), str(error.get("message", ""))
+    if code not in (TIMED_OUT, LIMIT_REACHED, "ActionTimedOut") or _iteration_failed(program, node, by_name):
+        return None
+    if code == TIMED_OUT or message.startswith(TIMEOUT_AFTER):
+        return "time"
+    return "count" if message.startswith(MAX_EXCEEDED) else None
+
+
+def _iteration_failed(program: Program, node: Node, by_name: dict[str, ActionState]) -> bool:
+    """Tell whether a loop has its error from its last iteration: a loop in it may have ended by a limit."""
+    operation, block = node.operation, program.blocks[node.blocks[0]]
+    if isinstance(operation, ConditionLoop) and not operation.loom:
+        return False  # such a loop goes on after a failed iteration
+    inside = {index: by_name.get(program.nodes[index].name) for index in block.nodes}
+    records = {index: Record(found.status) for index, found in inside.items() if found is not None}
+    return len(records) == len(block.nodes) and block_outcome(program, block, Map(records))[0] != "Succeeded"
+
+
+def _constant(value: Value) -> Any:
+    """Return what a document says in so many words; None for an expression, whose value was known in the run only."""
+    return value.value if isinstance(value, Constant) else None
 
 
 def _around(program: Program, plan: FlowPlan, frame: Frame, node: Node) -> str | None:

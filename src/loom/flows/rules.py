@@ -23,5 +23,8 @@ ACTIONS_HAVE_BUDGETS = 2
 """All expressions of an action together have a budget, and a burst yields when it has cost enough. `xpath` is Loom's
 own, checks by a schema are bounded, and JSON with a number beyond every float, such as `1e999`, is refused."""
 
-NEWEST = 2
+LOOP_TIMEOUTS_HAVE_A_CODE = 3
+"""A loop of Loom's rules that its timeout has ended fails with `LoopTimedOut`, before with `LoopLimitReached`."""
+
+NEWEST = 3
 """Number that new runs record."""

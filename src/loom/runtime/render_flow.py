@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from loom.api.answers import Answer
-from loom.api.state import Action, ActionUnderWay, Loop, LoopState
+from loom.api.state import Action, ActionUnderWay, Loop
 from loom.api.times import maybe_moment
 from loom.flows.calls import MASK
 from loom.flows.progress import (
@@ -17,6 +17,7 @@ from loom.flows.progress import (
     action_list,
     action_progress,
     ended_actions,
+    ended_loops,
     loop_progress,
     preview,
 )
@@ -32,7 +33,6 @@ ShownT = TypeVar("ShownT", bound=Answer)
 _TIMES = frozenset({
     "start_time", "next_iteration_at", "since", "due", "started", "ended", "failed_at", "attempt_since",
 })  # fmt: skip
-_LOOP_ENDS: dict[str, Literal["complete", "timeout"]] = {"Succeeded": "complete", "TimedOut": "timeout"}
 
 
 class FlowStatus(msgspec.Struct, frozen=True):
@@ -40,6 +40,8 @@ class FlowStatus(msgspec.Struct, frozen=True):
 
     at: float
     loops: list[LoopProgress]
+    """Those under way."""
+    ended_loops: list[LoopProgress]
     under_way: list[ActionProgress]
     actions: list[ActionState]
     variables: dict[str, Any]
@@ -50,7 +52,8 @@ class FlowStatus(msgspec.Struct, frozen=True):
 def flow_status(program: Program, state: BrokerState, at: float, end: FlowEnd | None) -> FlowStatus | None:
     """Read from the state of a run, or from what it ended with, how far the flow is."""
     if end is not None:
-        return FlowStatus(at, [], [], ended_actions(program, end), end.variables, end.error)
+        actions = ended_actions(program, end)
+        return FlowStatus(at, [], ended_loops(program, actions), [], actions, end.variables, end.error)
     plan = state.plan
     if not isinstance(plan, FlowPlan):
         return None
@@ -61,13 +64,14 @@ def flow_status(program: Program, state: BrokerState, at: float, end: FlowEnd | 
     is_over = state.outcome is not None
     loops = [] if is_over else loop_progress(program, plan, at)
     under_way = [] if is_over else action_progress(program, plan)
-    return FlowStatus(at, loops, under_way, action_list(program, plan), variables)
+    actions = action_list(program, plan)
+    return FlowStatus(at, loops, ended_loops(program, actions), under_way, actions, variables)
 
 
 def state_fields(flow: FlowStatus) -> dict[str, Any]:
     """Render the fields of a `State` that only flows have."""
     return {
-        "loops": [_shown(LoopState, loop) for loop in flow.loops],
+        "loops": [_shown(Loop, loop) for loop in flow.loops],
         "under_way": [_shown(ActionUnderWay, action) for action in flow.under_way],
         "actions": rendered_actions(flow),
         "variables": flow.variables,
@@ -86,35 +90,13 @@ def rendered_action(action: ActionState) -> Action:
 
 def rendered_loops(flow: FlowStatus, *, ended: bool) -> list[Loop]:
     """Render the loops that are running, and on request the ended ones."""
-    items = [_shown(Loop, loop, status="running") for loop in flow.loops]
-    if ended:
-        under_way = {loop.name for loop in flow.loops}
-        items += [
-            _ended_loop(each)
-            for each in flow.actions
-            if each.iterations is not None and each.ended is not None and each.name not in under_way
-        ]
-    return items
+    under_way = {loop.name for loop in flow.loops}
+    over = [loop for loop in flow.ended_loops if ended and loop.name not in under_way]
+    return [_shown(Loop, loop) for loop in (*flow.loops, *over)]
 
 
-def _shown(kind: type[ShownT], progress: msgspec.Struct, **changes: Any) -> ShownT:
+def _shown(kind: type[ShownT], progress: msgspec.Struct) -> ShownT:
     """Render progress as an answer that has the same fields, with dates in place of seconds."""
     fields = msgspec.structs.asdict(progress)
     dated = {name: maybe_moment(value) if name in _TIMES else value for name, value in fields.items()}
-    return kind(**{**dated, **changes})
-
-
-def _ended_loop(loop: ActionState) -> Loop:
-    """Render a loop that is over by what is left of it: its limits and its condition are in the definition."""
-    begun, ended = loop.started or 0.0, loop.ended or 0.0
-    return Loop(
-        name=loop.name,
-        path=loop.path,
-        type=loop.type,
-        status=_LOOP_ENDS.get(loop.status, "failed"),
-        iteration=loop.iterations or 0,
-        start_time=maybe_moment(loop.started),
-        duration=max(0.0, ended - begun),
-        last_result=loop.outputs,
-        parent=loop.path.rpartition("/")[0] or None,
-    )
+    return kind(**dated)

@@ -27,6 +27,7 @@ from loom.api.compatible import (
 from loom.api.requests import Seconds
 from loom.effects.flow_events import FlowEvent
 from loom.effects.off_loop import aside_if_large
+from loom.flows.action_types import type_words
 from loom.runtime.durable.names import HANDLER
 from loom.runtime.durable.stored_definitions import DefinitionNotFound
 from loom.runtime.flow import Flow
@@ -521,7 +522,9 @@ def _flow_graph(program: Program) -> WorkflowGraph:
         )
         for trigger in program.triggers
     ]
-    actions = [WorkflowStepNode(id=node.name, label=node.name, description=node.type) for node in program.nodes]
+    actions = [
+        WorkflowStepNode(id=node.name, label=node.name, description=type_words(node.type)) for node in program.nodes
+    ]
     roots = [program.nodes[index].name for index in program.blocks[0].roots]
     edges = [WorkflowGraphEdge(source=trigger.id, target=root) for trigger in triggers for root in roots]
     for node in program.nodes:

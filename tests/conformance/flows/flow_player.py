@@ -53,6 +53,8 @@ class Played:
     """With the seconds from the start."""
     ticks: list[WorkflowTick] = field(default_factory=list)
     state: BrokerState = field(default_factory=BrokerState)
+    end: Any = None
+    """What `result` was made of."""
 
     @property
     def status(self) -> str:
@@ -190,7 +192,7 @@ class Player:
         stored = [codec.decode_tick(codec.encode_tick(tick), "run-1") for tick in played.ticks]
         again = replay(stored, FlowPlanner(self._program))
         assert codec.encode_state(again) == codec.encode_state(played.state), "the journal gives another state"
-        played.result = flow_result(end)
+        played.end, played.result = end, flow_result(end)
         played.at = self._now - EPOCH
         return played
 

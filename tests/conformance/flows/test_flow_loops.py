@@ -70,14 +70,14 @@ def test_the_time_limit_fails_the_loop(kind: str) -> None:
     wait = {"type": "wait", "inputs": {"interval": {"count": 40, "unit": "second"}}}
     condition = "true" if kind == "while" else "false"
     played = play(loop(kind, condition, {"count": COUNT, "wait": wait}, limit={"timeout": "PT1M30S"}), variables=N)
-    assert played.error("l") == "LoopLimitReached: Loop timeout after 90000ms"
+    assert played.error("l") == "LoopTimedOut: Loop timeout after 90000ms"
     assert played.result.variables == {"n": 3}
 
 
 def test_the_default_time_limit_is_an_hour() -> None:
     delay = {"interval": {"count": 25, "unit": "minute"}}
     played = play(loop("until", "false", delay=delay), variables=N)
-    assert played.error("l") == "LoopLimitReached: Loop timeout after 3600000ms"
+    assert played.error("l") == "LoopTimedOut: Loop timeout after 3600000ms"
     assert played.result.variables == {"n": 3}
 
 

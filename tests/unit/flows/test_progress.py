@@ -58,7 +58,7 @@ def test_a_loop_counts_the_iterations_that_have_begun() -> None:
     assert (found.last_result, found.next_iteration_at) == (None, None)
     flow.answer(150.0)
     (found,) = loop_progress(flow.program, flow.plan, 160.0)
-    assert (found.path, found.iteration, found.status) == ("loop[0]", 1, "waiting")
+    assert (found.path, found.iteration, found.status) == ("loop[0]", 1, "running")
     assert (found.last_result, found.next_iteration_at) == ({"call": {"ok": True}}, 180.0)
     assert action_progress(flow.program, flow.plan) == [], "the loop waits, not an action"
     flow.fire(180.0)

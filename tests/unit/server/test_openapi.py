@@ -18,7 +18,7 @@ from loom.api.answers import promised
 from loom.api.definitions import Definition, DefinitionVersion, Diagnostic, PutDefinition, Schedule, Validation
 from loom.api.refusals import Place, Problem
 from loom.api.runs import Delivery, HistoryItem, Replay, Run, RunError, StreamEvent, Waiter
-from loom.api.state import Action, ActionUnderWay, Loop, LoopState, State
+from loom.api.state import Action, ActionUnderWay, Loop, State
 from loom.flows.progress import ActionProgress, ActionState, LoopProgress
 from loom.runtime.durable.schedules import ScheduleInfo
 from loom.runtime.streams import Shown, entry
@@ -135,7 +135,6 @@ async def test_a_run_and_a_handler_have_the_keys_of_their_shapes(served: Served,
 @pytest.mark.parametrize(
     ("shown", "answer"),
     [
-        (LoopProgress, LoopState),
         (LoopProgress, Loop),
         (ActionProgress, ActionUnderWay),
         (ActionState, Action),

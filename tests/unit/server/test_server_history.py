@@ -168,15 +168,40 @@ async def test_the_loops_of_a_flow_under_way_and_over(served: Served, client: ht
         ("Over", "complete", 1),
     ]
     assert set(every[0]) == set(every[1])
+    state = (await client.get("/v1/runs/l/state")).json()
+    [stands] = state["loops"]
+    assert {**stands, "duration": 0} == {**running, "duration": 0}, "the same words"
     await client.post("/v1/runs/l/events", json={"type": "Go", "value": {"n": 2}})
     assert (await client.get("/v1/runs/l?wait=10")).json()["status"] == "completed"
     assert (await client.get("/v1/runs/l/loops")).json()["items"] == []
     ended = (await client.get("/v1/runs/l/loops?all=true")).json()["items"]
     assert {loop["name"]: loop["status"] for loop in ended} == {"Over": "complete", "Again": "complete"}
+    [again] = [loop for loop in ended if loop["name"] == "Again"]
+    kept = ("type", "condition", "max_iterations", "timeout")
+    assert {key: again[key] for key in kept} == {key: running[key] for key in kept}, "what it was before its end"
     for path, parameter in (("/v1/runs/l/stream?", "internal"), ("/events/l?after_sequence=-1&", "include_internal")):
         quiet, whole = [(await client.get(f"{path}{parameter}={flag}")).text for flag in ("false", "true")]
         assert ("LoopIterationEvent" in quiet, "LoopIterationEvent" in whole) == (True, True)
         assert ("ActionEvent" in quiet, "ActionEvent" in whole) == (False, True)
+
+
+async def test_types_are_spelled_as_documents_spell_them(served: Served, client: httpx2.AsyncClient) -> None:
+    say = {"say": {"type": "compose", "inputs": 1}}
+    ask = {"type": "waitForEvent", "inputs": {"event": "Go"}}
+    body = {"again": {"type": "doUntil", "condition": "@equals(1, 1)", "actions": say}, "ask": ask}
+    served.runtime.register(loom.load({"actions": body}), name="spelled")
+    await client.post("/v1/runs", json={"workflow": "spelled", "run_id": "t"})
+    await served.until_waiting("t")
+    spelled = {"again": "doUntil", "say": "compose", "ask": "waitForEvent"}
+    for path in ("/v1/runs/t/actions", "/v1/runs/t/loops?all=true"):
+        for each in (await client.get(path)).json()["items"]:
+            assert each["type"] == spelled[each["name"]], path
+    state = (await client.get("/v1/runs/t/state")).json()
+    assert [each["type"] for each in state["under_way"]] == ["waitForEvent"]
+    graph = (await client.get("/v1/definitions/spelled/graph")).json()
+    assert {node["id"]: node["type"] for node in graph["nodes"]} == spelled
+    drawn = (await client.get("/workflows/spelled/representation")).json()["graph"]
+    assert {node["id"]: node["description"] for node in drawn["nodes"]} == spelled
 
 
 # -- pruned -----------------------------------------------------------------------------------------------------------

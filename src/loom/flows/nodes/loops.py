@@ -23,7 +23,7 @@ from loom.flows.outcomes import invalid_template, outputs_in, skipped, without_u
 from loom.flows.plain import check_weight
 from loom.flows.program import Operation, Value
 from loom.flows.retries import reopen
-from loom.flows.rules import RETRIES_GO_ON
+from loom.flows.rules import LOOP_TIMEOUTS_HAVE_A_CODE, RETRIES_GO_ON
 from loom.flows.state import NEXT, EachState, LoopState, Record, Unfinished, bare_loop
 
 if TYPE_CHECKING:
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from loom.flows.retries import Resumption
     from loom.flows.state import Frame
     from loom.flows.walk import Walk
+
+
+LIMIT_REACHED, TIMED_OUT = "LoopLimitReached", "LoopTimedOut"
+"""Codes of loops that the number of iterations, or time, has ended by Loom's rules."""
+MAX_EXCEEDED, TIMEOUT_AFTER = "Loop exceeded maximum iterations: ", "Loop timeout after "
+"""How the messages of their errors begin."""
 
 
 class ConditionLoop(Operation, frozen=True):
@@ -82,11 +88,12 @@ class ConditionLoop(Operation, frozen=True):
                 self._end(walk, state, node, *_last(state), state.failed)
                 return
         if state.iteration >= state.last_allowed:
-            self._limit_reached(walk, state, node, f"Loop exceeded maximum iterations: {state.max_iterations}")
+            self._limit_reached(walk, state, node, LIMIT_REACHED, f"{MAX_EXCEEDED}{state.max_iterations}")
             return
         since = state.start_time if state.timeout_from is None else state.timeout_from
         if state.iteration > state.limit_from and walk.at - since > state.timeout:
-            self._limit_reached(walk, state, node, f"Loop timeout after {round(state.timeout * 1000)}ms")
+            code = TIMED_OUT if walk.rules >= LOOP_TIMEOUTS_HAVE_A_CODE else LIMIT_REACHED
+            self._limit_reached(walk, state, node, code, f"{TIMEOUT_AFTER}{round(state.timeout * 1000)}ms")
             return
         if self._delays(walk, state, node):
             return
@@ -161,9 +168,9 @@ class ConditionLoop(Operation, frozen=True):
         )
         walk.intents.append(Publish(EventRecord(LOOP_KIND, event)))
 
-    def _limit_reached(self, walk: Walk, state: LoopState, node: Node, message: str) -> None:
+    def _limit_reached(self, walk: Walk, state: LoopState, node: Node, code: str, message: str) -> None:
         if self.loom:
-            error, left = {"code": "LoopLimitReached", "message": message}, Unfinished(loop=state, at_limit=True)
+            error, left = {"code": code, "message": message}, Unfinished(loop=state, at_limit=True)
             self._end(walk, state, node, "Failed", error, left)
         elif self.fails_at_limit:
             error, left = {"code": "ActionTimedOut", "message": message}, Unfinished(loop=state, at_limit=True)
