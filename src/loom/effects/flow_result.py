@@ -35,9 +35,11 @@ class ActionResult(msgspec.Struct, frozen=True):
     iterations: int | None = None
     """Of a loop: how often its body ran."""
     started_at: float | None = None
+    """Seconds since 1970, as all times here."""
     ended_at: float | None = None
     tracked_properties: Any = None
     retry_history: Any = None
+    """The attempts that failed before the last one: `started_at`, `ended_at`, `code`, `error`. None without them."""
 
 
 class FlowResult(msgspec.Struct, frozen=True):
@@ -100,5 +102,19 @@ def _action(name: str, record: dict[str, Any]) -> ActionResult:
         epoch_seconds(record["startTime"]),
         epoch_seconds(record["endTime"]),
         record.get("trackedProperties"),
-        record.get("retryHistory"),
+        _retries(record.get("retryHistory")),
     )
+
+
+def _retries(history: Any) -> Any:
+    """Give the failed attempts times of the same form as those of their action. A secure history is a mask."""
+    if not isinstance(history, list):
+        return history
+    return [
+        {
+            "started_at": epoch_seconds(entry["startTime"]),
+            "ended_at": epoch_seconds(entry["endTime"]),
+            **{name: copy_of(value) for name, value in entry.items() if name not in ("startTime", "endTime")},
+        }
+        for entry in history
+    ]

@@ -78,9 +78,23 @@ def test_a_success_ends_the_tries_and_the_failures_are_remembered() -> None:
     assert (played.status, delays(played)) == ("Succeeded", [10, 10])
     history = played.result.actions["A"].retry_history
     assert [entry["code"] for entry in history] == ["503", "500"]
-    assert played.result.actions["A"].started_at == 1_700_000_000.0
+    action = played.result.actions["A"]
+    times = [(entry["started_at"], entry["ended_at"]) for entry in history]
+    assert times == [(1_700_000_000.0, 1_700_000_000.0), (1_700_000_010.0, 1_700_000_010.0)]
+    assert (action.started_at, action.ended_at) == (1_700_000_000.0, 1_700_000_020.0), "one format in one object"
+    assert not {"startTime", "endTime"} & history[0].keys()
     assert [call.attempt for _, call in played.calls] == [0, 1, 2]
     assert len({call.key for _, call in played.calls}) == 1
+
+
+def test_expressions_read_the_failures_with_their_timestamps() -> None:
+    answers = iter([answered(503), answered(200)])
+    document = http(type="fixed", interval="PT10S", count=1)
+    (document.get("definition") or document)["actions"]["B"] = {
+        **compose("@actions('A').retryHistory[0].endTime"),
+        "runAfter": {"A": ["Succeeded"]},
+    }
+    assert play(document, answer=lambda _call: next(answers)).outputs("B") == "2023-11-14T22:13:20.0000000Z"
 
 
 @pytest.mark.parametrize(
