@@ -357,7 +357,7 @@ def _iteration_failed(program: Program, node: Node, by_name: dict[str, ActionSta
 
 
 def _constant(value: Value) -> Any:
-    """Return what a document says in so many words; None for an expression, whose value was known in the run only."""
+    """Return the literal that a document has; None for an expression, whose value was known in the run only."""
     return value.value if isinstance(value, Constant) else None
 
 
