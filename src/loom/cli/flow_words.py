@@ -201,7 +201,8 @@ def _iteration(iteration: Data) -> str:
     tested = "" if met is None else f", condition {str(met).lower()}"
     name = iteration["path"].rpartition("[")[0] or iteration["action_name"]
     result = f": {value_words(iteration['result'])}" if iteration["result"] is not None else ""
-    return f"{name} iteration {number} {iteration['status']}, {span(iteration['duration'])}{tested}{result}"
+    warned = f" (warning: {iteration['warning']})" if iteration.get("warning") else ""
+    return f"{name} iteration {number} {iteration['status']}, {span(iteration['duration'])}{tested}{result}{warned}"
 
 
 def _response(response: Data) -> str:

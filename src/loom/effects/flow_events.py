@@ -46,6 +46,8 @@ class LoopIterationEvent(Event, defer_build=True):
     timestamp: datetime
     max_iterations: int = 0
     status: str = "Succeeded"
+    warning: str = ""
+    """What an author should know: the result was cut, because it is nested too deep."""
 
 
 @built_on_first_use
@@ -107,6 +109,7 @@ def flow_event(body: Any) -> Event:
                 timestamp=_moment(body.timestamp),
                 max_iterations=body.max_iterations,
                 status=body.status,
+                warning=body.warning,
             )
         case ActionReport():
             return ActionEvent(

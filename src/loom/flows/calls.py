@@ -118,6 +118,7 @@ class LoopIteration(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     status: str = "Succeeded"
     path: str = ""
     """The loop and its iteration within those around it, such as `outer[2]/inner[5]`."""
+    warning: str = ""
 
 
 class ActionReport(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -50,13 +50,13 @@ def sized(value: Value) -> Value:
     return size
 
 
-def check_weight(value: Any) -> None:
-    """Raise `FunctionError` if a value is nested too deep, or too large, to be written."""
+def check_weight(value: Any) -> int:
+    """Return how deep a value is nested. Raises `FunctionError` if that is too deep, or the value too large."""
     kind = type(value)
     if kind is not dict and kind is not list:
-        return
+        return 0
     level, weight = [value], 0
-    for _ in range(_DEEPEST):
+    for depth in range(1, _DEEPEST + 1):
         inner: list[Any] = []
         spend(sum(map(len, level)) * ELEMENT)
         for one in level:
@@ -70,9 +70,25 @@ def check_weight(value: Any) -> None:
                 elif kind is dict or kind is list:
                     inner.append(item)
         if not inner:
-            return
+            return depth
         level = inner
     raise FunctionError(f"The value is nested more than {_DEEPEST} levels deep.")
+
+
+CARRIED_MOST, CARRIED_CUT = 150, 100
+"""A result of an iteration that is nested deeper than the first is cut to the second, so that it is seldom copied."""
+
+
+def cut_below(value: Any, levels: int) -> Any:
+    """Copy a value with null in place of objects and arrays below a number of levels."""
+    if type(value) is not dict and type(value) is not list:
+        return value
+    if not levels:
+        return None
+    spend(len(value) * NODE, len(value) * SLOT)
+    if type(value) is dict:
+        return {key: cut_below(item, levels - 1) for key, item in value.items()}
+    return [cut_below(item, levels - 1) for item in value]
 
 
 def cleaned(value: Value) -> Value:

@@ -26,5 +26,8 @@ own, checks by a schema are bounded, and JSON with a number beyond every float, 
 LOOP_TIMEOUTS_HAVE_A_CODE = 3
 """A loop of Loom's rules that its timeout has ended fails with `LoopTimedOut`, before with `LoopLimitReached`."""
 
+LOOP_RESULTS_ARE_CUT = 3
+"""`loopResult` is cut before it is nested too deep to be carried further, and the loop warns of it."""
+
 NEWEST = 3
 """Number that new runs record."""

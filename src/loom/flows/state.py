@@ -147,6 +147,8 @@ class LoopState(msgspec.Struct, frozen=True, array_like=True):
     """The iteration that the limit counts from: not 0 after a retry of the run granted it anew."""
     timeout_from: float | None = None
     """Time from which the timeout counts; None: from the start of the loop."""
+    is_cut: bool = False
+    """True if `last_result` lacks what was nested too deep."""
 
     @property
     def last_allowed(self) -> int:

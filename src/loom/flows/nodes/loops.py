@@ -20,10 +20,10 @@ from loom.expressions.values import kind_of
 from loom.flows.calls import LOOP_KIND, MASK, LoopIteration
 from loom.flows.nodes.containers import outputs_by_name
 from loom.flows.outcomes import invalid_template, outputs_in, skipped, without_unfinished
-from loom.flows.plain import check_weight
+from loom.flows.plain import CARRIED_CUT, CARRIED_MOST, check_weight, cut_below
 from loom.flows.program import Operation, Value
 from loom.flows.retries import reopen
-from loom.flows.rules import LOOP_TIMEOUTS_HAVE_A_CODE, RETRIES_GO_ON
+from loom.flows.rules import LOOP_RESULTS_ARE_CUT, LOOP_TIMEOUTS_HAVE_A_CODE, RETRIES_GO_ON
 from loom.flows.state import NEXT, EachState, LoopState, Record, Unfinished, bare_loop
 
 if TYPE_CHECKING:
@@ -37,6 +37,12 @@ LIMIT_REACHED, TIMED_OUT = "LoopLimitReached", "LoopTimedOut"
 """Codes of loops that the number of iterations, or time, has ended by Loom's rules."""
 MAX_EXCEEDED, TIMEOUT_AFTER = "Loop exceeded maximum iterations: ", "Loop timeout after "
 """How the messages of their errors begin."""
+
+
+_CUT = (
+    f"The result of the iteration was nested more than {CARRIED_MOST} levels deep, because it carries loopResult in "
+    f"itself; what lay deeper than {CARRIED_CUT} levels is null."
+)
 
 
 class ConditionLoop(Operation, frozen=True):
@@ -123,7 +129,10 @@ class ConditionLoop(Operation, frozen=True):
         if node.keeps_iterations:
             kept = kept.set(inner.index, without_unfinished(inner.records))
         outputs = outputs_by_name(walk, inner)
-        check_weight(outputs)  # they may hold outputs of the iteration before, which hold outputs before them
+        depth = check_weight(outputs)  # they may hold outputs of the iteration before, which hold outputs before them
+        is_cut = depth > CARRIED_MOST and walk.rules >= LOOP_RESULTS_ARE_CUT
+        if is_cut:
+            outputs = cut_below(outputs, CARRIED_CUT)
         failed = None
         if walk.rules >= RETRIES_GO_ON and status != "Succeeded":
             failed = Unfinished((inner,), bare_loop(state))
@@ -136,6 +145,7 @@ class ConditionLoop(Operation, frozen=True):
             iteration_started=inner.started,
             iterations=kept,
             failed=failed,
+            is_cut=is_cut,
         )
         if self.test_first:
             self._tell(walk, state, node, state.condition_result)
@@ -165,6 +175,7 @@ class ConditionLoop(Operation, frozen=True):
             state.last_allowed,
             state.last_status,
             walk.path(walk.frames[state.frame], node, state.iteration - 1),
+            _CUT if state.is_cut else "",
         )
         walk.intents.append(Publish(EventRecord(LOOP_KIND, event)))
 
