@@ -9,6 +9,8 @@ import asyncio
 from importlib.util import find_spec
 from typing import Any
 
+from typing_extensions import override
+
 import loom.compat
 
 loom.compat.install()  # from here on `import workflows` is Loom, for libraries too
@@ -30,23 +32,29 @@ def scripted_model(script: list[Any]) -> Any:
         """Answers with the next line."""
 
         @property
+        @override
         def metadata(self) -> LLMMetadata:
             """It can call tools."""
             return LLMMetadata(is_chat_model=True, is_function_calling_model=True)
 
+        @override
         def _prepare_chat_with_tools(self, *_: Any, **__: Any) -> Any:
             return {"messages": []}
 
-        def get_tool_calls_from_response(self, response: ChatResponse, **_: Any) -> list[ToolSelection]:
+        @override
+        def get_tool_calls_from_response(
+            self, response: ChatResponse, error_on_no_tool_call: bool = True, **_: Any
+        ) -> list[ToolSelection]:
             """The tools that a line asks for."""
             found: list[ToolSelection] = response.message.additional_kwargs.get("tools", [])
             return found
 
+        @override
         async def astream_chat_with_tools(self, *_: Any, **__: Any) -> Any:
             """Say the next line."""
             line = script.pop(0)
-            text = line if isinstance(line, str) else ""
-            tools = [] if text else [ToolSelection(tool_id="call-1", tool_name=line[0], tool_kwargs=line[1])]
+            text, call = (line, None) if isinstance(line, str) else ("", line)
+            tools = [ToolSelection(tool_id="call-1", tool_name=call[0], tool_kwargs=call[1])] if call else []
             message = ChatMessage(role="assistant", content=text, additional_kwargs={"tools": tools})
 
             async def parts() -> Any:
@@ -54,7 +62,7 @@ def scripted_model(script: list[Any]) -> Any:
 
             return parts()
 
-    return Scripted()
+    return Scripted(max_tokens=None)
 
 
 async def main() -> None:

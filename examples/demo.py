@@ -98,6 +98,12 @@ class World:
         return [line[1:] for line in lines if line[0] == what]
 
 
+class Wanted(StartEvent):
+    """The colours of a cloth."""
+
+    colours: list[str]
+
+
 class Weaver(Workflow):
     """Spins threads in parallel, weaves them, and asks whether the cloth is good."""
 
@@ -106,7 +112,7 @@ class Weaver(Workflow):
         self.world = world
 
     @step
-    async def plan(self, ev: StartEvent) -> list[Thread]:
+    async def plan(self, ev: Wanted) -> list[Thread]:
         """Fan out: one event per thread."""
         return [Thread(colour=colour) for colour in ev.colours]
 

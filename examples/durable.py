@@ -36,11 +36,17 @@ def charge(item: str) -> str:
     return f"receipt for {item}"
 
 
+class Ordered(StartEvent):
+    """What is ordered."""
+
+    item: str
+
+
 class Order(Workflow):
     """Charges, asks, ships."""
 
     @step
-    async def decide(self, ctx: Context, ev: StartEvent) -> StopEvent:
+    async def decide(self, ctx: Context, ev: Ordered) -> StopEvent:
         """The body runs again in the next process; the charge does not."""
         receipt = await ctx.once("charge", lambda: charge(ev.item))
         question = Question(text=f"Ship {ev.item}?")

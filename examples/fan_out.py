@@ -20,6 +20,12 @@ from loom import (
 )
 
 
+class Opened(StartEvent):
+    """A book, by the number of its pages."""
+
+    pages: int
+
+
 class Page(Event):
     """A page to be read."""
 
@@ -44,7 +50,7 @@ class Book(Workflow):
     """Reads many pages in parallel, over a line that often breaks."""
 
     @step
-    async def open(self, ev: StartEvent) -> list[Page]:
+    async def open(self, ev: Opened) -> list[Page]:
         """Fan out: a returned list opens a stream."""
         return [Page(number=number) for number in range(1, ev.pages + 1)]
 
@@ -61,6 +67,7 @@ class Book(Workflow):
     async def mend(self, ev: StepFailedEvent) -> Text:
         """Take over when the attempts are used up: a lost page counts as empty."""
         print(f"{ev.step_name} gave up after {ev.attempts} attempt(s): {ev.exception}")
+        assert isinstance(ev.input_event, Page)
         return Text(number=ev.input_event.number, words=0)
 
     @step

@@ -16,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 import loom
 from loom.testing import run_virtual
 
@@ -42,7 +44,8 @@ class Jobs(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def log_message(self, *args: Any) -> None:
+    @override
+    def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
 
 
@@ -90,8 +93,9 @@ async def approval() -> None:
     handler = flow.run({"item": "a loom", "amount": 900})
     async for event in handler.stream_events():
         if isinstance(event, loom.InputRequiredEvent):
-            print("  asked:", event.prompt)
-            if "No. 3" in event.prompt:
+            prompt: str = event["prompt"]
+            print("  asked:", prompt)
+            if "No. 3" in prompt:
                 await handler.send_event(loom.FlowEvent(name="Approval", data={"approved": True}))
     print(" ", (await handler).raise_for_status().outputs)
 

@@ -7,6 +7,12 @@ import asyncio
 from loom import Event, StartEvent, StopEvent, Workflow, step
 
 
+class Topic(StartEvent):
+    """What to write about."""
+
+    topic: str
+
+
 class Drafted(Event):
     """A text that is not finished."""
 
@@ -17,8 +23,8 @@ class Article(Workflow):
     """Drafts a sentence and polishes it."""
 
     @step
-    async def draft(self, ev: StartEvent) -> Drafted:
-        """Take the `StartEvent` that `run(topic=...)` makes."""
+    async def draft(self, ev: Topic) -> Drafted:
+        """Take the `Topic` that `run(topic=...)` makes."""
         return Drafted(text=f"a few words on {ev.topic}")
 
     @step

@@ -7,6 +7,12 @@ import asyncio
 from loom import Context, Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
 
 
+class Wishes(StartEvent):
+    """What somebody wants, each with its price."""
+
+    wishes: dict[str, int]
+
+
 class Request(Event):
     """Somebody wants to spend money."""
 
@@ -39,7 +45,7 @@ class Purchases(Workflow):
     """Asks a person about every large purchase."""
 
     @step
-    async def begin(self, ev: StartEvent) -> list[Request]:
+    async def begin(self, ev: Wishes) -> list[Request]:
         """Fan out: one request per item."""
         return [Request(item=item, price=price) for item, price in ev.wishes.items()]
 

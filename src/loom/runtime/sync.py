@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import atexit
 import functools
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, overload
 
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from loom.runtime.connect import connect
 from loom.runtime.durable.worker import WorkerRuntime
@@ -30,20 +30,31 @@ if TYPE_CHECKING:
     from loom.store.ports import Store
 
 P = ParamSpec("P")
+StopT = TypeVar("StopT", bound="StopEvent", default=Any)
 
 
-class SyncHandler(SyncFace):
-    """A run of a `SyncRuntime`: wait for its result, read its stream, send it events, cancel it."""
+class SyncHandler(SyncFace, Generic[StopT]):
+    """A run of a `SyncRuntime`: wait for its result, read its stream, send it events, cancel it.
 
-    def __init__(self, handler: WorkflowHandler, loop_thread: LoopThread) -> None:
-        self._inner: WorkflowHandler = handler
+    The parameter is that of `WorkflowHandler`: the class of the event that ends the run.
+    """
+
+    def __init__(self, handler: WorkflowHandler[StopT], loop_thread: LoopThread) -> None:
+        self._inner: WorkflowHandler[StopT] = handler
         self._loop_thread = loop_thread
         self.run_id = handler.run_id
 
-    stop_event_result = calls(WorkflowHandler.stop_event_result)
     send_event = calls(WorkflowHandler.send_event)
     cancel_run = calls(WorkflowHandler.cancel_run)
 
+    def stop_event_result(self) -> StopT:
+        """Wait for the event that the run ended with, whatever its class."""
+        return self._loop_thread.run(self._inner.stop_event_result())
+
+    @overload
+    def result(self: SyncHandler[StopEvent], timeout: float | None = None) -> Any: ...
+    @overload
+    def result(self, timeout: float | None = None) -> StopT: ...
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the run's result, or raise what it failed with: what `await handler` does.
 

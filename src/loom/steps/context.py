@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from loom.core.state import BrokerState
-    from loom.steps.events import Event, StartEvent
+    from loom.steps.events import Event, StartEvent, StopEvent
     from loom.steps.handler import WorkflowHandler
     from loom.steps.ports import Definition, ExecutionPort, RunPort
     from loom.steps.retry import RetryInfo
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 StateT = TypeVar("StateT", bound=BaseModel, default=DictState)
 EventT = TypeVar("EventT", bound="Event")
 ResultT = TypeVar("ResultT")
+StartT = TypeVar("StartT", bound="StartEvent")
+StopT = TypeVar("StopT", bound="StopEvent")
 
 
 class Context(Generic[StateT]):
@@ -214,6 +216,14 @@ class Context(Generic[StateT]):
         """
         return self._inner("once").once(name, fn)
 
+    @overload
+    def run_child(
+        self, workflow: Workflow[StartT, StopEvent] | str, *, start_event: StartT | None = None, **inputs: Any
+    ) -> Coroutine[Any, Any, Any]: ...
+    @overload
+    def run_child(
+        self, workflow: Workflow[StartT, StopT], *, start_event: StartT | None = None, **inputs: Any
+    ) -> Coroutine[Any, Any, StopT]: ...
     def run_child(
         self, workflow: Workflow | str, *, start_event: StartEvent | None = None, **inputs: Any
     ) -> Coroutine[Any, Any, Any]:

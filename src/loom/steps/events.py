@@ -15,7 +15,7 @@ import sys
 from copy import deepcopy
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
 from pydantic import (
     AliasChoices,
@@ -168,18 +168,13 @@ class DictLikeModel(BaseModel, defer_build=True):  # noqa: PLW1641 - pydantic gi
         return True
 
     if TYPE_CHECKING:
-        # Type checkers let a field of any type take the place of a property of type Any, but not that of a method.
-
-        @property
-        def get(self) -> Any: ...  # noqa: D102 - told below
-        @property
-        def keys(self) -> Any: ...  # noqa: D102
-        @property
-        def values(self) -> Any: ...  # noqa: D102
-        @property
-        def items(self) -> Any: ...  # noqa: D102
-        @property
-        def to_dict(self) -> Any: ...  # noqa: D102
+        # Type checkers let a field of any type take the place of a name without an annotation whose value is Any, but
+        # not that of a method, and pyright not that of a property. An annotation would make each of them a field.
+        get = cast("Any", None)
+        keys = cast("Any", None)
+        values = cast("Any", None)
+        items = cast("Any", None)
+        to_dict = cast("Any", None)
 
     else:
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError, warn_once
 from loom.steps.events import StopEvent, WorkflowCancelledEvent
@@ -17,8 +17,14 @@ if TYPE_CHECKING:
     from loom.steps.ports import RunPort
 
 
-class WorkflowHandler:
-    """A run from outside. `await handler` gives its result or raises what it failed with."""
+StopT = TypeVar("StopT", bound=StopEvent, default=Any)
+
+
+class WorkflowHandler(Generic[StopT]):
+    """A run from outside. `await handler` gives its result or raises what it failed with.
+
+    The parameter is the class of the event that ends the run. A result of a plain `StopEvent` may be of any type.
+    """
 
     def __init__(self, ctx: Context[Any], run: RunPort) -> None:
         self.ctx = ctx
@@ -27,6 +33,10 @@ class WorkflowHandler:
         self._cursor = -1
         self._drained = False
 
+    @overload
+    def __await__(self: WorkflowHandler[StopEvent]) -> Generator[Any, Any, Any]: ...
+    @overload
+    def __await__(self) -> Generator[Any, Any, StopT]: ...
     def __await__(self) -> Generator[Any, Any, Any]:
         return self._result().__await__()
 
@@ -43,9 +53,9 @@ class WorkflowHandler:
         name = self._run.definition.name
         return f"WorkflowHandler(workflow={name!r}, run_id={self.run_id!r}, status={self._run.status!r})"
 
-    async def stop_event_result(self) -> StopEvent:
+    async def stop_event_result(self) -> StopT:
         """Return the event that the run ended with, whatever its class."""
-        return await self._run.outcome()
+        return cast("StopT", await self._run.outcome())
 
     def get_stop_event(self) -> StopEvent | None:
         """The event that the run ended with; None while it goes on, and if it failed: awaiting tells with what."""

@@ -5,13 +5,13 @@ A workflow reaches its runtime through `ports`. What a runtime needs of a workfl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, overload
 
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from loom.steps import ports
 from loom.steps.errors import WorkflowRuntimeError, WorkflowValidationError
-from loom.steps.events import StartEvent
+from loom.steps.events import StartEvent, StopEvent
 from loom.steps.graph import event_types
 from loom.steps.ports import RUN_TIMEOUT, RunLimits, definition_of
 from loom.steps.registry import kind_of
@@ -27,15 +27,40 @@ from loom.steps.validate import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Generic
 
     from loom.core.state import BrokerConfig
     from loom.steps.context import Context
-    from loom.steps.events import Event, StopEvent
+    from loom.steps.events import Event
     from loom.steps.handler import WorkflowHandler
     from loom.steps.ports import Definition, RuntimePort
     from loom.steps.resources import ResourceManager
     from loom.steps.serializers import BaseSerializer
     from loom.steps.step_config import StepConfig, StepFunction, WorkflowGraphCheck
+
+
+StartT = TypeVar("StartT", bound=StartEvent, default=Any)
+StopT = TypeVar("StopT", bound=StopEvent, default=Any)
+
+if TYPE_CHECKING:
+
+    class _Parameters(Generic[StartT, StopT]):
+        """The parameters of `Workflow`."""
+
+else:
+
+    class _Parameters:
+        """Takes the parameters of `Workflow` and forgets them.
+
+        With `Generic` in its place, a class that is a pydantic model too would warn of a base that is generic.
+        """
+
+        __slots__ = ()
+
+        def __class_getitem__(cls, parameters: Any) -> Any:
+            """Return what a base further on makes of parameters, such as `Generic` or pydantic, else the class."""
+            further = getattr(super(), "__class_getitem__", None)
+            return cls if further is None else further(parameters)
 
 
 class WorkflowMeta(type):
@@ -46,12 +71,15 @@ class WorkflowMeta(type):
         cls._step_functions: dict[str, StepFunction[..., Any]] = {}
 
 
-class Workflow(metaclass=WorkflowMeta):
+class Workflow(_Parameters[StartT, StopT], metaclass=WorkflowMeta):
     """A set of steps and the events between them.
 
     A class derives from it and marks methods with `@step`. An instance can be run any number of times, also at once:
 
         result = await MyWorkflow(timeout=60).run(topic="x")
+
+    `class MyWorkflow(Workflow[Begin, Answer])` tells type checkers which events begin and end a run: then the result is
+    an `Answer` to them. At run time only the annotations of the steps count.
 
     `timeout` bounds a run in seconds of its being alive; None means no bound. Without it, runs in memory have 45 s and
     runs in a store no bound. `num_concurrent_runs` holds back further runs of this instance until others have ended.
@@ -111,14 +139,14 @@ class Workflow(metaclass=WorkflowMeta):
         return self._serializer
 
     @property
-    def start_event_class(self) -> type[StartEvent]:
+    def start_event_class(self) -> type[StartT]:
         """The event that begins a run."""
-        return self._start_event_class
+        return cast("type[StartT]", self._start_event_class)
 
     @property
-    def stop_event_class(self) -> type[StopEvent]:
+    def stop_event_class(self) -> type[StopT]:
         """The event that ends a run."""
-        return self._stop_event_class
+        return cast("type[StopT]", self._stop_event_class)
 
     @property
     def events(self) -> list[type[Event]]:
@@ -200,8 +228,8 @@ class Workflow(metaclass=WorkflowMeta):
         Workflow.validate(self)
 
     def run(
-        self, ctx: Context[Any] | None = None, start_event: StartEvent | None = None, **kwargs: Any
-    ) -> WorkflowHandler:
+        self, ctx: Context[Any] | None = None, start_event: StartT | None = None, **kwargs: Any
+    ) -> WorkflowHandler[StopT]:
         """Begin a run, or go on with the one that `ctx` was restored from. Needs a running event loop.
 
         Keyword arguments build the start event, unless one is given. `run_id` names the run.
@@ -216,7 +244,16 @@ class Workflow(metaclass=WorkflowMeta):
         event = None if context.is_running else definition.start_event(start_event, kwargs)
         return context._begin(self, event, run_id)
 
-    def run_sync(self, ctx: Context[Any] | None = None, start_event: StartEvent | None = None, **kwargs: Any) -> Any:
+    @overload
+    def run_sync(
+        self: Workflow[StartT, StopEvent],
+        ctx: Context[Any] | None = None,
+        start_event: StartT | None = None,
+        **kwargs: Any,
+    ) -> Any: ...
+    @overload
+    def run_sync(self, ctx: Context[Any] | None = None, start_event: StartT | None = None, **kwargs: Any) -> StopT: ...
+    def run_sync(self, ctx: Context[Any] | None = None, start_event: StartT | None = None, **kwargs: Any) -> Any:
         """Run to the end and return the result, for code that is not asynchronous. Takes what `run` takes.
 
         The run is on the event loop of a thread that all such runs share, so that it also works in a notebook. An

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, overload
+
+from typing_extensions import TypeVar
 
 from loom.steps.context import Context
-from loom.steps.events import Event, StartEvent
+from loom.steps.events import Event, StartEvent, StopEvent
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -16,31 +18,52 @@ if TYPE_CHECKING:
     from loom.steps.workflow import Workflow
 
 
+StartT = TypeVar("StartT", bound=StartEvent, default=Any)
+StopT = TypeVar("StopT", bound=StopEvent, default=Any)
+ResultT = TypeVar("ResultT", default=Any)
+
+
 @dataclass
-class WorkflowTestResult:
+class WorkflowTestResult(Generic[ResultT]):
     """A finished run: the events of its stream in order, their number by type, its result, its context, and times."""
 
     collected: list[Event]
     event_types: dict[type[Event], int]
-    result: Any
+    result: ResultT
     ctx: Context[Any]
     times: list[float] = field(default_factory=list)
     """Seconds from the start of the run to each collected event: exact under the virtual clock."""
 
 
-class WorkflowTestRunner:
+class WorkflowTestRunner(Generic[StartT, StopT]):
     """Runs a workflow to its end and collects what it puts on its stream."""
 
-    def __init__(self, workflow: Workflow) -> None:
-        self._workflow = workflow
+    def __init__(self, workflow: Workflow[StartT, StopT]) -> None:
+        self._workflow: Workflow[Any, Any] = workflow
 
+    @overload
     async def run(
-        self,
-        start_event: StartEvent | None = None,
+        self: WorkflowTestRunner[StartT, StopEvent],
+        start_event: StartT | None = None,
         ctx: Context[Any] | None = None,
         expose_internal: bool = True,
         exclude_events: Collection[type[Event]] | None = None,
-    ) -> WorkflowTestResult:
+    ) -> WorkflowTestResult[Any]: ...
+    @overload
+    async def run(
+        self,
+        start_event: StartT | None = None,
+        ctx: Context[Any] | None = None,
+        expose_internal: bool = True,
+        exclude_events: Collection[type[Event]] | None = None,
+    ) -> WorkflowTestResult[StopT]: ...
+    async def run(
+        self,
+        start_event: StartT | None = None,
+        ctx: Context[Any] | None = None,
+        expose_internal: bool = True,
+        exclude_events: Collection[type[Event]] | None = None,
+    ) -> WorkflowTestResult[Any]:
         """Run the workflow from `start_event`, by default a plain `StartEvent()`; raises what the run fails with.
 
         `exclude_events` leaves out events of exactly these types. `expose_internal=False` leaves out the engine's
