@@ -1,16 +1,14 @@
 """Fifty pages that follow a list over HTTP: what they cost the server, and how soon they hear of a commit."""
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
 from statistics import median, quantiles
 
 import msgspec
 
+from bench.browser import cpu_ms, server_of
 from bench.http_load import Connection, serving
 from bench.places import sqlite_url
 from bench.spec import Case, Figures, Metric, absolute
@@ -19,21 +17,6 @@ READERS = 50
 PER_SECOND = 20
 """Runs of three steps that are started in a second: each makes some five commits."""
 _PHASE_S = 8.0
-_TICKS_S = os.sysconf("SC_CLK_TCK")
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_S
-
-
-def _server_of(port: int) -> int:
-    """Find the child process that serves a port: its command line names it."""
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError):
-            if entry.name.isdigit() and f"--port\0{port}\0".encode() in (entry / "cmdline").read_bytes():
-                return int(entry.name)
-    raise RuntimeError(f"No server has the port {port}.")
 
 
 async def _messages(port: int) -> AsyncIterator[bytes]:
@@ -62,7 +45,7 @@ async def _follow(port: int, delays: list[float] | None) -> None:
 async def _busy(port: int, pid: int, seconds: float, per_second: int) -> float:
     """Start runs for a while. Return the share of one processor that the server took."""
     connection = Connection(port)
-    began, cpu = time.monotonic(), _cpu_s(pid)
+    began, cpu = time.monotonic(), cpu_ms(pid)
     number = 0
     while (passed := time.monotonic() - began) < seconds:
         if per_second and number <= passed * per_second:
@@ -70,13 +53,13 @@ async def _busy(port: int, pid: int, seconds: float, per_second: int) -> float:
             number += 1
         else:
             await asyncio.sleep(0.005)
-    share = (_cpu_s(pid) - cpu) / (time.monotonic() - began)
+    share = (cpu_ms(pid) - cpu) / 1e3 / (time.monotonic() - began)
     connection.close()
     return share * 100
 
 
 async def _load(port: int, size: int) -> Figures:
-    pid = _server_of(port)
+    pid = server_of(port)
     await _busy(port, pid, 2.0, PER_SECOND)
     alone = await _busy(port, pid, _PHASE_S, PER_SECOND)
     quiet = await _busy(port, pid, _PHASE_S / 2, 0)

@@ -25,7 +25,7 @@ _LISTS = {
 """Further lists: by the last change, of a status that none has, by beginnings of ids, of waiting runs; and counts."""
 
 
-async def _fill(url: str, size: int) -> None:
+async def fill(url: str, size: int) -> None:
     """Two real runs, one that waits and one that has ended, and copies of both."""
     import loom
     from bench.served import Three, Wait
@@ -82,7 +82,7 @@ async def _load(port: int, size: int) -> Figures:
 
 def loom(size: int) -> Figures:
     with sqlite_url() as url:
-        asyncio.run(_fill(url, size))
+        asyncio.run(fill(url, size))
         with serving("loom", url) as port:
             return asyncio.run(_load(port, size))
 

@@ -15,7 +15,7 @@ EVENTS_PER_ROUND = 2
 """What an iteration of the loop puts on the stream: the end of its action, and its own."""
 
 
-def _chain(size: int) -> Any:
+def chain(size: int) -> Any:
     api = step_api("loom")
 
     class Again(api.Event):
@@ -58,7 +58,7 @@ async def _looked(url: str, workflow: Any, size: int) -> Figures:
 
 def steps(size: int) -> Figures:
     with sqlite_url() as url:
-        return asyncio.run(_looked(url, _chain(size), size))
+        return asyncio.run(_looked(url, chain(size), size))
 
 
 def flow(size: int) -> Figures:
