@@ -74,6 +74,10 @@ async def test_the_page_says_that_no_worker_answers(browser: Browser, tmp_path: 
         why = page.get_by_role("status", name="Why the run is where it is")
         await expect(why).to_contain_text("No worker answers.")
         await expect(why).to_contain_text("the run itself is safe")
+        # A view that only a worker can fill says so, and the server is not asked for it.
+        for view in ("State", "Journal"):
+            await page.get_by_role("link", name=view, exact=True).click()
+            await expect(page.get_by_role("heading", name="Nothing can be shown without a worker")).to_be_visible()
         await visitor.close()
     finally:
         await looking.kill()
