@@ -79,16 +79,24 @@ CARRIED_MOST, CARRIED_CUT = 150, 100
 """A result of an iteration that is nested deeper than the first is cut to the second, so that it is seldom copied."""
 
 
-def cut_below(value: Any, levels: int) -> Any:
-    """Copy a value with null in place of objects and arrays below a number of levels."""
+def cut_below(value: Any, levels: int, made: dict[tuple[int, int], Any] | None = None) -> Any:
+    """Copy a value with null in place of objects and arrays below a number of levels.
+
+    `made` holds the parts that were copied: what a value holds twice stays one object.
+    """
     if type(value) is not dict and type(value) is not list:
         return value
     if not levels:
         return None
-    spend(len(value) * NODE, len(value) * SLOT)
-    if type(value) is dict:
-        return {key: cut_below(item, levels - 1) for key, item in value.items()}
-    return [cut_below(item, levels - 1) for item in value]
+    made = {} if made is None else made
+    key = id(value), levels
+    if key not in made:
+        spend(len(value) * NODE, len(value) * SLOT)
+        if type(value) is dict:
+            made[key] = {name: cut_below(item, levels - 1, made) for name, item in value.items()}
+        else:
+            made[key] = [cut_below(item, levels - 1, made) for item in value]
+    return made[key]
 
 
 def cleaned(value: Value) -> Value:

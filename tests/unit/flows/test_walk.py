@@ -190,7 +190,10 @@ GROWING: dict[str, tuple[dict[str, Any], str]] = {
     "doubled": ({**SET_X, "value": {"a": "@variables('x')", "b": "@variables('x')"}}, "too large to be kept"),
     "doubled by a function": ({**SET_X, "value": "@setProperty(variables('x'), 'x', variables('x'))"}, "levels deep"),
     "nested": ({**SET_X, "value": {"a": "@variables('x')"}}, "levels deep"),
-    "the result before": ({"type": "compose", "inputs": "@variables('loopResult')"}, "levels deep"),
+    "the result before": (
+        {"type": "compose", "inputs": {"a": "@variables('loopResult')", "b": "@variables('loopResult')"}},
+        "too large to be kept",
+    ),
     "selected": (
         {"type": "select", "inputs": {"from": "@range(1, 99999)", "select": "@variables('x')"}},
         "too large to be kept",
