@@ -153,6 +153,7 @@ describe("answers in one click", () => {
     expect(quickAnswers(choice)?.map((answer) => answer.value)).toEqual([{ kind: "k", by: "bike" }, { kind: "k", by: "van" }]);
     expect(quickAnswers({ ...yes, properties: { ...yes.properties, note: { type: "string" } } })).toBeNull();
     expect(quickAnswers({ type: "object", properties: { name: { type: "string" } } })).toBeNull();
+    expect(quickAnswers({ type: "object", properties: { by: { enum: ["bike", "a".repeat(41)] } } })).toBeNull();
     expect(quickAnswers(null)).toBeNull();
   });
 

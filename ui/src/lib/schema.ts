@@ -399,7 +399,9 @@ export interface QuickAnswer {
   value: Record<string, unknown>;
 }
 
-/** Answers for buttons: of an object whose only field is a yes or no, or a choice of up to six. Null if it asks for more. */
+const MAX_LABEL = 40;
+
+/** Answers for buttons: of an object whose only field is a yes or no, or a choice of up to six short ones. Null if it asks for more. */
 export function quickAnswers(schema: unknown): QuickAnswer[] | null {
   if (!isObject(schema)) return null;
   const plan = planOf(schema, schema);
@@ -413,7 +415,7 @@ export function quickAnswers(schema: unknown): QuickAnswer[] | null {
     const isSure = /^(approved?|accept(ed)?|confirm(ed)?|allow(ed)?|ok)$/i.test(member.name);
     return [answer(isSure ? VERBS[member.name.toLowerCase()] ?? "Yes" : "Yes", true), answer(isSure ? "Reject" : "No", false)];
   }
-  if (field.kind === "choice" && field.options.length <= 6) return field.options.map((option) => answer(option.text, option.value));
+  if (field.kind === "choice" && field.options.length <= 6 && field.options.every((option) => option.text.length <= MAX_LABEL)) return field.options.map((option) => answer(option.text, option.value));
   return null;
 }
 
