@@ -95,13 +95,14 @@ class Visitor:
             page.check()
 
 
-def _showcase() -> ModuleType:
+def showcase() -> ModuleType:
+    """Return the module with the shop."""
     sys.path.insert(0, str(SHOP.parent))
     try:
-        import showcase
+        import showcase as module
     finally:
         sys.path.remove(str(SHOP.parent))
-    return showcase
+    return module
 
 
 async def seeded_store(folder: Path) -> Path:
@@ -111,7 +112,7 @@ async def seeded_store(folder: Path) -> Path:
         fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
         if not store.exists():
             begun = folder / "shop-begun.db"
-            await _showcase().seed(f"sqlite:///{begun}")
+            await showcase().seed(f"sqlite:///{begun}")
             begun.rename(store)
     return store
 
@@ -125,13 +126,13 @@ def _session_folder(tmp_path: Path) -> Path:
 @asynccontextmanager
 async def shop(tmp_path: Path, *arguments: str, seeded: bool = True, store: str = "") -> AsyncIterator[ServedProcess]:
     """Serve the shop of the examples, with a run in every state if it is seeded. A seeded `store` is seeded anew."""
-    showcase = _showcase()
+    examples = showcase()
     if seeded and store:
-        await showcase.seed(store)
+        await examples.seed(store)
     elif seeded:
         shutil.copyfile(await seeded_store(_session_folder(tmp_path)), tmp_path / "shop.db")
     options = ("--store", store or f"sqlite:///{tmp_path / 'shop.db'}", "--idle-timeout", "1s", *arguments)
-    server = ServedProcess(*showcase.targets(SHOP), *options, cwd=tmp_path, log=tmp_path / "server.log")
+    server = ServedProcess(*examples.targets(SHOP), *options, cwd=tmp_path, log=tmp_path / "server.log")
     await server.start()
     try:
         yield server
