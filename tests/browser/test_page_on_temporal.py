@@ -59,25 +59,29 @@ async def test_a_run_on_temporal_is_cancelled(visitor: Visitor) -> None:
     await expect(page.get_by_role("row", name="to-cancel")).to_contain_text("cancelled")
 
 
-async def test_the_page_says_that_no_worker_answers(browser: Browser, tmp_path: Path) -> None:
+async def test_the_page_says_that_no_worker_answers_until_one_is_back(browser: Browser, tmp_path: Path) -> None:
     store = fresh_temporal_url()
+    looking = ServedProcess("--store", store, "--no-open", command="ui", cwd=tmp_path, log=tmp_path / "ui.log")
+    visitor = Visitor(browser, looking.url)
     async with shop(tmp_path, seeded=False, store=store) as worker:
         await begin(worker.url, "campaign", "left-alone")
         await worker.stop()
-    looking = ServedProcess("--store", store, "--no-open", command="ui", cwd=tmp_path, log=tmp_path / "ui.log")
-    await looking.start()
-    visitor = Visitor(browser, looking.url)
-    try:
-        page = (await visitor.open("#/runs")).page
-        await expect(page.get_by_role("link", name="left-alone")).to_be_visible()
-        await page.get_by_role("link", name="left-alone").click()
-        why = page.get_by_role("status", name="Why the run is where it is")
-        await expect(why).to_contain_text("No worker answers.")
-        await expect(why).to_contain_text("the run itself is safe")
-        # A view that only a worker can fill says so, and the server is not asked for it.
-        for view in ("State", "Journal"):
-            await page.get_by_role("link", name=view, exact=True).click()
-            await expect(page.get_by_role("heading", name="Nothing can be shown without a worker")).to_be_visible()
-        await visitor.close()
-    finally:
-        await looking.kill()
+        await looking.start()
+        try:
+            page = (await visitor.open("#/runs")).page
+            await page.get_by_role("link", name="left-alone").click()
+            why = page.get_by_role("status", name="Why the run is where it is")
+            await expect(why).to_contain_text("No worker answers.")
+            await expect(why).to_contain_text("the run itself is safe")
+            # A view that only a worker can fill says so, and the server is not asked for it.
+            alone = page.get_by_role("heading", name="Nothing can be shown without a worker")
+            for view in ("State", "Journal"):
+                await page.get_by_role("link", name=view, exact=True).click()
+                await expect(alone).to_be_visible()
+
+            await worker.start()
+            await expect(alone).to_have_count(0)
+            await expect(why).not_to_contain_text("No worker answers.")
+            await visitor.close()
+        finally:
+            await looking.kill()

@@ -81,7 +81,9 @@ export class RunView {
       },
     });
     const stop = every(POLL_S, () => {
-      if (!this.live && !this.gone) this.reload();
+      // That a worker is back is no change of the run, so that no feed tells it.
+      const unanswered = this.run.value?.error?.code === "unanswered";
+      if ((!this.live || unanswered) && !this.gone) this.reload();
     });
     return () => {
       clearTimeout(patience);
