@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, Protocol, Self, TypedDict, TypeVar
 
 import msgspec
 
 from loom.api.answers import Answer, Id, Kind, RunStatus, promises
+
+
+class FromFields(Protocol):
+    """A class of events or of other models, which makes an instance of fields."""
+
+    @classmethod
+    def model_validate(cls, obj: Any, /) -> Self:
+        """Make an instance of fields, or raise `ValueError`."""
+        ...
+
+
+FromFieldsT = TypeVar("FromFieldsT", bound=FromFields)
 
 Delivered = Literal["waiter", "step", "kept", "inbox"]
 """Who takes an event: a waiter, a step, nobody yet (an early event), or the process that owns the run."""
@@ -130,6 +142,17 @@ class Run(Answer, frozen=True, kw_only=True):
     parent_id: str | None = None
     in_memory: bool = False
     """Whether some process holds it in memory."""
+
+    def result_as(self, event: type[FromFieldsT]) -> FromFieldsT:
+        """Read the result of a run of steps as the event that ended it: a class of yours, or `StopEvent`.
+
+        `ValueError` if there is no such event: the run goes on, it failed, or another event ended it.
+        """
+        found = self.result if isinstance(self.result, dict) else {}
+        if found.get("type") != event.__name__:
+            ended = f"ended with {found['type']}" if "type" in found else f"is {self.status} and ended with no event"
+            raise ValueError(f"Run {self.run_id!r} {ended}, not with {event.__name__}.")
+        return event.model_validate(found["value"])
 
     @property
     def finished(self) -> bool:
