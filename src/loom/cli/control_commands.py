@@ -336,18 +336,10 @@ def tag_run(
 @source_options
 def export_run(run_id: str, output: str, source: RunSource) -> None:
     """Write everything that is stored of a run, as JSON."""
-    store = source.store_for("An export")
-
     from loom.cli.output import write_private
     from loom.cli.problems import Problem
-    from loom.cli.session import client
-    from loom.cli.session import perform as performed
 
-    async def work() -> bytes:
-        async with client(store) as runtime:
-            return await runtime.export_run(run_id)
-
-    data = performed(work()) + b"\n"
+    data = perform(source, lambda runs: runs.export_run(run_id)) + b"\n"
     if output == "-":
         click.echo(data, nl=False)
         return
@@ -363,18 +355,8 @@ def export_run(run_id: str, output: str, source: RunSource) -> None:
 @json_option
 def import_run(file: IO[bytes], source: RunSource, as_json: bool) -> None:
     """Store a run that was exported to FILE (- for the standard input). If it is not over, it goes on."""
-    store = source.store_for("An import")
-
-    from loom.cli.session import client
-    from loom.cli.session import perform as performed
-
     data = file.read()
-
-    async def work() -> str:
-        async with client(store) as runtime:
-            return await runtime.import_run(data)
-
-    found = performed(work())
+    found = perform(source, lambda runs: runs.import_run(data))
     tell(as_json, f"Run {found} is stored.", run_id=found)
 
 

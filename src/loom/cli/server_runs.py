@@ -217,6 +217,18 @@ class ServerRuns:
         with told_as_problem("/tick"), told_as_problem("/store"), told_as_problem("/input"), told_as_problem("/event"):
             return (await self._post(f"{_run(run_id)}/fork", Run, "run_id", request)).run_id
 
+    async def export_run(self, run_id: str) -> bytes:
+        """See `Runs`."""
+        with told_as_problem("run_id"):
+            return await self._client.export_run(run_id)
+
+    async def import_run(self, data: bytes) -> str:
+        """See `Runs`."""
+        try:
+            return (await self._client.import_run(data)).run_id
+        except ValueError as error:
+            raise Problem(str(error)) from error
+
     async def skip(self, run_id: str, timer: int | None) -> None:
         """See `Runs`."""
         await self._client.skip(run_id, timer)

@@ -45,14 +45,6 @@ class RunSource(NamedTuple):
     """The server that is asked, instead of a store."""
     api_key: str | None = None
 
-    def store_for(self, what: str) -> str:
-        """The store, for a command that cannot do without."""
-        if self.url is not None:
-            from loom.cli.problems import WrongUse
-
-            raise WrongUse(f"{what} needs the store itself: use --store, not a server ({self.url}).")
-        return self.store
-
 
 class Runs(Protocol):
     """Runs and schedules, in a store or on a server."""
@@ -123,6 +115,14 @@ class Runs(Protocol):
 
     async def fork(self, run_id: str, request: ForkRequest) -> str:
         """Make a run that goes on from a past tick of another one; its id."""
+        ...
+
+    async def export_run(self, run_id: str) -> bytes:
+        """Get everything that is stored of a run, as JSON."""
+        ...
+
+    async def import_run(self, data: bytes) -> str:
+        """Store a run that was exported; its id."""
         ...
 
     async def skip(self, run_id: str, timer: int | None) -> None:

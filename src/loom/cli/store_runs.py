@@ -219,6 +219,14 @@ class StoreRuns:
         except ValueError as error:
             raise Problem(str(error)) from error
 
+    async def export_run(self, run_id: str) -> bytes:
+        """See `Runs`."""
+        return await self._runtime.export_run(run_id)
+
+    async def import_run(self, data: bytes) -> str:
+        """See `Runs`."""
+        return await self._runtime.import_run(data)
+
     async def skip(self, run_id: str, timer: int | None) -> None:
         """See `Runs`."""
         await self._runtime.skip(run_id, timer)

@@ -31,7 +31,7 @@ from loom.api.state import Action, Loop
 from loom.api.views import Iteration, RunGraph, Timeline
 from loom.api.why import Why
 from loom.api.workers import Worker
-from loom.client.exchange import ApiCall, Exchange, Retries, act, decoded, read, segment
+from loom.client.exchange import ApiCall, Exchange, Retries, act, decoded, exported_id, read, segment
 from loom.client.invoked import Invoked, runs_in
 from loom.client.streams import SILENCE, Reader, follow_changes
 
@@ -341,6 +341,16 @@ class Client:
             first = BetterEvent(type=name, value=fields)
         body = ForkRequest(tick=tick, run_id=new_run_id, input=input, event=first, store=_dict(store))
         return await self._exchange.ask(self._act(run_id, "fork", body), Run)
+
+    async def export_run(self, run_id: str) -> bytes:
+        """Get everything that is stored of a run, as JSON, for `import_run` of another server. Needs `admin`."""
+        return (await self._exchange.send(self._read(run_id, "/export"))).content
+
+    async def import_run(self, data: bytes) -> Run:
+        """Store a run that was exported. If it is not over, it goes on. Needs `admin`."""
+        run_id = exported_id(data)
+        path = f"/v1/runs/{segment(run_id)}/export"
+        return await self._exchange.ask(ApiCall(method="PUT", path=path, body=data, run_id=run_id), Run)
 
     async def bulk(
         self,

@@ -340,3 +340,14 @@ def _problem(response: httpx2.Response) -> Problem:
         # Not of Loom: a proxy, or some other server.
         text = response.text[:_PREVIEW].strip() or response.reason_phrase
         return unexpected(response, f"{response.status_code} {text}").problem
+
+
+def exported_id(data: bytes) -> str:
+    """Return the id of a run that was exported; `ValueError` for anything else."""
+    try:
+        run_id = msgspec.json.decode(data)["run"]["row"]["run_id"]
+    except (msgspec.DecodeError, LookupError, TypeError, RecursionError) as error:
+        raise ValueError(f"This is not an exported run: {error}") from error
+    if not isinstance(run_id, str):
+        raise ValueError("This is not an exported run: its id is no text.")
+    return run_id

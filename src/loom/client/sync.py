@@ -71,6 +71,8 @@ class SyncClient(SyncFace):
     set_tags = calls(Client.set_tags)
     retry = calls(Client.retry)
     fork = calls(Client.fork)
+    export_run = calls(Client.export_run)
+    import_run = calls(Client.import_run)
     delete = calls(Client.delete)
     bulk = iterates(Client.bulk)
 

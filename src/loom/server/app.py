@@ -36,6 +36,7 @@ from loom.server.settings import ServerSettings
 from loom.server.v1 import (
     bulk,
     changes,
+    copies,
     counts,
     definitions,
     events,
@@ -80,6 +81,7 @@ ROUTES: tuple[Route, ...] = (
     *definitions.route,
     *events.route,
     *forks.route,
+    *copies.route,
     *history.route,
     *views.route,
     *schedules.route,

@@ -47,6 +47,8 @@ ACTIONS: dict[tuple[str, str], str] = {
     ("POST", "/v1/runs/{run_id}/retry"): "run.retry",
     ("POST", "/v1/runs/{run_id}/skip"): "run.skip",
     ("POST", "/v1/runs/{run_id}/fork"): "run.fork",
+    ("GET", "/v1/runs/{run_id}/export"): "run.export",
+    ("PUT", "/v1/runs/{run_id}/export"): "run.import",
     ("PUT", "/v1/runs/{run_id}/tags"): "run.tag",
     ("POST", "/handlers/{handler_id}/cancel"): "run.cancel",
     ("POST", "/v1/runs/{run_id}/events"): FORCED,

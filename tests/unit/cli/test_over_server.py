@@ -237,10 +237,24 @@ def test_every_place_of_a_refusal_is_told() -> None:
     assert caught.value.message == "The input is wrong. input/item: missing; input/size: No number."
 
 
-def test_what_needs_the_store_or_code_at_hand_says_so(server: Serving, flows: Path) -> None:
+def test_exports_and_imports_a_run_over_a_server(server: Serving, flows: Path) -> None:
+    server.good("workflow", "start", "nested", "--run-id", "move-1")
+    over = ("--url", server.url)
+    good("runs", "export", "move-1", "-o", "run.json", *over)
+    kept = json.loads((flows / "run.json").read_bytes())["run"]["row"]
+    assert (kept["run_id"], kept["workflow"]) == ("move-1", "nested")
+    assert "'move-1'" in failure(1, "runs", "import", "run.json", *over)
+    assert "none" in failure(1, "runs", "export", "none", *over)
+    # Another store takes it, and a server takes it from there.
+    good("runs", "cancel", "move-1", *over)
+    server.until("move-1", "cancelled")
+    good("runs", "purge", "move-1", *over)
+    assert "Run move-1 is stored." in good("runs", "import", "run.json", *over)
     (flows / "run.json").write_text("{}")
-    for command in (["export", "o"], ["import", "run.json"]):
-        assert "needs the store itself" in failure(2, "workflow", *command, "--url", server.url)
+    assert "not an exported run" in failure(1, "runs", "import", "run.json", *over)
+
+
+def test_what_needs_code_at_hand_says_so(server: Serving, flows: Path) -> None:
     for command in (["start", "Order", "--target", "shop.py:Order"], ["status", "o", "--target", "shop.py:Order"]):
         assert "--target is for stores" in failure(2, "workflow", *command, "--url", server.url)
     assert "count.json is a file" in failure(2, "workflow", "start", "count.json", "--url", server.url)
