@@ -41,7 +41,9 @@ export const counts = new CountsState();
 /** Keep the counts fresh while the component is there. */
 export function watchCounts(): void {
   $effect(() => {
-    const first = setTimeout(() => void counts.ask(), FIRST_MS);
+    const first = setTimeout(() => {
+      if (counts.value === null) void counts.ask();
+    }, FIRST_MS);
     const stop = every(POLL_SECONDS, () => counts.ask());
     return () => {
       clearTimeout(first);
