@@ -66,9 +66,9 @@ def _run(code: str, place: Path) -> str:
     [
         pytest.param("import loom\n", 3, id="import"),
         pytest.param(_FIRST_RUN, 68, id="first-run"),
-        pytest.param(_command("--help"), 19, id="help"),
-        pytest.param(_command("workflow", "status", "ended"), 110, id="status"),
-        pytest.param(_command("run", "flow.json"), 231, id="run-flow"),
+        pytest.param(_command("--help"), 21, id="help"),
+        pytest.param(_command("workflow", "status", "ended"), 115, id="status"),
+        pytest.param(_command("run", "flow.json"), 238, id="run-flow"),
         pytest.param(_command("eval", "@add(1, 2)"), 37, id="eval"),
     ],
 )

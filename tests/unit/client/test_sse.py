@@ -19,7 +19,7 @@ MESSAGES = [
     Message("4", None),
     Message(None, None),
     Message("7", "x\ny"),
-    Message(None, None),
+    Message(None, None, "z"),
 ]
 
 

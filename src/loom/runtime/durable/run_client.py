@@ -1,12 +1,10 @@
-"""The calls on stored runs that any process may make, whether it works on runs or not.
-
-Each call returns once what it says is in the store. `RunClient` is the part that all runtimes share.
-"""
+"""The calls on stored runs that any process may make: each returns once what it says is in the store."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -14,7 +12,6 @@ import msgspec
 from loom.api.trace_context import caller
 from loom.core.ticks import TickAddEvent, TickCancelRun, TickContinueRun, TickPauseRun, TickRetryRun, TickSkip
 from loom.runtime.durable import history, run_copies, run_tags
-from loom.runtime.durable.bulk import run_bulk
 from loom.runtime.durable.catalog import Catalog
 from loom.runtime.durable.fork_changes import ForkChanges
 from loom.runtime.durable.info import RunInfo, info_of
@@ -26,7 +23,6 @@ from loom.runtime.durable.skips import check_skip
 from loom.runtime.durable.stored_definitions import DefinitionNumbers
 from loom.runtime.run_head import stored_waiter
 from loom.runtime.stored_run import program_of_row
-from loom.runtime.views.reader import RunTraces
 from loom.runtime.why import attempts_of
 from loom.store import codec
 from loom.store.committer import Committer
@@ -64,6 +60,7 @@ if TYPE_CHECKING:
     from loom.runtime.durable.info import HistoryEntry
     from loom.runtime.durable.readers import News
     from loom.runtime.durable.registration import Registration
+    from loom.runtime.views.reader import RunTraces
     from loom.steps.events import Event
     from loom.store.ports import Store
     from loom.store.records import RunRow, StoredRun
@@ -103,12 +100,18 @@ class RunClient:
         """What this process counts and measures."""
         self.definitions = DefinitionNumbers(store, clock)
         """The flows in the store."""
-        self.traces = RunTraces(self)
         self.caller: Callable[[], str | None] = caller
         """Gives the span that starts and events are linked to, as a `traceparent`; None for no link."""
         self._change_feed: ChangeFeed | None = None
         self.catalog = Catalog(store, clock, self.codes)
         """What the store tells of workflows in Python."""
+
+    @cached_property
+    def traces(self) -> RunTraces:
+        """What was read of runs for the views of their past."""
+        from loom.runtime.views.reader import RunTraces
+
+        return RunTraces(self)
 
     async def ready(self) -> None:
         """Wait until calls can be made."""
@@ -432,8 +435,7 @@ class RunClient:
     async def set_tags(self, run_id: str, tags: dict[str, str]) -> None:
         """Replace the tags of a run, whatever its status. Returns once that is stored. `RunNotFound`.
 
-        A `ValueError` for tags that cannot be, and for a run of Loom's own. A cluster fixes tags at the start:
-        `NotSupported`.
+        `ValueError` for tags that cannot be, and for a run of Loom's own; `NotSupported` where a cluster keeps the run.
         """
         await run_tags.set_tags(self, run_id, tags)
 
@@ -576,6 +578,8 @@ class RunClient:
         self, action: BulkAction, filters: RunFilters, *, dry_run: bool = False, reason: str = ""
     ) -> AsyncIterator[Bulk]:
         """Do it to all runs that pass the filters, and tell how far it is. `ValueError`: delete needs a filter."""
+        from loom.runtime.durable.bulk import run_bulk
+
         return run_bulk(self, action, filters, dry_run=dry_run, reason=reason)
 
     async def export_run(self, run_id: str) -> bytes:
