@@ -161,6 +161,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/bulk": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel, retry, resume, pause or delete all runs that pass a filter
+         * @description `filter` has names and values as the query of `GET /v1/runs`; runs that start later are not touched. An empty one means all runs, and is refused for `delete`, which needs `admin`. `dry_run` counts, and names up to 20 runs. With `Accept: application/x-ndjson` a line tells how far it is, at least once a second. If the client leaves or the server stops, what is done stays done; only `finished` says that nothing is left.
+         */
+        post: operations["actOnRuns"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/callbacks/{token}": {
         parameters: {
             query?: never;
@@ -179,6 +199,26 @@ export interface paths {
          * @description Needs no key: its signature is for one action of one run, until the address expires. By GET only if the action asked for that.
          */
         post: operations["callBack"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/changes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow the runs of a list as they change
+         * @description Server-sent events, or lines of JSON if `Accept` names them first. `run`: a run that has changed, as lists show it; of several changes at once only the last is told. `gone`: it was deleted, or the filters do not mean it any more. `counts`: at the beginning, and when they change. `reset`: changes were missed, load the list again. A cursor holds on every server of the store. A repeated message is no error. On Temporal changes come as late as in lists, and not all of them.
+         */
+        get: operations["followChanges"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -479,6 +519,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/runs/{run_id}/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get everything that is stored of a run
+         * @description For `PUT` on another server, or `loom runs import`. It has the run's data as it is, secure data too, and at most 64 MiB. Child runs are runs of their own.
+         */
+        get: operations["exportRun"];
+        /**
+         * Store a run that was exported
+         * @description It keeps its id, its history and what it waits for. If it is not over, it goes on here.
+         */
+        put: operations["importRun"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/runs/{run_id}/fork": {
         parameters: {
             query?: never;
@@ -490,9 +554,26 @@ export interface paths {
         put?: never;
         /**
          * Start a new run from a past state of this one
-         * @description What was in progress at that tick runs again. The original is never touched.
+         * @description What was in progress at that tick runs again. The original is never touched. `input` (only at tick 0), `store` and `event` change the new run, in one transaction with its start; each of them needs `admin`.
          */
         post: operations["forkRun"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/runs/{run_id}/graph": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** See the graph of a run, with counts per step or action */
+        get: operations["getRunGraph"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -508,6 +589,23 @@ export interface paths {
         };
         /** Read the ticks of a run */
         get: operations["getHistory"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/runs/{run_id}/iterations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the iterations of a loop */
+        get: operations["listIterations"];
         put?: never;
         post?: never;
         delete?: never;
@@ -604,6 +702,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/runs/{run_id}/skip": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * End delays and back-offs of a run now
+         * @description A retry is attempted, a sleep or a `wait` action is over, the next iteration of a loop begins. Timeouts of waits, steps and runs stay. A paused run goes on with it when it is resumed.
+         */
+        post: operations["skipDelay"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/runs/{run_id}/state": {
         parameters: {
             query?: never;
@@ -651,6 +769,23 @@ export interface paths {
         get?: never;
         /** Replace the tags of a run, whatever its status */
         put: operations["setTags"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/runs/{run_id}/timeline": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** See what a run did over time */
+        get: operations["getTimeline"];
+        put?: never;
         post?: never;
         delete?: never;
         options?: never;
@@ -958,6 +1093,23 @@ export interface components {
             status: "live";
         };
         /**
+         * Bar
+         * @description A piece of a lane: an attempt, a wait, a delay until the next attempt or iteration, or the time in a queue.
+         */
+        Bar: {
+            attempt: number;
+            /** Format: date-time */
+            begin: string;
+            end: string | null;
+            error: string | null;
+            iteration: number | null;
+            /** @enum {unknown} */
+            kind: "delay" | "queue" | "wait" | "work";
+            /** @enum {unknown} */
+            status: "cancelled" | "failed" | "ok" | "running";
+            tick: number;
+        };
+        /**
          * BetterEvent
          * @description An event by its type, with its fields.
          */
@@ -965,6 +1117,43 @@ export interface components {
             type: string;
             /** @default null */
             value?: unknown;
+        };
+        /**
+         * Bulk
+         * @description How far an act on many runs is.
+         */
+        Bulk: {
+            /** @enum {unknown} */
+            action: "cancel" | "delete" | "pause" | "resume" | "retry";
+            done: number;
+            dry_run: boolean;
+            failed: components["schemas"]["BulkFailure"][];
+            failed_count: number;
+            finished: boolean;
+            matched: number;
+            sample: string[];
+        };
+        /**
+         * BulkFailure
+         * @description A run for which the act failed, and why.
+         */
+        BulkFailure: {
+            code: string;
+            message: string;
+            run_id: string;
+        };
+        /**
+         * BulkRequest
+         * @description An act on all runs that pass the filter: names and values as in the query of `GET /v1/runs`.
+         */
+        BulkRequest: {
+            /** @enum {unknown} */
+            action: "cancel" | "delete" | "pause" | "resume" | "retry";
+            /** @default false */
+            dry_run?: boolean;
+            filter: Record<string, never>;
+            /** @default null */
+            reason?: string | null;
         };
         /**
          * CalledBack
@@ -1114,6 +1303,19 @@ export interface components {
             tick: number | null;
         };
         /**
+         * Density
+         * @description How many bars touch a part of the window: attempts, others, and how many attempts failed in it.
+         */
+        Density: {
+            /** Format: date-time */
+            begin: string;
+            /** Format: date-time */
+            end: string;
+            failed: number;
+            wait: number;
+            work: number;
+        };
+        /**
          * Detail
          * @description Why a request was refused.
          */
@@ -1196,11 +1398,20 @@ export interface components {
         };
         /**
          * ForkRequest
-         * @description Where the new run begins.
+         * @description Where the new run begins, and what is otherwise in it.
+         *
+         *     `input` replaces what the run began with and needs tick 0, `store` has new values by dotted path, and `event` comes
+         *     first.
          */
         ForkRequest: {
             /** @default null */
+            event?: components["schemas"]["BetterEvent"] | null;
+            /** @default null */
+            input?: unknown;
+            /** @default null */
             run_id?: string | null;
+            /** @default null */
+            store?: Record<string, never> | null;
             tick: number;
         };
         /**
@@ -1282,6 +1493,22 @@ export interface components {
             tick: Record<string, never>;
         };
         /**
+         * Iteration
+         * @description One round of a loop, whatever its type. `duration` is in seconds.
+         */
+        Iteration: {
+            begin: string | null;
+            condition_result: boolean | null;
+            duration: number | null;
+            end: string | null;
+            error: string | null;
+            iteration: number;
+            result: unknown;
+            /** @enum {unknown} */
+            status: "cancelled" | "complete" | "failed" | "running";
+            tick: number | null;
+        };
+        /**
          * KeptState
          * @description Events that came early and wait for somebody to ask for them.
          */
@@ -1290,8 +1517,27 @@ export interface components {
             event_type: string;
         };
         /**
+         * Lane
+         * @description A step or an action, with all of its bars in the window, or their density where they are too many.
+         *
+         *     `total` counts the bars in the window; `waits` those among them that are no work.
+         */
+        Lane: {
+            bars: components["schemas"]["Bar"][] | null;
+            density: components["schemas"]["Density"][] | null;
+            failed: number;
+            /** @enum {unknown} */
+            kind: "action" | "loop" | "step";
+            name: string;
+            retries: number;
+            total: number;
+            waits: number;
+        };
+        /**
          * Loop
-         * @description How far a loop is. Lengths of time are seconds; a loop that is over no longer knows its limits.
+         * @description How far a loop is, or how it ended. Lengths of time are seconds.
+         *
+         *     Of a loop that is over, limits that an expression gave are null unless the loop ended by them.
          */
         Loop: {
             condition: string | null;
@@ -1307,28 +1553,6 @@ export interface components {
             start_time: string | null;
             /** @enum {unknown} */
             status: "complete" | "failed" | "running" | "timeout";
-            timeout: number | null;
-            type: string;
-        };
-        /**
-         * LoopState
-         * @description A loop in the state of a run: as `Loop`, and it tells whether it waits for its next iteration.
-         */
-        LoopState: {
-            condition: string | null;
-            condition_result: boolean | null;
-            duration: number;
-            iteration: number;
-            last_result: unknown;
-            max_iterations: number;
-            name: string;
-            next_iteration_at: string | null;
-            parent: string | null;
-            path: string;
-            /** Format: date-time */
-            start_time: string;
-            /** @enum {unknown} */
-            status: "running" | "waiting";
             timeout: number | null;
             type: string;
         };
@@ -1375,6 +1599,14 @@ export interface components {
          */
         Page_HistoryItem_: {
             items: components["schemas"]["HistoryItem"][];
+            next_cursor: string | null;
+        };
+        /**
+         * Page[Iteration]
+         * @description A part of a list. With `next_cursor` as `cursor`, and the same filters, the next part is asked for.
+         */
+        Page_Iteration_: {
+            items: components["schemas"]["Iteration"][];
             next_cursor: string | null;
         };
         /**
@@ -1540,6 +1772,19 @@ export interface components {
             workflow: string;
         };
         /**
+         * RunChange
+         * @description One message of a feed of changes.
+         *
+         *     `run`: `data` is a run that has changed, as lists show it. `gone`: it is `{run_id}`. `counts`: it is the counts.
+         *     `reset`: changes were missed, so that lists are loaded again; the feed goes on.
+         */
+        RunChange: {
+            data: Record<string, never>;
+            /** @enum {unknown} */
+            event: "counts" | "gone" | "reset" | "run";
+            id: string;
+        };
+        /**
          * RunError
          * @description What a run failed with; the code of one that took too long is `timeout`.
          *
@@ -1554,6 +1799,21 @@ export interface components {
             step: string | null;
             traceback: string | null;
             type: string;
+        };
+        /**
+         * RunGraph
+         * @description The graph of the version that a run follows, with counts per node, now or as they were after a tick.
+         *
+         *     Of a very long run one look counts a part only, up to `tick`; the next look goes on from there.
+         */
+        RunGraph: {
+            edges: Record<string, never>[];
+            loops: components["schemas"]["Loop"][];
+            name: string;
+            nodes: Record<string, never>[];
+            partial: boolean;
+            steps: components["schemas"]["StepCounts"][];
+            tick: number;
         };
         /**
          * RunRequest
@@ -1668,6 +1928,14 @@ export interface components {
             key: string;
         };
         /**
+         * SkipRequest
+         * @description Which delay ends now: the one of this timer of the run's state; without it, all that can be skipped.
+         */
+        SkipRequest: {
+            /** @default null */
+            timer?: number | null;
+        };
+        /**
          * StartAndStop
          * @description JSON Schemas of what runs begin and end with.
          */
@@ -1711,7 +1979,7 @@ export interface components {
             idle_since: string | null;
             is_running: boolean | null;
             kept: components["schemas"]["KeptState"][];
-            loops: components["schemas"]["LoopState"][];
+            loops: components["schemas"]["Loop"][];
             refused: components["schemas"]["RefusedEvent"][];
             run_id: string;
             steps: components["schemas"]["StepState"][];
@@ -1720,6 +1988,25 @@ export interface components {
             timers: components["schemas"]["TimerState"][];
             under_way?: components["schemas"]["ActionUnderWay"][];
             variables?: Record<string, never>;
+        };
+        /**
+         * StepCounts
+         * @description What became of a step or an action so far. `failed` are those that failed for good, `retries` further attempts.
+         *
+         *     `attempt` is the highest that is under way or waits for its time; null without one.
+         */
+        StepCounts: {
+            attempt: number | null;
+            completed: number;
+            delayed: number;
+            executing: number;
+            failed: number;
+            last_at: string | null;
+            max_attempts: number | null;
+            node: string;
+            queued: number;
+            retries: number;
+            waiting: number;
         };
         /**
          * StepState
@@ -1754,6 +2041,19 @@ export interface components {
             };
         };
         /**
+         * Timeline
+         * @description What a run did between two moments, up to a tick. `partial`: some of it is missing.
+         */
+        Timeline: {
+            /** Format: date-time */
+            begin: string;
+            /** Format: date-time */
+            end: string;
+            lanes: components["schemas"]["Lane"][];
+            partial: boolean;
+            tick: number;
+        };
+        /**
          * TimerState
          * @description A timer that is armed.
          */
@@ -1761,6 +2061,7 @@ export interface components {
             /** Format: date-time */
             due: string;
             purpose: string;
+            skippable: boolean;
             step: string | null;
             timer: number;
         };
@@ -3128,6 +3429,152 @@ export interface operations {
             };
         };
     };
+    actOnRuns: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The id of the request; one of other characters than an id has is not used. */
+                "X-Request-ID"?: string;
+                /** @description Names the request for 24 hours: repeated with the same body, it gets the first answer again. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        /** @description At most 1 MiB, and JSON nested 64 deep, unless the server was told otherwise. */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BulkRequest"];
+            };
+        };
+        responses: {
+            /** @description How it ended, or how far it is. */
+            200: {
+                headers: {
+                    "Idempotent-Replay": components["headers"]["Idempotent-Replay"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Bulk"];
+                    "application/x-ndjson": components["schemas"]["Bulk"];
+                };
+            };
+            /** @description `invalid-request`: The request is not valid. */
+            400: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: A valid key is needed. */
+            401: {
+                headers: {
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: This is not allowed. */
+            403: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-slow`: The request took too long to arrive. */
+            408: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `request-in-progress`: The first request is still under way. */
+            409: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-large`: The request is too large. */
+            413: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported-media-type`: This media type is not taken. */
+            415: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `idempotency-mismatch`: The key was used for another request. */
+            422: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `limited`: Too many at once. */
+            429: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal`: The server has failed. */
+            500: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `store-unavailable`: The store cannot be reached; `draining`: The server is stopping. */
+            503: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     callBackByGet: {
         parameters: {
             query: {
@@ -3430,6 +3877,152 @@ export interface operations {
                 };
             };
             /** @description `store-unavailable`: The store cannot be reached. */
+            503: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    followChanges: {
+        parameters: {
+            query?: {
+                /** @description Any of these. */
+                status?: ("cancelled" | "completed" | "failed" | "running")[];
+                /** @description Runs of any of these workflows. */
+                workflow?: string[];
+                /** @description Whether only something from outside can move the run. */
+                idle?: boolean;
+                /** @description The name of an event type that the run waits for. */
+                waiting_for?: string;
+                /** @description What the id of the run begins with. */
+                id_prefix?: string;
+                /** @description Started after this moment. */
+                created_after?: string;
+                /** @description Started before this moment. */
+                created_before?: string;
+                /** @description Changed after this moment. */
+                updated_after?: string;
+                /** @description A tag of the run in the form `name=value`; all of them, if several. */
+                tag?: string[];
+                /** @description Children of this run. */
+                parent_id?: string;
+                /** @description Whether the run is paused. */
+                paused?: boolean;
+                /** @description Whether the run cannot go on with the code at hand. */
+                parked?: boolean;
+                /** @description Whether the run is idle, waits for nothing, and is neither paused nor parked. */
+                stuck?: boolean;
+                /** @description Whether only a timer will move the run: a sleep, a back-off, the delay of a loop. */
+                asleep?: boolean;
+                /** @description Whether the run waits for an event that a person or a program can send. */
+                waiting?: boolean;
+                /** @description The `id` of the last message that was read; without it the feed begins now. */
+                after?: string;
+            };
+            header?: {
+                /** @description The `id` of the last message that was read; wins over the query. */
+                "Last-Event-ID"?: string;
+                /** @description The id of the request; one of other characters than an id has is not used. */
+                "X-Request-ID"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The changes; the feed does not end. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["RunChange"];
+                    "text/event-stream": {
+                        data?: string;
+                        id?: string;
+                    };
+                };
+            };
+            /** @description `invalid-request`: The request is not valid. */
+            400: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: A valid key is needed. */
+            401: {
+                headers: {
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: This is not allowed. */
+            403: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-slow`: The request took too long to arrive. */
+            408: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-large`: The request is too large. */
+            413: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `limited`: Too many at once. */
+            429: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal`: The server has failed. */
+            500: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `store-unavailable`: The store cannot be reached; `draining`: The server is stopping. */
             503: {
                 headers: {
                     "Retry-After": components["headers"]["Retry-After"];
@@ -5904,6 +6497,16 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `history-gone`: This part of the history was pruned. */
+            410: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `too-large`: The request is too large. */
             413: {
                 headers: {
@@ -6277,6 +6880,274 @@ export interface operations {
             };
         };
     };
+    exportRun: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The id of the request; one of other characters than an id has is not used. */
+                "X-Request-ID"?: string;
+            };
+            path: {
+                /** @description The id of a run. */
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The run as it is stored. */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description `invalid-request`: The request is not valid. */
+            400: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: A valid key is needed. */
+            401: {
+                headers: {
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: This is not allowed. */
+            403: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `run-not-found`: No such run. */
+            404: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-slow`: The request took too long to arrive. */
+            408: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-large`: The request is too large. */
+            413: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `limited`: Too many at once. */
+            429: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal`: The server has failed. */
+            500: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `store-unavailable`: The store cannot be reached. */
+            503: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    importRun: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The id of the request; one of other characters than an id has is not used. */
+                "X-Request-ID"?: string;
+            };
+            path: {
+                /** @description The id of a run. */
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        /** @description At most 1 MiB, and JSON nested 64 deep, unless the server was told otherwise. */
+        requestBody: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description The run was started. */
+            201: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    Location: components["headers"]["Location"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Run"];
+                };
+            };
+            /** @description `invalid-request`: The request is not valid. */
+            400: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: A valid key is needed. */
+            401: {
+                headers: {
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: This is not allowed. */
+            403: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `run-not-found`: No such run. */
+            404: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-slow`: The request took too long to arrive. */
+            408: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `run-exists`: Another run has this id. */
+            409: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-large`: The request is too large. */
+            413: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported-media-type`: This media type is not taken. */
+            415: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `limited`: Too many at once. */
+            429: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal`: The server has failed. */
+            500: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `store-unavailable`: The store cannot be reached; `draining`: The server is stopping; `memory-exceeded`: The server has too little memory. */
+            503: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     forkRun: {
         parameters: {
             query?: never;
@@ -6447,6 +7318,139 @@ export interface operations {
             };
         };
     };
+    getRunGraph: {
+        parameters: {
+            query?: {
+                /** @description As it was after this tick. */
+                tick?: number;
+            };
+            header?: {
+                /** @description The id of the request; one of other characters than an id has is not used. */
+                "X-Request-ID"?: string;
+            };
+            path: {
+                /** @description The id of a run. */
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Nodes, edges, counts and loops. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunGraph"];
+                };
+            };
+            /** @description `invalid-request`: The request is not valid. */
+            400: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: A valid key is needed. */
+            401: {
+                headers: {
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: This is not allowed. */
+            403: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `run-not-found`: No such run. */
+            404: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-slow`: The request took too long to arrive. */
+            408: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `history-gone`: This part of the history was pruned. */
+            410: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-large`: The request is too large. */
+            413: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `limited`: Too many at once. */
+            429: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal`: The server has failed. */
+            500: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `store-unavailable`: The store cannot be reached. */
+            503: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     getHistory: {
         parameters: {
             query?: {
@@ -6481,6 +7485,145 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_HistoryItem_"];
+                };
+            };
+            /** @description `invalid-request`: The request is not valid. */
+            400: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: A valid key is needed. */
+            401: {
+                headers: {
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: This is not allowed. */
+            403: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `run-not-found`: No such run. */
+            404: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-slow`: The request took too long to arrive. */
+            408: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `history-gone`: This part of the history was pruned. */
+            410: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-large`: The request is too large. */
+            413: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `limited`: Too many at once. */
+            429: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal`: The server has failed. */
+            500: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `store-unavailable`: The store cannot be reached. */
+            503: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listIterations: {
+        parameters: {
+            query: {
+                /** @description The loop, such as `loop` or `outer[2]/inner`. */
+                path: string;
+                /** @description Newest first if nothing is said. */
+                order?: "-iteration" | "iteration";
+                /** @description How many items the page has at most; 100 if nothing is said. */
+                limit?: number;
+                /** @description Where the page begins: the `next_cursor` of the one before. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description The id of the request; one of other characters than an id has is not used. */
+                "X-Request-ID"?: string;
+            };
+            path: {
+                /** @description The id of a run. */
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of iterations. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_Iteration_"];
                 };
             };
             /** @description `invalid-request`: The request is not valid. */
@@ -7318,6 +8461,165 @@ export interface operations {
             };
         };
     };
+    skipDelay: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The id of the request; one of other characters than an id has is not used. */
+                "X-Request-ID"?: string;
+                /** @description Names the request for 24 hours: repeated with the same body, it gets the first answer again. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The id of a run. */
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        /** @description At most 1 MiB, and JSON nested 64 deep, unless the server was told otherwise. */
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["SkipRequest"];
+            };
+        };
+        responses: {
+            /** @description It is stored; the run as it is now. */
+            202: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    "Idempotent-Replay": components["headers"]["Idempotent-Replay"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Run"];
+                };
+            };
+            /** @description `invalid-request`: The request is not valid. */
+            400: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: A valid key is needed. */
+            401: {
+                headers: {
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: This is not allowed. */
+            403: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `run-not-found`: No such run. */
+            404: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-slow`: The request took too long to arrive. */
+            408: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `run-finished`: The run has ended; `nothing-to-skip`: The run has no delay that can be skipped; `request-in-progress`: The first request is still under way. */
+            409: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-large`: The request is too large. */
+            413: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported-media-type`: This media type is not taken. */
+            415: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `idempotency-mismatch`: The key was used for another request. */
+            422: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `limited`: Too many at once. */
+            429: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal`: The server has failed. */
+            500: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `store-unavailable`: The store cannot be reached. */
+            503: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     getState: {
         parameters: {
             query?: {
@@ -7728,6 +9030,147 @@ export interface operations {
             };
             /** @description `not-supported`: The store cannot do this. */
             501: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `store-unavailable`: The store cannot be reached. */
+            503: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getTimeline: {
+        parameters: {
+            query?: {
+                /** @description Only what goes on at this moment or later. */
+                begin?: string;
+                /** @description Only what goes on at this moment or earlier. */
+                end?: string;
+                /** @description Only this step or action, with a page of its bars. */
+                lane?: string;
+                /** @description With `lane`: how many of its bars to pass over. */
+                offset?: number;
+                /** @description With `lane`: how many bars to give. */
+                limit?: number;
+            };
+            header?: {
+                /** @description The id of the request; one of other characters than an id has is not used. */
+                "X-Request-ID"?: string;
+            };
+            path: {
+                /** @description The id of a run. */
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Lanes with bars, or with their density where they are too many. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Timeline"];
+                };
+            };
+            /** @description `invalid-request`: The request is not valid. */
+            400: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthenticated`: A valid key is needed. */
+            401: {
+                headers: {
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: This is not allowed. */
+            403: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `run-not-found`: No such run. */
+            404: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-slow`: The request took too long to arrive. */
+            408: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `history-gone`: This part of the history was pruned. */
+            410: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too-large`: The request is too large. */
+            413: {
+                headers: {
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `limited`: Too many at once. */
+            429: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Request-ID": components["headers"]["X-Request-ID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal`: The server has failed. */
+            500: {
                 headers: {
                     "X-Request-ID": components["headers"]["X-Request-ID"];
                     [name: string]: unknown;
