@@ -194,7 +194,8 @@ def explained(error: Exception, path: str, *, outcome_unknown: bool = False) -> 
 
 def _folder_fault(error: sqlite3.Error, path: str) -> str:
     """Say that the folder is at fault, if it is: SQLite names the file alone, and keeps its log beside it."""
-    folder = os.path.dirname(os.path.abspath(path))
+    # Not made absolute: the working directory may be gone, and this runs in a thread that must go on.
+    folder = os.path.dirname(path) or os.curdir
     is_about_files = primary_code(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
     if not is_about_files or not os.path.isdir(folder) or os.access(folder, os.W_OK):
         return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sqlite3
 import tempfile
 import threading
@@ -203,3 +204,18 @@ def test_a_folder_that_may_not_be_written_is_named() -> None:
             said = told.read()
         os.waitpid(child, 0)
         assert f"this process may not write to the folder {place} (" in said
+
+
+async def test_a_relative_file_whose_folder_is_gone_is_closed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "place"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    store = SqliteStore("runs.db")
+    await store.open()
+    shutil.rmtree(folder)
+    with pytest.raises(StoreUnavailable):
+        await store.find(RunQuery(workflow="a"))
+    async with asyncio.timeout(60):
+        await store.close()
