@@ -454,7 +454,7 @@ async def test_a_retry_may_replace_what_a_run_began_with_and_what_it_had_asked_f
 
 async def test_the_schema_lists_what_may_come_from_outside(served: Served, clerk: httpx2.AsyncClient) -> None:
     steps = (await clerk.get("/v1/definitions/paying/schema")).json()
-    assert sorted(schema["title"] for schema in steps["events"]) == ["Address", "Decision", "Hint"]
+    assert sorted(schema["title"] for schema in steps["events"]) == ["Address", "Decision", "Hint", "Receipt"]
     flow = (await clerk.get("/v1/definitions/waits/schema")).json()
     assert [schema["title"] for schema in flow["events"]] == ["Go", "Stop", "FlowEvent"]
     assert flow["events"][0]["type"] == "object"

@@ -230,23 +230,22 @@ class Definitions(DefinitionNumbers):
         return await self._code_of(name, code, definition, version)
 
     async def check_known(self, name: str) -> None:
-        """Refuse a name without code that is close to a known one, unless anything in the store has it.
+        """Refuse a name without code here that is close to a known one, unless anything in the store has it.
 
-        `DefinitionNotFound` with the known name. A process without code is a client, which leaves the work to others:
-        it is only warned.
+        `DefinitionNotFound` with the known name. A process without any code is a client, which leaves the work to
+        others: it may start what nobody has worked for so far.
         """
         runtime, store = self._runtime, self._runtime.store
+        if not runtime.codes:
+            return
         entry = await store.entry(CATALOG, name) or await store.entry(DEFINITIONS, name)
         if entry is not None or await store.find(RunQuery(workflow=name, limit=1)):
             return
         known = {*runtime.codes, *await runtime.catalog.names("", _PAGE)}
         known |= {each.key for each in await store.entries(DEFINITIONS, "", _PAGE)}
         hint = did_you_mean(name, (each for each in known if not each.startswith(OWN)))
-        if not hint:
-            return
-        if runtime.codes:
+        if hint:
             raise DefinitionNotFound(name, "is not known here", hint)
-        _log.warning("A run of %r is stored, which no process has worked for so far.%s", name, hint)
 
     async def _code_of(
         self, name: str, code: FlowRegistration | None, definition: StoredDefinition, number: int | None
