@@ -35,7 +35,9 @@ _INTERRUPTED = 130
 @source_options
 @json_option
 def changes(source: RunSource, as_json: bool, after: str | None, tags: Sequence[tuple[str, str]], **given: Any) -> None:
-    """Print runs as they change, until Ctrl-C: one line each, or one JSON object per line.
+    """Print runs as they change, until Ctrl-C.
+
+    One line each, or one JSON object per line.
 
     A run that was deleted, or that the filters do not mean any more, is gone. After a reset, list the runs again.
     """

@@ -240,7 +240,10 @@ def retry(
 @click.command()
 @many_options
 def delete(run_id: str | None, source: RunSource, as_json: bool, **many: Any) -> None:
-    """Delete an ended run with its child runs, or all runs that pass filters. Nothing of them is left."""
+    """Delete an ended run with its children, or many ended runs.
+
+    Filters say which. Nothing of them is left.
+    """
     if run_id is None:
         act_on_many("delete", source, many["wanted"], as_json=as_json, dry_run=many["dry_run"], yes=many["yes"])
         return
@@ -354,7 +357,10 @@ def export_run(run_id: str, output: str, source: RunSource) -> None:
 @source_options
 @json_option
 def import_run(file: IO[bytes], source: RunSource, as_json: bool) -> None:
-    """Store a run that was exported to FILE (- for the standard input). If it is not over, it goes on."""
+    """Store a run that was exported to FILE.
+
+    FILE may be - for the standard input. A run that is not over goes on.
+    """
     data = file.read()
     found = perform(source, lambda runs: runs.import_run(data))
     tell(as_json, f"Run {found} is stored.", run_id=found)

@@ -41,8 +41,12 @@ class SideBySide(RuleBasedStateMachine):
         self.folder.cleanup()
 
     def both(self, one: Any, other: Any) -> tuple[Any, Any]:
-        """The results of two coroutines."""
-        return self.runner.run(one), self.runner.run(other)
+        """The results of two awaitables."""
+
+        async def result(given: Any) -> Any:
+            return await given
+
+        return self.runner.run(result(one)), self.runner.run(result(other))
 
     @initialize()
     def join(self) -> None:

@@ -107,8 +107,7 @@ def test_whoever_looks_at_runs_or_tells_them_something_needs_no_engine(stored: P
         "workflow replay ended",
         "workflow pause waits",
         "workflow resume waits",
-        "workflow fork waits --tick 0 --run-id fork",
-        "workflow cancel fork",
+        "workflow cancel waits",
         "workflow export ended",
         "workflow purge --ended-before 2020-01-01 --yes",
     ]
