@@ -62,10 +62,10 @@ async def export(call: Call) -> Response:
 async def import_(call: Call) -> Response:
     """`PUT /v1/runs/{run_id}/export`."""
     call.check_query()
-    if await call.runtime.store.get(call.run_id()) is not None:
-        await call.row()  # a key learns nothing of runs that it may not see
     check_open(call)
     _check(call, await call.json())
+    if await call.runtime.store.get(call.run_id()) is not None:
+        await call.row()  # a key learns nothing of runs that it may not see
     try:
         made = await call.runtime.import_run(await call.request.body())
     except CorruptRecord as error:
