@@ -24,5 +24,5 @@ async def set_tags(client: RunClient, run_id: str, tags: dict[str, str]) -> None
         raise RunNotFound(run_id)
     row, active = await client.row(run_id), client.active_run(run_id)
     if active is not None:
-        # Whoever waits for its end here is told the row that the owner has in memory.
+        # Callers in this process that wait for the end of the run get the row that its owner has in memory.
         active.row = replace(active.row, tags=row.tags)

@@ -65,7 +65,7 @@ async def _forked(call: Call, row: RunRow, body: ForkRequest, run_id: str | None
     except ValueError as error:
         raise invalid(str(error), "/tick") from error
     except RunExists as error:
-        # Whoever was at work on this request before may have come so far.
+        # An earlier attempt at this same request may have stored the fork already.
         if not call.is_repeated or (await call.row(error.run_id)).forked_from != row.run_id:
             raise
         return error.run_id
