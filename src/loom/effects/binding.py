@@ -16,6 +16,7 @@ from loom.core.records import Release
 from loom.effects.event_codec import LIVE_CODEC, UnfitEventError
 from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import Event
+from loom.steps.ports import current_execution
 from loom.steps.registry import known_kind
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class StepBinding:
 
     __slots__ = (
         "_declared", "codec", "config", "context_name", "event_name", "function", "is_async", "is_plain", "joins",
-        "name", "resources", "retry_policy",
+        "name", "resources", "retry_policy", "uses_ending_resources",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +64,8 @@ class StepBinding:
         self.context_name = config.context_parameter
         self.retry_policy = config.retry_policy
         self.joins = config.collection_param is not None
+        self.uses_ending_resources: bool | None = None
+        """Whether the step has a resource that is torn down; None until its first execution."""
         self._declared: set[Any] = set(config.return_types)
         """The types that the step may return, and the subclasses of them that it has returned."""
         self.is_plain = self.is_async and not config.resources and config.timeout is None
@@ -100,7 +103,26 @@ class StepBinding:
 
     async def _prepare_and_run(self, arguments: dict[str, Any]) -> Any:
         if self.config.resources and self.resources is not None:
+            if self.uses_ending_resources is None:
+                from loom.steps.resources import has_end
+
+                self.uses_ending_resources = any(has_end(each.resource) for each in self.config.resources)
+            if self.uses_ending_resources:
+                return await self._run_with_resources(arguments, self.resources)
             arguments.update(await self.resources.resolve_all(self.config.resources))
+        return await self._run_in_time(arguments)
+
+    async def _run_with_resources(self, arguments: dict[str, Any], resources: ResourceManager) -> Any:
+        """Run the body with values that are torn down: after the execution, or not while it uses them."""
+        execution: Any = current_execution.get()
+        use = resources.for_execution(getattr(execution, "host", None))
+        try:
+            arguments.update(await use.values(self.config.resources))
+            return await self._run_in_time(arguments)
+        finally:
+            await use.end()
+
+    async def _run_in_time(self, arguments: dict[str, Any]) -> Any:
         if self.config.timeout is not None:
             async with asyncio.timeout(self.config.timeout):
                 return await self._run(arguments)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from loom.effects.execution import StepExecution
     from loom.steps.events import Event, StartEvent
     from loom.steps.ports import Definition
+    from loom.steps.resources import RunResources
     from loom.steps.workflow import Workflow
 
 
@@ -59,6 +60,8 @@ class Host(Protocol):
     run_id: str
     now: Callable[[], float]
     """The clock of the run: seconds since 1970."""
+    resources: RunResources | None
+    """What its bodies have injected and is kept while the run is in memory; None until something is."""
 
     @property
     def definition(self) -> Definition:

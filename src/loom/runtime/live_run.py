@@ -12,19 +12,20 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
-from loom.core.commands import CommandCompleteRun, CommandFailWorkflow, CommandPublishEvent, TerminalCommand
+from loom.core.commands import CommandPublishEvent, TerminalCommand
 from loom.core.persistent import EMPTY_MAP
 from loom.core.ticks import Source, TickAddEvent, TickCancelRun, TickEditStore
 from loom.effects import spans
 from loom.effects.body_task import BodyTask
-from loom.effects.event_codec import LIVE_CODEC, exception_of, published_event
+from loom.effects.event_codec import LIVE_CODEC, published_event
 from loom.effects.execution import StepExecution
 from loom.runtime.control_loop import PATIENCE, ControlLoop, Driver
 from loom.runtime.logs import LifecycleLog, about, has_lifecycle_news, log_stuck
 from loom.runtime.planners import program_in
+from loom.runtime.run_ending import ending_of
 from loom.runtime.streams import is_ending, is_internal
 from loom.steps.context import Context
-from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError, WorkflowTimeoutError, described, message_of
+from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError, message_of
 from loom.steps.events import Event, StopEvent
 from loom.steps.ports import current_execution, definition_of
 from loom.steps.state_store import InMemoryStateStore
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from loom.runtime.memory_adapter import MemoryAdapter
     from loom.steps.events import StartEvent, StopEvent
     from loom.steps.ports import Definition
+    from loom.steps.resources import RunResources
     from loom.steps.state_store import StoreEdit
     from loom.steps.workflow import Workflow
 
@@ -75,7 +77,7 @@ class LiveRun:
     __slots__ = (
         "__weakref__", "_adapter", "_bindings", "_core", "_done", "_driver", "_ending", "_executions", "_fault",
         "_free_task", "_lane", "_on_end", "_outer", "_seen", "_store", "_thread", "_wake", "children", "codec",
-        "definition", "first_tick", "held_back", "loop", "now", "pull", "run_id", "watcher",
+        "definition", "first_tick", "held_back", "loop", "now", "pull", "resources", "run_id", "watcher",
     )  # fmt: skip
 
     pure: frozenset[str] = frozenset()
@@ -106,6 +108,7 @@ class LiveRun:
         """Makes the tick that the run begins with; None once it has begun."""
         self.held_back: Callable[[], bool] | None = None
         """Takes a run that its workflow's limit holds back out of the queue; False if its turn has just come."""
+        self.resources: RunResources | None = None
         self._core = core
         self._adapter = adapter
         self._outer = outer
@@ -187,6 +190,8 @@ class LiveRun:
             error.__traceback__ = None  # its frames hold the run, which would be garbage in a cycle
         self._ending = error if command is None else self._ending_of(command)
         self._done = True
+        if self.resources is not None:
+            self.resources.leave()
         try:
             self._on_end(self)
         finally:
@@ -572,27 +577,3 @@ class LiveRun:
         if not self._done:
             self.report(tick)
         return True
-
-
-_ENDS_THE_CALLER = (asyncio.CancelledError, SystemExit, KeyboardInterrupt, GeneratorExit)
-"""Raised as they are, they would cancel the caller that awaits a run, or end the caller's process."""
-
-
-def ending_of(command: TerminalCommand, codec: EventCodec = LIVE_CODEC) -> StopEvent | BaseException:
-    """The stop event or exception that a caller who awaits a run gets."""
-    if isinstance(command, CommandCompleteRun):
-        result: Any = codec.event(command.result)
-        return result  # type: ignore[no-any-return]
-    if isinstance(command, CommandFailWorkflow):
-        body = command.failure.body
-        if isinstance(body, _ENDS_THE_CALLER):
-            did = "was cancelled from within" if isinstance(body, asyncio.CancelledError) else "asked to exit"
-            error = WorkflowRuntimeError(f"Step {command.step} {did}: {described(body)}")
-            error.__cause__ = body
-            return error
-        return body if isinstance(body, BaseException) else exception_of(command.failure)
-    if command.reason == "cancelled":
-        return WorkflowCancelledByUser()
-    if command.reason == "timed_out":
-        return WorkflowTimeoutError(command.message)
-    return WorkflowRuntimeError(command.message)

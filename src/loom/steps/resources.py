@@ -2,75 +2,69 @@
 
 A step declares one as `Annotated[T, Resource(factory)]` or `Annotated[Model, ResourceConfig("file.json")]`. The manager
 of a workflow instance makes a value when a step first asks for it, once, and shares it with all who wait.
+
+A value is kept in a *place*: that of the process, or that of a run in memory. What a factory has yielded is torn down
+with its place, or with the execution that it was made for; see `resource_lifetimes`.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
-import os.path
+import os
 from copy import copy
-from pathlib import Path
 from types import MethodType
 from typing import (
     TYPE_CHECKING,
-    Annotated,
     Any,
     Generic,
+    Literal,
+    NamedTuple,
     Protocol,
     TypeAlias,
     TypeVar,
-    get_args,
-    get_origin,
-    get_type_hints,
-    runtime_checkable,
 )
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
+
+from loom.steps.config_resources import ConfigResource, ResourceConfig
+from loom.steps.resource_descriptors import (
+    Dependency,
+    ResourceDescriptor,
+    factory_dependencies,
+    function_of,
+    has_end,
+    identity_of,
+    is_generator,
+    name_of,
+    refuse_repetition,
+    refuse_shorter_life,
+    walk,
+)
+from loom.steps.resource_lifetimes import TEARDOWN_LIMIT_S, KeptValue, Lifetime, close_soon
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+__all__ = [
+    "ConfigResource",
+    "Dependency",
+    "FactoryResource",
+    "Resource",
+    "ResourceConfig",
+    "ResourceDefinition",
+    "ResourceDescriptor",
+    "ResourceManager",
+    "ResourceUse",
+    "RunResources",
+    "factory_dependencies",
+    "function_of",
+    "has_end",
+    "identity_of",
+]
 
-@runtime_checkable
-class ResourceDescriptor(Protocol):
-    """Something in `Annotated[T, ...]` that gives a step parameter its value."""
-
-    @property
-    def name(self) -> str:
-        """The name people see, and under which a value can be set by hand."""
-        ...
-
-    @property
-    def cache(self) -> bool:
-        """Return whether one value serves all who ask the same manager."""
-        ...
-
-    async def resolve(self, manager: ResourceManager) -> Any:
-        """Make the value; what it depends on comes from the given manager."""
-        ...
-
-    def set_type_annotation(self, type_annotation: Any) -> None:
-        """Learn the `T` of the annotation."""
-        ...
-
-    def set_localns(self, localns: dict[str, Any] | None) -> None:
-        """Learn the local names around the step, for annotations that are text."""
-        ...
-
-    def get_dependencies(self) -> list[tuple[str, ResourceDescriptor, Any]]:
-        """List the resources that this one is made from, as (parameter, descriptor, `T`)."""
-        ...
-
-
-Dependency: TypeAlias = tuple[str, ResourceDescriptor, Any]
-"""A parameter of a factory: its name, its descriptor and the annotated type."""
-
-
-def identity_of(resource: ResourceDescriptor) -> object:
-    """Tell what makes two descriptors one resource: class and name, and the `identity` that Loom's own kinds have."""
-    return (type(resource), resource.name, getattr(resource, "identity", None))
+Scope: TypeAlias = Literal["process", "run"]
+"""How long a cached value is kept: as long as the process works for its workflow, or while its run is in memory."""
 
 
 class ResourceDefinition(BaseModel):
@@ -89,12 +83,34 @@ _T = TypeVar("_T")
 class FactoryResource(Generic[_T]):
     """A resource made by calling a function, sync or async, whose parameters may be resources themselves."""
 
-    def __init__(self, factory: Callable[..., Any], cache: bool = True) -> None:
+    def __init__(
+        self,
+        factory: Callable[..., Any],
+        cache: bool = True,
+        scope: Scope | None = None,
+        teardown_timeout: float = TEARDOWN_LIMIT_S,
+    ) -> None:
         if not callable(factory):
             raise TypeError(f"A resource needs a factory that can be called, not {factory!r}")
         self.factory = factory
         self.cache = cache
-        self.name = _name_of(factory)
+        self.name = name_of(factory)
+        if scope not in (None, "process", "run"):
+            raise ValueError(f"The scope of resource '{self.name}' is 'process' or 'run', not {scope!r}")
+        if scope is not None and not cache:
+            raise ValueError(
+                f"Resource '{self.name}' has cache=False, which makes a value for every execution of a step: it can "
+                f"have no scope, and has {scope!r}"
+            )
+        if isinstance(teardown_timeout, bool) or not 0 < teardown_timeout < float("inf"):
+            raise ValueError(
+                f"The teardown_timeout of resource '{self.name}' is a positive number of seconds, "
+                f"not {teardown_timeout!r}"
+            )
+        self.scope: Scope = scope or "process"
+        self.teardown_timeout = teardown_timeout
+        self.yields = is_generator(factory)
+        """Whether the factory is a generator: the value is what it yields, and the rest of it is the teardown."""
         self._localns: dict[str, Any] | None = None
         self._dependencies: list[Dependency] | None = None
 
@@ -134,6 +150,9 @@ class FactoryResource(Generic[_T]):
         for parameter, descriptor, wanted in self.get_dependencies():
             arguments[parameter] = await manager.get(descriptor, wanted)
         made = self.factory(**arguments)
+        if self.yields:
+            kept: _T = await manager.keep(self, made)
+            return kept
         # Only coroutines: an awaitable that a sync factory returns may be the resource itself, such as a pool.
         if inspect.iscoroutine(made):
             made = await made
@@ -141,198 +160,39 @@ class FactoryResource(Generic[_T]):
         return result
 
 
-def Resource(factory: Callable[..., Any], cache: bool = True) -> FactoryResource[Any]:  # noqa: N802 - a public name
+def Resource(  # noqa: N802 - a public name
+    factory: Callable[..., Any],
+    cache: bool = True,
+    *,
+    scope: Scope | None = None,
+    teardown_timeout: float = TEARDOWN_LIMIT_S,
+) -> FactoryResource[Any]:
     """Declare a resource for `Annotated[T, Resource(factory)]`.
 
-    With `cache` one value serves all steps of a workflow instance; without it every execution of a step gets its own.
+    With `cache` one value serves all steps of a workflow instance in this process, or of one run with `scope="run"`;
+    without it every execution of a step gets its own. A factory that yields its value is continued when the value is
+    not needed any more: when the runtime closes, when the run leaves memory, or when the execution ends. That may take
+    `teardown_timeout` seconds.
     """
-    return FactoryResource(factory, cache)
-
-
-def _name_of(factory: Callable[..., Any]) -> str:
-    while isinstance(factory, functools.partial):
-        factory = factory.func
-    name: str = getattr(factory, "__qualname__", type(factory).__name__)
-    return name
-
-
-def factory_dependencies(factory: Callable[..., Any], localns: dict[str, Any] | None) -> list[Dependency]:
-    """List the parameters annotated `Annotated[T, Resource(...)]` as (name, descriptor, T)."""
-    found: list[Dependency] = []
-    for parameter in inspect.signature(factory).parameters.values():
-        annotation = parameter.annotation
-        if isinstance(annotation, str):
-            annotation = _evaluated(annotation, factory, localns)
-        if get_origin(annotation) is not Annotated:
-            continue
-        wanted, *marks = get_args(annotation)
-        descriptor = next((mark for mark in marks if isinstance(mark, ResourceDescriptor)), None)
-        if descriptor is not None:
-            found.append((parameter.name, descriptor, wanted))
-    return found
-
-
-def function_of(factory: Callable[..., Any]) -> Any:
-    """Find the function inside a partial, a class, a callable object or a decorated function."""
-    while isinstance(factory, functools.partial):
-        factory = factory.func
-    factory = inspect.unwrap(factory)
-    if inspect.isroutine(factory):
-        return factory
-    return getattr(factory, "__init__" if isinstance(factory, type) else "__call__")
-
-
-def _evaluated(text: str, factory: Callable[..., Any], localns: dict[str, Any] | None) -> Any:
-    """Evaluate one annotation alone: what its neighbors name may exist for type checkers only."""
-    globalns: dict[str, Any] = getattr(function_of(factory), "__globals__", {})
-    # Names of the factory's own module win over those around the step that asks for it.
-    local = {name: value for name, value in (localns or {}).items() if name not in globalns}
-
-    def bearer() -> None: ...
-
-    bearer.__annotations__ = {"it": text}
-    try:
-        return get_type_hints(bearer, globalns, local, include_extras=True)["it"]
-    except (NameError, AttributeError) as error:
-        if "Annotated" not in text:
-            return text
-        shown = getattr(factory, "__qualname__", repr(factory))
-        raise ValueError(f"Failed to resolve type annotations for resource factory '{shown}': {error}") from error
-
-
-class ConfigResource:
-    """A JSON file, or one object in it, as the model that the annotation names."""
-
-    cache = True
-
-    def __init__(
-        self,
-        config_file: str,
-        path_selector: str | None = None,
-        label: str | None = None,
-        description: str | None = None,
-        cls_factory: Any = None,
-    ) -> None:
-        if Path(config_file).suffix != ".json":
-            raise ValueError("Only JSON files can be used to load Pydantic-based resources.")
-        self._declared_file = config_file
-        self._found_file: str | None = None
-        self.path_selector = path_selector
-        self.label = label
-        self.description = description
-        self.cls_factory = cls_factory
-
-    @property
-    def name(self) -> str:
-        """The file as it was declared, with the path into it."""
-        return self._declared_file if self.path_selector is None else f"{self._declared_file}.{self.path_selector}"
-
-    @property
-    def config_file(self) -> str:
-        """The absolute path of the file, which must exist when it is first asked for."""
-        if self._found_file is None:
-            path = Path(self._declared_file)
-            if not path.is_file():
-                raise FileNotFoundError(f"No such file: {self._declared_file}")
-            self._found_file = str(path.resolve())
-        return self._found_file
-
-    @property
-    def identity(self) -> object:
-        """Return what makes two configs the same one: file, path and model."""
-        return (os.path.abspath(self._declared_file), self.path_selector, id(self.cls_factory))
-
-    def set_type_annotation(self, type_annotation: Any) -> None:
-        """Take the annotated type for the model, unless there is one already."""
-        if self.cls_factory is None:
-            self.cls_factory = type_annotation
-
-    def bound_to(self, type_annotation: Any) -> ConfigResource:
-        """Return this config for that model: one declaration may be annotated with several."""
-        if type_annotation is None or self.cls_factory is type_annotation:
-            return self
-        return ConfigResource(self._declared_file, self.path_selector, self.label, self.description, type_annotation)
-
-    def set_localns(self, localns: dict[str, Any] | None) -> None:
-        """A file has no annotations to read."""
-
-    def get_dependencies(self) -> list[Dependency]:
-        """A file depends on nothing."""
-        return []
-
-    def load(self) -> Any:
-        """Read the file and return the data at the path, not yet validated."""
-        import json
-
-        file = self.config_file
-        try:
-            data = json.loads(Path(file).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"Configuration file {file} is not valid JSON: {error}") from error
-        walked: list[str] = []
-        for key in self.path_selector.split(".") if self.path_selector is not None else []:
-            walked.append(key)
-            data = data.get(key) if isinstance(data, dict) else None
-            if not isinstance(data, dict):
-                raise ValueError(
-                    f"Expected dictionary for configuration from {file} at path {'.'.join(walked)}, got: {type(data)}"
-                )
-        return data
-
-    def call(self) -> Any:
-        """Read the file into the model; a `ValidationError` carries a note with the file and the path."""
-        if self.cls_factory is None:
-            raise ValueError("Class factory should be set to a BaseModel subclass before calling")
-        data = self.load()
-        try:
-            if isinstance(self.cls_factory, type) and issubclass(self.cls_factory, BaseModel):
-                return self.cls_factory.model_validate(data)
-            from pydantic import TypeAdapter
-
-            return TypeAdapter(self.cls_factory).validate_python(data)
-        except ValidationError as error:
-            error.add_note(f"while reading {self._place()}")
-            raise
-
-    def problem(self) -> str | None:
-        """Say what is wrong with the file or its content, or None; for the validation of a workflow."""
-        try:
-            self.call()
-        except ValidationError as error:
-            return f"{self._place()}: {error}"
-        except Exception as error:  # noqa: BLE001 - validators are foreign code; every failure is a complaint
-            return str(error)
-        return None
-
-    async def resolve(self, manager: ResourceManager) -> Any:  # noqa: ARG002 - the protocol's signature
-        """Read the file into the model."""
-        return self.call()
-
-    def _place(self) -> str:
-        return self.config_file if self.path_selector is None else f"{self.config_file} at path {self.path_selector}"
-
-
-def ResourceConfig(  # noqa: N802 - a public name
-    config_file: str,
-    path_selector: str | None = None,
-    label: str | None = None,
-    description: str | None = None,
-) -> ConfigResource:
-    """Declare a config for `Annotated[Model, ResourceConfig("file.json")]`.
-
-    `path_selector` names an object inside the file by dotted keys; `label` and `description` are for drawings.
-    """
-    return ConfigResource(config_file, path_selector, label, description)
+    return FactoryResource(factory, cache, scope, teardown_timeout)
 
 
 class _Made:
     """A value and its descriptor, which is kept because keys hold ids of what it refers to."""
 
-    __slots__ = ("resource", "value")
+    __slots__ = ("loop", "pid", "resource", "value")
 
-    def __init__(self, resource: ResourceDescriptor, value: Any) -> None:
+    def __init__(self, resource: ResourceDescriptor, value: Any, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.resource = resource
         self.value = value
+        self.loop = loop
+        """The event loop on which a value with an end was made; None for other values."""
+        self.pid = os.getpid() if loop is not None else 0
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the value is this process's own: a fork has copies, and what they refer to ends elsewhere."""
+        return self.loop is None or self.pid == os.getpid()
 
 
 class _Making:
@@ -345,15 +205,89 @@ class _Making:
         self.waiting = 0
 
 
-class _Shared:
-    """What all views of one manager have in common."""
+class _Place:
+    """What is kept together: cached values, the ones that are being made, and what is torn down at the end."""
 
-    __slots__ = ("given", "made", "making")
+    __slots__ = ("is_left", "lifetime", "made", "making")
 
     def __init__(self) -> None:
-        self.given: dict[str, Any] = {}
         self.made: dict[object, _Made] = {}
         self.making: dict[object, _Making] = {}
+        self.lifetime = Lifetime()
+        self.is_left = False
+        """Whether nothing will tear down what is kept here from now on."""
+
+    def forget(self) -> Lifetime:
+        """Forget all values that have an end, and return what tears them down."""
+        self.made = {key: made for key, made in self.made.items() if made.loop is None}
+        lifetime, self.lifetime = self.lifetime, Lifetime()
+        return lifetime
+
+    def forget_those_of(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Forget the values with an end that were made on an event loop, which ends."""
+        self.made = {key: made for key, made in self.made.items() if made.loop is not loop}
+
+
+class _Shared(_Place):
+    """What all views of one manager have in common; the place of the process."""
+
+    __slots__ = ("given", "leaving")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: dict[str, Any] = {}
+        self.leaving: dict[str, asyncio.Task[None]] = {}
+        """The teardowns under way of runs that have left memory, by run."""
+
+
+class _Owner(NamedTuple):
+    """For whom values without a cache are made: an execution, or a cached value, with whose place they end."""
+
+    made: dict[object, _Made]
+    place: _Place
+
+
+class RunResources(_Place):
+    """The place of one run in memory."""
+
+    __slots__ = ("_manager", "_run_id")
+
+    def __init__(self, manager: ResourceManager, run_id: str) -> None:
+        super().__init__()
+        self._manager = manager
+        self._run_id = run_id
+
+    def leave(self) -> None:
+        """Tear the run's values down, once its bodies have ended. The run does not wait for that."""
+        self.is_left = True
+        task = close_soon(self.forget())
+        if task is not None:
+            leaving = self._manager._shared.leaving
+            leaving[self._run_id] = task
+            task.add_done_callback(
+                lambda done: leaving.pop(self._run_id) if leaving.get(self._run_id) is done else None
+            )
+
+    async def predecessor(self) -> None:
+        """Wait until what the run had before it left memory is torn down."""
+        await _ended_here([self._manager._shared.leaving.get(self._run_id)])
+
+
+async def _ended_here(tasks: Iterable[asyncio.Task[None] | None]) -> None:
+    """Wait for the tasks of this event loop."""
+    import asyncio
+
+    here = [task for task in tasks if task is not None and task.get_loop() is asyncio.get_running_loop()]
+    if here:
+        await asyncio.wait(here)
+
+
+class RunInMemory(Protocol):
+    """A run, as resources see it."""
+
+    run_id: str
+    resources: RunResources | None
+    """What is kept for it while it is in memory; None until something is."""
 
 
 class ResourceManager:
@@ -365,13 +299,15 @@ class ResourceManager:
     One manager may serve several event loops; each makes what it finds missing on its own.
     """
 
-    __slots__ = ("__weakref__", "_chain", "_scope", "_shared")
+    __slots__ = ("__weakref__", "_chain", "_owner", "_run", "_scope", "_shared")
 
     def __init__(self) -> None:
         self._shared = _Shared()
         # Set in the views that factories get: what is being made above them, and what this execution has made.
         self._chain: tuple[ResourceDescriptor, ...] = ()
         self._scope: dict[object, _Made] | None = None
+        self._run: RunResources | None = None
+        self._owner: _Owner | None = None
 
     async def set(self, name: str, val: Any) -> None:
         """Give the value for cached resources of that name; nothing is made for them then."""
@@ -386,15 +322,21 @@ class ResourceManager:
         if resource.cache and resource.name in self._shared.given:
             return self._shared.given[resource.name]
         key = identity_of(resource)
-        made = (self._shared.made if resource.cache else self._scope or {}).get(key)
+        if resource.cache:
+            place = self._place_for(resource)
+            made = place.made.get(key)
+            if made is not None and made.is_usable:
+                return made.value
+            self._refuse_cycle(resource)
+            return await self._make_once(resource, key, place)
+        self._refuse_cycle(resource)
+        own = self._owner.made if self._owner is not None and has_end(resource) else self._scope
+        made = own.get(key) if own is not None else None
         if made is not None:
             return made.value
-        self._refuse_cycle(resource)
-        if resource.cache:
-            return await self._make_once(resource, key)
         value = await resource.resolve(self._view(resource))
-        if self._scope is not None:
-            self._scope[key] = _Made(resource, value)
+        if own is not None:
+            own[key] = _Made(resource, value)
         return value
 
     async def resolve_all(self, definitions: Sequence[ResourceDefinition]) -> dict[str, Any]:
@@ -406,7 +348,32 @@ class ResourceManager:
             return {}
         view = copy(self)
         view._scope = {}
+        if view._owner is None:
+            view._owner = _Owner({}, self._shared)
         return {item.name: await view.get(item.resource, item.type_annotation) for item in definitions}
+
+    def for_execution(self, run: RunInMemory | None) -> ResourceUse:
+        """Return the values' use by one execution of a run; without a run its values are kept with the process's."""
+        return ResourceUse(self, run)
+
+    async def keep(self, resource: FactoryResource[Any], generator: Any) -> Any:
+        """Set up a value that a factory yields, and note where it ends."""
+        place = self._owner.place if self._owner is not None else self._shared
+        kept = KeptValue(resource.name, resource.teardown_timeout, place.forget_those_of)
+        await kept.begin(generator)
+        if place.is_left:
+            await kept.end()
+            raise RuntimeError(f"Resource '{resource.name}' was made for what has ended by now.")
+        place.lifetime.kept.append(kept)
+        return kept.value
+
+    async def close(self) -> None:
+        """Tear down what factories have yielded for the process, after what they have yielded for runs that have left.
+
+        The manager can still be used: what was torn down is made anew when a step asks for it.
+        """
+        await _ended_here(list(self._shared.leaving.values()))
+        await self._shared.forget().close()
 
     def get_all(self) -> dict[str, Any]:
         """Return the values that exist, by name; of two with one name the later one."""
@@ -417,21 +384,27 @@ class ResourceManager:
         """Return `get_all()`."""
         return self.get_all()
 
+    def _place_for(self, resource: ResourceDescriptor) -> _Place:
+        return self._run if getattr(resource, "scope", "") == "run" and self._run is not None else self._shared
+
     def _view(self, resource: ResourceDescriptor) -> ResourceManager:
         """The manager as a factory sees it: it knows on whose behalf it makes things."""
         view = copy(self)
         view._chain = (*self._chain, resource)
         view._scope = {} if self._scope is None else self._scope
+        if resource.cache:
+            # What is made for a value that is kept lives as long, and is not shared with the execution.
+            view._owner = _Owner({}, self._place_for(resource))
         return view
 
-    async def _make_once(self, resource: ResourceDescriptor, key: object) -> Any:
+    async def _make_once(self, resource: ResourceDescriptor, key: object, home: _Place) -> Any:
         import asyncio
 
         loop = asyncio.get_running_loop()
         place = (key, loop)
-        making = self._shared.making.get(place)
+        making = home.making.get(place)
         if making is None or making.task.done():
-            making = self._shared.making[place] = _Making(loop.create_task(self._make(resource, key)))
+            making = home.making[place] = _Making(loop.create_task(self._make(resource, key, home)))
         making.waiting += 1
         try:
             # Not awaited directly: a cancelled waiter must not take the task from the others.
@@ -440,23 +413,27 @@ class ResourceManager:
             making.waiting -= 1
             if not making.waiting:
                 making.task.cancel()
-                if self._shared.making.get(place) is making:
-                    del self._shared.making[place]
+                if home.making.get(place) is making:
+                    del home.making[place]
         made = making.task.result()
         if isinstance(made, BaseException):
             raise made
         return made.value
 
-    async def _make(self, resource: ResourceDescriptor, key: object) -> _Made | BaseException:
+    async def _make(self, resource: ResourceDescriptor, key: object, home: _Place) -> _Made | BaseException:
         """Make a value to be kept. A factory that asks the process to exit fails for all who wait, as any failure does.
 
         Raised by a task, these two would end the event loop before anybody who waits is told.
         """
+        import asyncio
+
         try:
+            if isinstance(home, RunResources):
+                await home.predecessor()
             value = await resource.resolve(self._view(resource))
         except (SystemExit, KeyboardInterrupt) as error:
             return error
-        made = self._shared.made[key] = _Made(resource, value)
+        made = home.made[key] = _Made(resource, value, asyncio.get_running_loop() if has_end(resource) else None)
         return made
 
     def _refuse_cycle(self, resource: ResourceDescriptor) -> None:
@@ -466,76 +443,44 @@ class ResourceManager:
         other from opposite ends of a cycle would never see it in their own chains.
         """
         if self._chain:
-            _refuse_repetition(resource, self._chain)
+            refuse_repetition(resource, self._chain)
+            refuse_shorter_life(resource, self._chain)
         else:
-            _walk(resource, (), set(self._shared.made), self._shared.given)
+            walk(resource, (), set(self._shared.made), self._shared.given)
 
 
-def _walk(
-    resource: ResourceDescriptor, chain: tuple[ResourceDescriptor, ...], done: set[object], given: dict[str, Any]
-) -> None:
-    key = identity_of(resource)
-    if key in done or (resource.cache and resource.name in given):
-        return
-    _refuse_repetition(resource, chain)
-    for _, dependency, _ in resource.get_dependencies():
-        _walk(dependency, (*chain, resource), done, given)
-    done.add(key)
+class ResourceUse:
+    """The values of one execution of a step: what was made for it alone ends with it."""
 
+    __slots__ = ("_held", "_manager", "_place")
 
-def _refuse_repetition(resource: ResourceDescriptor, chain: tuple[ResourceDescriptor, ...]) -> None:
-    if identity_of(resource) in map(identity_of, chain):
-        names = " -> ".join(item.name for item in (*chain, resource))
-        raise ValueError(f"Circular resource dependency detected: {names}")
+    def __init__(self, manager: ResourceManager, run: RunInMemory | None) -> None:
+        if run is not None and run.resources is None:
+            run.resources = RunResources(manager, run.run_id)
+        self._place = _Place()
+        self._manager = copy(manager)
+        self._manager._run = run.resources if run is not None else None
+        self._manager._owner = _Owner({}, self._place)
+        self._held = [
+            manager._shared.lifetime,
+            *([run.resources.lifetime] if run is not None and run.resources else []),
+        ]
+        for lifetime in self._held:
+            lifetime.hold()
 
+    async def values(self, definitions: Sequence[ResourceDefinition]) -> dict[str, Any]:
+        """Return the values for the parameters of the step."""
+        return await self._manager.resolve_all(definitions)
 
-def check_resource_configs(steps: Mapping[str, Any]) -> list[str]:
-    """Read every config file that the steps, or the factories they use, depend on.
+    async def end(self) -> None:
+        """Tear down what was made for the execution alone, and let go of the rest."""
+        import asyncio
 
-    `steps` maps names to step configs. Every complaint says where the config is declared.
-    """
-    complaints: list[str] = []
-    for step_name, config in steps.items():
-        for definition in config.resources:
-            place = f"In step '{step_name}', parameter '{definition.name}'"
-            complaints += _check(definition.resource, definition.type_annotation, place, [])
-    return list(dict.fromkeys(complaints))
-
-
-def try_resources(steps: Mapping[str, Any], manager: ResourceManager) -> list[str]:
-    """Do `check_resources` for callers that cannot await, on an event loop of its own."""
-    import asyncio
-    from concurrent.futures import ThreadPoolExecutor
-
-    if asyncio._get_running_loop() is None:
-        return asyncio.run(check_resources(steps, manager))
-    # A thread has one loop at a time.
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(lambda: asyncio.run(check_resources(steps, manager))).result()
-
-
-async def check_resources(steps: Mapping[str, Any], manager: ResourceManager) -> list[str]:
-    """Make every resource that the steps declare; what was made stays with the manager."""
-    complaints: list[str] = []
-    for step_name, config in steps.items():
-        for definition in config.resources:
-            try:
-                await manager.resolve_all([definition])
-            except Exception as error:  # noqa: BLE001 - factories are foreign code; every failure is a complaint
-                complaints.append(f"In step '{step_name}', parameter '{definition.name}': {error}")
-    return complaints
-
-
-def _check(resource: ResourceDescriptor, wanted: Any, place: str, above: list[ResourceDescriptor]) -> list[str]:
-    if identity_of(resource) in map(identity_of, above):
-        return []  # a cycle; making the resources reports it
-    chain = [*above, resource]
-    if isinstance(resource, ConfigResource):
-        problem = resource.bound_to(wanted).problem()
-        shown = f" ({' -> '.join(item.name for item in chain)})" if above else ""
-        return [] if problem is None else [f"{place}{shown}: {problem}"]
-    return [
-        complaint
-        for _, dependency, inner in resource.get_dependencies()
-        for complaint in _check(dependency, inner, place, chain)
-    ]
+        self._place.is_left = True
+        try:
+            task = close_soon(self._place.forget())
+            if task is not None:
+                await asyncio.wait((task,))
+        finally:
+            for lifetime in self._held:
+                lifetime.let_go()

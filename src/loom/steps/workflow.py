@@ -211,11 +211,11 @@ class Workflow(_Parameters[StartT, StopT], metaclass=WorkflowMeta):
         human = validate_workflow_graph(configs, type(self).__name__, self._skip_graph_checks)
         self._start_event_class, self._stop_event_class = self._find_bounds()
         if validate_resource_configs and any(config.resources for config in configs.values()):
-            from loom.steps.resources import check_resource_configs
+            from loom.steps.resource_checks import check_resource_configs
 
             _refuse("Resource config validation failed:", check_resource_configs(configs))
         if validate_resources:
-            from loom.steps.resources import try_resources
+            from loom.steps.resource_checks import try_resources
 
             _refuse("Resource validation failed:", try_resources(configs, StepsDefinition(self).resources))
         self._validated = (Workflow._steps_version, human)

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from loom.steps.resource_checks import check_resource_configs, check_resources
 from loom.steps.resources import (
     Resource,
     ResourceConfig,
     ResourceDefinition,
     ResourceDescriptor,
     ResourceManager,
-    check_resource_configs,
-    check_resources,
     identity_of,
 )
 

@@ -31,6 +31,7 @@ from loom.runtime.durable.workers import own_fields
 from loom.runtime.watchdog import rouse, watchdog
 from loom.steps.context import Context
 from loom.steps.handler import WorkflowHandler
+from loom.steps.resource_lifetimes import close_resources
 from loom.store.errors import StoreError, StoreUnavailable
 from loom.store.hash_chain import Links
 from loom.store.loop_time import wall_clock
@@ -176,6 +177,7 @@ class WorkerRuntime(RunClient, ABC):
         await self.definitions.close()
         await self.catalog.close()
         await self._leave()
+        await close_resources(code.definition.instance for code in self.codes.values())
         if self.watch is not None:
             watchdog().leave(self.watch, self._may_stall)
             self.watch = None

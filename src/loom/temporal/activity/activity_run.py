@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from loom.runtime.durable.metrics import RuntimeMetrics
     from loom.runtime.durable.registration import Registration
     from loom.steps.events import StartEvent, StopEvent
+    from loom.steps.resources import RunResources
     from loom.steps.state_store import InMemoryStateStore
     from loom.temporal.activity.remote_store import WriterTurns
     from loom.temporal.payloads import StepTask
@@ -123,6 +124,7 @@ class ActivityRun:
         self.run_id = task.run_id
         self.definition = code.definition
         self.workflow_name = task.workflow
+        self.resources: RunResources | None = None
         self.codec = code.codec
         # All times of a run are the cluster's: a worker's own clock may be off, and how long retries take counts.
         ahead = monotonic() - attempt.started_at
@@ -157,6 +159,8 @@ class ActivityRun:
             return await self._perform()
         finally:
             self._access.stop_renewing()
+            if self.resources is not None:
+                self.resources.leave()
 
     async def _perform(self) -> ActivityReport:
         body = self.execution.task = self.loop.create_task(self.execution.work())

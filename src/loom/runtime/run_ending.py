@@ -1,0 +1,38 @@
+"""How a run in memory has ended, as the caller who awaits it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from loom.core.commands import CommandCompleteRun, CommandFailWorkflow
+from loom.effects.event_codec import LIVE_CODEC, exception_of
+from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError, WorkflowTimeoutError, described
+
+if TYPE_CHECKING:
+    from loom.core.commands import TerminalCommand
+    from loom.effects.event_codec import EventCodec
+    from loom.steps.events import StopEvent
+
+_ENDS_THE_CALLER = (asyncio.CancelledError, SystemExit, KeyboardInterrupt, GeneratorExit)
+"""Raised as they are, they would cancel the caller that awaits a run, or end the caller's process."""
+
+
+def ending_of(command: TerminalCommand, codec: EventCodec = LIVE_CODEC) -> StopEvent | BaseException:
+    """The stop event or exception that a caller who awaits a run gets."""
+    if isinstance(command, CommandCompleteRun):
+        result: Any = codec.event(command.result)
+        return result  # type: ignore[no-any-return]
+    if isinstance(command, CommandFailWorkflow):
+        body = command.failure.body
+        if isinstance(body, _ENDS_THE_CALLER):
+            did = "was cancelled from within" if isinstance(body, asyncio.CancelledError) else "asked to exit"
+            error = WorkflowRuntimeError(f"Step {command.step} {did}: {described(body)}")
+            error.__cause__ = body
+            return error
+        return body if isinstance(body, BaseException) else exception_of(command.failure)
+    if command.reason == "cancelled":
+        return WorkflowCancelledByUser()
+    if command.reason == "timed_out":
+        return WorkflowTimeoutError(command.message)
+    return WorkflowRuntimeError(command.message)
