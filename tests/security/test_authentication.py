@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from typing import Any
 
@@ -60,13 +61,19 @@ def is_open(path: str) -> bool:
 async def asked(served: Served, method: str, path: str, key: str | None) -> int:
     """The status of an answer to a path that is sent as it is written."""
     sent: list[int] = []
+    messages = iter([{"type": "http.request", "body": b"", "more_body": False}])
+    answered = asyncio.Event()
 
     async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        if message := next(messages, None):
+            return message
+        await answered.wait()  # the caller leaves with the status: some streams have no end of their own
+        return {"type": "http.disconnect"}
 
     async def send(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":
             sent.append(message["status"])
+            answered.set()
 
     from urllib.parse import unquote
 

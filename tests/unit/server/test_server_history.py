@@ -321,9 +321,8 @@ async def test_stuck_runs_are_shown_and_found(served: Served, client: httpx2.Asy
     await client.post("/v1/runs", json={"workflow": "asks", "input": {"topic": "tea"}, "run_id": "w"})
     await client.post("/v1/runs", json={"workflow": "halts", "run_id": "h"})
     await served.until_waiting("w")
-    items: list[dict[str, object]] = []
-    while not items:
-        items = (await client.get("/v1/runs?stuck=true")).json()["items"]
+    await served.until_waiting("h")
+    items = (await client.get("/v1/runs?stuck=true")).json()["items"]
     assert [item["run_id"] for item in items] == ["h"]
     assert items[0]["stuck"] == "Step 'begin' returned None, and nothing else was left to do."
     assert items[0]["error"] is None
