@@ -19,6 +19,10 @@ class Gone(Answer, frozen=True, kw_only=True):
     run_id: str
 
 
+class Reset(Answer, frozen=True, kw_only=True):
+    """Nothing: changes were missed, so that lists are loaded again."""
+
+
 @promises(id=str, data=dict[str, Any])
 class RunChange(Answer, frozen=True, kw_only=True):
     """One message of a feed of changes.

@@ -136,6 +136,7 @@ class SyncRuntime(SyncFace):
 
     get = calls(WorkerRuntime.get)
     list = iterates(WorkerRuntime.list)
+    counts = calls(WorkerRuntime.counts)
     changes = iterates(WorkerRuntime.changes)
     history = iterates(WorkerRuntime.history)
     state_at = calls(WorkerRuntime.state_at)
@@ -150,6 +151,7 @@ class SyncRuntime(SyncFace):
     pause = calls(WorkerRuntime.pause)
     resume = calls(WorkerRuntime.resume)
     skip = calls(WorkerRuntime.skip)
+    set_tags = calls(WorkerRuntime.set_tags)
     retry = calls(WorkerRuntime.retry)
     bulk = iterates(WorkerRuntime.bulk)
     purge = calls(WorkerRuntime.purge)
@@ -159,6 +161,7 @@ class SyncRuntime(SyncFace):
     schedules = calls(WorkerRuntime.schedules)
     get_schedule = calls(WorkerRuntime.get_schedule)
     unschedule = calls(WorkerRuntime.unschedule)
+    workers = calls(WorkerRuntime.workers)
     ready = calls(WorkerRuntime.ready)
 
     def register(self, workflow: Workflow | type[Workflow], name: str | None = None, *, schedules: bool = True) -> None:

@@ -229,16 +229,17 @@ def _answer(answer: Reply, replayed: tuple[str, ...], schemas: _Schemas) -> dict
     found: dict[str, Any] = {"description": answer.description, "headers": _headers((*answer.headers, *replayed))}
     if answer.is_stream:
         entry = schemas.of(answer.type)
-        found["content"] = {SSE: {"schema": _event(entry)}, NDJSON: {"schema": entry}}
+        data = {"anyOf": [schemas.of(kind) for kind in answer.event_data]} if answer.event_data else entry
+        found["content"] = {SSE: {"schema": _event(data)}, NDJSON: {"schema": entry}}
     elif answer.type is not None:
         types = {media: str if media == TEXT else answer.type for media in answer.media}
         found["content"] = {media: {"schema": schemas.of(kind)} for media, kind in types.items()}
     return found
 
 
-def _event(entry: dict[str, Any]) -> dict[str, Any]:
-    """Describe a server-sent event that has an entry as its data."""
-    data = {"type": "string", "contentMediaType": JSON, "contentSchema": entry}
+def _event(content: dict[str, Any]) -> dict[str, Any]:
+    """Describe a server-sent event whose data is JSON of a schema."""
+    data = {"type": "string", "contentMediaType": JSON, "contentSchema": content}
     return {"type": "object", "properties": {"id": {"type": "string"}, "data": data}}
 
 

@@ -82,6 +82,8 @@ class Reply(NamedTuple):
     """Names of `HEADERS`."""
     is_stream: bool = False
     """The type is that of its entries."""
+    event_data: tuple[Any, ...] = ()
+    """Types of the data of its server-sent events, one of which each event has; none: that of its entries."""
 
 
 Replies = dict[int | Literal["default"], Reply]

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from loom.api.changes import Gone, RunChange
+from loom.api.changes import Gone, Reset, RunChange
+from loom.api.counts import Counts
 from loom.api.requests import filter_parameters
+from loom.api.runs import Run
 from loom.effects.off_loop import aside_if_large
 from loom.runtime.durable.change_batch import FeedView
 from loom.server.answers import json_bytes
@@ -50,7 +52,11 @@ _PARAMS = (
     "again. A cursor holds on every server of the store. A repeated message is no error. On Temporal changes come as "
     "late as in lists, and not all of them.",
     params=_PARAMS,
-    replies={200: Reply("The changes; the feed does not end.", RunChange, is_stream=True)},
+    replies={
+        200: Reply(
+            "The changes; the feed does not end.", RunChange, is_stream=True, event_data=(Run, Gone, Counts, Reset)
+        )
+    },
     problems=("draining",),
 )
 async def changes(call: Call) -> Response:
