@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loom.steps.ports import current_execution
+from loom.steps.ports import current_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +64,7 @@ def caller() -> str | None:
     A step is nobody's request: its tasks may have been made while one was answered.
     """
     opened = open_span()
-    if opened is not None or current_execution.get() is not None:
+    if opened is not None or current_body.get() is not None:
         return opened
     return _of_request.get()
 

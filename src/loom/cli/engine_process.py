@@ -12,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from logging.handlers import MemoryHandler
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
 
 import click
@@ -24,12 +24,11 @@ from loom.effects.exceptions import is_signal
 from loom.runtime.control_loop import at_work
 from loom.runtime.logs import JsonLines, configure_logs
 from loom.steps.errors import WorkflowConfigurationError, WorkflowValidationError, described
-from loom.steps.ports import current_execution
+from loom.steps.ports import current_body
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 
-    from loom.effects.execution import StepExecution
     from loom.runtime.durable.worker import WorkerRuntime
     from loom.steps.workflow import Workflow
 
@@ -170,8 +169,8 @@ def _note_who_stops(loop: asyncio.AbstractEventLoop) -> None:
 
 def _step_here() -> str | None:
     """Name the step that runs here, or has begun what runs here: tasks, callbacks and threads keep its context."""
-    execution = cast("StepExecution | None", current_execution.get())
-    return None if execution is None else f"step '{execution.command.step}' of run {execution.host.run_id}"
+    mark = current_body.get()
+    return None if mark is None else f"step '{mark.step}' of run {mark.run_id}"
 
 
 def _end_process(code: int) -> NoReturn:

@@ -114,7 +114,7 @@ class StepBinding:
 
     async def _run_with_resources(self, arguments: dict[str, Any], resources: ResourceManager) -> Any:
         """Run the body with values that are torn down: after the execution, or not while it uses them."""
-        execution: Any = current_execution.get()
+        execution: Any = current_execution()
         use = resources.for_execution(getattr(execution, "host", None))
         try:
             arguments.update(await use.values(self.config.resources))

@@ -46,7 +46,7 @@ from loom.effects.context_calls import (
 from loom.effects.event_codec import LIVE_CODEC, MissingTypeError, UnfitEventError, exception_of, failure_of
 from loom.effects.exceptions import MAX_BYTES, is_from_outside, traceback_text
 from loom.steps.events import Event
-from loom.steps.ports import WAIT_TIMEOUT, current_execution
+from loom.steps.ports import WAIT_TIMEOUT, BodyMark, current_body
 from loom.steps.registry import wire_name
 
 if TYPE_CHECKING:
@@ -127,8 +127,8 @@ class StepExecution:
 
     async def work(self) -> None:
         """Run the body to its end and tell the run about it."""
-        current_execution.set(self)
         binding, command, host = self.binding, self.command, self.host
+        current_body.set(BodyMark(self, host.run_id, host.workflow_name, command.step))
         self.at_work_since = host.now()
         if self.task is None:
             self.task = asyncio.current_task()  # it was started eagerly, before its maker could say so

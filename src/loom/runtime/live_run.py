@@ -558,7 +558,7 @@ class LiveRun:
         changed, removed, state_type = self.codec.store_edit(edit)
         # A store may be locked while it is edited: nobody waits for anything here.
         self.make_room(sum(len(text) for text in changed.values() if type(text) is str), waits=False)
-        execution = current_execution.get()
+        execution = current_execution()
         source: Source | None = None
         writes = -1
         if isinstance(execution, StepExecution) and execution.host is self:

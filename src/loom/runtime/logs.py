@@ -22,10 +22,9 @@ from loom.api.attempts import numbered, place_of
 from loom.api.times import moment
 from loom.core.records import IdleReport
 from loom.core.ticks import TickResume, TickRetryRun, TickStartRun, TickStepResult
-from loom.effects.execution import StepExecution
 from loom.effects.redaction import masked, without_secrets
 from loom.flows.calls import ActionCall, ActionOutcome
-from loom.steps.ports import current_execution
+from loom.steps.ports import current_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from loom.core.records import Published
     from loom.core.state import Outcome, RunFields
+    from loom.effects.execution import StepExecution
     from loom.flows.program import Program
 
 _FIELDS = ("run_id", "workflow", "step", "request_id")
@@ -83,10 +83,10 @@ class LogContext(logging.Filter):
     @override
     def filter(self, record: logging.LogRecord) -> bool:
         """Add what the record does not say itself."""
-        execution, request = current_execution.get(), _request.get()
+        mark, request = current_body.get(), _request.get()
         fields = record.__dict__
-        if isinstance(execution, StepExecution):
-            for name, value in about_execution(execution).items():
+        if mark is not None:
+            for name, value in mark.names.items():
                 fields.setdefault(name, value)
         elif request is not None and request.is_open:
             fields.setdefault("request_id", request.id)

@@ -146,7 +146,7 @@ class RunTrace:
 
     async def around(self, body: Binding, arguments: dict[str, Any]) -> Any:
         """Call a body within a span."""
-        execution = current_execution.get()
+        execution = current_execution()
         assert isinstance(execution, StepExecution)
         given = arguments.get(body.event_name)
         span = self._begin(execution, given)

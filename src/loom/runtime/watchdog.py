@@ -35,7 +35,7 @@ from loom.effects.execution import StepExecution
 from loom.runtime.control_loop import ControlLoop
 from loom.runtime.live_run import LiveRun
 from loom.runtime.logs import about, about_execution
-from loom.steps.ports import current_execution
+from loom.steps.ports import current_body
 from loom.store.loop_time import can_skip
 
 if TYPE_CHECKING:
@@ -193,8 +193,8 @@ def _of_task(loop: asyncio.AbstractEventLoop) -> dict[str, str]:
 
 def _of_context(context: Context) -> dict[str, str]:
     """Tell which body has begun a task or a callback."""
-    execution = context.get(current_execution)
-    return about_execution(execution) if isinstance(execution, StepExecution) else {}
+    mark = context.get(current_body)
+    return mark.names if mark is not None else {}
 
 
 class Watchdog:

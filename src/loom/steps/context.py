@@ -106,8 +106,8 @@ class Context(Generic[StateT]):
     @staticmethod
     def get_step_context() -> Context[Any]:
         """Return the context of the step whose body is running here."""
-        execution = ports.current_execution.get()
-        if execution is None:
+        execution = ports.current_execution()
+        if execution is None or execution.is_over:
             raise WorkflowRuntimeError("get_step_context() is only available from within step functions.")
         return Context._of_run(execution.run, execution)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from weakref import ref
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
@@ -98,6 +99,9 @@ class RunPort(Protocol):
 class ExecutionPort(Protocol):
     """One execution of a step, as its body's context uses it."""
 
+    is_over: bool
+    """Whether the body has ended."""
+
     @property
     def run(self) -> RunPort:
         """The run that it belongs to."""
@@ -173,8 +177,44 @@ class RuntimePort(Protocol):
         ...
 
 
-current_execution: ContextVar[ExecutionPort | None] = ContextVar("loom_execution", default=None)
-"""The execution whose body is running here."""
+class BodyMark:
+    """Marks what a body starts: its tasks, callbacks and threads carry the mark in their contexts.
+
+    Contexts outlive bodies. A timer on the event loop keeps the context that it was made in until it is due, even if
+    it was canceled long ago. So a mark keeps only names. It refers to the execution, but does not keep it alive.
+    """
+
+    __slots__ = ("_execution", "is_secure", "run_id", "step", "workflow")
+
+    def __init__(self, execution: ExecutionPort, run_id: str, workflow: str, step: str) -> None:
+        self._execution = ref(execution)
+        self.run_id = run_id
+        self.workflow = workflow
+        self.step = step
+        """The step, or the action of a flow."""
+        self.is_secure = False
+        """Whether it is an action of a flow whose inputs or outputs must not be logged."""
+
+    @property
+    def execution(self) -> ExecutionPort | None:
+        """The execution; None once it has ended and nothing else holds it."""
+        return self._execution()
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The `extra` of a log line that comes from the body or from what it has started."""
+        return {"run_id": self.run_id, "workflow": self.workflow, "step": self.step}
+
+
+current_body: ContextVar[BodyMark | None] = ContextVar("loom_body", default=None)
+"""The body that is running here, or that has started what is running here."""
+
+
+def current_execution() -> ExecutionPort | None:
+    """Return the execution of the body that is running here, or has started what is; None if it is gone."""
+    mark = current_body.get()
+    return None if mark is None else mark.execution
+
 
 registering_runtime: ContextVar[RuntimePort | None] = ContextVar("loom_registering_runtime", default=None)
 """The runtime of an enclosing `with runtime.registering():`."""

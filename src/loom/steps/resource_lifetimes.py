@@ -18,7 +18,7 @@ import os
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
-from loom.steps.ports import current_execution
+from loom.steps.ports import current_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -89,7 +89,7 @@ class KeptValue:
         """Set the value up. Cancelling the caller cancels the factory too."""
         ready: asyncio.Future[Any] = self._loop.create_future()
         context = contextvars.copy_context()
-        context.run(current_execution.set, None)  # the value may outlive the execution that asks for it first
+        context.run(current_body.set, None)  # the value may outlive the execution that asks for it first
         keeper = self._keep(_Advance(self.name, generator), ready)
         self._task = task = self._loop.create_task(keeper, name=f"resource {self.name}", context=context)
         _keepers[self._number] = task

@@ -87,7 +87,7 @@ class Redirected(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         async with self._turn:
-            execution = current_execution.get()
+            execution = current_execution()
             asked_by = execution.command.item.event.body.action if execution is not None else ""  # type: ignore[attr-defined]
             headers = {**request.headers, "X-Host": request.url.host, "X-Asked-By": asked_by.encode().hex()}
             url = request.url.copy_with(scheme="http", host="127.0.0.1", port=self._port)

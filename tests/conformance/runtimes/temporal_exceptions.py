@@ -20,6 +20,7 @@ CODE = "Other code takes effect once no body of the run is at work; elsewhere a 
 TOLD = "The worker does not know who waits in its process: the server tells of an end, and the run is read."
 KEPT = "A run lies in its history on the server, for as long as its namespace says: no file, no snapshot, no pruning."
 LIMIT = "The server takes 2 MiB in a payload."
+SDK = "The context of an activity, which all that it starts copies, holds the SDK's worker and so its workflows."
 
 EXCEPTIONS: dict[str, str] = {
     "test_children::test_a_child_may_end_while_its_parent_is_not_there": QUEUE,
@@ -63,6 +64,7 @@ EXCEPTIONS: dict[str, str] = {
     "test_schedules::test_a_start_that_is_refused_is_told_and_the_next_one_tried": CLOCK,
     "test_schedules::test_a_flow_sees_to_its_schedule_itself_and_a_new_version_replaces_it": CLOCK,
     "test_schedules::test_what_was_asked_of_a_schedule_is_seen_before_somebody_does_it": WORKER,
+    "test_step_context::test_what_a_body_leaves_behind_holds_no_workflow": SDK,
     "test_stored_definitions::test_a_client_that_puts_works_for_nothing": WORKER,
     "test_stored_definitions::test_an_odd_entry_does_not_keep_a_flow_from_running": WORKER,
     "test_stored_definitions::test_joining_again_makes_no_version_current": MEMORY,

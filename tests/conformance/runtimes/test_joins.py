@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from runtime_deployments import Deployment
-from runtime_watching import Watched, Witness, result, until_info
+from runtime_watching import Watched, Witness, failure, result, until_idle, until_info, until_released, until_status
 
-from loom import Context, Event, StartEvent, StopEvent, catch_error, step
+from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, catch_error, step
+from loom.steps.errors import WorkflowRuntimeError
 from loom.steps.events import StepFailedEvent
 from loom.steps.retry import retry_policy, stop_after_attempt, wait_none
 
@@ -24,6 +25,10 @@ class Right(Event):
 
 
 class Piece(Event):
+    n: int
+
+
+class Answer(HumanResponseEvent):
     n: int
 
 
@@ -58,6 +63,28 @@ class FanOut(Watched):
     async def join(self, pieces: list[Piece]) -> StopEvent:
         self.witness.saw("join")
         return StopEvent(result=sorted(piece.n for piece in pieces))
+
+
+class AsksInTheMiddle(FanOut):
+    """One of the members of the stream waits for an answer, which goes into the join with its successor."""
+
+    @step(num_workers=2)
+    async def work(self, ctx: Context, ev: Item) -> Piece:
+        self.witness.saw(f"work {ev.n}")
+        if ev.n != 1:
+            return Piece(n=ev.n)
+        answer = await ctx.wait_for_event(Answer, waiter_id="middle", timeout=None)
+        return Piece(n=answer.n)
+
+
+class Aims(FanOut):
+    """A member of the stream sends an event to the join by its name."""
+
+    @step(num_workers=2)
+    async def work(self, ctx: Context, ev: Item) -> Piece:
+        if ev.n == 1:
+            ctx.send_event(Piece(n=100), step="join")
+        return Piece(n=ev.n)
 
 
 class Rescued(Watched):
@@ -135,6 +162,40 @@ async def test_a_fan_out_is_joined_once_across_crashes(deployment: Deployment, w
     assert await result(await runtime.handler("a")) == [0, 10, 20, 30]
     assert [witness.count(f"end {number}") for number in range(4)] == [1, 1, 1, 1]
     assert [witness.count(what) for what in ("split", "begin 0", "join")] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("way", ["in memory", "released", "crashed"])
+async def test_a_join_gets_the_piece_of_a_member_that_had_waited(
+    deployment: Deployment, witness: Witness, way: str
+) -> None:
+    """The join fires once, with all members, after the one that waited has gone on."""
+    idle_timeout = 0 if way == "released" else None
+    runtime = await deployment.open({"asks": AsksInTheMiddle(witness)}, idle_timeout=idle_timeout)
+    await runtime.start("asks", run_id="a")
+    await (until_released if way == "released" else until_idle)(runtime, "a")
+    assert witness.count("join") == 0
+    if way == "crashed":
+        await deployment.crash(runtime)
+        runtime = await deployment.open({"asks": AsksInTheMiddle(witness)})
+    await runtime.send_event("a", Answer(n=77))
+    assert await result(await runtime.handler("a")) == [0, 2, 3, 77]
+    assert witness.count("join") == 1
+    assert [witness.count(f"work {number}") for number in (0, 2, 3)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("sender", ["a step", "outside"])
+async def test_an_event_aimed_at_a_join_fails_the_run(deployment: Deployment, witness: Witness, sender: str) -> None:
+    workflow = Aims(witness) if sender == "a step" else AsksInTheMiddle(witness)
+    runtime = await deployment.open({"join": workflow})
+    handler = await runtime.start("join", run_id="a")
+    if sender == "outside":
+        await until_idle(runtime, "a")
+        await runtime.send_event("a", Piece(n=100), step="join")
+    error = await failure(handler)
+    assert isinstance(error, WorkflowRuntimeError)
+    assert str(error).startswith("Piece was sent to step 'join' with send_event(step=...), but that step collects list")
+    assert "collects list" in ((await until_status(runtime, "a", "failed")).error or "")
+    assert witness.count("join") == 0
 
 
 async def test_other_code_may_have_more_workers(deployment: Deployment, witness: Witness) -> None:

@@ -12,7 +12,21 @@ from pydantic import BaseModel
 from runtime_deployments import Deployment
 from runtime_watching import Watched, Witness, failure, result, soon, stored, until_idle
 
-from loom import Context, Event, HumanResponseEvent, RunNotFound, StartEvent, StopEvent, WorkflowRuntimeError, step
+from loom import (
+    Context,
+    Event,
+    HumanResponseEvent,
+    RunNotFound,
+    StartEvent,
+    StopEvent,
+    WorkflowRuntimeError,
+    retry_policy,
+    step,
+    stop_after_attempt,
+)
+from loom.core.ticks import TickEditStore
+from loom.steps.retry import wait_none
+from loom.steps.state_store import set_by_path
 
 VALUES: dict[str, Any] = {
     "none": None,
@@ -300,3 +314,31 @@ async def test_fields_named_as_methods_of_a_mapping(deployment: Deployment, witn
     assert (type(bill), bill.to_dict, bill.note) == (Bill, 113, "paid")
     shown = [event async for event in handler.stream_events() if isinstance(event, Basket)]
     assert shown == [Basket(**basket)]
+
+
+class Slips(Watched):
+    """Edits its state wrongly at the first attempt of each step, halfway through."""
+
+    @step(retry_policy=retry_policy(wait=wait_none(), stop=stop_after_attempt(2)))
+    async def begin(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        attempt = ctx.retry_info().retry_number + 1
+        async with ctx.store.edit_state() as state:
+            set_by_path(state, "made.on.the.way", attempt)
+            if attempt == 1:
+                set_by_path(state, ev.slip, 0)
+        return StopEvent(result=str(ctx.retry_info().last_exception))
+
+
+@pytest.mark.parametrize(
+    ("slip", "error"),
+    [("made.on.the.way.further", "'int' object has no attribute 'further'"), ("", "Path cannot be empty")],
+)
+async def test_an_error_of_a_path_inside_an_edit_fails_the_attempt_and_applies_nothing(
+    deployment: Deployment, witness: Witness, slip: str, error: str
+) -> None:
+    runtime = await deployment.open({"slips": Slips(witness)})
+    handler = await runtime.start("slips", {"slip": slip}, run_id="a")
+    assert await result(handler) == error
+    assert await stored(runtime, "a") == {"made": {"on": {"the": {"way": 2}}}}
+    edits = [entry.tick async for entry in runtime.history("a") if isinstance(entry.tick, TickEditStore)]
+    assert [sorted(edit.changed) for edit in edits] == [["made"]]

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from steps_rig import outcome_of, settled
@@ -62,6 +66,83 @@ async def test_limit_is_of_the_instance():
     one.gate.set()
     other.gate.set()
     await asyncio.gather(*handlers)
+
+
+class Gauge:
+    """Counts how many are inside at once; safe from any thread."""
+
+    def __init__(self) -> None:
+        self.inside = self.most = 0
+        self._lock = threading.Lock()
+
+    def enter(self) -> None:
+        with self._lock:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+
+    def leave(self) -> None:
+        with self._lock:
+            self.inside -= 1
+
+
+def of_functions(gauge: Gauge) -> type[Workflow]:
+    """A workflow of functions outside of the class, sync and async, in two steps."""
+
+    class Functions(Workflow):
+        pass
+
+    @step(workflow=Functions)
+    def begin(ev: StartEvent) -> Go:
+        gauge.enter()
+        return Go()
+
+    @step(workflow=Functions)
+    async def end(ev: Go) -> StopEvent:
+        await asyncio.sleep(0)
+        gauge.leave()
+        return StopEvent()
+
+    return Functions
+
+
+def of_callables(gauge: Gauge) -> type[Workflow]:
+    """A workflow whose steps are a decorated function and an added one."""
+
+    def in_turn(body: Callable[..., Awaitable[StopEvent]]) -> Callable[..., Awaitable[StopEvent]]:
+        @functools.wraps(body)
+        async def wrapped(*args: Any, **kwargs: Any) -> StopEvent:
+            gauge.enter()
+            try:
+                return await body(*args, **kwargs)
+            finally:
+                gauge.leave()
+
+        return wrapped
+
+    class Callables(Workflow):
+        @step
+        @in_turn
+        async def end(self, ev: Go) -> StopEvent:
+            await asyncio.sleep(0)
+            return StopEvent()
+
+    @step(workflow=Callables)
+    async def begin(ev: StartEvent) -> Go:
+        return Go()
+
+    return Callables
+
+
+@pytest.mark.parametrize("make", [of_functions, of_callables])
+@pytest.mark.parametrize(("limit", "expected"), [(1, {1}), (3, {1, 2, 3}), (None, {1, 2, 3, 4, 5, 6})])
+async def test_the_limit_holds_whatever_the_steps_are(
+    make: Callable[[Gauge], type[Workflow]], limit: int | None, expected: set[int]
+):
+    gauge = Gauge()
+    workflow = make(gauge)(timeout=60, num_concurrent_runs=limit)
+    await asyncio.gather(*(workflow.run() for _ in range(6)))
+    assert gauge.most in expected
+    assert gauge.inside == 0
 
 
 async def test_failed_run_gives_its_turn_away():

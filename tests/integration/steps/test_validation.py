@@ -132,8 +132,9 @@ def test_two_stop_events_are_refused():
         Two()
 
 
-@pytest.mark.parametrize("limit", [0, -1, True, 1.5, "3"])
+@pytest.mark.parametrize("limit", [0, -1, True, 1.5, "3", lambda: 2, len, int])
 def test_bad_num_concurrent_runs(limit: Any):
+    """A number, not something that gives one: the limit is that of the instance from its first run on."""
     with pytest.raises(WorkflowValidationError, match="num_concurrent_runs"):
         Good(num_concurrent_runs=limit)
 

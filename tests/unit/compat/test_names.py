@@ -25,8 +25,8 @@ RETRY = """
     retry_if_exception_message
     retry_if_exception_type retry_if_not_exception_message retry_if_not_exception_type retry_never retry_policy
     retry_unless_exception_type stop_after_attempt stop_after_delay stop_all stop_any stop_before_delay stop_never
-    wait_chain wait_combine wait_exponential wait_exponential_jitter wait_fixed wait_full_jitter wait_incrementing
-    wait_none wait_random wait_random_exponential
+    time_unit_type wait_chain wait_combine wait_exponential wait_exponential_jitter wait_fixed wait_full_jitter
+    wait_incrementing wait_none wait_random wait_random_exponential
 """
 STATE_STORE = """
     DictState InMemoryStateStore MAX_DEPTH StateCheckpoint StateStore UnserializableKeyWarning apply_state_patch

@@ -6,10 +6,11 @@ import gc
 from typing import Any
 
 import pytest
-from core_rig import START, A, B, Rig, ev, read_field
+from core_rig import START, A, B, Rig, ev, kind, read_field
 from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
+from msgspec.structs import replace
 
 from loom.core import waiter_index
 from loom.core.commands import CommandResumeWorker
@@ -60,9 +61,9 @@ def test_candidates_are_all_that_match(
     assert index.numbers == sorted(waiters)
 
 
-def _waiting(count: int) -> Rig:
+def _waiting(count: int, spec: StepSpec = WIDE) -> Rig:
     """A run with this many waiters, each of which wants a number of its own."""
-    rig = Rig(WIDE).start()
+    rig = Rig(spec).start()
     for _ in range(count - 1):
         rig.event(A)
     for number, item in enumerate(sorted(rig.worker().in_progress)):
@@ -90,6 +91,22 @@ def test_the_index_reads_one_waiter_of_many(monkeypatch: pytest.MonkeyPatch) -> 
     rig.event(B, fields={"n": 2})
     assert len(rig.commands(CommandResumeWorker)) == 1
     assert len(looked_at) <= 3 * 2, "once to find it and once to compare, each time that the rig reduces the tick"
+
+
+@pytest.mark.parametrize("count", [WORTHWHILE - 2, WORTHWHILE + 8])
+def test_a_derived_event_finds_its_waiters_among_few_or_many_of_a_step_that_takes_subclasses(count: int) -> None:
+    derived = kind("t.DerivedB", B.name)
+    strict, lax = _waiting(count), _waiting(count, replace(WIDE, accept_subclasses=True))
+    for number in (3, 0, count - 1):
+        strict.event(derived, fields={"n": number})
+        assert strict.commands(CommandResumeWorker) == []
+        (waiter,) = [w for _, w in lax.state.get_active_waiters() if w.waiter_id == f"w{number}"]
+        lax.event(derived, fields={"n": number})
+        (reply,) = lax.commands(CommandResumeWorker)
+        assert (reply.key, reply.event) == (waiter.key, ev(derived, n=number))
+    lax.event(derived, fields={"n": 1}, waiter_id="w2")
+    assert lax.commands(CommandResumeWorker) == []
+    assert strict.state.waiting.kept_count == 3
 
 
 def test_a_state_is_written_as_without_an_index() -> None:

@@ -330,6 +330,7 @@ class Desk:
 
     codec = STORED
     run_id = "r"
+    workflow_name = "tests"
     loop_ends = False
     max_unsaved = None
 

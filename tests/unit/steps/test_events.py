@@ -213,6 +213,44 @@ def test_a_restricted_serializer_restricts_exceptions_too() -> None:
             assert type(WorkflowFailedEvent.model_validate(data).exception) is expected
 
 
+ALLOW_LISTS = [None, [], [WorkflowFailedEvent], [WorkflowFailedEvent, AppError]]
+
+
+@pytest.mark.parametrize("allowed", ALLOW_LISTS, ids=["any", "none", "the event", "an error too"])
+@pytest.mark.parametrize("exc", [TwoPartError("a", "b"), AppError("y"), UnicodeDecodeError("utf8", b"x", 0, 1, "bad")])
+def test_further_trips_change_nothing(exc: Exception, allowed: list[type[Any]] | None) -> None:
+    """A stand-in is written as what it is for, and is never wrapped in another one."""
+    serializer = JsonSerializer(allowed_types=allowed)
+    first = serializer.serialize(WorkflowFailedEvent(step_name="a", exception=exc))
+    text = first
+    for _ in range(3):
+        again = serializer.deserialize(text).exception
+        assert type(again) in (type(exc), UnreconstructedException)
+        assert str(again) == str(exc)
+        text = serializer.serialize(WorkflowFailedEvent(step_name="a", exception=again))
+        assert text == first
+
+
+def test_a_stand_in_becomes_the_error_where_its_class_is_allowed() -> None:
+    closed, open_ = JsonSerializer(allowed_types=[WorkflowFailedEvent]), JsonSerializer()
+    stand_in = closed.deserialize(closed.serialize(WorkflowFailedEvent(step_name="a", exception=AppError("y"))))
+    assert isinstance(stand_in.exception, UnreconstructedException)
+    again = open_.deserialize(closed.serialize(stand_in)).exception
+    assert (type(again), str(again)) == (AppError, "y")
+
+
+@pytest.mark.parametrize("allowed", [None, []], ids=["any", "none"])
+def test_a_stand_in_that_the_original_has_saved_is_read(allowed: list[type[Any]] | None) -> None:
+    """The original writes one under the name of its own class, and so loses which error it was."""
+    name = "workflows.events.UnreconstructedException"
+    data = {"step_name": "a", "exception": {"exception_type": name, "exception_message": "m"}}
+    with JsonSerializer(allowed_types=allowed).validation_context():
+        exc = WorkflowFailedEvent.model_validate(data).exception
+    assert isinstance(exc, UnreconstructedException)
+    assert (str(exc), exc.original_type) == ("m", None)
+    assert WorkflowFailedEvent(step_name="a", exception=exc).model_dump()["exception"] == data["exception"]
+
+
 @pytest.mark.parametrize("data", [5, {}, {"exception_type": 5}])
 def test_malformed_exceptions_are_validation_errors(data: Any) -> None:
     with pytest.raises(ValidationError, match="exception_type"):

@@ -179,7 +179,7 @@ class ActorWorkflow(Workflow):
     async def _taken(self, kept: dict[str, Any], ev: ActorMessage) -> dict[str, Any]:
         state = kept.get("state") or {}
         context = ActionContext(ev.reply_to, ev.key, ev.attempt, ev.action)
-        execution = cast("StepExecution", current_execution.get())
+        execution = cast("StepExecution", current_execution())
         try:
             state, result = await _take_message(self._handlers, ev.actor_type, state, ev.input, context)
             outcome = ActionOutcome(outputs=result)

@@ -42,7 +42,7 @@ from loom.effects.off_loop import is_heavier
 from loom.flows.action_types import spelt
 from loom.flows.calls import OUTCOME_KIND, ActionCall, ActionOutcome
 from loom.flows.diagnostics import did_you_mean
-from loom.steps.ports import current_execution
+from loom.steps.ports import current_body, current_execution
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +80,9 @@ class ActionBinding:
 
     async def perform(self, call: ActionCall) -> ActionOutcome:
         """Do what the flow asks for, in the execution that runs here."""
-        execution = cast("StepExecution", current_execution.get())
+        if (mark := current_body.get()) is not None:
+            mark.step, mark.is_secure = call.action, call.secure
+        execution = cast("StepExecution", current_execution())
         # A registered handler wins over what is built in, which is how tests stub it.
         registered = call.type in self.services.handlers.actions
         function = _connector_action if registered else BUILT_IN_ACTIONS.get(call.type, _connector_action)

@@ -23,9 +23,7 @@ import httpcore2
 import httpx2
 from typing_extensions import override
 
-from loom.effects.execution import StepExecution
-from loom.flows.calls import ActionCall
-from loom.steps.ports import current_execution
+from loom.steps.ports import current_body
 
 if TYPE_CHECKING:
     import ssl
@@ -249,13 +247,8 @@ class _NotOfSecureActions(logging.Filter):
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
-        if _is_secret.get():
-            return False
-        execution = current_execution.get()
-        if not isinstance(execution, StepExecution):
-            return True
-        call = execution.command.item.event.body
-        return not (isinstance(call, ActionCall) and call.secure)
+        mark = current_body.get()
+        return not (_is_secret.get() or (mark is not None and mark.is_secure))
 
 
 _FILTER = _NotOfSecureActions()

@@ -44,6 +44,7 @@ class ActionHost:
 
     codec = LIVE_CODEC
     loop_ends = False
+    workflow_name = "flow"
 
     def __init__(self, services: Services | None = None, at: float = 1_000.0) -> None:
         self.run_id = "run-1"
@@ -187,7 +188,7 @@ class ActionHost:
         asyncio.get_running_loop().call_soon(execution.answer, replace(command, **answer))
 
     def _edited(self, edit: StoreEdit) -> bool:
-        execution = current_execution.get()
+        execution = current_execution()
         assert isinstance(execution, StepExecution)
         source = execution.next_source()
         if execution.is_repeated(source):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from loom.steps.state_store import DictState, InMemoryStateStore, StateStore
+from loom.steps.state_store import DictState, InMemoryStateStore, StateStore, get_by_path, set_by_path
 from loom.steps.state_store.store import WriterLock
 
 
@@ -141,6 +141,86 @@ async def test_writers_inside_an_edit_are_an_error() -> None:
                 await writer
 
     assert await store.get("a") == 2
+
+
+async def _read_what_is_missing(store: InMemoryStateStore[Any], state: Any) -> None:
+    await store.get("nope.deeper")
+
+
+async def _read_the_copy_where_nothing_is(store: InMemoryStateStore[Any], state: Any) -> None:
+    get_by_path(state, "kept.nope")
+
+
+async def _write_below_a_number(store: InMemoryStateStore[Any], state: Any) -> None:
+    set_by_path(state, "kept.n.deeper", 1)
+
+
+async def _write_past_a_list(store: InMemoryStateStore[Any], state: Any) -> None:
+    set_by_path(state, "kept.list.5", 1)
+
+
+async def _write_nowhere(store: InMemoryStateStore[Any], state: Any) -> None:
+    set_by_path(state, "", 1)
+
+
+async def _write_through_the_store(store: InMemoryStateStore[Any], state: Any) -> None:
+    await store.set("kept.n", 2)
+
+
+async def _read_an_attribute_that_is_missing(store: InMemoryStateStore[Any], state: Any) -> None:
+    state.nope.deeper = 1
+
+
+@pytest.mark.parametrize(
+    ("breaks", "error", "text"),
+    [
+        (_read_what_is_missing, ValueError, r"^Path 'nope\.deeper' not found in state$"),
+        (_read_the_copy_where_nothing_is, ValueError, r"^Path 'kept\.nope' not found in state$"),
+        (_write_below_a_number, AttributeError, "'int' object has no attribute 'deeper'"),
+        (_write_past_a_list, AttributeError, "'list' object has no attribute '5'"),
+        (_write_nowhere, ValueError, "^Path cannot be empty$"),
+        (_write_through_the_store, RuntimeError, "^writer called inside edit_state"),
+        (_read_an_attribute_that_is_missing, AttributeError, "no attribute 'nope'"),
+    ],
+)
+async def test_an_error_of_a_path_inside_an_edit_is_itself_and_nothing_is_half_applied(
+    breaks: Any, error: type[Exception], text: str
+) -> None:
+    """Before it the edit has changed a value, made a dict on the way, and changed one in place."""
+    store = InMemoryStateStore(DictState(kept={"n": 1, "list": [1]}, other=1))
+
+    async def edit() -> None:
+        async with store.edit_state() as state:
+            set_by_path(state, "made.on.the.way", 1)
+            state["kept"]["list"].append(2)
+            state["other"] = 2
+            await breaks(store, state)
+
+    with pytest.raises(error, match=text):
+        await edit()
+    assert (await store.get_state()).to_dict() == {"kept": {"n": 1, "list": [1]}, "other": 1}
+    assert store.version == 0
+    await store.set("kept.n", 2)
+    assert (await store.get("kept.n"), store.version) == (2, 1)
+
+
+async def test_an_error_of_a_path_that_an_edit_handles_itself_keeps_the_rest_of_it() -> None:
+    store = InMemoryStateStore(DictState(n=1))
+    async with store.edit_state() as state:
+        state["before"] = 1
+        with pytest.raises(ValueError, match="Path 'nope' not found in state"):
+            await store.get("nope")
+        with pytest.raises(AttributeError):
+            set_by_path(state, "n.deeper", 1)
+        state["after"] = 2
+    assert (await store.get_state()).to_dict() == {"n": 1, "before": 1, "after": 2}
+
+
+async def test_an_error_of_a_path_outside_of_an_edit_changes_nothing() -> None:
+    store = InMemoryStateStore(DictState(n=1))
+    with pytest.raises(AttributeError, match="'int' object has no attribute 'deeper'"):
+        await store.set("n.deeper.still", 1)
+    assert ((await store.get_state()).to_dict(), store.version) == ({"n": 1}, 0)
 
 
 async def test_writers_of_other_tasks_wait_in_turn() -> None:
