@@ -12,6 +12,7 @@ import msgspec
 
 from loom.api.problems import Problem
 from loom.api.times import seconds_of
+from loom.core.adapter import RunDecorator
 from loom.runtime.durable.problems import Webhook
 from loom.runtime.durable.settings import Settings
 from loom.store.keyring import Keyring
@@ -39,6 +40,7 @@ class ConnectOptions(TypedDict, total=False):
     callback_url: str | None
     schedules: bool
     definitions: bool
+    decorate: RunDecorator | None
     tracing: bool
     prune: bool
     journal_keys: Keyring | str | None

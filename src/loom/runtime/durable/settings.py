@@ -58,6 +58,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     definitions: bool = False
     """Work for all flows that are stored as definitions, not only for what is registered here: those that were put by
     another process are taken up after a few poll intervals, and at the next opening."""
+    decorate: Any = None
+    """Called with the adapter of each run that comes into memory; returns the one to use, such as a
+    `RunAdapterDecorator` around it. None: the adapter as it is."""
     tracing: bool = True
     """Give spans to OpenTelemetry, if the program has set a provider before it connects."""
     prune: bool = False
@@ -140,6 +143,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             msgspec.structs.force_setattr(self, "problem_webhook", webhook)
             msgspec.structs.force_setattr(self, "problem_secret", None)
 
+    def _check_functions(self) -> None:
+        for name, what in (("on_problem", "a problem"), ("decorate", "the adapter of a run")):
+            function = getattr(self, name)
+            if function is not None and not callable(function):
+                raise TypeError(f"{name} must be a function that takes {what}, got {function!r}.")
+
     def __post_init__(self) -> None:
         self._read_keys()
         for name, value in (
@@ -147,8 +156,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ):  # fmt: skip
             if value is not None and not value >= 0:
                 raise ValueError(f"{name} must not be negative, got {value}.")
-        if self.on_problem is not None and not callable(self.on_problem):
-            raise TypeError(f"on_problem must be a function that takes a problem, got {self.on_problem!r}.")
+        self._check_functions()
         for name in ("lease", "poll_interval", "problem_interval", "probation"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}.")
