@@ -58,6 +58,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, array_like=True):
     """How many early events a run keeps for waiters that are still to come."""
     program: Opaque = None
     """What another planner needs besides the steps."""
+    max_depth: int | None = None
+    """The longest chain of executions that each was caused by the one before; None: no limit, as in older runs."""
 
 
 _specs: dict[int, tuple[BrokerConfig, dict[str, StepSpec]]] = {}
@@ -80,9 +82,20 @@ def specs_of(config: BrokerConfig) -> dict[str, StepSpec]:
 def config_for(code: BrokerConfig, config: BrokerConfig, *, keeps_timeout: bool) -> BrokerConfig:
     """Return the config of a run that had `config` so far and goes on with this code.
 
-    With `keeps_timeout` the author asked for no timeout: the run keeps the one that it has, or none.
+    With `keeps_timeout` the author asked for no timeout: the run keeps the one that it has, or none. The limit of its
+    depth can be raised or dropped. It is never lowered, and a run that began without one gets none.
     """
+    depth, now = config.max_depth, code.max_depth
+    if depth != now:
+        code = replace(code, max_depth=None if depth is None or now is None else max(depth, now))
     return replace(code, timeout_s=config.timeout_s) if keeps_timeout else code
+
+
+def raised(config: BrokerConfig, max_depth: int | None) -> BrokerConfig:
+    """Return a config with a higher limit of the depth; the same if it has none, or one that is as high."""
+    if max_depth is None or config.max_depth is None or max_depth <= config.max_depth:
+        return config
+    return replace(config, max_depth=max_depth)
 
 
 def num_workers(config: BrokerConfig, step: str) -> int:

@@ -45,8 +45,14 @@ def pass_on(d: Draft, tick: TickStepResult) -> bool:
     taker = d.planner.plain_taker(d.config, d.plan, execution.item, returned[0]) if not tick.collects else None
     if taker is None:
         return False
+    event, limit = returned[0], d.config.max_depth
+    if limit is not None:
+        depth = execution.item.event.depth + 1
+        if depth >= limit:
+            return False
+        event = event.at_depth(depth)
     d.at = at
-    _hand_over(d, worker, execution, taker, returned[0])
+    _hand_over(d, worker, execution, taker, event)
     return True
 
 
@@ -54,7 +60,7 @@ def _end(
     d: Draft, worker: InternalStepWorkerState, execution: Execution, calls: tuple[CollectCall, ...], at: float
 ) -> bool:
     """Do `settle_collects`, `finish` and `fill` with one state. False, with nothing changed, if a call was wrong."""
-    buffers = executions.settled(worker.collected_events, calls)
+    buffers = executions.settled(worker.collected_events, calls, execution.item.event.depth if calls else 0)
     if isinstance(buffers, CollectCall):
         return False
     d.at = at
