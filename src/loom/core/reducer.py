@@ -348,11 +348,10 @@ def _step_result(d: Draft, tick: TickStepResult) -> None:
     if tick.failure is not None:
         intents = _after_failure(d, execution, tick, tick.failure)
     else:
-        if tick.collects:
-            deep = depth.collected(d, execution, tick.collects)
-            if _runs_again(d, execution, tick):
-                return
-            execution = deep
+        found = _collected(d, execution, tick) if tick.collects else execution
+        if found is None:
+            return
+        execution = found
         returned = tick.returned
         workers.finish(d, execution, returned[-1].kind if returned else None, returned=True)
         item, waiting = execution.item, d.waiting
@@ -367,13 +366,13 @@ def _step_result(d: Draft, tick: TickStepResult) -> None:
         workers.fill(d, tick.step)
 
 
-def _runs_again(d: Draft, execution: Execution, tick: TickStepResult) -> bool:
-    """Check the collect calls of a result, and run the body again if it was given a wrong answer."""
+def _collected(d: Draft, execution: Execution, tick: TickStepResult) -> Execution | None:
+    """Settle the collect calls of a result. None: the body was given a wrong answer, and runs again."""
+    deep = depth.collected(d, execution, tick.collects)
     wrong = executions.settle_collects(d, execution, tick.collects)
-    if wrong is None:
-        return False
-    workers.rerun(d, executions.truncated(execution, wrong))
-    return True
+    if wrong is not None:
+        workers.rerun(d, executions.truncated(execution, wrong))
+    return deep if wrong is None else None
 
 
 def _after_failure(d: Draft, execution: Execution, tick: TickStepResult, failure: Failure) -> Sequence[Intent]:

@@ -226,8 +226,8 @@ class LiveRun:
     def status(self) -> str:
         """Tell the status of the run. Looking at it does not count as asking for its result."""
         outcome = self._core.fields.outcome
-        if outcome is not None:
-            return outcome.run_status
+        if outcome is not None and (outcome.status != "parked" or not self._done):
+            return outcome.run_status  # nothing keeps a run in memory that is parked: it has failed
         return "failed" if self._done else "running"
 
     def state_to_save(self) -> BrokerState:

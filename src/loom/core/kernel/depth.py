@@ -21,8 +21,8 @@ from loom.core.records import deepest_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loom.core.reducer import Draft
     from loom.core.records import EventRecord
+    from loom.core.reducer import Draft
     from loom.core.state import BrokerConfig, Execution, InternalStepWorkerState, WorkItem
     from loom.core.ticks import CollectCall
 
@@ -38,7 +38,7 @@ def is_too_deep(config: BrokerConfig, event: EventRecord) -> bool:
 
 
 def answered(d: Draft, step: str, item: int, event: EventRecord | None) -> None:
-    """Count anew for work whose wait has ended; None: by time. What another step of the run sent is no new beginning."""
+    """Count anew for work whose wait has ended; None: by time. What a step of the run sent is no new beginning."""
     worker = d.worker(step)
     execution = worker.execution(item)
     if d.config.max_depth is None or execution is None:

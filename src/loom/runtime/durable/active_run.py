@@ -193,8 +193,8 @@ class ActiveRun(LiveRun):
     @property
     @override
     def status(self) -> str:
-        """Tell the status of the run: the stored one while it is ahead of that."""
-        return self._durable.head.status if self.is_ahead else super().status
+        """Tell the status of the run: the stored one while it is ahead of that, or parked."""
+        return self._durable.head.status if self.is_ahead or self.parked is not None else super().status
 
     # -- what bodies tell ---------------------------------------------------------------------------------------------
 

@@ -46,6 +46,7 @@ class ConnectOptions(TypedDict, total=False):
     journal_keys: Keyring | str | None
     max_state: int | None
     max_history: int | None
+    max_depth: int | None
     max_response: int
     max_response_values: int
     safe: bool

@@ -10,6 +10,7 @@ import msgspec
 from loom.effects.actions.ssrf import MAX_RESPONSE_BYTES, STORED_SHARE
 from loom.effects.off_loop import MAX_VALUES
 from loom.runtime.durable.problems import Webhook
+from loom.steps.ports import RUN_DEPTH
 from loom.store.keyring import Keyring, parse_keys
 
 JOURNAL_KEYS = "LOOM_JOURNAL_KEYS"
@@ -75,6 +76,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     looked at when a snapshot is due. A run that has more is parked until the limit is raised."""
     max_history: int | None = None
     """How many ticks a run may have, if its past is kept. One that has more is parked until the limit is raised."""
+
+    max_depth: int | None = RUN_DEPTH
+    """How long a chain of executions of steps may be, each caused by the one before, since something last came from
+    outside or a timer fired, in workflows that set no limit. A run that reaches it is parked until it is raised. It is
+    stored with the start: runs that began with a lower one get this, runs that began without one get none."""
 
     max_response: int = MAX_RESPONSE_BYTES
     """How many bytes the answer to a request of a flow may have, unpacked; never more than a quarter of `max_state`. An
@@ -165,7 +171,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.watchdog is not None and not self.watchdog > 0:
             raise ValueError(f"watchdog must be greater than 0, or None, got {self.watchdog}.")
         for name in (
-            "max_in_memory", "max_descendants", "max_memory", "max_state", "max_history", "max_response",
+            "max_in_memory", "max_descendants", "max_memory", "max_state", "max_history", "max_depth", "max_response",
             "max_response_values",
         ):  # fmt: skip
             value = getattr(self, name)
