@@ -196,8 +196,10 @@ def reduce(
     draft = Draft(state, planner, read_field)
     draft.too_deep = depth.is_exceeded(draft)  # by an event before, with more events to come from the same transition
     _apply(draft, tick)
-    if draft.too_deep and not draft.derived:
+    if draft.too_deep and not draft.derived and not tick.more:
         lifecycle.park_too_deep(draft)
+    if draft.config.max_depth is not None:
+        draft.derived[:-1] = [replace(derived, more=True) for derived in draft.derived[:-1]]
     return draft.freeze(), [*draft.commands, *(CommandQueueEvent(derived) for derived in draft.derived)]
 
 
