@@ -7,6 +7,7 @@ the flow in its iterations. The model is a stand-in that reads its prompt and ne
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ import loom
 from loom import Context, Event, StartEvent, StopEvent, Workflow, step
 
 FLOW = Path(__file__).with_name("flows") / "react.json"
+Model = Callable[[dict[str, Any]], dict[str, str]]
 QUESTION = "How many metres of yarn does a scarf of 60 rows need?"
 
 
@@ -74,7 +76,11 @@ class Answer(StopEvent):
 
 
 class Agent(Workflow[Question, Answer]):
-    """Each lap is two executions, `think` and `act`, and each is caused by the one before."""
+    """Each lap is two executions, `think` and `act`, and each is caused by the one before: 21 are ten laps and the end."""
+
+    def __init__(self, ask: Model) -> None:
+        super().__init__(max_depth=21)
+        self.ask = ask
 
     @step
     async def think(self, ctx: Context, ev: Question | Observation) -> Thought | Answer:
@@ -84,7 +90,7 @@ class Agent(Workflow[Question, Answer]):
         observations = ev.observations if isinstance(ev, Observation) else []
         lines = "".join(f"\n{line}" for line in observations)
         question = await ctx.store.get("question")
-        thought = self.ask(f"Question: {question}\nObservations:{lines}\nWhat should I do?")
+        thought = self.ask({"prompt": f"Question: {question}\nObservations:{lines}\nWhat should I do?"})
         if thought["action"] == "FINAL_ANSWER":
             return Answer(text=thought["input"], observations=observations)
         return Thought.model_validate({**thought, "observations": observations})
@@ -95,31 +101,24 @@ class Agent(Workflow[Question, Answer]):
         found = search(ev.input) if ev.action == "SEARCH" else calculate(ev.input)
         return Observation(observations=[*ev.observations, found])
 
-    def ask(self, prompt: str) -> dict[str, str]:
-        """Ask the model."""
-        return model({"prompt": prompt})
 
-
-class Undecided(Agent):
-    """An agent whose model searches for ever."""
-
-    def ask(self, prompt: str) -> dict[str, str]:
-        """Never come to an end."""
-        return {"action": "SEARCH", "input": "the meaning of yarn"}
+def undecided(inputs: dict[str, Any]) -> dict[str, str]:
+    """Search for ever, as a model may."""
+    return {"action": "SEARCH", "input": "the meaning of yarn"}
 
 
 async def steps() -> None:
     """Run the agent, and one that is parked at its limit until somebody decides about it."""
-    async with loom.connect("memory://") as runtime:
-        runtime.register(Agent(max_depth=21), name="agent")
-        runtime.register(Undecided(max_depth=21), name="undecided")
+    problems: asyncio.Queue[loom.Problem] = asyncio.Queue()
+    async with loom.connect("memory://", on_problem=problems.put_nowait) as runtime:
+        runtime.register(Agent(model), name="agent")
+        runtime.register(Agent(undecided), name="undecided")
         answer: Answer = await (await runtime.start("agent", {"text": QUESTION})).stop_event_result()
         print("  " + "\n  ".join([*answer.observations, answer.text]))
-        await runtime.start("undecided", {"text": QUESTION}, run_id="lost")
-        while (parked := (await runtime.get("lost")).parked) is None:
-            await asyncio.sleep(0.01)
-        print("  parked:", parked.partition(",")[0])
-        await runtime.cancel("lost")
+        await runtime.start("undecided", {"text": QUESTION})
+        problem = await problems.get()
+        print(f"  {problem.kind}:", (problem.message or "").partition(",")[0])
+        await runtime.cancel(problem.run_id)
 
 
 # -- the agent as a flow -----------------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ LINE = BrokerConfig(
     "line", (StepSpec("begin", (START.name,), num_workers=1), StepSpec("work", (A.name, B.name), num_workers=2))
 )
 SHALLOW = tuple(
-    replace(config, workflow=f"shallow {config.workflow}", max_depth=depth)
+    replace(config, workflow=f"shallow {config.workflow}").limited(depth)
     for config, depth in ((MIXED, 4), (NESTED, 5), (LINE, 7))
 )
 """The same codes with a limit of the depth, which a random program may reach."""

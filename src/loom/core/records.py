@@ -57,7 +57,7 @@ class EventKind(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 SHARED, CHECKED, UNCHECKED = 1, 2, 4
 """The marks of an event record, as bits of its field `shared`."""
-_MARKS, _DEPTH = 7, 3
+MARKS, _DEPTH = 7, 3
 """The bits of all marks, and how many there are: the depth is above them."""
 
 
@@ -98,7 +98,7 @@ class EventRecord(msgspec.Struct, frozen=True, array_like=True):
 
     def at_depth(self, depth: int) -> EventRecord:
         """Return the record at another depth."""
-        return EventRecord(self.kind, self.body, self.shared & _MARKS | depth << _DEPTH)
+        return EventRecord(self.kind, self.body, self.shared & MARKS | depth << _DEPTH)
 
     def for_many(self) -> EventRecord:
         """Return the record, marked as one that more than one takes."""

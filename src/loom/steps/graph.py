@@ -244,7 +244,8 @@ def broker_config(
             )
         )
     timeout_s = None if timeout_s is None else float(timeout_s)
-    return BrokerConfig(workflow, tuple(specs), timeout_s, max_depth=None if max_depth is None else int(max_depth))
+    unlimited = BrokerConfig(workflow, tuple(specs), timeout_s)
+    return unlimited.limited(int(max_depth)) if max_depth is not None else unlimited
 
 
 def _names(types: Iterable[Any]) -> tuple[str, ...]:

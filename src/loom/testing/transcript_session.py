@@ -204,6 +204,7 @@ class TranscriptSession:
         self.kinds = Kinds()
         self.steps: list[StepSpec] = []
         self.settings: dict[str, Any] = {}
+        self.max_depth: int | None = None
         self.out: list[str] = []
         self.now = 0.0
         self.held = False
@@ -224,7 +225,7 @@ class TranscriptSession:
     @property
     def config(self) -> BrokerConfig:
         """The code as it was defined so far."""
-        return BrokerConfig("transcript", tuple(self.steps), **self.settings)
+        return BrokerConfig("transcript", tuple(self.steps), **self.settings).limited(self.max_depth)
 
     @property
     def run(self) -> Run:

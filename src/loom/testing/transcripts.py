@@ -100,8 +100,7 @@ def _define(session: TranscriptSession, line: Line) -> None:
         timeout, keep = line.seconds("timeout"), line.number("keep")
         session.settings |= {"timeout_s": timeout} if timeout is not None else {}
         session.settings |= {"keep_unclaimed": keep} if keep is not None else {}
-        depth = line.number("depth")
-        session.settings |= {"max_depth": depth} if depth is not None else {}
+        session.max_depth = line.number("depth")
     elif what == "event":
         session.kinds.define(line.word(1, "a type"), line.word(2, "its base"))
     else:

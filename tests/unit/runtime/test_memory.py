@@ -752,5 +752,5 @@ async def test_a_run_that_came_to_its_limit_can_go_on_from_its_context() -> None
 
 @pytest.mark.parametrize("limit", [0, -1, True, 2.5, "5"])
 def test_a_limit_of_the_depth_that_makes_no_sense_is_refused(limit: Any) -> None:
-    with pytest.raises(WorkflowValidationError, match="^max_depth must be an integer greater than 0 or None$"):
+    with pytest.raises(WorkflowValidationError, match=r"^max_depth must be an integer greater than 0 or None$"):
         Laps(max_depth=limit)

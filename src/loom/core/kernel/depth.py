@@ -34,7 +34,8 @@ def below(d: Draft, item: WorkItem) -> int:
 
 def is_too_deep(config: BrokerConfig, event: EventRecord) -> bool:
     """Tell whether work for an event would make a chain longer than it may be."""
-    return config.max_depth is not None and event.depth >= config.max_depth
+    limit = config.max_depth
+    return limit is not None and event.depth >= limit
 
 
 def answered(d: Draft, step: str, item: int, event: EventRecord | None) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from loom.core.commands import CommandPublishEvent
-from loom.core.kernel import executions, workers
+from loom.core.kernel import depth, executions, workers
 from loom.core.records import StepReport
 from loom.core.ticks import CollectCall
 
@@ -45,12 +45,11 @@ def pass_on(d: Draft, tick: TickStepResult) -> bool:
     taker = d.planner.plain_taker(d.config, d.plan, execution.item, returned[0]) if not tick.collects else None
     if taker is None:
         return False
-    event, limit = returned[0], d.config.max_depth
-    if limit is not None:
-        depth = execution.item.event.depth + 1
-        if depth >= limit:
+    event = returned[0]
+    if d.config.program is not None:  # the limits of the steps, as only steps are plain
+        event = event.at_depth(execution.item.event.depth + 1)
+        if depth.is_too_deep(d.config, event):
             return False
-        event = event.at_depth(depth)
     d.at = at
     _hand_over(d, worker, execution, taker, event)
     return True

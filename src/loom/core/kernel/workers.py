@@ -19,7 +19,7 @@ from loom.core.body_effects import ANY, ONCE
 from loom.core.commands import CommandPublishEvent, CommandResumeWorker, CommandRunWorker
 from loom.core.kernel import depth
 from loom.core.persistent import EMPTY_MAP, Fifo
-from loom.core.records import StepReport
+from loom.core.records import MARKS, StepReport
 from loom.core.state import Answer, Execution, InternalStepWorkerState, WorkItem, num_workers
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def with_work(
     d.items = number = d.items + 1
     limit = worker.num_workers
     is_free = not worker.queue.size and not worker.ready.size and (not limit or len(worker.in_progress) < limit)
-    if d.config.max_depth is not None and event.depth >= d.config.max_depth:
+    if event.shared > MARKS and depth.is_too_deep(d.config, event):  # most events have no depth
         d.too_deep, is_free = True, False
     if is_free and not d.paused:
         return dispatch(d, worker, WorkItem(number, step, event, extra, 0, d.at))

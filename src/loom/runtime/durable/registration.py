@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
 from typing_extensions import override
 
 from loom.core.state import BrokerConfig, config_for
@@ -209,7 +208,7 @@ class StepsRegistration(Registration):
         if self.definition.limits.max_depth is not RUN_DEPTH or self._max_depth == RUN_DEPTH:
             return config
         if self._limited is None or self._limited[0] is not config:
-            self._limited = config, replace(config, max_depth=self._max_depth)
+            self._limited = config, config.limited(self._max_depth)
         return self._limited[1]
 
     @override

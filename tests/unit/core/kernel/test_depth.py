@@ -65,6 +65,11 @@ def test_a_record_without_a_depth_is_written_as_ever() -> None:
     assert msgspec.json.encode(EventRecord(A, "{}"))[-12:] == b',"{}",false]'
 
 
+def test_a_config_without_a_limit_is_written_as_ever() -> None:
+    assert msgspec.json.encode(BrokerConfig("w")) == b'["w",[],null,1000,null]'
+    assert BrokerConfig("w").limited(3).limited(None) == BrokerConfig("w")
+
+
 def test_the_deepest_of_some_events() -> None:
     assert deepest_of([]) == 0
     assert deepest_of([ev(A), ev(A).at_depth(3).for_many(), ev(A).at_depth(2)]) == 3
@@ -254,8 +259,8 @@ def test_a_limit_is_raised_and_never_lowered_or_given() -> None:
     ("had", "code", "has"), [(5, 9, 9), (5, 3, 5), (5, None, None), (None, 5, None), (None, None, None), (5, 5, 5)]
 )
 def test_other_code_raises_or_drops_the_limit_of_a_run(had: int | None, code: int | None, has: int | None) -> None:
-    run, now = BrokerConfig("w", max_depth=had), BrokerConfig("w", (WORK,), max_depth=code)
-    assert config_for(now, run, keeps_timeout=True) == BrokerConfig("w", (WORK,), max_depth=has)
+    run, now = BrokerConfig("w").limited(had), BrokerConfig("w", (WORK,)).limited(code)
+    assert config_for(now, run, keeps_timeout=True) == BrokerConfig("w", (WORK,)).limited(has)
 
 
 def test_a_failed_run_that_is_retried_goes_on_where_it_was() -> None:
@@ -266,7 +271,7 @@ def test_a_failed_run_that_is_retried_goes_on_where_it_was() -> None:
 
 def test_single_steps_of_the_reducer_park_after_the_last_derived_event() -> None:
     """`reduce` shows derived events as commands; the run is parked when none of them is left."""
-    config = BrokerConfig("w", (BEGIN, WORK, StepSpec("also", (A.name,))), max_depth=1)
+    config = BrokerConfig("w", (BEGIN, WORK, StepSpec("also", (A.name,)))).limited(1)
     planner, state = StepsPlanner(), BrokerState()
     ticks: list[Any] = [TickStartRun(at=0.0, run_id="r", config=config, event=ev(START))]
     statuses = []

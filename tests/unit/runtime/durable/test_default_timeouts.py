@@ -154,8 +154,8 @@ def test_a_stored_run_keeps_the_timeout_that_it_began_with() -> None:
     """What a version stored that gave every run 45 s is what `timeout=45.0` stores."""
     old = Fails(timeout=45.0)
     assert definition_of(old).config(stored=True) == BrokerConfig(
-        old.workflow_name, definition_of(old).config().steps, 45.0, max_depth=10_000
-    )
+        old.workflow_name, definition_of(old).config().steps, 45.0
+    ).limited(10_000)
 
     async def main() -> None:
         database = MemoryDatabase()
