@@ -76,7 +76,7 @@ class Answer(StopEvent):
 
 
 class Agent(Workflow[Question, Answer]):
-    """Each lap is two executions, `think` and `act`, and each is caused by the one before: 21 are ten laps and the end."""
+    """Each lap is two executions, each caused by the one before: a depth of 21 is ten laps and the end."""
 
     def __init__(self, ask: Model) -> None:
         super().__init__(max_depth=21)
@@ -102,7 +102,7 @@ class Agent(Workflow[Question, Answer]):
         return Observation(observations=[*ev.observations, found])
 
 
-def undecided(inputs: dict[str, Any]) -> dict[str, str]:
+def undecided(_inputs: dict[str, Any]) -> dict[str, str]:
     """Search for ever, as a model may."""
     return {"action": "SEARCH", "input": "the meaning of yarn"}
 
