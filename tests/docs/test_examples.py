@@ -48,6 +48,14 @@ def test_example_scripts_run(script: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_agent_comes_to_the_same_answer_in_both_styles_and_is_parked_at_its_limit(tmp_path: Path) -> None:
+    done = _run(ROOT / "examples" / "react_loop.py", cwd=tmp_path)
+    steps, _, flow = done.stdout.partition("flow:\n")
+    found = ["  A scarf takes 3 metres of yarn per row.", "  mul(60, 3) = 180", "  180 metres"]
+    assert flow.splitlines() == found
+    assert steps.splitlines() == ["steps:", *found, "  parked: Step 'act' would be execution 22 in a row"]
+
+
 @pytest.mark.parametrize("page", MARKDOWN, ids=_id)
 def test_links_to_other_pages_hold(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)", page.read_text("utf-8"))

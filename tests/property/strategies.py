@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from loom.core.body_effects import EMPTY_BUFFER
 from loom.core.commands import WorkflowCommand
@@ -96,7 +97,12 @@ NESTED = BrokerConfig(
 LINE = BrokerConfig(
     "line", (StepSpec("begin", (START.name,), num_workers=1), StepSpec("work", (A.name, B.name), num_workers=2))
 )
-CONFIGS = (MIXED, NESTED, LINE)
+SHALLOW = tuple(
+    replace(config, workflow=f"shallow {config.workflow}").limited(depth)
+    for config, depth in ((MIXED, 4), (NESTED, 5), (LINE, 7))
+)
+"""The same codes with a limit of the depth, which a random program may reach."""
+CONFIGS = (MIXED, NESTED, LINE, *SHALLOW)
 STEP_NAMES = ("begin", "work", "other", "gather", "mend", "ghost")
 WAIT_KEYS = ("w", "v", "w#1", "sleep", "")
 
@@ -362,7 +368,7 @@ def garbage(dice: Dice, at: float) -> WorkflowTick:
         lambda: TickStartChild(at=at, source=source, occurrence=number, workflow="", suspends=False),
         lambda: child_ended(dice, number, at),
         lambda: TickRetryRun(at=at),
-        lambda: TickContinueRun(at=at),
+        lambda: TickContinueRun(at=at, max_depth=dice.pick((None, 3, 9))),
         lambda: TickTimerFired(at=at, timer=number),
         lambda: TickTimeout(at=at, timer=number),
         lambda: TickSkip(at=at, timer=dice.pick((None, number))),

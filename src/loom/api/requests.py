@@ -89,6 +89,12 @@ class SkipRequest(Request):
     timer: Annotated[int, Meta(ge=1, le=2**53)] | None = None
 
 
+class ResumeRequest(Request):
+    """What a run may do when it goes on: `max_depth` raises the limit of its chains of executions, if it has one."""
+
+    max_depth: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+
+
 class ForkRequest(Request):
     """Where the new run begins, and what is otherwise in it.
 

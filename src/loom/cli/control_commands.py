@@ -196,12 +196,25 @@ def pause(run_id: str | None, source: RunSource, as_json: bool, **many: Any) -> 
 
 @click.command()
 @many_options
-def resume(run_id: str | None, source: RunSource, as_json: bool, **many: Any) -> None:
+@click.option(
+    "--max-depth",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Let chains of its executions be up to N long, if its limit is lower.",
+)
+def resume(run_id: str | None, max_depth: int | None, source: RunSource, as_json: bool, **many: Any) -> None:
     """Let a paused run go on, or try a parked one again.
 
     With filters in place of a RUN_ID it means all runs that pass them.
     """
-    _ask(run_id, source, as_json, "resume", **many)
+    if max_depth is None:
+        _ask(run_id, source, as_json, "resume", **many)
+        return
+    if run_id is None:
+        raise click.UsageError("--max-depth is for one RUN_ID.")
+    perform(source, lambda runs: runs.deepen(run_id, max_depth))
+    told = f"Run {run_id} was asked to resume with a max_depth of {max_depth}."
+    tell(as_json, told, run_id=run_id, asked="resume", max_depth=max_depth)
 
 
 @click.command()

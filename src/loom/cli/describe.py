@@ -152,7 +152,9 @@ _TICKS: dict[str, Callable[[Data], str]] = {
     "TickTimeout": lambda _tick: "the run's time is over",
     "TickCancelRun": lambda tick: "cancel was asked for" + (f": {tick['reason']}" if tick["reason"] else ""),
     "TickPauseRun": lambda _tick: "pause was asked for",
-    "TickContinueRun": lambda _tick: "resume was asked for",
+    "TickContinueRun": lambda tick: (
+        "resume was asked for" + (f", with a max_depth of {tick['max_depth']}" if tick.get("max_depth") else "")
+    ),
     "TickSkip": lambda tick: (
         "the delays were skipped" if tick.get("timer") is None else f"timer {tick['timer']} was skipped"
     ),

@@ -207,6 +207,10 @@ class ServerRuns:
         async for told in self._client.bulk(action, filters, dry_run=dry_run):
             yield told
 
+    async def deepen(self, run_id: str, max_depth: int) -> None:
+        """See `Runs`."""
+        await self._client.resume(run_id, max_depth=max_depth)
+
     async def heal(self, run_id: str, event: str, value: Any) -> None:
         """See `Runs`."""
         with told_as_problem("/event"):

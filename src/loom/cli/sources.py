@@ -109,6 +109,10 @@ class Runs(Protocol):
         """Do something with all runs that pass filters, and tell how far it is."""
         ...
 
+    async def deepen(self, run_id: str, max_depth: int) -> None:
+        """Resume a run with a higher limit of its depth."""
+        ...
+
     async def heal(self, run_id: str, event: str, value: Any) -> None:
         """Retry a failed run with another event, by the name of its type, in place of the one that failed it."""
         ...

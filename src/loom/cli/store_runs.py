@@ -189,6 +189,10 @@ class StoreRuns:
         except ValueError as error:
             raise WrongUse(str(error)) from error
 
+    async def deepen(self, run_id: str, max_depth: int) -> None:
+        """See `Runs`."""
+        await self._runtime.resume(run_id, max_depth=max_depth)
+
     async def heal(self, run_id: str, event: str, value: Any) -> None:
         """See `Runs`."""
         from loom.cli.event_inputs import better_event

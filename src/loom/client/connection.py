@@ -18,6 +18,7 @@ from loom.api.requests import (
     CancelRequest,
     EventRequest,
     ForkRequest,
+    ResumeRequest,
     RetryRequest,
     ScheduleRequest,
     SkipRequest,
@@ -291,9 +292,10 @@ class Client:
         """Let a run start nothing new; it keeps what comes."""
         return await self._exchange.ask(self._act(run_id, "pause"), Run)
 
-    async def resume(self, run_id: str) -> Run:
-        """Let a paused run go on."""
-        return await self._exchange.ask(self._act(run_id, "resume"), Run)
+    async def resume(self, run_id: str, *, max_depth: int | None = None) -> Run:
+        """Let a paused run go on, or try a parked one again, with a higher limit of its depth if one is given."""
+        body = ResumeRequest(max_depth=max_depth) if max_depth is not None else None
+        return await self._exchange.ask(self._act(run_id, "resume", body), Run)
 
     async def skip(self, run_id: str, timer: int | None = None) -> Run:
         """End the delays and back-offs of a run now, or the one with the number of a timer in its state.

@@ -1,15 +1,16 @@
 """The control loop's only way to the outside: protocols and a base for decorators.
 
 A runtime supplies an `InternalRunAdapter` for each run. Decorators wrap one and change what they care about, as the
-durable runtime does with `commit`.
+durable runtime does with `commit`, and as a program does with the option `decorate` of `loom.connect`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable
 
     from loom.core.commands import CommandRunWorker
     from loom.core.records import Published
@@ -71,7 +72,12 @@ class InternalRunAdapter(Protocol):
         ...
 
     def send_event(self, tick: WorkflowTick) -> None:
-        """Let a tick from outside reach the run."""
+        """Let a tick reach the run: from outside, or an event that a step sends.
+
+        What a step sends has a `source`, the number of the effect. It is called in the thread of the body, before the
+        body goes on; what it raises is raised in the body. A tick that is passed on with its source is applied once,
+        however often that happens, but not after the end of its execution.
+        """
         ...
 
     def finalize_step(self, command: CommandRunWorker) -> None:
@@ -124,3 +130,7 @@ class RunAdapterDecorator:
     def close(self) -> None:
         """See `InternalRunAdapter`."""
         self.inner.close()
+
+
+RunDecorator: TypeAlias = Callable[[InternalRunAdapter], InternalRunAdapter]
+"""Wraps the adapter of each run, before the run begins or goes on in this process."""

@@ -199,7 +199,13 @@ def _of_lifecycle(state: BrokerState) -> Iterator[str]:
         yield "a count is negative"
     if state.due and not state.paused:
         yield "a timer's time has come, but its planner was not asked"
+    deepest = state.config.max_depth
     for step, worker in state.workers.items():
+        items = (item for item in (*worker.queue, *worker.delayed.values()))
+        executions = (*worker.in_progress.values(), *worker.suspended.values())
+        depth = max((item.event.depth for item in (*items, *(execution.item for execution in executions))), default=0)
+        if deepest is not None and depth >= deepest and state.is_running:
+            yield f"{step}: work is deeper than it may be, and the run goes on"
         limit = num_workers(state.config, step)
         if limit and worker.queue and len(worker.in_progress) < limit and state.is_running and not state.paused:
             yield f"{step}: work is queued although a worker is free"

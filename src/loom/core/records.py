@@ -18,6 +18,8 @@ import msgspec
 from msgspec.structs import replace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     Opaque = Any
 else:
 
@@ -55,6 +57,8 @@ class EventKind(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 SHARED, CHECKED, UNCHECKED = 1, 2, 4
 """The marks of an event record, as bits of its field `shared`."""
+MARKS, _DEPTH = 7, 3
+"""The bits of all marks, and how many there are: the depth is above them."""
 
 
 class EventRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -68,8 +72,9 @@ class EventRecord(msgspec.Struct, frozen=True, array_like=True):
     body: Opaque = None
     shared: bool | int = False
     """Its marks. `SHARED`: more than one takes it, so that each must get a copy. `CHECKED`: it fitted its class when it
-    was accepted or made. `UNCHECKED`: it was accepted where its class was not known. A record without marks is written
-    as it was before there were any, byte for byte: sizes decide where a flush is split."""
+    was accepted or made. `UNCHECKED`: it was accepted where its class was not known. Above them is its depth, in runs
+    that count it. A record without marks and depth is written as it was before there were any, byte for byte: sizes
+    decide where a flush is split."""
 
     @property
     def is_shared(self) -> bool:
@@ -82,6 +87,18 @@ class EventRecord(msgspec.Struct, frozen=True, array_like=True):
         if self.shared & UNCHECKED:
             return False
         return True if self.shared & CHECKED else None
+
+    @property
+    def depth(self) -> int:
+        """Tell how many executions have led to it, each caused by the one before, since input from outside or a timer.
+
+        0 for an event from outside, and in runs without a limit (see `loom.core.kernel.depth`).
+        """
+        return self.shared >> _DEPTH
+
+    def at_depth(self, depth: int) -> EventRecord:
+        """Return the record at another depth."""
+        return EventRecord(self.kind, self.body, self.shared & MARKS | depth << _DEPTH)
 
     def for_many(self) -> EventRecord:
         """Return the record, marked as one that more than one takes."""
@@ -102,6 +119,11 @@ class EventRecord(msgspec.Struct, frozen=True, array_like=True):
     def fingerprint(self) -> int:
         """Return a number that tells events of one wait from each other; 0 for an event that is not stored as text."""
         return crc32(self.body.encode("utf-8", "surrogatepass")) if isinstance(self.body, str) else 0
+
+
+def deepest_of(events: Iterable[EventRecord]) -> int:
+    """Return the depth of the deepest of these events; 0 if there are none."""
+    return max((event.shared for event in events), default=0) >> _DEPTH
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):

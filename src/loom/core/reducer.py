@@ -56,7 +56,7 @@ from loom.core.commands import (
     CommandWarn,
     WorkflowCommand,
 )
-from loom.core.kernel import executions, fast_lane, lifecycle, waiters, workers
+from loom.core.kernel import depth, executions, fast_lane, lifecycle, waiters, workers
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP
 from loom.core.planner import Complete, Emit, Fail, Intent, Planner, Publish, RunStep, StartTimer, StepFailed, Warn
 from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord, Notice, Traceback, UnhandledReport, without_traceback
@@ -118,7 +118,7 @@ class Draft(_Fields):
     """
 
     if not TYPE_CHECKING:
-        __slots__ = (*_NAMES, "commands", "derived", "planner", "read_field")
+        __slots__ = (*_NAMES, "commands", "derived", "planner", "read_field", "too_deep")
 
     def __init__(self, state: BrokerState, planner: Planner, read_field: FieldReader) -> None:
         for name, value in zip(_NAMES, _values_of(state), strict=True):
@@ -128,6 +128,8 @@ class Draft(_Fields):
         self.commands: list[WorkflowCommand] = []
         self.derived: list[TickAddEvent] = []
         """Events that the run made itself: `CommandQueueEvent`s, to be reduced within the same transition."""
+        self.too_deep = False
+        """Whether work has come up that is too deep, for which the run is parked at the end of the transition."""
 
     def worker(self, step: str) -> InternalStepWorkerState:
         """Return the state of a step, a new one if it has none yet."""
@@ -192,7 +194,12 @@ def reduce(
 ) -> tuple[BrokerState, list[WorkflowCommand]]:
     """Take one step: return the state after a tick and its commands, with derived events as `CommandQueueEvent`."""
     draft = Draft(state, planner, read_field)
+    draft.too_deep = depth.is_exceeded(draft)  # by an event before, with more events to come from the same transition
     _apply(draft, tick)
+    if draft.too_deep and not draft.derived and not tick.more:
+        lifecycle.park_too_deep(draft)
+    if draft.config.max_depth is not None:
+        draft.derived[:-1] = [replace(derived, more=True) for derived in draft.derived[:-1]]
     return draft.freeze(), [*draft.commands, *(CommandQueueEvent(derived) for derived in draft.derived)]
 
 
@@ -252,6 +259,8 @@ def transition(draft: Draft, tick: WorkflowTick) -> None:
         _apply(draft, tick)
         if draft.derived:
             _settle(draft)
+        if draft.too_deep:
+            lifecycle.park_too_deep(draft)
     if draft.active or draft.asleep or not draft.is_running:
         draft.idle_since = None
     elif draft.idle_since is None and not tick.more:
@@ -305,6 +314,8 @@ def _add_event(d: Draft, tick: TickAddEvent) -> None:
         if execution is None:
             return
         origin = d.planner.origin_of(execution.item)
+        if d.config.max_depth is not None:
+            event = event.at_depth(depth.below(d, execution.item))
     if tick.event_id is not None:
         if tick.event_id in d.seen:
             return
@@ -313,7 +324,7 @@ def _add_event(d: Draft, tick: TickAddEvent) -> None:
     taken = bool(woken)
     if tick.waiter_id is None:
         d.plan, intents, accepted = d.planner.on_event(d.config, d.plan, event, tick.step, origin, woken, d.at)
-        _follow(d, intents, shared=taken)
+        _follow(d, intents, shared=taken, deep=event.depth)
         taken = taken or accepted
         if accepted and tick.source is None and tick.origin is None:
             waiters.forget_question(d)
@@ -339,29 +350,31 @@ def _step_result(d: Draft, tick: TickStepResult) -> None:
     if tick.failure is not None:
         intents = _after_failure(d, execution, tick, tick.failure)
     else:
-        if tick.collects and _runs_again(d, execution, tick):
+        found = _collected(d, execution, tick) if tick.collects else execution
+        if found is None:
             return
+        execution = found
         returned = tick.returned
         workers.finish(d, execution, returned[-1].kind if returned else None, returned=True)
         item, waiting = execution.item, d.waiting
         if d.last_traceback is not None or d.refused or item.id in waiting.answers or item.id in waiting.open:
-            _forget(d, tick.step, item.id)
+            waiters.forget_settled(d, tick.step, item.id)
         d.plan, intents = d.planner.on_returned(d.config, d.plan, item, returned, tick.fanned_out, d.at)
     if intents:
-        _follow(d, intents)
+        _follow(d, intents, deep=depth.below(d, execution.item))
     if d.outcome is None:
         if tick.asks:
             waiters.ask(d, *tick.returned)
         workers.fill(d, tick.step)
 
 
-def _runs_again(d: Draft, execution: Execution, tick: TickStepResult) -> bool:
-    """Check the collect calls of a result, and run the body again if it was given a wrong answer."""
+def _collected(d: Draft, execution: Execution, tick: TickStepResult) -> Execution | None:
+    """Settle the collect calls of a result. None: the body was given a wrong answer, and runs again."""
+    deep = depth.collected(d, execution, tick.collects)
     wrong = executions.settle_collects(d, execution, tick.collects)
-    if wrong is None:
-        return False
-    workers.rerun(d, executions.truncated(execution, wrong))
-    return True
+    if wrong is not None:
+        workers.rerun(d, executions.truncated(execution, wrong))
+    return deep if wrong is None else None
 
 
 def _after_failure(d: Draft, execution: Execution, tick: TickStepResult, failure: Failure) -> Sequence[Intent]:
@@ -411,19 +424,6 @@ def _failed_for_good(d: Draft, item: WorkItem, again: WorkItem, failure: Failure
     return intents
 
 
-def _forget(d: Draft, step: str, item: int) -> None:
-    """Drop what was kept for a work item that is done or refused: its waits, their answers, where it had failed.
-
-    A refusal of its step is dropped too: a better event has come, or the next refusal replaces it.
-    """
-    if item in d.waiting.answers or item in d.waiting.open:
-        waiters.forget_item(d, step, item)
-    if d.last_traceback is not None and d.last_traceback.item == item:
-        d.last_traceback = None
-    if step in d.refused:
-        d.refused = d.refused.delete(step)
-
-
 def _refuse_event(d: Draft, tick: TickRefuseEvent) -> None:
     """Take back an event that a body cannot read: open its wait again, or drop the work that the event had made."""
     execution = workers.find(d, tick.step, tick.item, tick.seq)
@@ -434,10 +434,10 @@ def _refuse_event(d: Draft, tick: TickRefuseEvent) -> None:
         return
     item = execution.item
     workers.finish(d, executions.written(d, execution, tick.writes))
-    _forget(d, tick.step, item.id)
+    waiters.forget_settled(d, tick.step, item.id)
     d.refused = d.refused.set(tick.step, waiters.refusal(d, tick))
     d.plan, intents = d.planner.on_refused(d.config, d.plan, item, tick.parameters)
-    _follow(d, intents)
+    _follow(d, intents, deep=depth.below(d, item))
     if d.outcome is None:
         workers.fill(d, tick.step)
 
@@ -536,8 +536,8 @@ def _park_run(d: Draft, tick: TickParkRun) -> None:
     lifecycle.park(d, tick.reason)
 
 
-def _follow(d: Draft, intents: Sequence[Intent], shared: bool = False) -> None:
-    """Carry out a planner's intents. Only here do intents become commands."""
+def _follow(d: Draft, intents: Sequence[Intent], shared: bool = False, deep: int = 0) -> None:
+    """Carry out a planner's intents. Only here do intents become commands. `deep` is the least depth of new work."""
     if not shared and len(intents) > 1:
         first, second = intents[0], intents[1]
         # One event for several steps: the planner gives it to all of them in a row.
@@ -547,9 +547,11 @@ def _follow(d: Draft, intents: Sequence[Intent], shared: bool = False) -> None:
             d.publish(intent.event)
         elif type(intent) is RunStep:
             event = intent.event.for_many() if shared else intent.event
+            event = event.at_depth(deep) if deep and deep > event.depth else event
             workers.enqueue(d, intent.step, event, intent.extra)
         elif type(intent) is Emit:
-            d.derived.append(TickAddEvent(at=d.at, event=intent.event, step=intent.step, origin=intent.origin))
+            event = intent.event.at_depth(deep) if deep else intent.event
+            d.derived.append(TickAddEvent(at=d.at, event=event, step=intent.step, origin=intent.origin))
         else:
             _follow_rarely(d, intent)
 

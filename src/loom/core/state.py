@@ -48,6 +48,13 @@ class StepSpec(msgspec.Struct, frozen=True, array_like=True):
     """For a recovery step: how often it may run along one lineage of events."""
 
 
+class StepLimits(msgspec.Struct, frozen=True, tag=True):
+    """What bounds a run of steps: the program of its config. A run without limits has none, as all older runs."""
+
+    max_depth: int
+    """The longest chain of executions that each was caused by the one before."""
+
+
 class BrokerConfig(msgspec.Struct, frozen=True, array_like=True):
     """Everything about a workflow's code that the reducer may look at."""
 
@@ -57,7 +64,19 @@ class BrokerConfig(msgspec.Struct, frozen=True, array_like=True):
     keep_unclaimed: int = 1000
     """How many early events a run keeps for waiters that are still to come."""
     program: Opaque = None
-    """What another planner needs besides the steps."""
+    """What another planner needs besides the steps, or the `StepLimits` of a run of steps.
+
+    A field of its own would change the bytes of every start that is stored already.
+    """
+
+    @property
+    def max_depth(self) -> int | None:
+        """Return the longest chain of executions that each was caused by the one before; None: no limit."""
+        return self.program.max_depth if type(self.program) is StepLimits else None
+
+    def limited(self, max_depth: int | None) -> BrokerConfig:
+        """Return the config of steps with another limit of their depth; None: without one."""
+        return replace(self, program=StepLimits(max_depth) if max_depth is not None else None)
 
 
 _specs: dict[int, tuple[BrokerConfig, dict[str, StepSpec]]] = {}
@@ -80,9 +99,20 @@ def specs_of(config: BrokerConfig) -> dict[str, StepSpec]:
 def config_for(code: BrokerConfig, config: BrokerConfig, *, keeps_timeout: bool) -> BrokerConfig:
     """Return the config of a run that had `config` so far and goes on with this code.
 
-    With `keeps_timeout` the author asked for no timeout: the run keeps the one that it has, or none.
+    With `keeps_timeout` the author asked for no timeout: the run keeps the one that it has, or none. The limit of its
+    depth can be raised or dropped. It is never lowered, and a run that began without one gets none.
     """
+    depth, now = config.max_depth, code.max_depth
+    if depth != now:
+        code = code.limited(None if depth is None or now is None else max(depth, now))
     return replace(code, timeout_s=config.timeout_s) if keeps_timeout else code
+
+
+def raised(config: BrokerConfig, max_depth: int | None) -> BrokerConfig:
+    """Return a config with a higher limit of the depth; the same if it has none, or one that is as high."""
+    if max_depth is None or config.max_depth is None or max_depth <= config.max_depth:
+        return config
+    return config.limited(max_depth)
 
 
 def num_workers(config: BrokerConfig, step: str) -> int:

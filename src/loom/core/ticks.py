@@ -232,6 +232,9 @@ class TickPauseRun(Tick, frozen=True, tag=True):
 class TickContinueRun(Tick, frozen=True, tag=True):
     """A paused run may go on."""
 
+    max_depth: int | None = None
+    """A higher limit of the depth, if the run has one; None leaves it as it is."""
+
 
 class TickSkip(Tick, frozen=True, tag=True):
     """A caller asked for delays and back-offs to end now: what their timers would bring happens with this tick."""

@@ -19,8 +19,9 @@ from loom.effects import spans
 from loom.effects.body_task import BodyTask
 from loom.effects.event_codec import LIVE_CODEC, published_event
 from loom.effects.execution import StepExecution
-from loom.runtime.control_loop import PATIENCE, ControlLoop, Driver
+from loom.runtime.control_loop import PATIENCE, ControlLoop, Driver, effective
 from loom.runtime.logs import LifecycleLog, about, has_lifecycle_news, log_stuck
+from loom.runtime.memory_adapter import MemoryAdapter
 from loom.runtime.planners import program_in
 from loom.runtime.run_ending import ending_of
 from loom.runtime.streams import is_ending, is_internal
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from loom.effects.event_codec import EventCodec
     from loom.effects.ports import Binding
     from loom.runtime.control_loop import LoopWatcher
-    from loom.runtime.memory_adapter import MemoryAdapter
     from loom.steps.events import StartEvent, StopEvent
     from loom.steps.ports import Definition
     from loom.steps.resources import RunResources
@@ -76,7 +76,7 @@ class LiveRun:
 
     __slots__ = (
         "__weakref__", "_adapter", "_bindings", "_core", "_done", "_driver", "_ending", "_executions", "_fault",
-        "_free_task", "_lane", "_on_end", "_outer", "_seen", "_store", "_thread", "_wake", "children", "codec",
+        "_free_task", "_lane", "_on_end", "_outer", "_seen", "_send", "_store", "_thread", "_wake", "children", "codec",
         "definition", "first_tick", "held_back", "loop", "now", "pull", "resources", "run_id", "watcher",
     )  # fmt: skip
 
@@ -112,6 +112,12 @@ class LiveRun:
         self._core = core
         self._adapter = adapter
         self._outer = outer
+        send = effective(outer, "send_event")
+        is_plain = getattr(send, "__func__", None) is MemoryAdapter.send_event
+        self._send: Callable[[WorkflowTick], None] | None = None if is_plain else send
+        """How what a step sends gets here, if a decorator wants to know of it."""
+        if not is_plain:
+            adapter.on_effect = self.take
         self._bindings = bindings
         self._on_end = on_end
         self._thread = threading.get_ident()
@@ -220,8 +226,8 @@ class LiveRun:
     def status(self) -> str:
         """Tell the status of the run. Looking at it does not count as asking for its result."""
         outcome = self._core.fields.outcome
-        if outcome is not None:
-            return outcome.run_status
+        if outcome is not None and (outcome.status != "parked" or not self._done):
+            return outcome.run_status  # nothing keeps a run in memory that is parked: it has failed
         return "failed" if self._done else "running"
 
     def state_to_save(self) -> BrokerState:
@@ -353,7 +359,14 @@ class LiveRun:
         """See `Host`."""
 
     def report(self, tick: WorkflowTick) -> None:
-        """A body did something; safe from any thread."""
+        """A body did something; safe from any thread. What it sends passes the decorators of the run."""
+        if self._send is not None and type(tick) is TickAddEvent:
+            self._send(tick)
+        else:
+            self.take(tick)
+
+    def take(self, tick: WorkflowTick) -> None:
+        """Let the control loop have what a body did; safe from any thread."""
         self._lane.append(tick)
         if self._wake is not None:
             self.on_loop(self._wake, False)

@@ -35,7 +35,7 @@ from loom.store.loop_time import wall_clock
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
-    from loom.core.adapter import InternalRunAdapter
+    from loom.core.adapter import RunDecorator
     from loom.core.commands import CommandStartChild
     from loom.core.planner import Planner
     from loom.core.ticks import WorkflowTick
@@ -88,7 +88,7 @@ class MemoryRuntime:
         self,
         *,
         clock: Callable[[], float] | None = None,
-        decorate: Callable[[InternalRunAdapter], InternalRunAdapter] | None = None,
+        decorate: RunDecorator | None = None,
     ) -> None:
         self._clock = clock
         self._decorate = decorate

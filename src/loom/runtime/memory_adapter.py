@@ -42,6 +42,7 @@ class MemoryAdapter:
         "_receiver",
         "get_now",
         "keeps_journal",
+        "on_effect",
         "on_wake",
         "stream",
         "waiter",
@@ -58,6 +59,8 @@ class MemoryAdapter:
         """What a blocked control loop waits for."""
         self.on_wake: Callable[[bool], None] | None = None
         """Called when `waiter` is done, with whether the control loop may go on at once; None if a task drives it."""
+        self.on_effect: Callable[[WorkflowTick], None] | None = None
+        """Takes what a step sends; None if no decorator is asked about that."""
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: float | None = None
         self._pull: asyncio.Future[WorkflowTick] | None = None
@@ -229,12 +232,15 @@ class MemoryAdapter:
     def mark_closed(self) -> None:
         """Wake all readers and all callers that wait for the end: the run has ended."""
         waiters, self._end_waiters = self._end_waiters, None
-        self.on_wake = None
+        self.on_wake = self.on_effect = None
         self.wake_readers()
         _wake_all(waiters)
 
     def send_event(self, tick: WorkflowTick) -> None:
         """See `InternalRunAdapter`."""
+        if self.on_effect is not None and getattr(tick, "source", None) is not None:
+            self.on_effect(tick)  # among the other effects of its step, and before the result
+            return
         self._inbox.append(tick)
         if self._receiver is not None and not self._receiver.done():
             self._receiver.set_result(None)

@@ -219,7 +219,9 @@ def handlers_by_step(steps: Mapping[str, StepConfig]) -> dict[str, str]:
 # The config that enters a run.
 
 
-def broker_config(workflow: str, steps: Mapping[str, StepConfig], timeout_s: float | None) -> BrokerConfig:
+def broker_config(
+    workflow: str, steps: Mapping[str, StepConfig], timeout_s: float | None, max_depth: int | None = None
+) -> BrokerConfig:
     """Compile the declarations of steps into what the reducer may know of a workflow's code."""
     bindings, handlers, recoverers = stream_bindings(steps), handlers_by_step(steps), catch_error_handlers(steps)
     specs = []
@@ -241,7 +243,9 @@ def broker_config(workflow: str, steps: Mapping[str, StepConfig], timeout_s: flo
                 max_recoveries=handler.max_recoveries if handler is not None else 0,
             )
         )
-    return BrokerConfig(workflow, tuple(specs), None if timeout_s is None else float(timeout_s))
+    timeout_s = None if timeout_s is None else float(timeout_s)
+    unlimited = BrokerConfig(workflow, tuple(specs), timeout_s)
+    return unlimited.limited(int(max_depth)) if max_depth is not None else unlimited
 
 
 def _names(types: Iterable[Any]) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from loom.core.records import (
     Failure,
     Release,
     StepFailure,
+    deepest_of,
     without_traceback,
 )
 from loom.core.state import specs_of
@@ -111,7 +112,9 @@ def _close(config: BrokerConfig, number: int, stream: Stream) -> list[Fired]:
 
 
 def _fire(stream: int, step: str, members: tuple[EventRecord, ...], scope: tuple[int, ...]) -> Fired:
-    return Fired(step, EventRecord(RELEASE_KIND, Release(stream, step, members)), scope)
+    event = EventRecord(RELEASE_KIND, Release(stream, step, members))
+    depth = deepest_of(members)
+    return Fired(step, event.at_depth(depth) if depth else event, scope)
 
 
 def arrive(
@@ -313,6 +316,7 @@ class StepsPlanner:
         intents: list[Intent] = []
         tokens = -1
         for spec in specs:
+            bound: tuple[tuple[str, EventRecord], ...] = ()
             if spec.name in woken:
                 continue
             if spec.collects:
@@ -329,7 +333,8 @@ class StepsPlanner:
                     continue
                 extra = StepInput(origin, bound)
             tokens += 1
-            intents.append(RunStep(spec.name, event, extra))
+            depth = deepest_of(event for _, event in bound) if bound else 0
+            intents.append(RunStep(spec.name, event.at_depth(depth) if depth > event.depth else event, extra))
         if origin.scope:
             plan, fired = adjust(config, plan, origin.scope, tokens)
             intents += _release(fired, origin)

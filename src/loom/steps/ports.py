@@ -247,6 +247,16 @@ WAIT_TIMEOUT: Final = Unasked(2000.0)
 """Seconds until `wait_for_event` raises `TimeoutError`."""
 
 
+class UnaskedCount(int):
+    """A default like `Unasked`, for a count."""
+
+    __slots__ = ()
+
+
+RUN_DEPTH: Final = UnaskedCount(10_000)
+"""The longest chain of executions, each caused by the one before, in a run in a store. One in memory has no limit."""
+
+
 # Definitions: what the code of a workflow says to everything that runs it.
 
 
@@ -259,6 +269,9 @@ class RunLimits(NamedTuple):
     """True if the author set no timeout: a stored run then keeps the one that it began with, or none."""
     concurrent_runs: int | None = None
     """Runs of one instance at the same time; further ones wait for their turn. None means no limit."""
+    max_depth: int | None = None
+    """The longest chain of executions that each was caused by the one before. None means no limit, and `RUN_DEPTH` that
+    the author set none: stored runs then have that of their runtime."""
 
 
 class Definition(Protocol):

@@ -13,11 +13,12 @@ from loom.steps import ports
 from loom.steps.errors import WorkflowRuntimeError, WorkflowValidationError
 from loom.steps.events import StartEvent, StopEvent
 from loom.steps.graph import event_types
-from loom.steps.ports import RUN_TIMEOUT, RunLimits, definition_of
+from loom.steps.ports import RUN_DEPTH, RUN_TIMEOUT, RunLimits, definition_of
 from loom.steps.registry import kind_of
 from loom.steps.signature import get_steps_from_class, get_steps_from_instance
 from loom.steps.validate import (
     check_graph_check_names,
+    check_max_depth,
     check_num_concurrent_runs,
     check_timeout,
     ensure_start_event_class,
@@ -83,6 +84,10 @@ class Workflow(_Parameters[StartT, StopT], metaclass=WorkflowMeta):
 
     `timeout` bounds a run in seconds of its being alive; None means no bound. Without it, runs in memory have 45 s and
     runs in a store no bound. `num_concurrent_runs` holds back further runs of this instance until others have ended.
+
+    `max_depth` bounds the longest chain of executions, each caused by the one before, since something last came from
+    outside or a timer fired; None means no bound. Without it, runs in memory have none and runs in a store 10,000, or
+    what `loom.connect` was told. A stored run that reaches it is parked, one in memory fails.
     """
 
     _step_functions: dict[str, StepFunction[..., Any]]
@@ -100,14 +105,18 @@ class Workflow(_Parameters[StartT, StopT], metaclass=WorkflowMeta):
         workflow_name: str | None = None,
         skip_graph_checks: set[WorkflowGraphCheck] | None = None,
         serializer: BaseSerializer | None = None,
+        *,
+        max_depth: int | None = RUN_DEPTH,
     ) -> None:
         check_timeout(timeout)
         check_num_concurrent_runs(num_concurrent_runs)
+        check_max_depth(max_depth)
         self._asked_for_timeout = timeout is not RUN_TIMEOUT
         self._timeout = timeout if self._asked_for_timeout else float(RUN_TIMEOUT)
         self._verbose = verbose
         self._disable_validation = disable_validation
         self._num_concurrent_runs = num_concurrent_runs
+        self._max_depth = max_depth
         self._workflow_name = workflow_name
         self._serializer = serializer
         self._resource_manager = resource_manager
@@ -327,7 +336,8 @@ class StepsDefinition:
     def limits(self) -> RunLimits:
         """The bounds that the workflow was made with."""
         workflow = self.instance
-        return RunLimits(workflow._timeout, not workflow._asked_for_timeout, workflow._num_concurrent_runs)
+        asked = workflow._asked_for_timeout
+        return RunLimits(workflow._timeout, not asked, workflow._num_concurrent_runs, workflow._max_depth)
 
     @property
     def is_verbose(self) -> bool:
@@ -359,15 +369,19 @@ class StepsDefinition:
         return self._state_type[1]
 
     def config(self, *, stored: bool = False) -> BrokerConfig:
-        """Return the code as the reducer sees it. A run in a store has no timeout unless the author set one."""
+        """Return the code as the reducer sees it. A run in a store has no timeout unless the author set one.
+
+        A run in memory has no limit of its depth unless the author set one.
+        """
         version = self.version
         if self._compiled is None or self._compiled[0] != version:
             from loom.steps.graph import broker_config
 
             name, steps, limits = self.name, self.steps, self.limits
-            config = broker_config(name, steps, limits.timeout_s)
-            unbounded = broker_config(name, steps, None) if limits.keeps_timeout else config
-            self._compiled = (version, config, unbounded)
+            depth = limits.max_depth
+            config = broker_config(name, steps, limits.timeout_s, None if depth is RUN_DEPTH else depth)
+            stored_timeout_s = None if limits.keeps_timeout else limits.timeout_s
+            self._compiled = (version, config, broker_config(name, steps, stored_timeout_s, depth))
         return self._compiled[2] if stored else self._compiled[1]
 
     def start_event(self, given: StartEvent | None, inputs: dict[str, Any]) -> StartEvent:

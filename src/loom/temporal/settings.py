@@ -84,6 +84,11 @@ class TemporalSettings(Settings, frozen=True, kw_only=True, forbid_unknown_field
                 "A cluster moves its runs by itself, so there is no safe mode for it: stop the workers, and cancel "
                 "runs with `loom workflow cancel`."
             )
+        if self.decorate is not None:
+            raise ValueError(
+                "decorate is for runs that this process moves, on memory://, sqlite:// or postgresql://. A cluster "
+                "moves its runs by itself: use interceptors of Temporal's SDK there."
+            )
         for name in ("heartbeat_timeout", "retry_interval", "sticky_timeout"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}.")

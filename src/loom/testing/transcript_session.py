@@ -33,7 +33,7 @@ from loom.core.records import (
 )
 from loom.core.reducer import replay
 from loom.core.run import Run
-from loom.core.state import BrokerConfig, BrokerState, StepSpec
+from loom.core.state import BrokerConfig, BrokerState, StepSpec, raised
 from loom.core.ticks import CollectCall, Source, TickResume, TickTimeout, TickTimerFired
 from loom.steps.planner import StepsPlanner
 from loom.testing.transcript_text import command_lines, seconds, status, tick_text
@@ -204,6 +204,7 @@ class TranscriptSession:
         self.kinds = Kinds()
         self.steps: list[StepSpec] = []
         self.settings: dict[str, Any] = {}
+        self.max_depth: int | None = None
         self.out: list[str] = []
         self.now = 0.0
         self.held = False
@@ -224,7 +225,7 @@ class TranscriptSession:
     @property
     def config(self) -> BrokerConfig:
         """The code as it was defined so far."""
-        return BrokerConfig("transcript", tuple(self.steps), **self.settings)
+        return BrokerConfig("transcript", tuple(self.steps), **self.settings).limited(self.max_depth)
 
     @property
     def run(self) -> Run:
@@ -350,13 +351,14 @@ class TranscriptSession:
         self._bodies.clear()
         self._timers.clear()
 
-    def resume(self) -> None:
-        """Recover the run from what was saved."""
+    def resume(self, max_depth: int | None = None) -> None:
+        """Recover the run from what was saved; with a higher limit of its depth, if one is given."""
         if self._run is None:
             self._run = self._new_run(self._saved)
         away = 0.0 if self._released else self.now - self._left_at
         self._released = False
-        self.feed(TickResume(at=self.now, away_s=away))
+        config = raised(self.state.config, max_depth) if max_depth is not None else None
+        self.feed(TickResume(at=self.now, away_s=away, config=config))
 
     def query(self) -> str:
         """Answer a query from the state alone, with nothing sent."""

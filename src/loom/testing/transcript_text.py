@@ -132,7 +132,10 @@ def _edit(tick: TickEditStore) -> str:
 
 _TICKS: dict[type, Callable[[Any], str]] = {
     TickStartRun: lambda t: _words(t.run_id, event_text(t.event)),
-    TickResume: lambda t: f"away={seconds(t.away_s)}",
+    TickResume: lambda t: _words(
+        f"away={seconds(t.away_s)}",
+        _option("depth", t.config.max_depth if t.config is not None else None),
+    ),
     TickAddEvent: lambda t: _words(
         event_text(t.event),
         _option("to", t.step),
@@ -152,7 +155,7 @@ _TICKS: dict[type, Callable[[Any], str]] = {
     TickTimeout: lambda t: f"timer={t.timer}",
     TickCancelRun: lambda t: t.reason,
     TickPauseRun: lambda _t: "",
-    TickContinueRun: lambda _t: "",
+    TickContinueRun: lambda t: _words(_option("depth", t.max_depth)),
     TickSkip: lambda t: f"timer={t.timer}" if t.timer is not None else "",
     TickParkRun: lambda t: t.reason,
     TickRetryRun: lambda t: _words(f"{t.step}#{t.item} {event_text(t.event)}", t.key) if t.event is not None else "",

@@ -100,6 +100,7 @@ def _define(session: TranscriptSession, line: Line) -> None:
         timeout, keep = line.seconds("timeout"), line.number("keep")
         session.settings |= {"timeout_s": timeout} if timeout is not None else {}
         session.settings |= {"keep_unclaimed": keep} if keep is not None else {}
+        session.max_depth = line.number("depth")
     elif what == "event":
         session.kinds.define(line.word(1, "a type"), line.word(2, "its base"))
     else:
@@ -340,7 +341,7 @@ VERBS: dict[str, Callable[[TranscriptSession, Line], None]] = {
     "advance": lambda session, line: session.advance(duration(line.word(0, "how long"))),
     "crash": lambda session, _line: session.crash(),
     "release": lambda session, _line: session.release(),
-    "resume": lambda session, _line: session.resume(),
+    "resume": lambda session, line: session.resume(line.number("depth")),
     "cancel": _cancel,
     "query": _query,
     "flush": _flush,
@@ -348,7 +349,7 @@ VERBS: dict[str, Callable[[TranscriptSession, Line], None]] = {
     "state": _state,
     "stream": _stream,
     "pause": lambda session, _line: session.feed(TickPauseRun(at=session.now)),
-    "continue": lambda session, _line: session.feed(TickContinueRun(at=session.now)),
+    "continue": lambda session, line: session.feed(TickContinueRun(at=session.now, max_depth=line.number("depth"))),
     "skip": _skip,
     "park": lambda session, line: session.feed(TickParkRun(at=session.now, reason=" ".join(line.words))),
     "retry": lambda session, _line: session.feed(TickRetryRun(at=session.now)),

@@ -181,14 +181,22 @@ def test_cancel_pause_resume_and_retry() -> None:
     until_idle("order-1")
     assert data("workflow", "status", "order-1")["paused"]
     assert data("workflow", "resume", "order-1") == {"run_id": "order-1", "asked": "resume"}
+    asked = data("runs", "resume", "order-1", "--max-depth", "20000")
+    assert asked == {"run_id": "order-1", "asked": "resume", "max_depth": 20000}
     good("workflow", "send", "order-1", "Approval", '{"amount": -1}')
     until_end("order-1")
     assert data("workflow", "status", "order-1")["status"] == "failed"
+    assert "resume was asked for, with a max_depth of 20000" in good("workflow", "history", "order-1")
     good("workflow", "retry", "order-1")
     assert data("workflow", "status", "order-1")["status"] == "running"
     good("workflow", "cancel", "order-1")
     until_end("order-1")
     assert data("workflow", "status", "order-1")["status"] == "cancelled"
+
+
+def test_a_higher_depth_is_for_one_run() -> None:
+    assert "--max-depth is for one RUN_ID." in loom("runs", "resume", "--parked", "--max-depth", "5").stderr
+    assert "0 is not in the range x>=1" in loom("runs", "resume", "order-1", "--max-depth", "0").stderr
 
 
 def test_fork_with_changes() -> None:

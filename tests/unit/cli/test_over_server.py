@@ -151,6 +151,7 @@ def test_pauses_resumes_retries_cancels_forks_and_purges(server: Serving) -> Non
     server.begun("o")
     assert server.good("workflow", "pause", "o") == "Run o was asked to pause.\n"
     assert server.data("workflow", "resume", "o") == {"run_id": "o", "asked": "resume"}
+    server.good("runs", "resume", "o", "--max-depth", "20000")
     server.good("workflow", "send", "o", "Approval", '{"amount": -1}')
     server.until("o", "failed")
     server.good("workflow", "retry", "o")

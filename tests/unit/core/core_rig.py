@@ -48,7 +48,8 @@ class Rig:
     """A run under test. Every tick is checked against the invariants."""
 
     def __init__(self, *specs: StepSpec, **config: Any) -> None:
-        self.config = BrokerConfig("test", specs or (WORK,), **config)
+        depth = config.pop("max_depth", None)
+        self.config = BrokerConfig("test", specs or (WORK,), **config).limited(depth)
         self.planner = StepsPlanner()
         self.state = BrokerState()
         self.last: list[WorkflowCommand] = []

@@ -81,6 +81,33 @@ async def test_what_an_adapter_raises_reaches_whoever_awaits_the_run(kind: type[
         runtime.get("r")
 
 
+class Spread(Workflow):
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> Event | None:
+        for n in range(3):
+            ctx.send_event(Event(n=n))
+        return None
+
+    @step
+    async def end(self, ctx: Context, ev: Event) -> StopEvent | None:
+        found = ctx.collect_events(ev, [Event] * 3)
+        return StopEvent(result=[each.get("n") for each in found]) if found else None
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_what_a_step_sends_passes_the_decorator_and_counts_once(times: int) -> None:
+    sent: list[int] = []
+
+    class Sending(RunAdapterDecorator):
+        def send_event(self, tick: WorkflowTick) -> None:
+            sent.append(getattr(tick, "source").ordinal)  # noqa: B009 - the type is not narrowed
+            for _ in range(times):
+                super().send_event(tick)
+
+    assert await Spread(runtime=MemoryRuntime(decorate=Sending)).run() == [0, 1, 2]
+    assert sent == [0, 1, 2]
+
+
 async def test_step_is_finalized_when_the_run_has_its_result() -> None:
     told: list[bool] = []
 

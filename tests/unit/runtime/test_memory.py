@@ -26,7 +26,12 @@ from loom import (
 )
 from loom.runtime.memory import BasicRuntime, JournalRecord, MemoryRuntime, basic_runtime, get_current_runtime
 from loom.runtime.memory_adapter import JOURNAL_TICKS
-from loom.steps.errors import WorkflowCancelledByUser, WorkflowTimeoutError
+from loom.steps.errors import (
+    WorkflowCancelledByUser,
+    WorkflowRuntimeError,
+    WorkflowTimeoutError,
+    WorkflowValidationError,
+)
 from loom.steps.events import WorkflowIdleEvent
 from loom.steps.retry import retry_policy, stop_after_attempt, wait_fixed
 from loom.steps.state_store import apply_state_patch
@@ -709,3 +714,43 @@ async def test_live_duplicate_of_a_run_id_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="Workflow run with run_id 'same' already exists"):
         workflow.run(topic="x", run_id="same")
     await handler.cancel_run()
+
+
+# -- the depth of chains -----------------------------------------------------------------------------------------------
+
+
+class Lap(Event):
+    left: int
+
+
+class Laps(Workflow):
+    @step
+    async def begin(self, ev: StartEvent) -> Lap:
+        return Lap(left=ev.get("laps"))
+
+    @step
+    async def lap(self, ev: Lap) -> Lap | StopEvent:
+        return Lap(left=ev.left - 1) if ev.left else StopEvent(result="there")
+
+
+async def test_a_run_in_memory_has_a_limit_only_if_it_was_asked_for() -> None:
+    assert await Laps(timeout=None).run(laps=10_500) == "there"
+    assert await Laps(max_depth=5).run(laps=3) == "there"
+    handler = Laps(max_depth=5).run(laps=4)
+    with pytest.raises(WorkflowRuntimeError, match=r"^Step 'lap' would be execution 6 in a row.*max_depth allows 5\."):
+        await handler
+    assert not handler.ctx.is_running
+
+
+async def test_a_run_that_came_to_its_limit_can_go_on_from_its_context() -> None:
+    handler = Laps(max_depth=5).run(laps=8)
+    with pytest.raises(WorkflowRuntimeError, match="max_depth allows 5"):
+        await handler
+    workflow = Laps(max_depth=20)
+    assert await workflow.run(ctx=Context.from_dict(workflow, {**handler.ctx.to_dict(), "is_running": True})) == "there"
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, 2.5, "5"])
+def test_a_limit_of_the_depth_that_makes_no_sense_is_refused(limit: Any) -> None:
+    with pytest.raises(WorkflowValidationError, match=r"^max_depth must be an integer greater than 0 or None$"):
+        Laps(max_depth=limit)

@@ -171,6 +171,9 @@ async def test_cancel_pause_resume_and_delete(served: Served, client: httpx2.Asy
     await served.until_waiting("c")
     assert (await client.post("/v1/runs/c/pause")).status_code == 202
     assert (await client.post("/v1/runs/c/resume")).status_code == 202
+    assert (await client.post("/v1/runs/c/resume", json={"max_depth": 20_000})).status_code == 202
+    refused = (await client.post("/v1/runs/c/resume", json={"max_depth": 0})).json()
+    assert [error["path"] for error in refused["errors"]] == ["/max_depth"]
     assert (await client.delete("/v1/runs/c")).json()["code"] == "run-active"
     assert (await client.post("/v1/runs/c/retry")).json()["code"] == "run-active"
     assert (await client.post("/v1/runs/c/cancel", json={"reason": "enough"})).status_code == 202

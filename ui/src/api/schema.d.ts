@@ -674,7 +674,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Let a paused run go on */
+        /** Let a paused run go on, or try a parked one again */
         post: operations["resumeRun"];
         delete?: never;
         options?: never;
@@ -1725,6 +1725,14 @@ export interface components {
          */
         Representation: {
             graph: Record<string, never>;
+        };
+        /**
+         * ResumeRequest
+         * @description What a run may do when it goes on: `max_depth` raises the limit of its chains of executions, if it has one.
+         */
+        ResumeRequest: {
+            /** @default null */
+            max_depth?: number | null;
         };
         /**
          * RetryRequest
@@ -8161,7 +8169,7 @@ export interface operations {
         /** @description At most 1 MiB, and JSON nested 64 deep, unless the server was told otherwise. */
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["NoFields"];
+                "application/json": components["schemas"]["ResumeRequest"];
             };
         };
         responses: {

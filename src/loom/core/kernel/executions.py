@@ -160,7 +160,7 @@ def settle_collects(d: Draft, execution: Execution, calls: tuple[CollectCall, ..
     now does the body run again: normally once per full set.
     """
     worker = d.workers[execution.item.step]
-    buffers = settled(worker.collected_events, calls)
+    buffers = settled(worker.collected_events, calls, execution.item.event.depth)
     if isinstance(buffers, CollectCall):
         return buffers
     if buffers is not worker.collected_events:
@@ -168,8 +168,13 @@ def settle_collects(d: Draft, execution: Execution, calls: tuple[CollectCall, ..
     return None
 
 
-def settled(buffers: Map[str, CollectBuffer], calls: tuple[CollectCall, ...]) -> Map[str, CollectBuffer] | CollectCall:
-    """Return the buffers of a step after these collect calls, or the first call that was answered wrongly."""
+def settled(
+    buffers: Map[str, CollectBuffer], calls: tuple[CollectCall, ...], depth: int = 0
+) -> Map[str, CollectBuffer] | CollectCall:
+    """Return the buffers of a step after these collect calls, or the first call that was answered wrongly.
+
+    `depth` is that of the execution, and of what it puts aside.
+    """
     for call in calls:
         if call.reserved:
             continue
@@ -180,7 +185,8 @@ def settled(buffers: Map[str, CollectBuffer], calls: tuple[CollectCall, ...]) ->
         if now == "take":
             buffers = buffers.set(call.buffer, buffer.emptied())
         elif now == "keep":
-            buffers = buffers.set(call.buffer, buffer.with_event(call.event))
+            event = call.event.at_depth(depth) if depth else call.event
+            buffers = buffers.set(call.buffer, buffer.with_event(event))
     return buffers
 
 

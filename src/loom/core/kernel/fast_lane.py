@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from loom.core.commands import CommandPublishEvent
-from loom.core.kernel import executions, workers
+from loom.core.kernel import depth, executions, workers
 from loom.core.records import StepReport
 from loom.core.ticks import CollectCall
 
@@ -45,8 +45,13 @@ def pass_on(d: Draft, tick: TickStepResult) -> bool:
     taker = d.planner.plain_taker(d.config, d.plan, execution.item, returned[0]) if not tick.collects else None
     if taker is None:
         return False
+    event = returned[0]
+    if d.config.program is not None:  # the limits of the steps, as only steps are plain
+        event = event.at_depth(execution.item.event.depth + 1)
+        if depth.is_too_deep(d.config, event):
+            return False
     d.at = at
-    _hand_over(d, worker, execution, taker, returned[0])
+    _hand_over(d, worker, execution, taker, event)
     return True
 
 
@@ -54,7 +59,7 @@ def _end(
     d: Draft, worker: InternalStepWorkerState, execution: Execution, calls: tuple[CollectCall, ...], at: float
 ) -> bool:
     """Do `settle_collects`, `finish` and `fill` with one state. False, with nothing changed, if a call was wrong."""
-    buffers = executions.settled(worker.collected_events, calls)
+    buffers = executions.settled(worker.collected_events, calls, execution.item.event.depth if calls else 0)
     if isinstance(buffers, CollectCall):
         return False
     d.at = at

@@ -17,10 +17,21 @@ from msgspec.structs import replace
 
 from loom.core.body_effects import addressed, waiter_id_of
 from loom.core.commands import CommandCancelChild, CommandStartChild
-from loom.core.kernel import workers
+from loom.core.kernel import depth, workers
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
 from loom.core.records import CancelledReport, FailedReport, IdleReport, TimedOutReport, without_traceback
-from loom.core.state import MAX_REPORTED, Abandoned, Answer, Child, ChildEnd, Outcome, Timer, Waiting, specs_of
+from loom.core.state import (
+    MAX_REPORTED,
+    Abandoned,
+    Answer,
+    Child,
+    ChildEnd,
+    Outcome,
+    Timer,
+    Waiting,
+    raised,
+    specs_of,
+)
 from loom.core.ticks import TickAddEvent
 
 if TYPE_CHECKING:
@@ -77,7 +88,9 @@ def resume(d: Draft, tick: TickResume) -> None:
         d.timers = d.timers.set(d.timeout_timer, Timer(d.deadline, "timeout"))
     d.rearm_all()
     workers.rewind_in_progress(d)
-    _fill_all(d)
+    d.too_deep = depth.is_exceeded(d)
+    if not d.too_deep:
+        _fill_all(d)
 
 
 def _fill_all(d: Draft) -> None:
@@ -90,8 +103,9 @@ def pause(d: Draft, _tick: TickPauseRun) -> None:
     d.paused = True
 
 
-def go_on(d: Draft, _tick: TickContinueRun) -> None:
+def go_on(d: Draft, tick: TickContinueRun) -> None:
     """Begin what has come in while the run was paused."""
+    d.config = raised(d.config, tick.max_depth)
     if d.paused:
         d.paused = False
         _fill_all(d)
@@ -165,6 +179,14 @@ def cancel(d: Draft) -> None:
 def park(d: Draft, reason: str) -> None:
     """Stop a run that this code cannot go on with. Nothing of it is lost."""
     _end(d, Outcome("parked", message=reason))
+
+
+def park_too_deep(d: Draft) -> None:
+    """Park a run whose chain of executions has become too long, unless the run is over."""
+    d.too_deep = False
+    item = depth.deepest(d)
+    if item is not None and d.outcome is None:
+        park(d, depth.reason(d.config, item))
 
 
 def complete(d: Draft, intent: Complete) -> None:

@@ -22,7 +22,7 @@ from loom.core.body_effects import (
     sleep_key,
     wait_key,
 )
-from loom.core.kernel import executions, lifecycle, workers
+from loom.core.kernel import depth, executions, lifecycle, workers
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP, Fifo
 from loom.core.records import INPUT_REQUIRED_EVENT, STOP_EVENT, Refusal, RefusedReport
 from loom.core.state import QUESTION, Answer, StepWorkerWaiter, Timer, specs_of
@@ -135,6 +135,7 @@ def _register(d: Draft, waiter: StepWorkerWaiter) -> int:
 
 def _answer_early(d: Draft, execution: Execution, waiter: StepWorkerWaiter, early: EventRecord) -> None:
     """Answer a wait with an event that came before it."""
+    depth.answered(d, waiter.step, waiter.item, early)
     _doubt(d, waiter, early)
     workers.set_answer(d, waiter.item, waiter.key, Answer(early))
     workers.reply(d, execution, waiter.key, Answer(early))
@@ -348,6 +349,19 @@ def forget_item(d: Draft, step: str, item: int) -> None:
             open=opened.delete(item) if item in opened else opened,
             doubted=doubted.delete(item) if item in doubted else doubted,
         )
+
+
+def forget_settled(d: Draft, step: str, item: int) -> None:
+    """Drop what was kept for a work item that is done or refused: its waits, their answers, where it had failed.
+
+    A refusal of its step is dropped too: a better event has come, or the next refusal replaces it.
+    """
+    if item in d.waiting.answers or item in d.waiting.open:
+        forget_item(d, step, item)
+    if d.last_traceback is not None and d.last_traceback.item == item:
+        d.last_traceback = None
+    if step in d.refused:
+        d.refused = d.refused.delete(step)
 
 
 def begin_anew(d: Draft, item: int) -> None:

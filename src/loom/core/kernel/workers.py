@@ -17,8 +17,9 @@ from msgspec.structs import replace
 
 from loom.core.body_effects import ANY, ONCE
 from loom.core.commands import CommandPublishEvent, CommandResumeWorker, CommandRunWorker
+from loom.core.kernel import depth
 from loom.core.persistent import EMPTY_MAP, Fifo
-from loom.core.records import StepReport
+from loom.core.records import MARKS, StepReport
 from loom.core.state import Answer, Execution, InternalStepWorkerState, WorkItem, num_workers
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def with_work(
     d.items = number = d.items + 1
     limit = worker.num_workers
     is_free = not worker.queue.size and not worker.ready.size and (not limit or len(worker.in_progress) < limit)
+    if event.shared > MARKS and depth.is_too_deep(d.config, event):  # most events have no depth
+        d.too_deep, is_free = True, False
     if is_free and not d.paused:
         return dispatch(d, worker, WorkItem(number, step, event, extra, 0, d.at))
     d.publish(StepReport(step, "preparing", None, event.kind))
@@ -223,6 +226,7 @@ def suspend(d: Draft, execution: Execution, key: str) -> None:
 
 def wake(d: Draft, step: str, item: int, key: str, answer: Answer) -> None:
     """Let the body of an answered wait go on, now or as soon as a worker is free."""
+    depth.answered(d, step, item, answer.event)
     worker = d.worker(step)
     execution = worker.execution(item)
     if execution is None:

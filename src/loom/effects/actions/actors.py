@@ -156,7 +156,7 @@ class ActorWorkflow(Workflow):
     """The workflow of an actor's run. It never ends by itself: cancel it to forget the actor."""
 
     def __init__(self, actors: Actors, handlers: ActionHandlers = HANDLERS) -> None:
-        super().__init__(timeout=None)
+        super().__init__(timeout=None, max_depth=None)
         self._actors = actors
         self._handlers = handlers
 

@@ -90,7 +90,9 @@ class ActiveRun(LiveRun):
         if row.document is None:
             outer.document = code.document
         outer.may_lead = bool(code.pure)
-        super().__init__(code.definition, row.run_id, core, inner, outer, code.bindings, watcher, on_end)
+        self._seen = True  # if it cannot be made, nobody asks for its end
+        decorated = outer if keeper.decorate is None else keeper.decorate(outer)
+        super().__init__(code.definition, row.run_id, core, inner, decorated, code.bindings, watcher, on_end)
         self._durable = outer
         self._limits = keeper.limits
         self._unsaved = 0
@@ -191,8 +193,8 @@ class ActiveRun(LiveRun):
     @property
     @override
     def status(self) -> str:
-        """Tell the status of the run: the stored one while it is ahead of that."""
-        return self._durable.head.status if self.is_ahead else super().status
+        """Tell the status of the run: the stored one while it is ahead of that, or parked."""
+        return self._durable.head.status if self.is_ahead or self.parked is not None else super().status
 
     # -- what bodies tell ---------------------------------------------------------------------------------------------
 
@@ -224,11 +226,11 @@ class ActiveRun(LiveRun):
         return self._unsaved <= BLOCKS_AT or self._is_stalled or self._done
 
     @override
-    def report(self, tick: WorkflowTick) -> None:
-        """A body did something; safe from any thread."""
+    def take(self, tick: WorkflowTick) -> None:
+        """Let the control loop have what a body did; safe from any thread."""
         with _room:
             self._unsaved += weight_of_tick(tick, MAX_WEIGHT)
-        super().report(tick)
+        super().take(tick)
 
     @override
     def completed(self) -> list[WorkflowTick]:

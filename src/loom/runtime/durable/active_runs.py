@@ -83,10 +83,10 @@ class ActiveRuns:
         self.committed: Callable[[str], None] = stored.watchers.wake
         self.metrics, self.links = stored.metrics, stored.links
         self.tracing = find_tracing() if settings.tracing else None
+        self.decorate = settings.decorate
         self._endings, self._recent = stored.endings, stored.recent
         self._saw = stored.saw
-        self._store = store
-        self._codes = stored.codes
+        self._store, self._codes = store, stored.codes
         self._clock = stored.now
         limits = settings.idle_s, settings.max_in_memory, settings.max_memory
         self._releases = any(limit is not None for limit in limits)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from loom.api.problems import ProblemKind
-    from loom.core.adapter import InternalRunAdapter, TaskSet
+    from loom.core.adapter import InternalRunAdapter, RunDecorator, TaskSet
     from loom.core.commands import WorkflowCommand
     from loom.core.records import Published
     from loom.core.run import Batch, Run
@@ -111,6 +111,8 @@ class Keeper(Protocol):
     lease: Lease
     families: Families
     probation: Probation
+    decorate: RunDecorator | None
+    """What a program wants to have around the adapter of each run."""
 
     def submit(self, operation: Operation) -> asyncio.Future[Result]:
         """Write, in one group with others."""

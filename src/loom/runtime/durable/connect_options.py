@@ -12,6 +12,7 @@ import msgspec
 
 from loom.api.problems import Problem
 from loom.api.times import seconds_of
+from loom.core.adapter import RunDecorator
 from loom.runtime.durable.problems import Webhook
 from loom.runtime.durable.settings import Settings
 from loom.store.keyring import Keyring
@@ -39,11 +40,13 @@ class ConnectOptions(TypedDict, total=False):
     callback_url: str | None
     schedules: bool
     definitions: bool
+    decorate: RunDecorator | None
     tracing: bool
     prune: bool
     journal_keys: Keyring | str | None
     max_state: int | None
     max_history: int | None
+    max_depth: int | None
     max_response: int
     max_response_values: int
     safe: bool

@@ -45,7 +45,7 @@ class ProblemWorkflow(Workflow):
     """What a notice runs. It ends when the hook has taken the problem, or fails after a week."""
 
     def __init__(self, channel: str, hook: Hook) -> None:
-        super().__init__(timeout=None, num_concurrent_runs=_AT_ONCE)
+        super().__init__(timeout=None, num_concurrent_runs=_AT_ONCE, max_depth=None)
         self._channel, self._hook = channel, hook
 
     @step(retry_policy=_UNTIL_IT_IS_TAKEN)

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from loom.core.reducer import Draft, advance, transition
 from loom.core.run import Patience, TooCostly
-from loom.core.state import BrokerState
-from loom.core.ticks import ControlTick, TickCancelRun, TickResume, TickRetryRun, TickStartRun
+from loom.core.state import BrokerState, raised
+from loom.core.ticks import ControlTick, TickCancelRun, TickContinueRun, TickResume, TickRetryRun, TickStartRun
 from loom.effects.off_loop import OFF_LOOP_BYTES, aside
 from loom.runtime.control_loop import PATIENCE
 from loom.store import codec
@@ -64,8 +64,14 @@ def recovered_in_order(stored: StoredRun, code: Registration, now: float, downti
     if state.ticks != row.head.ticks:
         raise CorruptRecord(row.run_id, f"tick {state.ticks}", f"the journal should have {row.head.ticks} ticks")
     away = max(0.0, downtime - row.head.downtime)
-    resume = TickResume(at=max(now, state.at), away_s=away, config=code.changed_since(state.config))
+    config = raised(code.changed_since(state.config) or state.config, _asked_depth(messages))
+    resume = TickResume(at=max(now, state.at), away_s=away, config=config if config != state.config else None)
     return state, [resume, *messages]
+
+
+def _asked_depth(messages: list[WorkflowTick]) -> int | None:
+    """Return the highest limit of the depth that messages ask for. A parked run takes them too late to go on."""
+    return max((tick.max_depth or 0 for tick in messages if isinstance(tick, TickContinueRun)), default=None)
 
 
 def recovered(stored: StoredRun, code: Registration, now: float, downtime: float) -> Recovered:

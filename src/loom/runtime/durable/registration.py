@@ -27,7 +27,7 @@ from loom.runtime.planners import STEPS, flow_planner
 from loom.steps.errors import WorkflowRuntimeError, described
 from loom.steps.events import StartEvent, StopEvent
 from loom.steps.planner import takes
-from loom.steps.ports import RunLimits, definition_of
+from loom.steps.ports import RUN_DEPTH, RunLimits, definition_of
 from loom.steps.serializers import JsonSerializer
 from loom.steps.state_store import DictState
 from loom.steps.tagged import TaggedSerializer
@@ -54,13 +54,18 @@ if TYPE_CHECKING:
     from loom.store.records import StoredRun
 
 
-def registration_of(name: str, workflow: Workflow, services: Services | None = None) -> Registration:
-    """Register a workflow or a flow under a name, without a check of its graph of steps."""
+def registration_of(
+    name: str, workflow: Workflow, services: Services | None = None, max_depth: int | None = RUN_DEPTH
+) -> Registration:
+    """Register a workflow or a flow under a name, without a check of its graph of steps.
+
+    `max_depth` is the limit for steps whose author set none.
+    """
     definition = definition_of(workflow)
     if isinstance(definition, FlowDefinition):
         return FlowRegistration(name, definition, services)
     assert isinstance(definition, StepsDefinition)
-    return StepsRegistration(name, definition)
+    return StepsRegistration(name, definition, max_depth)
 
 
 def instance_of(workflow: object) -> Workflow:
@@ -76,10 +81,12 @@ def instance_of(workflow: object) -> Workflow:
         raise TypeError(f"{name} cannot be made without arguments: register an instance, as {name}(...).") from error
 
 
-def prepared(name: str, workflow: Workflow, services: Services | None = None) -> Registration:
-    """Register a workflow or a flow under a name; raises what is wrong with it."""
+def prepared(
+    name: str, workflow: Workflow, services: Services | None = None, max_depth: int | None = RUN_DEPTH
+) -> Registration:
+    """Register a workflow or a flow under a name; raises what is wrong with it. See `registration_of`."""
     definition_of(workflow).prepare()
-    return registration_of(name, workflow, services)
+    return registration_of(name, workflow, services, max_depth)
 
 
 class Registration(ABC):
@@ -177,19 +184,32 @@ class Registration(ABC):
 class StepsRegistration(Registration):
     """A workflow in Python under a name."""
 
-    __slots__ = ()
+    __slots__ = ("_limited", "_max_depth")
 
     definition: StepsDefinition
 
-    def __init__(self, name: str, definition: StepsDefinition) -> None:
+    def __init__(self, name: str, definition: StepsDefinition, max_depth: int | None = RUN_DEPTH) -> None:
         self.name = name
         self.definition = definition
+        self._max_depth = max_depth
+        self._limited: tuple[BrokerConfig, BrokerConfig] | None = None
+        """The code as it was defined when it was last asked for, and with the limit of the runtime."""
         state_type = definition.state_type
         serializer = definition.own_serializer or TaggedSerializer().with_types(*definition.events, state_type)
         self.codec = StoredEventCodec(serializer, state_type)
         self.bindings = step_bindings(definition, self.codec)
         self.pure = frozenset(name for name, config in definition.steps.items() if config.pure)
         self.planner = STEPS
+
+    @property
+    @override
+    def config(self) -> BrokerConfig:
+        config = super().config
+        if self.definition.limits.max_depth is not RUN_DEPTH or self._max_depth == RUN_DEPTH:
+            return config
+        if self._limited is None or self._limited[0] is not config:
+            self._limited = config, config.limited(self._max_depth)
+        return self._limited[1]
 
     @override
     def for_run(self, stored: StoredRun) -> Registration:

@@ -24,6 +24,7 @@ from loom.runtime.durable.stored_definitions import DefinitionNumbers
 from loom.runtime.run_head import stored_waiter
 from loom.runtime.stored_run import program_of_row
 from loom.runtime.why import attempts_of
+from loom.steps.validate import check_max_depth
 from loom.store import codec
 from loom.store.committer import Committer
 from loom.store.encrypted import check_readable
@@ -416,9 +417,10 @@ class RunClient:
         """Let a run start nothing new; what it is sent while it is paused is kept."""
         await self._tell(run_id, TickPauseRun(at=self.now()), "it cannot be paused any more")
 
-    async def resume(self, run_id: str) -> None:
-        """Let a paused run go on; one that is parked is tried again with the registered code."""
-        await self._tell(run_id, TickContinueRun(at=self.now()), "it cannot be resumed any more")
+    async def resume(self, run_id: str, *, max_depth: int | None = None) -> None:
+        """Let a paused run go on; a parked one is tried again, by the registered code and any higher `max_depth`."""
+        check_max_depth(max_depth)
+        await self._tell(run_id, TickContinueRun(at=self.now(), max_depth=max_depth), "it cannot be resumed any more")
 
     async def skip(self, run_id: str, timer: int | None = None) -> None:
         """End delays of a run now: back-offs of steps and actions, sleeps, `wait` actions, pauses between iterations.
@@ -433,8 +435,7 @@ class RunClient:
         await self._tell(run_id, TickSkip(at=self.now(), timer=timer), "it has no delay any more")
 
     async def set_tags(self, run_id: str, tags: dict[str, str]) -> None:
-        """Replace the tags of a run, whatever its status. Returns once that is stored. `RunNotFound`.
-
+        """Replace the tags of a run, whatever its status. Returns once that is stored. `RunNotFound`;
         `ValueError` for tags that cannot be, and for a run of Loom's own; `NotSupported` where a cluster keeps the run.
         """
         await run_tags.set_tags(self, run_id, tags)

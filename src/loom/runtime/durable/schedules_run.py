@@ -101,7 +101,7 @@ class ScheduleWorkflow(Workflow):
     """What the run of a schedule runs. It ends with its last occurrence, or when another generation replaces it."""
 
     def __init__(self, runtime: WorkerRuntime) -> None:
-        super().__init__(timeout=None)
+        super().__init__(timeout=None, max_depth=None)
         self._worker = runtime
 
     @step(retry_policy=_UNTIL_THE_STORE_IS_BACK)

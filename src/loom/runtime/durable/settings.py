@@ -10,6 +10,7 @@ import msgspec
 from loom.effects.actions.ssrf import MAX_RESPONSE_BYTES, STORED_SHARE
 from loom.effects.off_loop import MAX_VALUES
 from loom.runtime.durable.problems import Webhook
+from loom.steps.ports import RUN_DEPTH
 from loom.store.keyring import Keyring, parse_keys
 
 JOURNAL_KEYS = "LOOM_JOURNAL_KEYS"
@@ -58,6 +59,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     definitions: bool = False
     """Work for all flows that are stored as definitions, not only for what is registered here: those that were put by
     another process are taken up after a few poll intervals, and at the next opening."""
+    decorate: Any = None
+    """Called with the adapter of each run that comes into memory; returns the one to use, such as a
+    `RunAdapterDecorator` around it. None: the adapter as it is."""
     tracing: bool = True
     """Give spans to OpenTelemetry, if the program has set a provider before it connects."""
     prune: bool = False
@@ -72,6 +76,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     looked at when a snapshot is due. A run that has more is parked until the limit is raised."""
     max_history: int | None = None
     """How many ticks a run may have, if its past is kept. One that has more is parked until the limit is raised."""
+
+    max_depth: int | None = RUN_DEPTH
+    """How long a chain of executions of steps may be, each caused by the one before, since something last came from
+    outside or a timer fired, in workflows that set no limit. A run that reaches it is parked until it is raised. It is
+    stored with the start: runs that began with a lower one get this, runs that began without one get none."""
 
     max_response: int = MAX_RESPONSE_BYTES
     """How many bytes the answer to a request of a flow may have, unpacked; never more than a quarter of `max_state`. An
@@ -140,6 +149,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             msgspec.structs.force_setattr(self, "problem_webhook", webhook)
             msgspec.structs.force_setattr(self, "problem_secret", None)
 
+    def _check_functions(self) -> None:
+        for name, what in (("on_problem", "a problem"), ("decorate", "the adapter of a run")):
+            function = getattr(self, name)
+            if function is not None and not callable(function):
+                raise TypeError(f"{name} must be a function that takes {what}, got {function!r}.")
+
     def __post_init__(self) -> None:
         self._read_keys()
         for name, value in (
@@ -147,8 +162,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ):  # fmt: skip
             if value is not None and not value >= 0:
                 raise ValueError(f"{name} must not be negative, got {value}.")
-        if self.on_problem is not None and not callable(self.on_problem):
-            raise TypeError(f"on_problem must be a function that takes a problem, got {self.on_problem!r}.")
+        self._check_functions()
         for name in ("lease", "poll_interval", "problem_interval", "probation"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}.")
@@ -157,7 +171,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.watchdog is not None and not self.watchdog > 0:
             raise ValueError(f"watchdog must be greater than 0, or None, got {self.watchdog}.")
         for name in (
-            "max_in_memory", "max_descendants", "max_memory", "max_state", "max_history", "max_response",
+            "max_in_memory", "max_descendants", "max_memory", "max_state", "max_history", "max_depth", "max_response",
             "max_response_values",
         ):  # fmt: skip
             value = getattr(self, name)

@@ -366,7 +366,7 @@ class WorkerRuntime(RunClient, ABC):
         of a flow say about time.
         """
         workflow = instance_of(workflow)
-        code = prepared(name or workflow.workflow_name, workflow, self.services)
+        code = prepared(name or workflow.workflow_name, workflow, self.services, self._settings.max_depth)
         own = internal_codes(self, workflow)
         self.codes |= own
         self.codes[code.name] = code

@@ -15,6 +15,7 @@ from loom.api.refusals import Place
 from loom.api.requests import (
     CancelRequest,
     NoFields,
+    ResumeRequest,
     Seconds,
     SkipRequest,
     StartRequest,
@@ -224,14 +225,18 @@ async def pause(call: Call) -> Response:
     "/v1/runs/{run_id}/resume",
     "resumeRun",
     scope="start",
-    summary="Let a paused run go on",
-    body=Body(NoFields, required=False),
+    summary="Let a paused run go on, or try a parked one again",
+    body=Body(ResumeRequest, required=False),
     replies={202: TOLD},
     problems=("run-finished",),
 )
 async def resume(call: Call) -> Response:
     """`POST /v1/runs/{run_id}/resume`."""
-    return await _told(call, call.runtime.resume)
+    call.check_query()
+    body = await call.body(ResumeRequest)
+    row = await call.row()
+    await call.runtime.resume(row.run_id, max_depth=body.max_depth)
+    return await run_answer(call, await call.row(), 202)
 
 
 async def _told(call: Call, tell: Callable[[str], Awaitable[None]]) -> Response:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from loom.core.state import BrokerState
+from loom.core.state import BrokerConfig, BrokerState, StepLimits
 from loom.steps.context_dict.codec import default_waiter_id
 from loom.steps.context_dict.read import context_from_dict
 from loom.steps.context_dict.write import context_to_dict
@@ -26,11 +26,15 @@ if TYPE_CHECKING:
 __all__ = ["context_from_dict", "context_to_dict", "default_waiter_id", "restore", "save"]
 
 
+def _is_of_flow(config: BrokerConfig) -> bool:
+    return config.program is not None and not isinstance(config.program, StepLimits)
+
+
 def save(
     state: BrokerState | None, store: InMemoryStateStore[Any] | None, serializer: BaseSerializer, now: float | None
 ) -> dict[str, Any]:
     """Write a run, or what was prepared for one, as a dict. The form is for steps, so a flow under way has none."""
-    if state is not None and state.is_running and state.config.program is not None:
+    if state is not None and state.is_running and _is_of_flow(state.config):
         raise ContextSerdeError(
             f"The flow {state.config.workflow!r} is under way and cannot be saved as a context dict. "
             'To keep its runs, register it with a runtime of a store: loom.connect("sqlite:///runs.db").'

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from loom.core.records import Failure
+from loom.core.state import raised
 from loom.core.ticks import (
     TickAddEvent,
     TickCancelRun,
@@ -316,6 +317,9 @@ class ExecutionDriver:
             self._is_to_resume = True
             if message.config is not None:
                 self._config, self._keeps_timeout = message.config, message.keeps_timeout
+            if message.tick.max_depth is not None:
+                current = self._config or self.host.core.fields.config
+                self._config = raised(current, message.tick.max_depth)
         elif not self._is_repeated(message.tick):
             tick = message.tick
             if isinstance(tick, TickAddEvent) and self._rules is not None and self._rules.keeps_messages:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
+from loom.core.state import config_for
 from loom.runtime.logs import LifecycleLog, has_lifecycle_news, log_stuck
 
 if TYPE_CHECKING:
@@ -126,7 +127,8 @@ class RunReporter:
             return  # it goes on, and is compared the next time
         self._has_compared = True
         config = host.core.fields.config
-        if host.could_go_on(now, code.config) if was_parked else code.changed_since(config):
+        known = config_for(code.config, config, keeps_timeout=code.keeps_timeout)
+        if host.could_go_on(now, known) if was_parked else code.changed_since(config):
             self._worker.has_other_code(host.metadata.run_id, host.metadata.workflow, is_parked=was_parked)
 
     def name_children(self, argument: StartArgument, host: HostedRun | None, out: OutgoingCommands) -> None:

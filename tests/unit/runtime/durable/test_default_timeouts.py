@@ -76,8 +76,8 @@ def test_the_default_is_45_s_and_whether_it_was_asked_for_is_kept_apart() -> Non
         assert definition_of(workflow).config().timeout_s == 45.0
     assert [definition_of(asks).limits.keeps_timeout for asks in (Asks(), Asks(timeout=45.0))] == [True, False]
     assert definition_of(Asks()).config(stored=True).timeout_s is None
-    assert definition_of(Asks(timeout=45.0)).config(stored=True) == definition_of(Asks(timeout=45.0)).config()
-    assert definition_of(Asks(timeout=None)).config(stored=True) == definition_of(Asks(timeout=None)).config()
+    assert definition_of(Asks(timeout=45.0)).config(stored=True).timeout_s == 45.0
+    assert definition_of(Asks(timeout=None)).config(stored=True).timeout_s is None
 
 
 def test_a_subclass_that_hands_its_default_on_asks_for_it() -> None:
@@ -155,7 +155,7 @@ def test_a_stored_run_keeps_the_timeout_that_it_began_with() -> None:
     old = Fails(timeout=45.0)
     assert definition_of(old).config(stored=True) == BrokerConfig(
         old.workflow_name, definition_of(old).config().steps, 45.0
-    )
+    ).limited(10_000)
 
     async def main() -> None:
         database = MemoryDatabase()

@@ -56,3 +56,10 @@ def test_an_option_is_named_in_what_is_wrong_with_it() -> None:
 def test_every_setting_is_an_option_by_name() -> None:
     fields = {field.name for kind in (Settings, TemporalSettings) for field in msgspec.structs.fields(kind)}
     assert set(ConnectOptions.__annotations__) == fields
+
+
+def test_decorate_is_refused_where_it_means_nothing() -> None:
+    with pytest.raises(TypeError, match=r"^decorate must be a function that takes the adapter of a run, got 'log'\.$"):
+        loom.connect("memory://", decorate="log")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^decorate is for runs that this process moves, on memory://, sqlite://"):
+        settings_of(TemporalSettings, {"decorate": lambda inner: inner})
