@@ -77,13 +77,23 @@ async def import_(call: Call) -> Response:
     return await run_answer(call, await call.row(made), 201)
 
 
+class _ExportedRun(msgspec.Struct):
+    row: RunRow
+
+
+class _Export(msgspec.Struct):
+    """What this route reads of an export; the runtime reads the whole."""
+
+    run: _ExportedRun
+
+
 def _check(call: Call, body: Any) -> None:
     """Refuse what is no export, a run of another id, and one that is out of the key's reach."""
     try:
-        row = msgspec.convert(body["run"]["row"], RunRow)
+        row = msgspec.convert(body, _Export).run.row
         check_name("The name of a workflow", row.workflow)
         check_tags(row.tags)
-    except (KeyError, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         raise invalid(f"This is not an exported run: {error}", "/run/row") from error
     if new_id("run_id", row.run_id) != call.run_id():
         raise invalid(f"The export is that of run {row.run_id!r}.", "/run/row/run_id")
