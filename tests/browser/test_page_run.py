@@ -149,6 +149,20 @@ async def test_a_fork_goes_on_with_another_input(visitor: Visitor) -> None:
     await expect(page.get_by_role("link", name="payment-1")).to_be_visible()
 
 
+async def test_a_fork_of_an_ended_run_goes_on_from_before_its_end(visitor: Visitor) -> None:
+    page = (await visitor.open("#/runs/order-3")).page
+    await page.get_by_role("button", name="Fork", exact=True).click()
+    dialog = page.get_by_role("dialog", name="Fork order-3")
+    last = int(await dialog.get_by_label("Last tick that is kept").input_value())
+    await dialog.get_by_label("Last tick that is kept").fill(str(last + 1))
+    await expect(dialog.get_by_text(f"in tick {last + 1} the run ended")).to_be_visible()
+    await dialog.get_by_label("Last tick that is kept").fill(str(last - 1))  # before the answer
+    await dialog.get_by_label("Id of the new run").fill("asked-again")
+    await dialog.get_by_role("button", name="Fork", exact=True).click()
+    await expect(page.get_by_role("heading", name="asked-again")).to_be_visible()
+    await expect(page.get_by_role("complementary", name="Waiting for")).to_contain_text("Send 1 items to Edsger?")
+
+
 async def test_a_fork_goes_on_with_an_event_that_comes_first(visitor: Visitor) -> None:
     page = (await visitor.open("#/runs/return-1")).page
     await page.get_by_role("button", name="More actions").click()
