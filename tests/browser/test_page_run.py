@@ -94,6 +94,24 @@ async def test_a_loop_is_seen_to_advance_on_its_badge_and_row_by_row(visitor: Vi
     await tell(visitor.url, "POST", "/runs/parcel/cancel", {})
 
 
+async def test_a_phone_shows_the_question_first_and_a_picked_view_before_it(visitor: Visitor) -> None:
+    page = (await visitor.open("#/runs/order-1", viewport={"width": 390, "height": 844})).page
+    question, views = page.get_by_role("complementary", name="Waiting for"), page.get_by_role("navigation", name="Views")
+
+    async def question_is_first() -> bool:
+        await expect(question).to_be_visible()
+        upper, lower = await question.bounding_box(), await views.bounding_box()
+        assert upper is not None
+        assert lower is not None
+        return upper["y"] < lower["y"]
+
+    assert await question_is_first()
+    await page.get_by_role("link", name="State", exact=True).click()
+    await expect(page.get_by_role("slider", name="Tick")).to_be_visible()
+    assert not await question_is_first()
+    await expect(views).to_be_in_viewport()
+
+
 async def test_the_state_of_a_run_is_shown_at_any_of_its_ticks(visitor: Visitor) -> None:
     page = (await visitor.open("#/runs/order-3/state")).page
     slider = page.get_by_role("slider", name="Tick")
