@@ -96,7 +96,8 @@ async def test_a_loop_is_seen_to_advance_on_its_badge_and_row_by_row(visitor: Vi
 
 async def test_a_phone_shows_the_question_first_and_a_picked_view_before_it(visitor: Visitor) -> None:
     page = (await visitor.open("#/runs/order-1", viewport={"width": 390, "height": 844})).page
-    question, views = page.get_by_role("complementary", name="Waiting for"), page.get_by_role("navigation", name="Views")
+    question = page.get_by_role("complementary", name="Waiting for")
+    views = page.get_by_role("navigation", name="Views")
 
     async def question_is_first() -> bool:
         await expect(question).to_be_visible()
