@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -326,6 +327,8 @@ def serve(url: str, port: int) -> int:
     targets = showcase.targets(Path(showcase.__file__).resolve())
     options = ("--store", url, "--port", str(port), "--log-level", "error")
     with subprocess.Popen([sys.executable, "-m", "loom", "serve", *targets, *options]) as server:  # noqa: S603 - its own command
+        # Who ends the demo ends its server too.
+        signal.signal(signal.SIGTERM, lambda *_: server.terminate())
         with suppress(KeyboardInterrupt):
             while server.poll() is None and not answers(port):
                 time.sleep(0.1)

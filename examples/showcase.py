@@ -41,6 +41,8 @@ SERVED = (
 )
 """The names that are served."""
 HOUR = 3600.0
+LOOKS = 900
+"""How often the carrier is asked for a parcel until it is there, each second."""
 
 
 class OrderPlaced(StartEvent):
@@ -93,7 +95,7 @@ class Order(Workflow):
         """Walk to the shelf. The first try at anything made of glass goes wrong."""
         await asyncio.sleep(0.05)
         if "glass" in ev.name and ctx.retry_info().retry_number == 0:
-            raise RuntimeError(f"dropped the {ev.name}")
+            raise RuntimeError(f"dropped {ev.name}")
         return Picked(name=ev.name, shelf=len(ev.name))
 
     @step
@@ -262,7 +264,7 @@ TRACKING = {
                 },
             },
             "delay": {"interval": {"count": 1, "unit": "second"}},
-            "limit": {"count": 60, "timeout": "PT1H"},
+            "limit": {"count": 1000, "timeout": "PT1H"},
         },
         "tell": {
             "type": "compose",
@@ -302,8 +304,8 @@ STOCKTAKE = {
 
 @loom.activity("where_is_it")
 def where_is_it(look: int) -> dict[str, Any]:
-    """Tell where the parcel is; at the 40th look it is at the door."""
-    return {"at": "door" if look >= 40 else "road", "look": look}
+    """Tell where the parcel is; at the 900th look, a quarter of an hour later, it is at the door."""
+    return {"at": "door" if look >= LOOKS else "road", "look": look}
 
 
 order, payment, delivery = Order(timeout=None), Payment(timeout=None), Delivery(timeout=None)

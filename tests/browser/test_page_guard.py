@@ -32,7 +32,7 @@ SCREENS = {
     "#/workflows/order": "OrderPlaced",
     "#/workflows/order/start": "Who ordered.",
     "#/schedules": "Nothing is scheduled",
-    "#/schedules/+": "Whose clock counts",
+    "#/schedules/+": "UTC if empty",
     "#/workers": "this server",
     "#/metrics": "Throughput",
     "#/parked": "inventory-1",

@@ -118,7 +118,7 @@ async def test_a_schedule_is_made_paused_resumed_and_deleted(visitor: Visitor) -
     await page.get_by_role("link", name="New schedule").click()
     await page.get_by_role("textbox", name="Name", exact=True).fill("weekly-refund")
     await page.get_by_label("Workflow").select_option("refund")
-    await page.get_by_role("radio", name="each time so much has passed").check()
+    await page.get_by_role("radio", name="at a fixed interval").check()
     await page.get_by_role("textbox", name="Every").fill("7d")
     await page.get_by_label("amount").fill("12")
     await page.get_by_role("button", name="Create the schedule").click()

@@ -73,7 +73,7 @@ async def test_what_is_done_elsewhere_appears_without_a_reload(visitor: Visitor)
 async def test_a_loop_is_seen_to_advance_on_its_badge_and_row_by_row(visitor: Visitor) -> None:
     await begin(visitor.url, "tracking", "parcel")
     page = (await visitor.open("#/runs/parcel")).page
-    loop = page.get_by_role("button", name=re.compile(r"untilArrived.*iteration \d+ of 60"))
+    loop = page.get_by_role("button", name=re.compile(r"untilArrived.*iteration \d+ of 1,?000"))
     first = await loop.get_attribute("aria-label")
     assert first is not None
     await mark(page)
@@ -92,6 +92,25 @@ async def test_a_loop_is_seen_to_advance_on_its_badge_and_row_by_row(visitor: Vi
     await expect(page.get_by_role("cell").get_by_text("whereIsIt", exact=True)).to_be_visible()
     assert await is_same_visit(page)
     await tell(visitor.url, "POST", "/runs/parcel/cancel", {})
+
+
+async def test_a_phone_shows_the_question_first_and_a_picked_view_before_it(visitor: Visitor) -> None:
+    page = (await visitor.open("#/runs/order-1", viewport={"width": 390, "height": 844})).page
+    question = page.get_by_role("complementary", name="Waiting for")
+    views = page.get_by_role("navigation", name="Views")
+
+    async def question_is_first() -> bool:
+        await expect(question).to_be_visible()
+        upper, lower = await question.bounding_box(), await views.bounding_box()
+        assert upper is not None
+        assert lower is not None
+        return upper["y"] < lower["y"]
+
+    assert await question_is_first()
+    await page.get_by_role("link", name="State", exact=True).click()
+    await expect(page.get_by_role("slider", name="Tick")).to_be_visible()
+    assert not await question_is_first()
+    await expect(views).to_be_in_viewport()
 
 
 async def test_the_state_of_a_run_is_shown_at_any_of_its_ticks(visitor: Visitor) -> None:
@@ -147,6 +166,20 @@ async def test_a_fork_goes_on_with_another_input(visitor: Visitor) -> None:
     await expect(page.get_by_role("group", name="Error")).to_have_count(0)
     await expect(page.get_by_role("status", name="Why the run is where it is")).to_contain_text("completed")
     await expect(page.get_by_role("link", name="payment-1")).to_be_visible()
+
+
+async def test_a_fork_of_an_ended_run_goes_on_from_before_its_end(visitor: Visitor) -> None:
+    page = (await visitor.open("#/runs/order-3")).page
+    await page.get_by_role("button", name="Fork", exact=True).click()
+    dialog = page.get_by_role("dialog", name="Fork order-3")
+    last = int(await dialog.get_by_label("Last tick that is kept").input_value())
+    await dialog.get_by_label("Last tick that is kept").fill(str(last + 1))
+    await expect(dialog.get_by_text(f"in tick {last + 1} the run ended")).to_be_visible()
+    await dialog.get_by_label("Last tick that is kept").fill(str(last - 1))  # before the answer
+    await dialog.get_by_label("Id of the new run").fill("asked-again")
+    await dialog.get_by_role("button", name="Fork", exact=True).click()
+    await expect(page.get_by_role("heading", name="asked-again")).to_be_visible()
+    await expect(page.get_by_role("complementary", name="Waiting for")).to_contain_text("Send 1 items to Edsger?")
 
 
 async def test_a_fork_goes_on_with_an_event_that_comes_first(visitor: Visitor) -> None:

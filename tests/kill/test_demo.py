@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
+
+import httpx2
+import pytest
 
 import loom
 from loom.core.ticks import TickRecordResult, TickResume
@@ -41,3 +45,33 @@ async def test_the_demo_finishes_a_run_whose_process_was_killed(tmp_path: Path) 
     assert sum(isinstance(tick, TickRecordResult) for tick in ticks) == 6
     # Taken up after the kill, and again with the answer, after it was released.
     assert sum(isinstance(tick, TickResume) for tick in ticks) >= 2
+
+
+def test_the_demo_serves_a_page_with_runs_in_every_state_and_ends_its_server() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    with subprocess.Popen(
+        [sys.executable, DEMO, "--ui", "--port", str(port)],
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", "COLUMNS": "120"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as demo:
+        assert demo.stdout is not None
+        said = []
+        for line in demo.stdout:
+            said.append(line)
+            if "in a browser" in line:
+                break
+        try:
+            assert url in "".join(said)
+            assert httpx2.get(url, headers={"accept": "text/html"}).headers["location"] == "ui/"
+            counts = httpx2.get(f"{url}/v1/counts").json()
+            states = ("running", "waiting", "idle", "asleep", "paused", "parked", "stuck")
+            assert all(counts[state] for state in (*states, "completed", "failed", "cancelled")), counts
+        finally:
+            demo.terminate()
+            demo.wait(60)
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(url)

@@ -152,6 +152,13 @@ describe("states of nodes", () => {
     const graph: Graph = { name: "g", nodes: [event("Start"), step("a"), event("X"), step("b"), event("Stop")], edges: [{ source: "Start", target: "a" }, { source: "a", target: "X" }, { source: "X", target: "b" }, { source: "b", target: "Stop" }] };
     expect(reachedNodes(graph, new Map([["a", counts("a", { completed: 1 })]]))).toEqual(new Set(["a", "Start", "X"]));
   });
+
+  it("reaches the end when the run has, not when its last step returned nothing", () => {
+    const graph: Graph = { name: "g", nodes: [{ id: "a", label: "a", node_type: "step" }, { id: "Stop", label: "Stop", node_type: "event", event_types: ["Stop", "StopEvent"] }], edges: [{ source: "a", target: "Stop" }] };
+    const found = new Map([["a", counts("a", { completed: 1 })]]);
+    expect(reachedNodes(graph, found, false)).toEqual(new Set(["a"]));
+    expect(reachedNodes(graph, found, true)).toEqual(new Set(["a", "Stop"]));
+  });
 });
 
 describe("the layout", () => {

@@ -4,7 +4,7 @@ import { loopPath, plainPath } from "../src/lib/loops";
 import { actionsOf } from "../src/lib/runActions";
 import { isInternal, supersededIn } from "../src/lib/runEvents";
 import { stateChanges } from "../src/lib/stateDiff";
-import { liveSentence } from "../src/lib/whyText";
+import { liveSentence, withoutError } from "../src/lib/whyText";
 import { beginningOf, describeTick, failureOf, failuresIn, mergeTicks, readTraceback, TICK_TYPES, tickType } from "../src/lib/ticks";
 
 const AT = "2026-01-01T00:00:00.000Z";
@@ -110,7 +110,13 @@ describe("the sentence on what holds a run", () => {
     const now = Date.parse("2026-01-01T00:10:00Z");
     expect(liveSentence("Step 'a' waits since 2026-01-01 00:05:00 UTC (1m 2s).", now)).toBe("Step 'a' waits since 2026-01-01 00:05:00 UTC (5m ago).");
     expect(liveSentence("due at 2026-01-01 00:10:30 UTC (in 54m): E: no (x)", now)).toBe("due at 2026-01-01 00:10:30 UTC (in 30s): E: no (x)");
-    expect(liveSentence("It is stuck.", now)).toBe("It is stuck.");
+    expect(liveSentence("It is paused.", now)).toBe("It is paused.");
+  });
+
+  it("leaves out an error that is shown beside it", () => {
+    expect(withoutError("It failed at 2026-01-01 00:05:00 UTC (5m ago): a: E: no", "a: E: no")).toBe("It failed at 2026-01-01 00:05:00 UTC (5m ago).");
+    expect(withoutError("It completed at noon.", null)).toBe("It completed at noon.");
+    expect(withoutError("Step 'a' failed: E: no", "E: other")).toBe("Step 'a' failed: E: no");
   });
 });
 

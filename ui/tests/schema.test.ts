@@ -118,6 +118,13 @@ describe("what a form gives", () => {
     expect(message({ type: "string", pattern: "(a+)+$" }, `${"a".repeat(40)}!`)).toBeNull();
   });
 
+  it("says limits in words", () => {
+    expect(planOf({ type: "array", items: {}, minItems: 1 }, {}).hint).toBe("at least 1 item");
+    expect(planOf({ type: "array", items: {}, minItems: 1, maxItems: 3 }, {}).hint).toBe("1 to 3 items");
+    expect(planOf({ type: "string", minLength: 2 }, {}).hint).toBe("at least 2 characters");
+    expect(planOf({ type: "integer", minimum: 0 }, {}).hint).toBe("at least 0");
+  });
+
   it("counts items, and finds names that are there twice", () => {
     const list = { type: "array", items: { type: "string" }, minItems: 1, maxItems: 2 };
     expect(one(list, { items: [] }).problems[0]?.message).toContain("at least one");

@@ -107,6 +107,11 @@ describe("idle time", () => {
     expect((found[1]!.end - START) / 1000).toBeCloseTo(89.5);
   });
 
+  it("is none in a run that took no time", () => {
+    expect(idleSpans([lane("a", [bar(0, 0)])], { begin: START, end: START + 1 }, START + 1)).toEqual([]);
+    expect(idleSpans([lane("a", [bar(0, 0.01)])], { begin: START, end: START + 900 }, START + 900)).toEqual([]);
+  });
+
   it("is none while something works all the time", () => {
     expect(idleSpans([lane("a", [bar(0, null)])], { begin: START, end: START + 1000 }, START + 1000)).toEqual([]);
   });

@@ -16,7 +16,7 @@ from loom.cli.problems import Problem, WrongUse
 from loom.cli.session import client, starter
 from loom.cli.store_rows import found_rows
 from loom.flows.calls import MASK
-from loom.runtime.render import listed_run, masking_for, rendered_run, rendered_state, rendered_tick
+from loom.runtime.render import listed_run, masking_for, next_timers, rendered_run, rendered_state, rendered_tick
 from loom.runtime.streams import entry, is_ending, is_internal, one_line, plainly_shown, shown
 from loom.store import codec
 
@@ -76,7 +76,8 @@ class StoreRuns:
         """See `Runs`."""
         rows = await found_rows(self._runtime.store, filters, limit, self._runtime.now())
         with_result = filters.get("include") == "result"
-        return [await listed_run(self._runtime, row, with_result=with_result) for row in rows]
+        timers = await next_timers(self._runtime, rows)
+        return [await listed_run(self._runtime, row, with_result=with_result, timers=timers) for row in rows]
 
     async def counts(self, workflows: Sequence[str]) -> Counts:
         """See `Runs`."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, overload
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from msgspec.structs import asdict, replace
 
@@ -27,7 +28,7 @@ from loom.steps.registry import UnknownTypeError
 from loom.store.errors import CorruptRecord, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from loom.api.runs import RunResult
     from loom.core.records import Published
@@ -42,17 +43,25 @@ _log = logging.getLogger("loom.run")
 
 MAX_LISTED_TEXT = 16 * 1024
 """How many bytes of an error's text a list shows."""
+NO_TIMERS: Final[Mapping[str, float]] = MappingProxyType({})
 
 
 # -- a run ------------------------------------------------------------------------------------------------------------
 
 
-async def rendered_run(runtime: RunClient, row: RunRow, *, whole: bool = True, with_result: bool = True) -> Run:
+async def rendered_run(
+    runtime: RunClient,
+    row: RunRow,
+    *,
+    whole: bool = True,
+    with_result: bool = True,
+    timers: Mapping[str, float] = NO_TIMERS,
+) -> Run:
     """Render a run, whatever its status.
 
-    In lists (`whole=False`) only deadlines of waiters count for `next_timer_at`: other timers are not in the row.
-    Errors have no traceback there and at most `MAX_LISTED_TEXT` bytes of message, so that a page of a hundred runs is
-    light. Without its result, that of a completed run is not even read.
+    In lists (`whole=False`) `next_timer_at` comes from `timers`, which `next_timers` reads for many rows at once, and
+    from deadlines of waiters, which rows have. Errors have no traceback there and at most `MAX_LISTED_TEXT` bytes of
+    message, so that a page of a hundred runs is light. Without its result, that of a completed run is not even read.
     """
     result, error = await _outcome(runtime, row, with_result)
     head = row.head
@@ -65,7 +74,7 @@ async def rendered_run(runtime: RunClient, row: RunRow, *, whole: bool = True, w
         row,
         version=await runtime.definitions.number_of(row.workflow, row.document),
         active_waiters=await _waiters(runtime, row.workflow, json.loads(head.waiters)) if running else None,
-        next_timer_at=maybe_moment(await _next_timer(runtime, row, whole)) if running else None,
+        next_timer_at=maybe_moment(await _next_timer(runtime, row, whole, timers)) if running else None,
         result=result,
         error=error,
         parked=parked,
@@ -73,10 +82,18 @@ async def rendered_run(runtime: RunClient, row: RunRow, *, whole: bool = True, w
     )
 
 
-async def listed_run(runtime: RunClient, row: RunRow, *, with_result: bool) -> Run:
+async def next_timers(runtime: RunClient, rows: Iterable[RunRow]) -> Mapping[str, float]:
+    """Read when runs that are asleep go on, by their ids; runs in this process are left out, for they tell it."""
+    asleep = [row.run_id for row in rows if row.head.asleep and runtime.active_run(row.run_id) is None]
+    return await runtime.store.next_timers(asleep) if asleep else NO_TIMERS
+
+
+async def listed_run(
+    runtime: RunClient, row: RunRow, *, with_result: bool, timers: Mapping[str, float] = NO_TIMERS
+) -> Run:
     """Render a run for a list. One that cannot be shown says so in its own place, and the list goes on."""
     try:
-        return await rendered_run(runtime, row, whole=False, with_result=with_result)
+        return await rendered_run(runtime, row, whole=False, with_result=with_result, timers=timers)
     except Exception as error:
         if isinstance(error, StoreError) and not isinstance(error, CorruptRecord):
             raise  # it is the store that fails, not the row
@@ -165,7 +182,7 @@ def _refused(step: str, waiter_id: str | None, refusal: Mapping[str, Any]) -> Re
     return RefusedEvent(step=step, waiter_id=waiter_id, **{**refusal, "at": moment(refusal["at"])})
 
 
-async def _next_timer(runtime: RunClient, row: RunRow, whole: bool) -> float | None:
+async def _next_timer(runtime: RunClient, row: RunRow, whole: bool, timers: Mapping[str, float]) -> float | None:
     """Return when the run goes on by itself; None if it does not."""
     active = runtime.active_run(row.run_id)
     if active is not None and not active.is_ahead:
@@ -174,8 +191,8 @@ async def _next_timer(runtime: RunClient, row: RunRow, whole: bool) -> float | N
         with suppress(CorruptRecord):  # what its row says is still true
             stored = await runtime.store.load(row.run_id)
             return min((timer.due for timer in stored.timers), default=None) if stored is not None else None
-    deadlines = [waiter["deadline"] for waiter in json.loads(row.head.waiters)]
-    return min((deadline for deadline in deadlines if deadline is not None), default=None)
+    dues = [timers.get(row.run_id), *(waiter["deadline"] for waiter in json.loads(row.head.waiters))]
+    return min((due for due in dues if due is not None), default=None)
 
 
 async def _outcome(runtime: RunClient, row: RunRow, with_result: bool) -> tuple[RunResult | None, RunError | None]:

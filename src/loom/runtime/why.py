@@ -107,7 +107,7 @@ def explained(  # noqa: PLR0913 - one per thing that is known, most by name
             causes += _of_nobody(row, causes, messages, now)
     if row.head.stuck is not None:
         since = row.head.idle_since
-        sentence = f"It is stuck{_since(since, now)}: {row.head.stuck}"
+        sentence = f"It has been stuck{_since(since, now)}: {row.head.stuck}"
         causes.append(Cause(kind="stuck", sentence=sentence, since=_moment(since)))
     if not causes:
         causes.append(Cause(kind="busy", sentence="It goes on: nothing holds it."))
@@ -136,7 +136,7 @@ def _of_row(row: RunRow, now: float) -> Iterator[Cause]:
     head = row.head
     if head.status != "running":
         error = without_secrets(head.failed_with) if head.failed_with is not None else None
-        words = f"It {'was cancelled' if head.status == 'cancelled' else f'has {head.status}'}{_at(row.ended_at, now)}"
+        words = f"It {'was cancelled' if head.status == 'cancelled' else head.status}{_at(row.ended_at, now)}"
         sentence = f"{words}: {error}" if error else f"{words}."
         yield Cause(kind="ended", sentence=sentence, since=_moment(row.ended_at), error=error)
         return

@@ -6,18 +6,19 @@ A cursor marks a key, not an offset, and is taken back only in the form that it 
 from __future__ import annotations
 
 import base64
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from loom.effects.off_loop import aside_if_large
-from loom.runtime.render import listed_run, unshown_run
+from loom.runtime.render import listed_run, next_timers, unshown_run
 from loom.server.answers import json_bytes
 from loom.server.problems import ApiProblem, invalid
 from loom.store.records import place_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Mapping
 
     from loom.server.call import Call
     from loom.store.ports import RunReads
@@ -51,9 +52,20 @@ PAGE_BYTES = 8 * 1024 * 1024
 """A page of a list ends before the item that would make it larger, unless that is its first one."""
 
 
-async def run_item(call: Call, row: RunRow, *, with_result: bool) -> msgspec.Raw:
-    """Write a run for a list. One that cannot be shown says so in its own place, and the list goes on."""
-    view = await call.seen(await listed_run(call.runtime, row, with_result=with_result))
+async def run_items(
+    call: Call, query: RunQuery, most: int, *, with_result: bool
+) -> AsyncGenerator[tuple[RunRow, msgspec.Raw]]:
+    """Write the first runs that match, in their order, for a list."""
+    async with aclosing(_row_batches(call.runtime.store, query, most)) as batches:
+        async for rows in batches:
+            timers = await next_timers(call.runtime, rows)
+            for row in rows:
+                yield row, await _run_item(call, row, with_result, timers)
+
+
+async def _run_item(call: Call, row: RunRow, with_result: bool, timers: Mapping[str, float]) -> msgspec.Raw:
+    """Write a run. One that cannot be shown says so in its own place, and the list goes on."""
+    view = await call.seen(await listed_run(call.runtime, row, with_result=with_result, timers=timers))
     try:
         return msgspec.Raw(await aside_if_large(json_bytes, view))
     except (ValueError, TypeError, RecursionError) as error:
@@ -61,15 +73,23 @@ async def run_item(call: Call, row: RunRow, *, with_result: bool) -> msgspec.Raw
 
 
 async def rows_of(store: RunReads, query: RunQuery, most: int) -> AsyncGenerator[RunRow]:
-    """Read the first rows that match, in their order.
+    """Read the first rows that match, in their order."""
+    async with aclosing(_row_batches(store, query, most)) as batches:
+        async for rows in batches:
+            for row in rows:
+                yield row
+
+
+async def _row_batches(store: RunReads, query: RunQuery, most: int) -> AsyncGenerator[list[RunRow]]:
+    """Read the first rows that match, in their order, some at a time.
 
     What runs wait for may be large, so no more of it is read at once than a page can show, and a few rows.
     """
     size = min(_FIRST_ROWS, most)
     while size:
         rows = await store.find(msgspec.structs.replace(query, limit=size))
-        for row in rows:
-            yield row
+        if rows:
+            yield rows
         if len(rows) < size:
             return
         most -= size

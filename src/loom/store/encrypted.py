@@ -66,6 +66,7 @@ class EncryptedStore:
         self.join, self.beat, self.owned = inner.join, inner.beat, inner.owned
         self.members = inner.members
         self.holder, self.timers_due, self.descendants = inner.holder, inner.timers_due, inner.descendants
+        self.next_timers = inner.next_timers
         self.counts, self.held_counts, self.workflow_counts = inner.counts, inner.held_counts, inner.workflow_counts
         self.size = inner.size
         self.drop_entry, self.drop_expired = inner.drop_entry, inner.drop_expired

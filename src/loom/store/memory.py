@@ -281,6 +281,11 @@ class MemoryStore:
                     due.append((first, run_id))
         return [(run_id, first) for first, run_id in sorted(due)[:limit]]
 
+    async def next_timers(self, run_ids: Sequence[str]) -> dict[str, float]:
+        """Return when the first timer of each of these runs is due."""
+        found = {run_id: run.first_due() for run_id in run_ids if (run := self._run(run_id)) is not None}
+        return {run_id: due for run_id, due in found.items() if due is not None}
+
     async def descendants(self, run_id: str, limit: int) -> int:
         """Count the open runs that descend from a run by open runs, up to a limit."""
         children: dict[str, list[str]] = {}

@@ -94,6 +94,13 @@ class RunReads(Protocol):
         """Return chunks with events in order, beginning with the one that holds this cursor."""
         ...
 
+    async def next_timers(self, run_ids: Sequence[str]) -> dict[str, float]:
+        """Return when the first timer of each of these runs is due; runs without timers are left out.
+
+        A store that keeps no timers returns nothing.
+        """
+        ...
+
     async def holder(self, row: RunRow) -> Holder | None:
         """Return who moves a run now: the member that owns it, or the cluster. None if it has no owner."""
         ...

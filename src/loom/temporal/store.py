@@ -319,6 +319,10 @@ class TemporalStore:
         """Return nothing: a cluster counts by status alone."""
         return []
 
+    async def next_timers(self, run_ids: Sequence[str]) -> dict[str, float]:  # noqa: ARG002 - the port's
+        """Return nothing: visibility has no timers."""
+        return {}
+
     async def size(self) -> None:
         """Return None: a cluster does not tell."""
 

@@ -263,6 +263,10 @@ class FaultyStore:
         """See the port."""
         return await (await self._reading()).timers_due(workflows, before, limit)
 
+    async def next_timers(self, run_ids: Sequence[str]) -> dict[str, float]:
+        """See the port."""
+        return await (await self._reading()).next_timers(run_ids)
+
     async def descendants(self, run_id: str, limit: int) -> int:
         """See the port."""
         return await (await self._reading()).descendants(run_id, limit)

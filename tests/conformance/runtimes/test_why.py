@@ -117,7 +117,7 @@ async def test_each_cause_is_told_with_its_data(deployment: Deployment, witness:
     assert child.child_id is not None
     assert stuck.sentence.endswith(": Step 'hold' returned None, and nothing else was left to do.")
     witness.let("busy")
-    assert (await until_why(runtime, "busy", "ended")).sentence.startswith("It has completed at ")
+    assert (await until_why(runtime, "busy", "ended")).sentence.startswith("It completed at ")
     with pytest.raises(RunNotFound):
         await runtime.why("nobody")
 

@@ -22,7 +22,20 @@ async def test_what_is_not_there_is_none_or_empty(store: Store) -> None:
     assert await store.chunks("x", 0, 10) == []
     assert await store.stream("x", 0, 10) == []
     assert await store.timers_due(("w",), 1e9, 10) == []
+    assert await store.next_timers(["x"]) == {}
     assert set((await store.counts()).values()) <= {0}
+
+
+async def test_the_next_timers_are_those_of_the_runs_that_are_asked_for(store: OwnedStore, owner: Owner) -> None:
+    await owner.commit(timers_set=(timer(1, 30.0), timer(2, 20.0)))
+    other = await started(store, "other", owner.fence)
+    await other.commit(timers_set=(timer(1, 10.0),))
+    await started(store, "without", owner.fence)
+    assert await store.next_timers([]) == {}
+    assert await store.next_timers(["r", "without", "nobody"]) == {"r": 20.0}
+    assert await store.next_timers(["other", "r"]) == {"other": 10.0, "r": 20.0}
+    await owner.commit(timers_gone=(2,))
+    assert await store.next_timers(["r"]) == {"r": 30.0}
 
 
 async def test_load_gives_the_snapshot_and_what_came_behind_it(store: Store, owner: Owner) -> None:

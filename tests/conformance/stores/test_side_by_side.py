@@ -110,6 +110,11 @@ class SideBySide(RuleBasedStateMachine):
         ours, theirs = self.both(*(store.timers_due(WORKFLOWS, before, limit) for store in self.stores))
         assert theirs == ours
 
+    @rule(run_ids=st.lists(st.sampled_from(RUN_IDS), max_size=3))
+    def next_timers(self, run_ids: list[str]) -> None:
+        ours, theirs = self.both(*(store.next_timers(run_ids) for store in self.stores))
+        assert theirs == ours
+
 
 @pytest.mark.parametrize(("kind", "share"), [("memory", 10), ("sqlite", 10), ("postgres", 50)])
 def test_a_store_does_what_the_store_in_memory_does(kind: str, share: int) -> None:

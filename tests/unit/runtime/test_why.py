@@ -37,7 +37,7 @@ def busy_state(*, queued: int = 0) -> BrokerState:
     [
         (
             explained(replace(row(status="failed", error="work: ValueError: no"), ended_at=NOW - 5), None, NOW),
-            "It has failed at 1970-01-12 13:46:35 UTC (5s ago): work: ValueError: no",
+            "It failed at 1970-01-12 13:46:35 UTC (5s ago): work: ValueError: no",
         ),
         (
             explained(replace(row(status="cancelled"), ended_at=NOW - 7200), None, NOW),

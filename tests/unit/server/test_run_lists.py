@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from server_serving import Served
 
+import loom
 from loom import Context, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
+from loom.server import ServerSettings
 
 
 class Answer(HumanResponseEvent):
@@ -60,6 +65,37 @@ async def test_filters_find_what_holds_a_run(held: Served, client: httpx2.AsyncC
     assert (await client.get("/v1/runs/a-wait")).json()["asleep"] is False
     named = [run.run_id async for run in held.runtime.list(asleep=True)]
     assert named == ["a-sleep"]
+
+
+async def test_a_list_tells_when_a_run_that_is_asleep_goes_on(held: Served, client: httpx2.AsyncClient) -> None:
+    due = (await client.get("/v1/runs/a-sleep")).json()["next_timer_at"]
+    assert due is not None
+    [listed_run] = (await client.get("/v1/runs?asleep=true")).json()["items"]
+    assert listed_run["next_timer_at"] == due
+    [waiting] = (await client.get("/v1/runs?waiting=true")).json()["items"]
+    assert waiting["next_timer_at"] == waiting["active_waiters"][0]["deadline"]
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_lists_and_changes_have_the_timer_of_a_run_that_is_in_no_memory(kind: str, tmp_path: Path) -> None:
+    url = "memory://" if kind == "memory" else f"sqlite:///{tmp_path}/runs.db"
+    async with loom.connect(url, idle_timeout=0) as runtime, Served(runtime, ServerSettings()).client() as client:
+        runtime.register(Held(timeout=None), name="held")
+        await runtime.start("held", {"how": "sleep"}, run_id="a-sleep")
+        async with asyncio.timeout(20):
+            while runtime.figures["released"] < 1:  # noqa: ASYNC110 - a release has no event of its own
+                await asyncio.sleep(0.01)
+        due = (await client.get("/v1/runs/a-sleep")).json()["next_timer_at"]
+        assert due is not None
+        [found] = (await client.get("/v1/runs")).json()["items"]
+        assert (found["in_memory"], found["next_timer_at"]) == (False, due)
+        async with asyncio.timeout(20), aclosing(runtime.changes()) as changes:
+            async for change in changes:
+                if change.event == "counts":
+                    await runtime.set_tags("a-sleep", {"seen": "yes"})
+                elif change.run is not None:
+                    assert (change.run.tags["seen"], change.run.next_timer_at) == ("yes", datetime.fromisoformat(due))
+                    break
 
 
 async def test_lists_are_ordered_by_the_last_change_page_by_page(held: Served, client: httpx2.AsyncClient) -> None:

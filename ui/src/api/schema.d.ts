@@ -1415,6 +1415,13 @@ export interface components {
             tick: number;
         };
         /**
+         * Gone
+         * @description A run that was deleted, or that the filter of the feed does not mean any more.
+         */
+        Gone: {
+            run_id: string;
+        };
+        /**
          * Graph
          * @description A workflow as nodes, each with `id`, `label` and `node_type`, and edges from `source` to `target`.
          */
@@ -1726,6 +1733,11 @@ export interface components {
         Representation: {
             graph: Record<string, never>;
         };
+        /**
+         * Reset
+         * @description Nothing: changes were missed, so that lists are loaded again.
+         */
+        Reset: Record<string, never>;
         /**
          * ResumeRequest
          * @description What a run may do when it goes on: `max_depth` raises the limit of its chains of executions, if it has one.

@@ -267,18 +267,19 @@ export function hasState(kind: Kind): boolean {
   return kind === "step" || kind === "action" || kind === "container" || kind === "loop";
 }
 
-/** The nodes that a run has reached. Events count as reached once a step that takes them has been. */
-export function reachedNodes(graph: Graph, counts: ReadonlyMap<string, StepCounts>): Set<string> {
+/** The nodes that a run has reached. Events count as reached once a step that takes them has been; the end, once the run has completed. */
+export function reachedNodes(graph: Graph, counts: ReadonlyMap<string, StepCounts>, completed = true): Set<string> {
   const reached = new Set<string>();
   for (const [id, each] of counts) if (nodeState(each) !== "none") reached.add(id);
   const executed = new Set(graph.nodes.filter((node) => node.node_type === "step" || node.node_type === "action").map((node) => node.id));
+  const ends = new Set(graph.nodes.filter((node) => kindOf(node, text(node.type).toLowerCase()) === "stop").map((node) => node.id));
   const outs = new Map<string, number>();
   for (const { source } of graph.edges) outs.set(source, (outs.get(source) ?? 0) + 1);
   const found: string[] = [];
   for (const { source, target } of graph.edges) {
     if (!executed.has(source) && reached.has(target)) found.push(source);
     // What is outside is reached when it was asked, and the end when nothing else can have come of a step.
-    if (executed.has(source) && !executed.has(target) && (counts.get(source)?.completed ?? 0) > 0 && outs.get(source) === 1) found.push(target);
+    if (executed.has(source) && !executed.has(target) && (completed || !ends.has(target)) && (counts.get(source)?.completed ?? 0) > 0 && outs.get(source) === 1) found.push(target);
   }
   for (const id of found) reached.add(id);
   return reached;

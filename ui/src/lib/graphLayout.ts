@@ -66,7 +66,7 @@ const HEAD = 38;
 const PAD = 14;
 const BRANCH_HEAD = 24;
 const ROUND = 20;
-const BADGE = 118;
+const BADGE = 160;
 const GAP_X = 30;
 const GAP = 12;
 /** Above this many nodes side by side in one piece dagre is too slow, and rows are made by rank alone. */
@@ -211,7 +211,7 @@ class Sheets {
     const extra = item.kind === "loop" ? BADGE : 0;
     const name = this.measure(item.label, 13, 600);
     if (body) {
-      const type = this.measure(item.type, 11, 400) + 70 + extra;
+      const type = this.measure(item.type, 11, 400) + 84 + extra;
       const w = Math.max(body.w + 2 * PAD, Math.min(name, 220) + type);
       for (const part of body.parts) part.x += (w - body.w) / 2 - PAD;
       return { item, w: Math.ceil(w), h: HEAD + body.h + PAD, body, label: fitted(item.label, w - type, 13, 600, this.measure), detail: item.type };

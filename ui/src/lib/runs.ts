@@ -160,7 +160,7 @@ export function summaryOf(run: Run): Summary {
   const asks = waitsFor(run);
   if (run.paused) return plain(asks ? `Paused. ${asks.text}` : "Paused: it starts nothing until it is resumed.");
   if (asks) return asks;
-  if (run.asleep) return run.next_timer_at ? plain("Goes on", run.next_timer_at) : plain("Sleeps.");
+  if (run.asleep) return run.next_timer_at ? plain("Goes on", run.next_timer_at) : plain("Asleep until a timer is due.");
   return plain("");
 }
 

@@ -27,10 +27,15 @@ class Sampler {
     }
   }
 
-  /** Look now and every few seconds. Returns what ends it. */
+  /** Look now and every few seconds; the first point takes two looks, so the second comes soon. Returns what ends it. */
   watch(): () => void {
     void this.look();
-    return every(EVERY_S, () => this.look());
+    const second = setTimeout(() => void this.look(), 1000);
+    const stop = every(EVERY_S, () => this.look());
+    return () => {
+      clearTimeout(second);
+      stop();
+    };
   }
 }
 

@@ -126,10 +126,14 @@ function inputOf(schema: JsonSchema, name: string): InputType {
   return (typeof limit === "number" && limit > 200) || (LONG_NAMES.test(name) && !(typeof limit === "number" && limit <= 80)) ? "textarea" : "text";
 }
 
+function unitOf(value: number, unit: string): string {
+  return unit && ` ${unit}${value === 1 ? "" : "s"}`;
+}
+
 function hintOf(schema: JsonSchema): string {
   const number = (name: string): number | null => (typeof schema[name] === "number" ? schema[name] : null);
   const range = (low: number | null, high: number | null, unit: string): string =>
-    low !== null && high !== null ? `${low} to ${high}${unit}` : low !== null ? `at least ${low}${unit}` : high !== null ? `at most ${high}${unit}` : "";
+    low !== null && high !== null ? `${low} to ${high}${unitOf(high, unit)}` : low !== null ? `at least ${low}${unitOf(low, unit)}` : high !== null ? `at most ${high}${unitOf(high, unit)}` : "";
   const above = number("exclusiveMinimum");
   const below = number("exclusiveMaximum");
   const least = number("minLength");
@@ -137,8 +141,8 @@ function hintOf(schema: JsonSchema): string {
     range(number("minimum"), number("maximum"), ""),
     above === null ? "" : `more than ${above}`,
     below === null ? "" : `less than ${below}`,
-    range(least === 1 ? null : least, number("maxLength"), " characters"),
-    range(number("minItems"), number("maxItems"), " items"),
+    range(least === 1 ? null : least, number("maxLength"), "character"),
+    range(number("minItems"), number("maxItems"), "item"),
     typeof schema["pattern"] === "string" ? `as ${schema["pattern"]}` : "",
     FORMATS[String(schema["format"])] ?? "",
   ]

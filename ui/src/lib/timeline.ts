@@ -140,6 +140,9 @@ export function packed<T extends Span>(spans: readonly T[], most = 6): { row: nu
   return { row, rows: Math.max(1, ends.length) };
 }
 
+/** A shorter stretch in which nothing works is no idle time to a person. */
+const LEAST_IDLE_MS = 1000;
+
 /** Stretches in which nothing works, long enough to be worth a fold. */
 export function idleSpans(lanes: readonly Lane[], whole: Window, now: number, share = 0.06): Span[] {
   const busy: Span[] = [];
@@ -160,7 +163,7 @@ export function idleSpans(lanes: readonly Lane[], whole: Window, now: number, sh
   // A little of the idle time stays on both sides, so that bars do not touch the fold.
   return gaps
     .map((gap) => ({ begin: gap.begin + Math.min((gap.end - gap.begin) * 0.05, margin), end: gap.end - Math.min((gap.end - gap.begin) * 0.05, margin) }))
-    .filter((gap) => gap.end - gap.begin > length * share);
+    .filter((gap) => gap.end - gap.begin > Math.max(LEAST_IDLE_MS, length * share));
 }
 
 /** The part of a window that zooming leaves, around a moment that stays in its place. */

@@ -19,12 +19,12 @@ from msgspec.structs import replace
 
 from loom.runtime.durable.change_batch import FeedBatch, FeedItem, FeedPlace, FeedView, ViewKey, read_place
 from loom.runtime.durable.run_counts import CountedWorkflows
-from loom.runtime.render import listed_run
+from loom.runtime.render import listed_run, next_timers
 from loom.store.errors import StoreError
 from loom.store.loop_time import until_look
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable
+    from collections.abc import AsyncGenerator, Iterable, Mapping
 
     from loom.api.changes import RunChange
     from loom.api.counts import Counts
@@ -236,10 +236,12 @@ class ChangeFeed:
                 return FeedBatch(begin, begin, is_reset=True)
             changed = [(each.run_id, each.workflow, each.row) for each in look.changed]
         items: dict[str, FeedItem] = {}
+        fitting = [row for _, _, row in changed if row is not None and view.fits(row)]
+        timers = await next_timers(self._runtime, fitting)
         for run_id, workflow, row in changed:
             if view.fits(row):
                 assert row is not None
-                items[run_id] = await self._item(row, view)
+                items[run_id] = await self._item(row, view, timers)
             elif view.may_show(run_id, workflow):
                 items[run_id] = FeedItem(run_id, None)
         return FeedBatch(after, begin, items)
@@ -339,12 +341,13 @@ class ChangeFeed:
         """Offer changes to the readers that may see them."""
         before, version = self._place.written(), self._place.version + 1
         found = [(each, self._known.peek(each.run_id)) for each in changed]
+        timers = await next_timers(self._runtime, [each.row for each in changed if each.row is not None])
         rendered: dict[str, FeedItem] = {}
         offers: dict[_Readers, dict[str, FeedItem]] = {}
         # Readers that come while rows are rendered began before these changes, so they get them too.
         while missing := [readers for readers in self._views.values() if readers not in offers]:
             for readers in missing:
-                offers[readers] = await self._items(readers.view, found, rendered)
+                offers[readers] = await self._items(readers.view, found, rendered, timers)
         for each in changed:
             self._known.put(each.run_id, _Known(version, each.workflow, each.row))
         self._place = self._place._replace(version=version, position=position)
@@ -358,6 +361,7 @@ class ChangeFeed:
         view: FeedView,
         found: Iterable[tuple[ChangedRun, _Known | None]],
         rendered: dict[str, FeedItem],
+        timers: Mapping[str, float],
     ) -> dict[str, FeedItem]:
         items: dict[str, FeedItem] = {}
         for (run_id, workflow, row), known in found:
@@ -366,7 +370,7 @@ class ChangeFeed:
                 shared = view.allowed is None or row.parent is None
                 item = rendered.get(run_id) if shared else None
                 if item is None:
-                    item = await self._item(row, view)
+                    item = await self._item(row, view, timers)
                     if shared:
                         rendered[run_id] = item
                 items[run_id] = item
@@ -374,8 +378,8 @@ class ChangeFeed:
                 items[run_id] = FeedItem(run_id, None)
         return items
 
-    async def _item(self, row: RunRow, view: FeedView) -> FeedItem:
-        run = await self._seen(await listed_run(self._runtime, row, with_result=False), view)
+    async def _item(self, row: RunRow, view: FeedView, timers: Mapping[str, float]) -> FeedItem:
+        run = await self._seen(await listed_run(self._runtime, row, with_result=False, timers=timers), view)
         return FeedItem(row.run_id, run, len(row.head.waiters))
 
     async def _seen(self, run: Run, view: FeedView) -> Run:

@@ -29,7 +29,7 @@ from loom.runtime.render import rendered_run
 from loom.server.answers import JsonAnswer, etag, is_known, json_answer
 from loom.server.call import check_id, new_id, pointer, served_code
 from loom.server.caller_limits import check_open
-from loom.server.pages import PAGE_BYTES, read_cursor, rows_of, run_item, write_cursor
+from loom.server.pages import PAGE_BYTES, read_cursor, run_items, write_cursor
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routes import CURSOR, IF_NONE_MATCH, LIMIT, Body, Param, Reply, RouteList
 from loom.server.waits import wait_for_end, while_serving
@@ -335,11 +335,10 @@ async def list_runs(call: Call) -> Response:
     size, cursor, last = 0, None, None
     if query.status == () or query.workflow == ():
         return _page(items, cursor)
-    async with aclosing(rows_of(call.runtime.store, query, limit + 1)) as rows:
-        async for row in rows:
-            item = await run_item(call, row, with_result=with_result) if len(items) < limit else None
-            size += len(bytes(item)) if item is not None else 0
-            if item is None or (items and size > PAGE_BYTES):
+    async with aclosing(run_items(call, query, limit + 1, with_result=with_result)) as found:
+        async for row, item in found:
+            size += len(bytes(item))
+            if len(items) == limit or (items and size > PAGE_BYTES):
                 cursor = write_cursor(mark, *place_of(last, query)) if last is not None else None
                 break
             items.append(item)

@@ -9,7 +9,7 @@ from loom.store.postgres.rows import chunk, listed_row, run_row, stored_run, tag
 from loom.store.records import HeldRuns, InboxMessage, end_of_prefix
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from loom.store.postgres.driver import Connection
     from loom.store.records import Chunk, RunQuery, RunRow, StoredRun
@@ -121,6 +121,8 @@ SELECT r.run_id, min(t.due) AS due FROM timers t CROSS JOIN LATERAL (
     AND status = 'running' AND parked IS NULL OFFSET 0
 ) r WHERE t.due < $2 GROUP BY r.run_id ORDER BY due, r.run_id LIMIT $3
 """
+_NEXT_TIMERS = """SELECT r.run_id, min(t.due) FROM runs r JOIN timers t ON t.run = r.id
+WHERE r.run_id = ANY ($1::text[]) GROUP BY r.run_id"""
 _OWNED = "SELECT run_id FROM runs WHERE owner = $1"
 # Few runs have messages: each looks itself up.
 _OWNED_WITH_MESSAGES = """
@@ -249,6 +251,11 @@ async def timers_due(
 ) -> list[tuple[str, float]]:
     """Return runs that could be claimed for a timer, with the due time of their first one; earliest first."""
     return [(row[0], row[1]) for row in await connection.fetch(_TIMERS_DUE, list(workflows), before, limit)]
+
+
+async def next_timers(connection: Connection, run_ids: Sequence[str]) -> dict[str, float]:
+    """Return when the first timer of each of these runs is due."""
+    return {row[0]: row[1] for row in await connection.fetch(_NEXT_TIMERS, list(run_ids))}
 
 
 async def descendants(connection: Connection, run_id: str, limit: int) -> int:

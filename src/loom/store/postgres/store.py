@@ -205,6 +205,11 @@ class PostgresStore:
         async with self._opened().reader() as connection:
             return await reads.timers_due(connection, workflows, before, limit)
 
+    async def next_timers(self, run_ids: Sequence[str]) -> dict[str, float]:
+        """Return when the first timer of each of these runs is due."""
+        async with self._opened().reader() as connection:
+            return await reads.next_timers(connection, run_ids)
+
     async def descendants(self, run_id: str, limit: int) -> int:
         """Count the open runs that descend from a run by open runs, up to a limit."""
         async with self._opened().reader() as connection:

@@ -55,6 +55,8 @@ AND runs.workflow IN (SELECT value FROM json_each(?))
 AND NOT EXISTS (SELECT 1 FROM timers AS other WHERE other.run = timers.run
     AND (other.due < timers.due OR (other.due = timers.due AND other.seq < timers.seq)))
 ORDER BY timers.due, runs.run_id LIMIT ?"""
+_NEXT_TIMERS = """SELECT runs.run_id, min(timers.due) FROM runs CROSS JOIN timers ON timers.run = runs.id
+WHERE runs.run_id IN (SELECT value FROM json_each(?)) GROUP BY runs.run_id"""
 
 _BY_STATUS = "SELECT status, COUNT(*) FROM runs GROUP BY status"
 _ENGINE = "SELECT fence, name, last_alive FROM engine"
@@ -178,6 +180,11 @@ def timers_due(
     """Return runs that could be claimed for a timer, with the due time of their first one; earliest first."""
     names = msgspec.json.encode(workflows).decode()
     return [(run_id, due) for run_id, due in connection.query(_TIMERS_DUE, (before, names, limit))]
+
+
+def next_timers(connection: Connection, run_ids: Sequence[str]) -> dict[str, float]:
+    """Return when the first timer of each of these runs is due."""
+    return dict(connection.query(_NEXT_TIMERS, (msgspec.json.encode(run_ids).decode(),)))
 
 
 def descendants(connection: Connection, run_id: str, limit: int) -> int:

@@ -241,6 +241,10 @@ class SqliteStore:
         """Return runs that could be claimed for a timer, with the due time of their first one; earliest first."""
         return await self._read(reads.timers_due, workflows, before, limit)
 
+    async def next_timers(self, run_ids: Sequence[str]) -> dict[str, float]:
+        """Return when the first timer of each of these runs is due."""
+        return await self._read(reads.next_timers, run_ids)
+
     async def descendants(self, run_id: str, limit: int) -> int:
         """Count the open runs that descend from a run by open runs, up to a limit."""
         return await self._read(reads.descendants, run_id, limit)
