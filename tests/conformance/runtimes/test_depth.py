@@ -189,3 +189,36 @@ async def test_a_limit_that_makes_no_sense_is_refused(deployment: Deployment, wi
     runtime = await deployment.open({"cycle": Cycle(witness)})
     with pytest.raises(loom.WorkflowValidationError, match="max_depth must be an integer greater than 0 or None"):
         await runtime.resume("a", max_depth=0)
+
+
+class Sums(Watched):
+    """A cycle that goes ahead of its commits."""
+
+    @step(pure=True)
+    async def begin(self, ev: Begin | Pong) -> Ping | StopEvent:
+        left = ev.laps if isinstance(ev, Begin) else ev.left
+        return Ping(left=left - 1) if left else StopEvent(result="done")
+
+    @step(pure=True)
+    async def answer(self, ev: Ping) -> Pong:
+        return Pong(left=ev.left)
+
+
+async def test_a_cycle_of_pure_steps_is_parked_as_well(deployment: Deployment, witness: Witness) -> None:
+    runtime = await deployment.open({"sums": Sums(witness, max_depth=30)})
+    await runtime.start("sums", {"laps": 40}, run_id="a")
+    info = await until_info(runtime, "a", lambda info: info.parked)
+    assert "would be execution 31 in a row" in (info.parked or "")
+    await runtime.resume("a", max_depth=81)
+    assert await result(await runtime.handler("a")) == "done"
+
+
+async def test_a_fork_of_a_parked_run_has_its_depth(deployment: Deployment, witness: Witness) -> None:
+    runtime = await deployment.open({"cycle": Cycle(witness, max_depth=5)})
+    await start(runtime, "a", 5)
+    await until_info(runtime, "a", lambda info: info.parked)
+    await runtime.fork("a", tick=4, run_id="b")
+    info = await until_info(runtime, "b", lambda info: info.parked)
+    assert "would be execution 6 in a row" in (info.parked or "")
+    await runtime.resume("b", max_depth=11)
+    assert await result(await runtime.handler("b")) == "done"
