@@ -97,7 +97,11 @@ class PartlyApplied(StoreUnavailable):
 
 
 class StoreLocked(StoreUnavailable):
-    """Another engine works on this database file."""
+    """Another engine works on this database file. `holder` names it."""
+
+    def __init__(self, message: str, *, holder: str = "another process") -> None:
+        super().__init__(message)
+        self.holder = holder
 
 
 class StoreTooNew(StoreError):
