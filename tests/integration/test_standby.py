@@ -135,7 +135,8 @@ class Process:
         return next((words[1] for words in reversed(self.hear()) if words[0] == "role"), None)
 
     def kill(self) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.send_signal(signal.SIGKILL)
         self._process.wait(PATIENCE_S)
         self._reader.join(PATIENCE_S)

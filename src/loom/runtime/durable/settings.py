@@ -162,16 +162,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             if function is not None and not callable(function):
                 raise TypeError(f"{name} must be a function that takes {what}, got {function!r}.")
 
+    def _check_words(self) -> None:
+        if self.when_locked not in get_args(WhenLocked):
+            raise ValueError(f"when_locked is refuse, client or standby, got {self.when_locked!r}.")
+
     def __post_init__(self) -> None:
         self._read_keys()
+        self._check_words()
         for name, value in (
             ("idle_timeout", self.idle_s), ("retention", self.retention), ("max_suspended", self.max_suspended)
         ):  # fmt: skip
             if value is not None and not value >= 0:
                 raise ValueError(f"{name} must not be negative, got {value}.")
         self._check_functions()
-        if self.when_locked not in get_args(WhenLocked):
-            raise ValueError(f\"when_locked is refuse, client or standby, got {self.when_locked!r}.\")
         for name in ("lease", "poll_interval", "problem_interval", "probation"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}.")
