@@ -147,12 +147,12 @@ def test_edits_are_served_and_broken_ones_are_not(served: Served, place: Path) -
 
     # A flow with two problems: both are told with their paths, and the version before answers.
     assert served.result("greet") == {"n": "hello"}
-    greet.write_text(flow("@nosuch()").replace("outputs('One')", "outputs('Two')"))
+    greet.write_text(flow("@nosuch(").replace("{}", '{"Two": ["Succeeded"]}'))
     told = served.until("cannot be served.")
     problems = [line for line in told if line.startswith("flows/greet.json:")]
     assert [line.partition("error: ")[2].partition(":")[0] for line in problems] == [
         "definition.actions.One.inputs",
-        "definition.outputs.n.value",
+        "definition.actions.One.runAfter.Two",
     ]
     assert told[-1] == "flows/greet.json changed, and cannot be served. The version before goes on."
     assert served.result("greet") == {"n": "hello"}

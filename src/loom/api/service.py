@@ -64,3 +64,5 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
     ready: bool
     reasons: list[str] = []
+    role: Role | None = None
+    """What the process that answered does; None if it does not say."""
