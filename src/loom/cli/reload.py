@@ -18,9 +18,11 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -43,6 +45,8 @@ _VARIABLE = "LOOM_RELOADED"
 """Tells a child the descriptors that it has from its supervisor."""
 _POLL_S = 0.2
 """Seconds between two looks at the files, at a child and for signals."""
+_SHARE, _MAX_POLL_S = 20, 2.0
+"""Looks take no more than one part in this many of the time, unless they would be this many seconds apart."""
 _BACKLOG = 2048
 _NAMED = 3
 """Files that a line names, at most."""
@@ -92,7 +96,9 @@ class ReloadedProcess:
         control, report, *sockets = map(int, found.split(","))
         return cls(control, report, sockets)
 
-    def load(self, targets: Sequence[str], load: Callable[[], dict[str, Workflow]]) -> dict[str, Workflow]:
+    def load(
+        self, targets: Sequence[str], handlers: Sequence[str], load: Callable[[], dict[str, Workflow]]
+    ) -> dict[str, Workflow]:
         """Load the targets, and wait until this process is to serve. Ends the process if they are broken."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the supervisor ends this one
         sys.dont_write_bytecode = True  # Python would take a file for unchanged that was edited twice in one second
@@ -104,9 +110,10 @@ class ReloadedProcess:
                     prepared(name, workflow)
         except BaseException as error:  # noqa: BLE001 - also a module that exits: all of it is told
             code, broken, named = _show(error), error, {}
+        roots = _roots([*targets, *handlers])
         folders = [place for place in map(flow_place, targets) if place is not None and place.is_dir()]
         flows = [file for place in map(flow_place, targets) if place is not None for file in files_of(place)]
-        files = {*_modules(targets), *_files_of_failure(broken), *map(str, flows)}
+        files = {*_modules(roots), *_files_of_failure(broken, roots), *map(str, flows)}
         self._tell(Loaded(sorted(files), sorted(map(str, folders)), is_good=broken is None))
         if broken is not None or not os.read(self._control, 1):
             sys.stderr.flush()
@@ -143,34 +150,33 @@ def _show(error: BaseException) -> int:
     return 1
 
 
-def _modules(targets: Iterable[str]) -> set[str]:
-    """The files of the modules that were loaded from the project: the working directory, and folders of targets."""
-    roots = {Path.cwd().resolve()}
-    roots |= {
-        Path(target.rpartition(":")[0].rpartition("=")[2]).resolve().parent for target in targets if ".py:" in target
-    }
+def _roots(places: Iterable[str]) -> set[Path]:
+    """The folders of the project: the working directory, and those of the files that were named."""
+    files = (place.partition(".py:")[0] + ".py" for place in places if ".py:" in place or place.endswith(".py"))
+    return {Path.cwd().resolve(), *(Path(file.rpartition("=")[2]).resolve().parent for file in files)}
+
+
+def _modules(roots: Iterable[Path]) -> set[str]:
+    """The files of the modules that were loaded from the project."""
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     return {file for file in files if isinstance(file, str) and _is_of_project(Path(file), roots)}
 
 
 def _is_of_project(file: Path, roots: Iterable[Path]) -> bool:
     path = file.resolve()
-    is_library = "site-packages" in path.parts or path.is_relative_to(Path(sys.prefix).resolve())
+    is_library = "site-packages" in path.parts or path.is_relative_to(Path(sysconfig.get_path("stdlib")).resolve())
     return not is_library and any(path.is_relative_to(root) for root in roots)
 
 
-def _files_of_failure(error: BaseException | None) -> set[str]:
+def _files_of_failure(error: BaseException | None, roots: Iterable[Path]) -> set[str]:
     """The files that an edit would mend: a module that failed is not among those that were loaded."""
     files: set[str] = set()
     while error is not None:
-        trace = error.__traceback__
-        while trace is not None:
-            files.add(trace.tb_frame.f_code.co_filename)
-            trace = trace.tb_next
+        files.update(frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__))
         if isinstance(error, SyntaxError) and error.filename is not None:
             files.add(error.filename)
         error = error.__cause__ or error.__context__
-    return {file for file in files if Path(file).is_file() and _is_of_project(Path(file), [Path.cwd().resolve()])}
+    return {file for file in files if Path(file).is_file() and _is_of_project(Path(file), roots)}
 
 
 # -- in the supervisor -------------------------------------------------------------------------------------------------
@@ -198,7 +204,7 @@ class _Supervisor:
         self._signals: list[int] = []
         """The signals that have come."""
         self._serving: _Child | None = None
-        self._files = _Watched((), ())
+        self._files = _WatchedFiles((), ())
 
     def run(self) -> int:
         """Begin children, one after each change."""
@@ -224,7 +230,7 @@ class _Supervisor:
         began, is_first = time.monotonic(), not changed
         loaded = child.report(self._check)
         if loaded is not None:
-            files = self._files.with_more(loaded) if not loaded.is_good else _Watched(loaded.files, loaded.folders)
+            files = self._files.with_more(loaded) if not loaded.is_good else _WatchedFiles(loaded.files, loaded.folders)
             self._files = files.since(seen)
         if loaded is None or not loaded.is_good:
             code = child.wait()
@@ -250,14 +256,16 @@ class _Supervisor:
 
     def _wait_for_change(self) -> list[str]:
         """Wait until files have changed, and are not being written any more. Return their names."""
-        before = self._files.stamps()
+        before, pause = self._files.stamps(), _POLL_S
         while True:
-            time.sleep(_POLL_S)
+            time.sleep(pause)
             self._check()
             if self._serving is not None and (code := self._serving.code) is not None:
                 self._serving = None
                 self._logs.tell(f"The server has ended with {code}. It begins again with the next change.")
+            began = time.monotonic()
             now = self._files.stamps()
+            pause = min(max(_POLL_S, _SHARE * (time.monotonic() - began)), _MAX_POLL_S)
             if (changed := self._files.changed(now)) and now == before:
                 return changed
             before = now
@@ -334,7 +342,7 @@ class _Child:
         self._process.wait()
 
 
-class _Watched(NamedTuple):
+class _WatchedFiles(NamedTuple):
     """Files, folders of flows, and how they were when they were loaded."""
 
     files: Sequence[str]
@@ -346,11 +354,11 @@ class _Watched(NamedTuple):
         found: dict[str, object] = {file: _stamp(file) for file in self.files}
         return found | {folder: [str(file) for file in files_of(Path(folder))] for folder in self.folders}
 
-    def since(self, seen: Mapping[str, object]) -> _Watched:
+    def since(self, seen: Mapping[str, object]) -> _WatchedFiles:
         """Note how they were; files that are new are as they are now."""
         return self._replace(seen={**self.stamps(), **{path: seen[path] for path in seen if path in self._paths}})
 
-    def with_more(self, loaded: Loaded) -> _Watched:
+    def with_more(self, loaded: Loaded) -> _WatchedFiles:
         """Add what was loaded by a process that failed: it may not have come to the others."""
         files = sorted({*self.files, *loaded.files})
         return self._replace(files=files, folders=sorted({*self.folders, *loaded.folders}))

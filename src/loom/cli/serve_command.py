@@ -117,7 +117,7 @@ def serve(
     if reloaded is None:
         named = loaded(targets, handlers, max_iterations, max_duration)
     else:
-        named = reloaded.load(targets, lambda: loaded(targets, handlers, max_iterations, max_duration))
+        named = reloaded.load(targets, handlers, lambda: loaded(targets, handlers, max_iterations, max_duration))
     run_server(_serve(named, settings, given, reloaded))
 
 
