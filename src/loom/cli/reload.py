@@ -20,7 +20,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -260,8 +260,8 @@ class _Supervisor:
         while True:
             time.sleep(pause)
             self._check()
-            if self._serving is not None and (code := self._serving.code) is not None:
-                self._serving = None
+            if self._serving is not None and self._serving.code is not None:
+                code, self._serving = self._serving.wait(), None
                 self._logs.tell(f"The server has ended with {code}. It begins again with the next change.")
             began = time.monotonic()
             now = self._files.stamps()
@@ -283,7 +283,7 @@ class _Supervisor:
             for number in self._signals[max(passed_on, 1) :]:
                 child.signal(number)
             passed_on = len(self._signals)
-        return child.code
+        return child.wait()
 
 
 class _Child:
@@ -292,6 +292,7 @@ class _Child:
     def __init__(self, sockets: Sequence[socket.socket]) -> None:
         theirs_in, self._control = os.pipe()
         self._report, theirs_out = os.pipe()
+        self._pipes = [self._control, self._report]
         given = [theirs_in, theirs_out, *(each.fileno() for each in sockets)]
         environment = {**os.environ, _VARIABLE: ",".join(map(str, given))}
         try:
@@ -319,7 +320,8 @@ class _Child:
 
     def go(self) -> None:
         """Let it serve."""
-        os.write(self._control, b"!")
+        with suppress(BrokenPipeError):  # it has ended: it sends no report
+            os.write(self._control, b"!")
 
     @property
     def code(self) -> int | None:
@@ -330,6 +332,8 @@ class _Child:
     def wait(self) -> int:
         """Wait for its end, and return its exit code."""
         self._process.wait()
+        while self._pipes:
+            os.close(self._pipes.pop())
         return self.code or 0
 
     def signal(self, number: int) -> None:
@@ -339,7 +343,7 @@ class _Child:
     def kill(self) -> None:
         """End it at once: it has not begun to serve."""
         self._process.kill()
-        self._process.wait()
+        self.wait()
 
 
 class _WatchedFiles(NamedTuple):
