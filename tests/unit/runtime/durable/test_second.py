@@ -232,3 +232,13 @@ async def test_a_flow_of_a_standby_is_current_when_it_takes_over(tmp_path: Path)
             await until(lambda: second.role == "worker")
             assert (await asyncio.wait_for(await second.start("flow"), PATIENCE_S)).outputs == {"n": 2}
             assert (await second.store.entry(DEFINITIONS, "flow")).version > version  # type: ignore[union-attr]
+
+
+def test_a_sync_standby_tells_its_role(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    with loom.connect_sync(url, name="first") as first:
+        first.register(Order(timeout=None), name="order")
+        with loom.connect_sync(url, name="second", when_locked="standby") as second:
+            second.register(Order(timeout=None), name="order")
+            assert second.role == "standby"
+            assert [(each.name, each.role) for each in second.workers()] == [("first", "worker"), ("second", "standby")]
