@@ -120,9 +120,10 @@ def test_failures_and_cancels(runtime: loom.SyncRuntime) -> None:
 
 def test_it_has_every_call_of_the_runtime() -> None:
     own = {  # what only the engine, the server and the command line use
-        "active_run", "adopt", "check_heads", "check_keys", "commits_work", "codec_for", "codec_of", "describe_worker",
-        "downtime", "field_reader", "has_event", "hindrances", "news", "row", "saw", "short_of_memory", "signed_import",
-        "signed_start", "start_run", "store_fork", "track_workflow", "watch_always", "work_for", "worker_name",
+        "active_run", "adopt", "check_heads", "check_keys", "check_place", "commits_work", "codec_for", "codec_of",
+        "describe_worker", "downtime", "field_reader", "has_event", "hindrances", "news", "row", "saw",
+        "short_of_memory", "signed_import", "signed_start", "start_run", "store_fork", "track_workflow", "watch_always",
+        "work_for", "worker_name",
     }  # fmt: skip
     calls = {name for name, _ in inspect.getmembers(WorkerRuntime, callable) if not name.startswith("_")} - own
     sync = {name for name, _ in inspect.getmembers(loom.SyncRuntime, callable) if not name.startswith("_")}

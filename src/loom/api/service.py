@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from loom.api.answers import Answer
+from loom.api.workers import Role
 
 
 class Acted(Answer, frozen=True, kw_only=True):
@@ -54,6 +55,8 @@ class Readiness(Answer, frozen=True, kw_only=True):
 
     status: Literal["ready", "unready"]
     reasons: list[str]
+    role: Role = "client"
+    """What this process does: a standby takes over when the process that works on the store has ended."""
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,3 +64,5 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
     ready: bool
     reasons: list[str] = []
+    role: Role | None = None
+    """What the process that answered does; None if it does not say."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -11,11 +11,16 @@ from loom.api.answers import Answer
 
 Count = Annotated[int, Meta(ge=0)]
 
+Role = Literal["worker", "client", "standby"]
+"""What a process does: it works on runs, or it only starts, sends and reads, or that until it takes over."""
+
 
 class Worker(Answer, frozen=True, kw_only=True):
-    """A process that works on runs. What the store does not know of it is null."""
+    """A process that works on runs, or the one that answers. What the store does not know of it is null."""
 
     name: str
+    role: Role = "worker"
+    """What it does: work on runs; only start, send and read; or that until the process that works has ended."""
     alive: bool = False
     """Whether its lease holds."""
     since: datetime | None = None

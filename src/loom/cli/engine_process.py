@@ -245,11 +245,18 @@ class Logs(NamedTuple):
 async def work_for(runtime: WorkerRuntime, workflows: Mapping[str, Workflow]) -> None:
     """Take up the runs of workflows; one that cannot be run is told by its name."""
     for name, workflow in workflows.items():
-        try:
+        with named_problems(name):
             runtime.register(workflow, name=name)
-        except (WorkflowValidationError, WorkflowConfigurationError) as error:
-            raise WrongUse(f"{name} cannot be run: {error}") from error
     await runtime.ready()
+
+
+@contextmanager
+def named_problems(name: str) -> Iterator[None]:
+    """Tell what keeps a workflow from being run, by its name."""
+    try:
+        yield
+    except (WorkflowValidationError, WorkflowConfigurationError) as error:
+        raise WrongUse(f"{name} cannot be run: {error}") from error
 
 
 @contextmanager

@@ -133,6 +133,7 @@ def workers(source: RunSource, as_json: bool) -> None:
     rows = [
         (
             each.name,
+            each.role,
             "yes" if each.alive else "no",
             ago(each.seen, now) if each.seen is not None else "?",
             "?" if each.owned is None else str(each.owned),
@@ -141,7 +142,7 @@ def workers(source: RunSource, as_json: bool) -> None:
         for each in found
     ]
     if rows:
-        page.table(("worker", "alive", "seen", "owns", "workflows"), rows)
+        page.table(("worker", "role", "alive", "seen", "owns", "workflows"), rows)
     else:
         page.line("No process works on runs.")
     page.print()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loom.cli.options import duration, files, size
-from loom.cli.work_commands import work_options
+from loom.cli.problems import Problem, WrongUse
+from loom.cli.work_commands import when_locked_option, work_options
 
 if TYPE_CHECKING:
     import socket
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from loom.cli.engine_process import Logs
+    from loom.cli.reload import ReloadedProcess
     from loom.flows.limits import Limits
     from loom.server.settings import ServerSettings
     from loom.steps.workflow import Workflow
@@ -25,6 +27,12 @@ if TYPE_CHECKING:
 _SHOWN = 10
 """Workflows that a server names when it begins, at most."""
 _SAME_SIGNAL_S = 0.5
+_BESIDE = {
+    "worker": "",
+    "client": " Another process works on the runs: this one only starts, sends and reads.",
+    "standby": " Another process works on the runs: this one takes over when it ends.",
+}
+"""What a server says about its role."""
 
 
 @click.command()
@@ -81,6 +89,8 @@ _SAME_SIGNAL_S = 0.5
     show_envvar=True,
     help="Tell this address of runs that fail, park or are stuck. LOOM_PROBLEM_SECRET signs the requests.",
 )
+@click.option("--reload", is_flag=True, help="For development: load the targets anew when their files are edited.")
+@when_locked_option("refuse", "client", "standby")
 @work_options
 def serve(
     targets: Sequence[str],
@@ -103,14 +113,34 @@ def serve(
 
     with server_extra():
         settings = _server_settings(given, limits_of(max_iterations, max_duration))
-    run_server(_serve(loaded(targets, handlers, max_iterations, max_duration), settings, given))
+    reloaded = _reloaded(targets, given) if given["reload"] else None
+    if reloaded is None:
+        named = loaded(targets, handlers, max_iterations, max_duration)
+    else:
+        named = reloaded.load(targets, handlers, lambda: loaded(targets, handlers, max_iterations, max_duration))
+    run_server(_serve(named, settings, given, reloaded))
+
+
+def _reloaded(targets: Sequence[str], given: Mapping[str, Any]) -> ReloadedProcess:
+    """This process, if a supervisor has begun it; else this one becomes the supervisor, and ends here."""
+    from loom.cli.engine_process import Logs
+    from loom.cli.reload import ReloadedProcess, check_reload, supervise
+    from loom.server.http_server import CannotListen
+
+    reloaded = ReloadedProcess.here()
+    if reloaded is not None:
+        return reloaded
+    check_reload(targets, given)
+    try:
+        code = supervise(given["host"], given["port"], Logs(given["log_level"], given["log_format"]))
+    except CannotListen as error:
+        raise Problem(str(error)) from error
+    raise SystemExit(code)
 
 
 @contextmanager
 def server_extra() -> Iterator[None]:
     """Tell how to install what the server is made of, where it is missing."""
-    from loom.cli.problems import Problem
-
     try:
         yield
     except ModuleNotFoundError as error:
@@ -121,7 +151,6 @@ def server_extra() -> Iterator[None]:
 
 def _server_settings(given: Mapping[str, Any], limits: Limits) -> ServerSettings:
     import loom.server.http_server  # noqa: F401 - what is missing is told before anything else
-    from loom.cli.problems import WrongUse
     from loom.server.settings import ServerSettings
 
     names = (
@@ -136,7 +165,6 @@ def _server_settings(given: Mapping[str, Any], limits: Limits) -> ServerSettings
 def run_server(work: Coroutine[Any, Any, None]) -> None:
     """Do the work in the event loop that serves best; what goes wrong is told in one line."""
     from loom.cli.engine_process import host
-    from loom.cli.problems import Problem, WrongUse
     from loom.server.http_server import CannotListen, NeedsKey, loop_factory
 
     try:
@@ -147,7 +175,12 @@ def run_server(work: Coroutine[Any, Any, None]) -> None:
         raise Problem(str(error)) from error
 
 
-async def _serve(named: dict[str, Workflow], settings: ServerSettings, given: Mapping[str, Any]) -> None:
+async def _serve(
+    named: dict[str, Workflow],
+    settings: ServerSettings,
+    given: Mapping[str, Any],
+    reloaded: ReloadedProcess | None = None,
+) -> None:
     """Be at the address, then open the store, then work: what is in the way is told before a run is touched."""
     from loom.cli.engine_process import Bodies, Logs, health_port, stop_on_signals, until_told, work_for
     from loom.cli.session import opened, store_at
@@ -157,7 +190,8 @@ async def _serve(named: dict[str, Workflow], settings: ServerSettings, given: Ma
 
     stopped, bodies, logs = stop_on_signals(), Bodies(), Logs(given["log_level"], given["log_format"])
     with ExitStack() as at_end:
-        sockets = [at_end.enter_context(bound) for bound in await bind(given["host"], given["port"])]
+        found = reloaded.sockets() if reloaded is not None else await bind(given["host"], given["port"])
+        sockets = [at_end.enter_context(bound) for bound in found]
         async with opened(store_at(given["store"], upgrade=True), **_runtime_settings(given, sockets[0])) as runtime:
             app = create_app(runtime, settings)
             await check_keys(sockets, app.state.server)
@@ -168,6 +202,8 @@ async def _serve(named: dict[str, Workflow], settings: ServerSettings, given: Ma
             shorten_collections()
             async with _serving(app, sockets, logs, given):
                 let_out()
+                if reloaded is not None:
+                    reloaded.follow(stopped)
                 await until_told(stopped)
                 _end_at_next_signal()
                 logs.tell("Stopping. Once more to stop at once.")
@@ -206,8 +242,9 @@ async def _serving(
         what = ", ".join(names[:_SHOWN]) + more or "no workflows yet"
         who = "A key is asked for." if await shared.keys.required() else "No key yet: only this machine may ask."
         safe = " Safe mode: no run is recovered, all can be looked at and cancelled." if given["safe"] else ""
+        beside = _BESIDE[shared.runtime.role]
         logs.tell(
-            f"Serving {what} from {safe_url(given['store'])} at {server.url}. {who}{safe} "
+            f"Serving {what} from {safe_url(given['store'])} at {server.url}. {who}{safe}{beside} "
             f"The page is {server.url}/ui/. Stop with Ctrl-C."
         )
         yield

@@ -58,6 +58,11 @@ def is_flow_target(target: str) -> bool:
     return is_flow_place(_place(target))
 
 
+def flow_place(target: str) -> Path | None:
+    """The file of a flow, or the folder of several, that a target names; None if it names code."""
+    return Path(_place(target)) if is_flow_target(target) else None
+
+
 def named_workflows(targets: Iterable[str], limits: Limits | None = None) -> dict[str, Workflow]:
     """The workflows of targets by the names of their runs. Loops of flows may ask for what the limits say."""
     found: dict[str, Workflow] = {}

@@ -22,9 +22,10 @@ from loom.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from loom.cli.options import Decorated
+    from loom.runtime.durable.worker import WorkerRuntime
     from loom.steps.workflow import Workflow
 
 
@@ -89,6 +90,19 @@ def recovery_options(command: Decorated) -> Decorated:
     return command
 
 
+def when_locked_option(*roles: str) -> Callable[[Decorated], Decorated]:
+    """`--when-locked ROLE`, with the roles that make sense for a command."""
+    return click.option(
+        "--when-locked",
+        type=click.Choice(roles),
+        default="refuse",
+        show_default=True,
+        help="If another process works on the SQLite file: end; only start, send and read; or that until it takes over."
+        if "client" in roles
+        else "If another process works on the SQLite file: end, or wait to take over.",
+    )
+
+
 def work_options(command: Decorated) -> Decorated:
     """The options of commands that work on runs until they are stopped."""
     for option in (
@@ -145,6 +159,7 @@ def work_options(command: Decorated) -> Decorated:
 
 @click.command()
 @click.argument("targets", metavar="TARGET...", nargs=-1, required=True, shell_complete=files)
+@when_locked_option("refuse", "standby")
 @work_options
 def worker(
     targets: Sequence[str],
@@ -173,9 +188,9 @@ def worker(
     async def work() -> None:
         bodies, logs = Bodies(), Logs(log_level, log_format)
         options = {**memory_options(settings), **allowed_hosts(allow_hosts)}
-        async with engine(store, named, logs, given=settings, **options) as (_, stopped):
+        async with engine(store, named, logs, given=settings, **options) as (runtime, stopped):
             shorten_collections()
-            logs.tell(f"{doing(settings)} for {', '.join(named)} on {safe_url(store)}. Stop with Ctrl-C.")
+            logs.tell(f"{doing(settings, runtime)} for {', '.join(named)} on {safe_url(store)}. Stop with Ctrl-C.")
             await stopped.wait()
         logs.tell("Stopped. Unfinished runs are in the store.")
         await bodies.end()
@@ -183,8 +198,10 @@ def worker(
     host(work())
 
 
-def doing(given: Mapping[str, Any]) -> str:
+def doing(given: Mapping[str, Any], runtime: WorkerRuntime) -> str:
     """What a process says that it does."""
+    if runtime.role == "standby":
+        return "Standing by"
     return "Only looking and cancelling (--safe)" if given["safe"] else "Working"
 
 
@@ -203,7 +220,7 @@ def memory_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a process among the options that were given: its name, its memory, what is kept and watched."""
     names = (
         "name", "idle_timeout", "max_suspended", "max_in_memory", "max_descendants", "max_memory", "max_state",
-        "retention", "lease", "probation", "safe",
+        "retention", "lease", "probation", "safe", "when_locked",
     )  # fmt: skip
     # None would mean for ever.
     found = {name: given[name] for name in names if name != "idle_timeout" or given[name] is not None}

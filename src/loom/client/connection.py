@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, get_args
 
 import msgspec
 from typing_extensions import override
@@ -31,7 +31,7 @@ from loom.api.service import Health, Session
 from loom.api.state import Action, Loop
 from loom.api.views import Iteration, RunGraph, Timeline
 from loom.api.why import Why
-from loom.api.workers import Worker
+from loom.api.workers import Role, Worker
 from loom.client.exchange import ApiCall, Exchange, Retries, act, decoded, exported_id, read, segment
 from loom.client.invoked import Invoked, runs_in
 from loom.client.streams import SILENCE, Reader, follow_changes
@@ -432,7 +432,8 @@ class Client:
         said = decoded(response, dict[str, Any])
         reasons = said.get("reasons") or []
         texts = [f"{name}: {why}" for name, why in reasons.items()] if isinstance(reasons, dict) else reasons
-        return Health(ready=response.is_success, reasons=[str(text) for text in texts])
+        role = said.get("role") if said.get("role") in get_args(Role) else None
+        return Health(ready=response.is_success, reasons=[str(text) for text in texts], role=role)
 
     async def session(self) -> Session:
         """Tell what the key may do. Sessions with a cookie are for browsers: a program sends its key."""

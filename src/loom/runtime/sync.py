@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from loom.api.workers import Role
     from loom.runtime.durable.connect_options import ConnectOptions
     from loom.steps.events import Event, StopEvent
     from loom.steps.workflow import Workflow
@@ -173,6 +174,12 @@ class SyncRuntime(SyncFace):
 
     async def _register(self, workflow: Workflow | type[Workflow], name: str | None, schedules: bool) -> None:
         self._inner.register(workflow, name, schedules=schedules)
+        await self._inner.check_place()
+
+    @property
+    def role(self) -> Role:
+        """What this process does now: `worker`, `client` or `standby`. See `when_locked` of `loom.connect`."""
+        return self._inner.role
 
     @property
     def figures(self) -> dict[str, int]:

@@ -58,4 +58,6 @@ def _live(runtime: WorkerRuntime, query: str) -> Answer:
 
 def _ready(reasons: list[str], runtime: WorkerRuntime) -> Answer:
     reasons = [*reasons, *runtime.hindrances()]
-    return Answer.json(503 if reasons else 200, {"status": "unready" if reasons else "ready", "reasons": reasons})
+    return Answer.json(
+        503 if reasons else 200, {"status": "unready" if reasons else "ready", "reasons": reasons, "role": runtime.role}
+    )

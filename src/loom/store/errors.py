@@ -97,7 +97,11 @@ class PartlyApplied(StoreUnavailable):
 
 
 class StoreLocked(StoreUnavailable):
-    """Another engine works on this database file."""
+    """Another engine works on this database file. `holder` names it."""
+
+    def __init__(self, message: str, *, outcome_unknown: bool = False, holder: str = "another process") -> None:
+        super().__init__(message, outcome_unknown=outcome_unknown)
+        self.holder = holder
 
 
 class StoreTooNew(StoreError):

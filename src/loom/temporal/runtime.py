@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from temporalio.client import Client
 
+    from loom.api.workers import Role
     from loom.runtime.durable.metrics import RunFact, RuntimeMetrics
     from loom.runtime.durable.readers import News
     from loom.runtime.durable.registration import Registration
@@ -97,9 +98,9 @@ class TemporalRuntime(WorkerRuntime):
     # -- working ------------------------------------------------------------------------------------------------------
 
     @override
-    async def _join(self) -> None:
+    async def _join(self) -> bool:
         if self._polling is not None:
-            return
+            return True
         loop = asyncio.get_running_loop()
         runner = self._runner
         runner.on_activated = lambda run_id, ticks: on_loop(loop, self._has_grown, run_id, ticks)
@@ -123,6 +124,7 @@ class TemporalRuntime(WorkerRuntime):
             self._watching = self._in_background(self._watch_problems(watch))
         if self._looking is None and self.store.has_attributes:
             self._looking = self._in_background(self._look_for_parked())
+        return True
 
     @override
     async def _leave(self) -> None:
@@ -236,6 +238,11 @@ class TemporalRuntime(WorkerRuntime):
     @override
     def is_alone(self) -> bool:
         return False
+
+    @property
+    @override
+    def role(self) -> Role:
+        return "worker" if self._worker is not None else "client"
 
     @override
     def worker_name(self) -> tuple[int | None, str] | None:

@@ -42,6 +42,29 @@ def test_commands_work_beside_a_worker_and_a_second_engine_is_refused(shop: Path
         assert process.wait(60) == 0
 
 
+def test_a_standby_takes_over_from_a_worker_that_was_killed(shop: Path) -> None:
+    command = [sys.executable, "-m", "loom", "worker", *SHOP_TARGETS, "--when-locked", "standby"]
+    with (
+        working(shop, *SHOP_TARGETS) as first,
+        subprocess.Popen(command, cwd=shop, stderr=subprocess.PIPE, text=True) as second,
+    ):
+        assert second.stderr is not None
+        try:
+            assert " is a standby: " in second.stderr.readline()
+            assert second.stderr.readline().startswith("Standing by for ")
+            waiting("order-1")
+            first.kill()
+            while " takes over: " not in (line := second.stderr.readline()):
+                assert line, "the standby has ended"
+            good("workflow", "send", "order-1", "Approval", '{"amount": 5}')
+            last = good("workflow", "events", "order-1", "--follow").splitlines()[-1]
+            assert last.endswith('StopEvent(result={"amount": 5, "note": ""})')
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(60) == 0
+        finally:
+            second.kill()
+
+
 def test_a_worker_that_stops_leaves_its_runs_to_the_next(shop: Path) -> None:
     with working(shop, *SHOP_TARGETS) as process:
         waiting("order-1")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from pathlib import Path
 
 import httpx2
 from server_serving import Served
 
 import loom
 from loom import StartEvent, StopEvent, Workflow, step
+from loom.server import create_app
 
 
 class Ends(Workflow):
@@ -27,3 +30,26 @@ async def test_this_process_is_listed_with_what_it_knows_of_itself(served: Serve
     assert (worker["version"], worker["workflows"], worker["owned"]) == (loom.__version__, ["asks", "ends", "flow"], 0)
     assert (worker["runs_in_memory"], worker["since"] is not None) == (0, True)
     assert (await client.get("/v1/workers?alive=true")).status_code == 400
+
+
+async def test_a_standby_tells_that_it_is_one(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    first, second = loom.connect(url, name="first"), loom.connect(url, name="second", when_locked="standby")
+    for runtime in (first, second):
+        runtime.register(Ends(), name="ends")
+    async with first, second:
+        transport = httpx2.ASGITransport(create_app(second))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            ready = await client.get("/v1/health/ready")
+            assert (ready.status_code, ready.json()) == (200, {"status": "ready", "reasons": [], "role": "standby"})
+            found = (await client.get("/v1/workers")).json()["items"]
+            told = [(each["name"], each["role"], each["is_this"], each["workflows"]) for each in found]
+            assert told == [("first", "worker", False, None), ("second", "standby", True, ["ends"])]
+            started = await client.post("/v1/runs", json={"workflow": "ends", "run_id": "run-1"})
+            assert started.status_code == 201
+            run = (await client.get("/v1/runs/run-1?wait=30")).json()
+            assert (run["status"], first.metrics.ticks > 0, second.metrics.ticks) == ("completed", True, 0)
+            await first.close()
+            async with asyncio.timeout(60):
+                while (await client.get("/v1/health/ready")).json()["role"] != "worker":  # noqa: ASYNC110 - as a probe does
+                    await asyncio.sleep(0.01)

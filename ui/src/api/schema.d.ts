@@ -1697,6 +1697,8 @@ export interface components {
         Readiness: {
             reasons: string[];
             /** @enum {unknown} */
+            role: "client" | "standby" | "worker";
+            /** @enum {unknown} */
             status: "ready" | "unready";
         };
         /**
@@ -2127,7 +2129,7 @@ export interface components {
         };
         /**
          * Worker
-         * @description A process that works on runs. What the store does not know of it is null.
+         * @description A process that works on runs, or the one that answers. What the store does not know of it is null.
          */
         Worker: {
             alive: boolean;
@@ -2136,6 +2138,8 @@ export interface components {
             name: string;
             owned: number | null;
             pid: number | null;
+            /** @enum {unknown} */
+            role: "client" | "standby" | "worker";
             runs_in_memory: number | null;
             seen: string | null;
             since: string | null;

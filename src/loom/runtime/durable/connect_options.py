@@ -14,7 +14,7 @@ from loom.api.problems import Problem
 from loom.api.times import seconds_of
 from loom.core.adapter import RunDecorator
 from loom.runtime.durable.problems import Webhook
-from loom.runtime.durable.settings import Settings
+from loom.runtime.durable.settings import Settings, WhenLocked
 from loom.store.keyring import Keyring
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
@@ -33,6 +33,7 @@ class ConnectOptions(TypedDict, total=False):
     max_memory: int | None
     watchdog: Duration | None
     name: str
+    when_locked: WhenLocked
     lease: Duration
     poll_interval: Duration
     retention: Duration | None

@@ -77,10 +77,13 @@ class Definitions(DefinitionNumbers):
         if isinstance(code, FlowRegistration) and can_be_defined(code.name):
             self._unrecorded[code.name] = code
 
-    async def begin(self) -> list[str]:
-        """Record what was registered, and begin to follow what is stored. The names of what has come by that."""
+    async def begin(self, *, records: bool = True) -> list[str]:
+        """Record what was registered, and begin to follow what is stored. The names of what has come by that.
+
+        A process beside the one that works records nothing: its flows become the current versions when it takes over.
+        """
         async with self._turn:
-            for name, code in list(self._unrecorded.items()):
+            for name, code in list(self._unrecorded.items()) if records else ():
                 await self._record(name, code)
                 if self._unrecorded.get(name) is code:
                     del self._unrecorded[name]

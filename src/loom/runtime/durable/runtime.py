@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Self
 
 from typing_extensions import override
 
+from loom.api.workers import Worker
 from loom.runtime.durable.active_runs import ActiveRuns
 from loom.runtime.durable.scanner import Scanner
+from loom.runtime.durable.second import Second
 from loom.runtime.durable.worker import WorkerRuntime
-from loom.store.errors import StoreError
+from loom.store.errors import StoreError, StoreLocked
 from loom.store.operations import ForgetDeaths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from loom.api.workers import Role
     from loom.runtime.durable.readers import News
     from loom.runtime.durable.settings import Settings
     from loom.steps.events import StopEvent
@@ -42,19 +45,37 @@ class DurableRuntime(WorkerRuntime):
         self._name = self._settings.name or f"{socket.gethostname()}-{os.getpid()}"
         self._member: Member | None = None
         self._scanner: Scanner | None = None
+        self._second: Second | None = None
+        """How this process is beside another one that works on the file; None if it is not."""
 
     @override
     async def __aenter__(self) -> Self:
-        self.active_runs = self._scanner = None
+        self.active_runs = self._scanner = self._second = None
         return await super().__aenter__()
 
     # -- working ------------------------------------------------------------------------------------------------------
 
     @override
-    async def _join(self) -> None:
+    async def _join(self) -> bool:
         if self.active_runs is not None:
-            return
+            return True
+        if self._second is not None:
+            return False
         self.check_keys()
+        wanted = self._settings.when_locked
+        try:
+            await self._take_place()
+        except StoreLocked as error:
+            if wanted == "refuse":
+                raise
+            self._second = Second(self._name, wanted, error.holder, self._take_place, self._took_over)
+            return False
+        if wanted != "refuse":
+            _log.info("%s works on the runs of the store.", self._name)
+        return True
+
+    async def _take_place(self) -> None:
+        """Become a member of the store, and begin to look after its runs. `StoreLocked` if another has the place."""
         self._member = await self._owned_store.join(self._name, self._settings.lease)
         self._working_since = self.now()
         await self.problems.look(self.now())
@@ -73,6 +94,27 @@ class DurableRuntime(WorkerRuntime):
         self.active_runs.on_room = self._scanner.on_room
         self._scanner.start()
 
+    def _took_over(self) -> None:
+        """Go on as the process that works: the other one has ended."""
+        self._second = None
+        # What the other one committed last may not have been told. Readers look once more.
+        self._on_notification(())
+        self._begin_to_work()
+
+    @property
+    @override
+    def role(self) -> Role:
+        if self._second is not None:
+            return self._second.role
+        return "worker" if self.active_runs is not None else "client"
+
+    @override
+    async def workers(self) -> Sequence[Worker]:
+        found = await super().workers()
+        if self._second is None:
+            return found
+        return [*found, Worker(name=self._name, alive=True, role=self.role, is_this=True, **self.describe_worker())]
+
     @override
     def worker_name(self) -> tuple[int | None, str] | None:
         """The fence and the name by which the store knows this process; None if it does not work on runs."""
@@ -80,6 +122,8 @@ class DurableRuntime(WorkerRuntime):
 
     @override
     async def _leave(self) -> None:
+        if self._second is not None:
+            await self._second.close()
         await _put_down(self.active_runs, self._scanner)
 
     @override

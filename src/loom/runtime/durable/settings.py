@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -14,6 +14,9 @@ from loom.steps.ports import RUN_DEPTH
 from loom.store.keyring import Keyring, parse_keys
 
 JOURNAL_KEYS = "LOOM_JOURNAL_KEYS"
+
+WhenLocked = Literal["refuse", "client", "standby"]
+"""What a process becomes that registers workflows while another one works on the same SQLite file."""
 
 _IDLE_S = 60.0
 _SUSPENDED_S = 24 * 3600.0
@@ -42,6 +45,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     never. It costs a thread that asks the loop four times a second while runs are in memory."""
     name: str = ""
     """What this process is called among others."""
+    when_locked: WhenLocked = "refuse"
+    """What this process becomes if another one works on the SQLite file already. `refuse`: it raises `StoreLocked`.
+    `client`: it starts runs, sends events and reads, and never works on runs. `standby`: likewise, until the other
+    process has ended; then it takes over. Other stores have room for several, so there it does nothing."""
     lease: float = 15.0
     """How long others wait for a sign of life of this process before they take over its runs."""
     poll_interval: float = 1.0
@@ -155,8 +162,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             if function is not None and not callable(function):
                 raise TypeError(f"{name} must be a function that takes {what}, got {function!r}.")
 
+    def _check_words(self) -> None:
+        if self.when_locked not in get_args(WhenLocked):
+            raise ValueError(f"when_locked is refuse, client or standby, got {self.when_locked!r}.")
+
     def __post_init__(self) -> None:
         self._read_keys()
+        self._check_words()
         for name, value in (
             ("idle_timeout", self.idle_s), ("retention", self.retention), ("max_suspended", self.max_suspended)
         ):  # fmt: skip

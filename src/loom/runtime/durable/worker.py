@@ -32,7 +32,7 @@ from loom.runtime.watchdog import rouse, watchdog
 from loom.steps.context import Context
 from loom.steps.handler import WorkflowHandler
 from loom.steps.resource_lifetimes import close_resources
-from loom.store.errors import StoreError, StoreUnavailable
+from loom.store.errors import StoreError, StoreLocked, StoreUnavailable
 from loom.store.hash_chain import Links
 from loom.store.loop_time import wall_clock
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
     from types import TracebackType
 
+    from loom.api.workers import Role
     from loom.core.state import BrokerState
     from loom.runtime.durable.active_run import ActiveRun
     from loom.runtime.durable.active_runs import ActiveRuns
@@ -86,9 +87,11 @@ class WorkerRuntime(RunClient, ABC):
         """What the watchdog knows of the event loop; None while this process does not work, or without a watchdog."""
         self._watches_always = False
         self._working: asyncio.Task[None] | None = None
+        """The latest beginning, which waits for those before it."""
+        self._placed = asyncio.Event()
+        """Set once the latest beginning knows whether there is a place for this process."""
         self._working_since: float | None = None
         """When this process became one that works on runs."""
-        """The latest beginning, which waits for those before it."""
         self._beginnings: set[asyncio.Task[None]] = set()
         self._in_the_way: str | None = None
         """Why joining again has failed so far: callers are told, and do not wait until it succeeds."""
@@ -130,9 +133,14 @@ class WorkerRuntime(RunClient, ABC):
         """What this process knows of itself, as fields of a `Worker`."""
         return own_fields(self._working_since, self.codes, self.figures["in_memory"])
 
+    @property
     @abstractmethod
-    async def _join(self) -> None:
-        """Become one of those who work on runs, unless this process is one already."""
+    def role(self) -> Role:
+        """What this process does now: work on runs, only start, send and read, or that until it takes over."""
+
+    @abstractmethod
+    async def _join(self) -> bool:
+        """Become a process that works on runs, unless it is one already. False: it stays beside the one that works."""
 
     @abstractmethod
     async def _leave(self) -> None:
@@ -157,6 +165,11 @@ class WorkerRuntime(RunClient, ABC):
         self._open = True
         if self.codes or self._settings.definitions:
             self._begin_to_work()
+            try:
+                await self.check_place()
+            except BaseException:
+                await self.close()
+                raise
         return self
 
     async def __aexit__(
@@ -391,24 +404,39 @@ class WorkerRuntime(RunClient, ABC):
         if names and self._open:
             self._begin_to_work(names)
 
-    def _begin_to_work(self, names: Sequence[str] | None = None) -> None:
-        self._begin(self._work(self._working, names))
+    async def check_place(self) -> None:
+        """Raise `StoreLocked` if another process has the only place. Other failures are told by the next call."""
+        await self._placed.wait()
+        if self._working is not None and self._working.done() and not self._working.cancelled():
+            error = self._working.exception()
+            if isinstance(error, StoreLocked):
+                raise error
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _begin_to_work(self, names: Sequence[str] | None = None) -> None:
+        self._placed = placed = asyncio.Event()
+        self._begin(self._work(self._working, names, placed)).add_done_callback(lambda _done: placed.set())
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         self._working = beginning = asyncio.get_running_loop().create_task(work)
         self._beginnings.add(beginning)
         beginning.add_done_callback(self._beginnings.discard)
         # The next caller is told; if there is none, the log says it.
         beginning.add_done_callback(_log_failure)
+        return beginning
 
-    async def _work(self, previous: asyncio.Task[None] | None, names: Sequence[str] | None) -> None:
+    async def _work(
+        self, previous: asyncio.Task[None] | None, names: Sequence[str] | None, placed: asyncio.Event
+    ) -> None:
         """Work for these names, or for all of them, once what was begun before is done."""
         if previous is not None:
             await asyncio.wait([previous])
             names = None if _has_failed(previous) else names
-        await self._join()
+        works = await self._join()
+        placed.set()
         self._watch_loop()
-        found = await self.definitions.begin()
+        found = await self.definitions.begin(records=works)
+        if not works:
+            return
         names = [*names, *found] if names is not None else list(self.codes)
         await self._recover_runs(names)
         self.catalog.write(names)
@@ -457,7 +485,7 @@ class WorkerRuntime(RunClient, ABC):
 
     async def _has_joined_again(self) -> bool:
         try:
-            await self._work(None, None)
+            await self._work(None, None, asyncio.Event())
         except StoreUnavailable as error:
             _log.error("Joining again has failed, and is tried again: %s", error)
             self._in_the_way = str(error)

@@ -42,7 +42,7 @@ async def live(call: Call) -> Response:
 async def ready(call: Call) -> Response:
     """The store is reachable and up to date, commits are written, and the server takes new runs."""
     reasons = await unready(call)
-    answer = Readiness(status="unready" if reasons else "ready", reasons=reasons)
+    answer = Readiness(status="unready" if reasons else "ready", reasons=reasons, role=call.runtime.role)
     return JsonAnswer(answer, 503, headers={"Retry-After": "1"}) if reasons else JsonAnswer(answer)
 
 

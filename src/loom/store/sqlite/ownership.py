@@ -10,6 +10,7 @@ import socket
 import sys
 from datetime import datetime
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import msgspec
 
@@ -301,7 +302,7 @@ class EngineLock:
         try:
             if not _try_lock(descriptor):
                 os.lseek(descriptor, 0, os.SEEK_SET)
-                raise StoreLocked(self._refusal(os.read(descriptor, 1000)))
+                raise self._refusal(os.read(descriptor, 1000))
             since = datetime.now().astimezone().isoformat(timespec="seconds")
             note = f"{name}, process {os.getpid()} on {socket.gethostname()}, since {since}"
             os.ftruncate(descriptor, 0)
@@ -311,17 +312,37 @@ class EngineLock:
             os.close(descriptor)
             raise
         self._descriptor = descriptor
+        _taken.add(self)
 
     def release(self) -> None:
         """Free the lock. The file stays: removing it could take it away from the next engine."""
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
+            _taken.discard(self)
             os.close(descriptor)
 
-    def _refusal(self, note: bytes) -> str:
+    def _refusal(self, note: bytes) -> StoreLocked:
         holder = note.decode("utf-8", "replace") or "another process"
-        return (
+        return StoreLocked(
             f"Another engine works on the database {self._database}: {holder}. Only one may run its workflows; "
-            "other processes may read it, start runs and send events. Stop that engine first, or use PostgreSQL "
-            "for several."
+            "other processes may read it, start runs and send events. Stop that engine first, let this process be a "
+            "client or a standby (when_locked), or use PostgreSQL for several.",
+            holder=holder,
         )
+
+
+_taken: WeakSet[EngineLock] = WeakSet()
+"""The locks that this process has."""
+
+
+def _forget_locks_of_parent() -> None:
+    """Close the descriptors that a forked process has inherited.
+
+    The system frees a lock when its last descriptor is closed. A child that outlives its parent would keep the lock.
+    """
+    for lock in list(_taken):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks_of_parent)

@@ -26,7 +26,7 @@ from loom.store.sqlite.connection import (
     open_writer,
     patiently,
 )
-from loom.store.sqlite.db_threads import ChangeWatcher, ReaderPool, WriterThread
+from loom.store.sqlite.db_threads import ChangeWatcher, ReaderPool, WriterThread, lock_against_forks
 from loom.store.sqlite.ownership import EngineLock
 from loom.store.sqlite.schema import check_exists, upgrade
 from loom.store.sqlite.transactions import Group
@@ -87,6 +87,7 @@ class SqliteStore:
         self._clock = clock
         self._source = secrets.randbits(62)
         self._lock = EngineLock(self.path)
+        self._no_fork = lock_against_forks()
         self._fence: int | None = None
         self._writer: WriterThread | None = None
         self._readers: ReaderPool | None = None
@@ -169,7 +170,8 @@ class SqliteStore:
         """Become the engine of this file, or `StoreLocked`. The place is kept until `close` or the process ends."""
         writer = self._opened()
         check_file_names(self.path)
-        self._lock.take(name)
+        with self._no_fork:
+            self._lock.take(name)
         try:
             member = await writer.submit(partial(ownership.join, name=name, now=self._now()))
         except BaseException:
