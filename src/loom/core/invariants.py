@@ -63,7 +63,7 @@ class Change(NamedTuple):
 
 
 _RESULT = (TickStepResult,)
-_RUN_OVER = "the run is over"
+_RUN_OVER = "the run is over or cancelled"
 
 TABLE: tuple[Change, ...] = (
     Change("new", "the planner wants it, and a worker is free", "executing"),
@@ -199,6 +199,8 @@ def _of_lifecycle(state: BrokerState) -> Iterator[str]:
         yield "a count is negative"
     if state.due and not state.paused:
         yield "a timer's time has come, but its planner was not asked"
+    if state.cleanup is not None and state.is_running and (state.deadline is None or state.timeout_timer is None):
+        yield "the clean-up has no bound on time"
     deepest = state.config.max_depth
     for step, worker in state.workers.items():
         items = (item for item in (*worker.queue, *worker.delayed.values()))
@@ -206,6 +208,8 @@ def _of_lifecycle(state: BrokerState) -> Iterator[str]:
         depth = max((item.event.depth for item in (*items, *(execution.item for execution in executions))), default=0)
         if deepest is not None and depth >= deepest and state.is_running:
             yield f"{step}: work is deeper than it may be, and the run goes on"
+        if state.cleanup is not None and step != state.cleanup.step and states_of(worker):
+            yield f"{step}: it has work although the run is at its clean-up"
         limit = num_workers(state.config, step)
         if limit and worker.queue and len(worker.in_progress) < limit and state.is_running and not state.paused:
             yield f"{step}: work is queued although a worker is free"
@@ -259,14 +263,14 @@ class TracedDraft(Draft):
             was, now = self._states.get(step, {}), states_of(worker) if worker is not None else {}
             self._states[step] = now
             for item in sorted({*was, *now}):
-                self._moved(item, was.get(item), now.get(item))
+                self._moved(item, was.get(item), now.get(item), is_dropped=self.outcome is not None or not work)
 
-    def _moved(self, item: int, was: ItemState | None, now: ItemState | None) -> None:
+    def _moved(self, item: int, was: ItemState | None, now: ItemState | None, *, is_dropped: bool) -> None:
         if was == now:
             return
         if now is not None:
             self._moves.append((item, was or self._in_hand.pop(item, "new"), now))
-        elif was is not None and self.outcome is not None:
+        elif was is not None and is_dropped:
             self._moves.append((item, was, "dropped"))
         elif was is not None:
             self._in_hand[item] = was

@@ -1,4 +1,4 @@
-"""How a run in memory has ended, as the caller who awaits it is told."""
+"""How a run in memory has ended, as the caller who awaits it is told; and what begins after its work was stopped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from loom.effects.event_codec import LIVE_CODEC, exception_of
 from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError, WorkflowTimeoutError, described
 
 if TYPE_CHECKING:
-    from loom.core.commands import TerminalCommand
+    from collections.abc import Callable, Sequence
+
+    from loom.core.commands import CommandRunWorker, TerminalCommand
     from loom.effects.event_codec import EventCodec
     from loom.steps.events import StopEvent
 
@@ -36,3 +38,28 @@ def ending_of(command: TerminalCommand, codec: EventCodec = LIVE_CODEC) -> StopE
     if command.reason == "timed_out":
         return WorkflowTimeoutError(command.message)
     return WorkflowRuntimeError(command.message)
+
+
+GRACE_S = 0.5
+"""Seconds that bodies may take to end after they were cancelled."""
+
+
+class LateBodies:
+    """Bodies that begin when the stopped ones have ended, or after a little grace."""
+
+    __slots__ = ("_begin", "_task", "commands")
+
+    def __init__(
+        self, stopped: Sequence[asyncio.Task[Any]], begin: Callable[[Sequence[CommandRunWorker]], None]
+    ) -> None:
+        self.commands: list[CommandRunWorker] = []
+        self._begin = begin
+        self._task = asyncio.get_running_loop().create_task(self._wait(stopped))
+
+    async def _wait(self, stopped: Sequence[asyncio.Task[Any]]) -> None:
+        await asyncio.wait(stopped, timeout=GRACE_S)
+        self._begin(self.commands)
+
+    def drop(self) -> None:
+        """Begin none of them: the run leaves its process."""
+        self._task.cancel()

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from loom.core.body_effects import CollectBuffer
 from loom.core.persistent import EMPTY_MAP, Fifo
-from loom.core.records import EventRecord, Opaque, Published, Release, Report, StepFailure
+from loom.core.records import Cancellation, EventRecord, Opaque, Published, Release, Report, StepFailure
 from loom.core.state import BrokerState, InternalStepWorkerState, StepLimits
 from loom.core.ticks import (
     TickAddEvent,
@@ -68,7 +68,7 @@ def register_types(*structs: type[msgspec.Struct]) -> None:
             raise ValueError(f"The tag {config.tag!r} already belongs to {taken!r}.")
 
 
-register_types(StepFailure, Release, StepsPlan, StepInput, StepLimits)
+register_types(StepFailure, Release, Cancellation, StepsPlan, StepInput, StepLimits)
 register_types(
     FlowPlan, FlowRef, FlowStart, FlowEnd, FlowResponse, ActionCall, ActionOutcome, ActionReport, LoopIteration
 )

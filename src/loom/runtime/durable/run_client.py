@@ -405,10 +405,11 @@ class RunClient:
         assert isinstance(answer, Posted)
         return answer.outcome == "repeated"
 
-    async def cancel(self, run_id: str, *, reason: str = "") -> None:
-        """Ask a run to stop. Returns once that is stored; a cancelled run stays cancelled."""
+    async def cancel(self, run_id: str, *, reason: str = "", force: bool = False) -> None:
+        """Ask a run to stop, with `force` without its clean-up. Returns once that is stored."""
+        tick = TickCancelRun(at=self.now(), reason=reason, force=force)
         try:
-            await self._tell(run_id, TickCancelRun(at=self.now(), reason=reason), "it cannot be cancelled any more")
+            await self._tell(run_id, tick, "it cannot be cancelled any more")
         except RunFinished as error:
             if error.status != "cancelled":
                 raise
