@@ -175,8 +175,8 @@ class OutgoingCommands:
         scheduled.start_to_close_timeout.seconds = _YEAR_S
         _set_duration(scheduled.heartbeat_timeout, options.heartbeat_timeout)
         scheduled.retry_policy.CopyFrom(_retries(options))
-        # No bearing on histories: a request to cancel leaves only where `stop_activities` makes one.
-        scheduled.cancellation_type = messages.ActivityCancellationType.TRY_CANCEL
+        # It has no bearing on histories, nor on what an activity weighs: only `stop_activities` makes a request.
+        scheduled.cancellation_type = messages.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
         for name, header in headers.items():
             scheduled.headers[name].CopyFrom(header)
         return built
