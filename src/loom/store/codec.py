@@ -41,6 +41,7 @@ from loom.flows.state import FlowPlan, FlowRef
 from loom.steps.errors import well_formed
 from loom.steps.planner import JoinBuffer, StepInput, StepsPlan
 from loom.store.errors import CorruptRecord
+from loom.store.payloads import ELSEWHERE, MAGIC
 from loom.store.records import Chunk
 
 if TYPE_CHECKING:
@@ -204,6 +205,8 @@ class Format(Generic[StructT]):
 
     def _read_other(self, data: bytes) -> StructT:
         """Read a payload of another version, or refuse what is none."""
+        if data.startswith(MAGIC):
+            raise ValueError(ELSEWHERE)
         payload = _any_decoder.decode(data)
         version = payload[0] if payload else None
         if type(version) is not int or version < 1:
