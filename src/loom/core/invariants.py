@@ -127,7 +127,7 @@ def diagram() -> str:
 def violations(state: BrokerState) -> list[str]:
     """List every rule that a state breaks, in words; empty for a sound state."""
     found = [f"{step}: {problem}" for step, worker in sorted(state.workers.items()) for problem in _of_worker(worker)]
-    return [*found, *_of_counts(state), *_of_waiters(state), *_of_lifecycle(state)]
+    return [*found, *_of_counts(state), *_of_waiters(state), *_of_lifecycle(state), *_of_cleanup(state)]
 
 
 def _of_worker(worker: InternalStepWorkerState) -> Iterator[str]:
@@ -199,8 +199,6 @@ def _of_lifecycle(state: BrokerState) -> Iterator[str]:
         yield "a count is negative"
     if state.due and not state.paused:
         yield "a timer's time has come, but its planner was not asked"
-    if state.cleanup is not None and state.is_running and (state.deadline is None or state.timeout_timer is None):
-        yield "the clean-up has no bound on time"
     deepest = state.config.max_depth
     for step, worker in state.workers.items():
         items = (item for item in (*worker.queue, *worker.delayed.values()))
@@ -208,11 +206,19 @@ def _of_lifecycle(state: BrokerState) -> Iterator[str]:
         depth = max((item.event.depth for item in (*items, *(execution.item for execution in executions))), default=0)
         if deepest is not None and depth >= deepest and state.is_running:
             yield f"{step}: work is deeper than it may be, and the run goes on"
-        if state.cleanup is not None and step != state.cleanup.step and states_of(worker):
-            yield f"{step}: it has work although the run is at its clean-up"
         limit = num_workers(state.config, step)
         if limit and worker.queue and len(worker.in_progress) < limit and state.is_running and not state.paused:
             yield f"{step}: work is queued although a worker is free"
+
+
+def _of_cleanup(state: BrokerState) -> Iterator[str]:
+    if state.cleanup is None or not state.is_running:
+        return
+    if state.deadline is None or state.timeout_timer is None:
+        yield "the clean-up has no bound on time"
+    for step, worker in state.workers.items():
+        if step != state.cleanup.step and states_of(worker):
+            yield f"{step}: it has work although the run is at its clean-up"
 
 
 class Move(NamedTuple):

@@ -89,6 +89,8 @@ def open_store(
     keys = os.environ.get(ENCRYPTION_KEYS, "") if encryption_keys is None else encryption_keys
     store = _encrypted(store, keys) if keys else store
     place = os.environ.get(PAYLOADS, "") if payloads is None else payloads
+    if url.startswith("memory:"):
+        return store  # what is in memory is not copied there
     return _with_payloads(store, place, payloads_above) if place else store
 
 

@@ -25,7 +25,7 @@ from loom.runtime.control_loop import PATIENCE, ControlLoop, Driver, effective
 from loom.runtime.logs import LifecycleLog, about, has_lifecycle_news, log_stuck
 from loom.runtime.memory_adapter import MemoryAdapter
 from loom.runtime.planners import program_in
-from loom.runtime.run_ending import GRACE_S, LateBodies, ending_of
+from loom.runtime.run_ending import GRACE_S, LateBodies, abandoned, ending_of
 from loom.runtime.streams import is_ending, is_internal
 from loom.steps.context import Context
 from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError, message_of
@@ -34,7 +34,7 @@ from loom.steps.ports import current_execution, definition_of
 from loom.steps.state_store import InMemoryStateStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from loom.core.adapter import InternalRunAdapter
     from loom.core.commands import (
@@ -343,33 +343,19 @@ class LiveRun:
     def stop_bodies(self) -> None:
         """Cancel the bodies at work; what starts next begins after them, or after a little grace."""
         self._free_task = None
-        tasks = self._abandon()
-        if tasks:
+        if tasks := abandoned(self._executions):
             self._late = LateBodies(tasks, self._begin_late)
 
-    def _begin_late(self, commands: Sequence[CommandRunWorker]) -> None:
+    def _begin_late(self, command: CommandRunWorker) -> None:
         self._late = None
-        for command in commands:
-            self.start(command)
+        self.start(command)
 
     async def stop(self) -> None:
         """Cancel the bodies that are left, with a little grace."""
         if self._late is not None:
             self._late.drop()
-        tasks = self._abandon()
-        if tasks:
+        if tasks := abandoned(self._executions):
             await asyncio.wait(tasks, timeout=GRACE_S)
-
-    def _abandon(self) -> list[asyncio.Task[Any]]:
-        """Cancel the bodies at work, and return the tasks that have yet to end."""
-        tasks = []
-        for execution in list(self._executions.values()):
-            execution.abandoned = True
-            if execution.task is not None and not execution.task.done():
-                execution.task.cancel()
-                tasks.append(execution.task)
-        self._executions.clear()
-        return tasks
 
     # -- bodies: what they ask ----------------------------------------------------------------------------------------
 

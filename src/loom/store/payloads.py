@@ -37,7 +37,7 @@ _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _PLAIN, _KEYED = "p", "k"
 
 
-class Reference(msgspec.Struct, frozen=True, array_like=True):
+class PayloadReference(msgspec.Struct, frozen=True, array_like=True):
     """Where a payload belongs in the data that it was cut out of, and what it is."""
 
     offset: int
@@ -97,7 +97,7 @@ def cut(data: bytes, above: int, names: Names) -> Cut:
     """Cut all texts out that are larger than `above` bytes."""
     if len(data) <= above:
         return Cut(data, {})
-    references: list[Reference] = []
+    references: list[PayloadReference] = []
     payloads: dict[str, bytes] = {}
     rest: list[bytes] = []
     done = offset = 0
@@ -109,7 +109,7 @@ def cut(data: bytes, above: int, names: Names) -> Cut:
         name = names.of(text)
         rest.append(data[done:begins])
         offset += begins - done
-        references.append(Reference(offset, len(text), name))
+        references.append(PayloadReference(offset, len(text), name))
         payloads[name] = text
         done = ends
     if not references:
@@ -118,11 +118,11 @@ def cut(data: bytes, above: int, names: Names) -> Cut:
     return Cut(b"".join((MAGIC, msgspec.json.encode(references), b"\n", *rest)), payloads)
 
 
-def references_in(data: bytes) -> Sequence[Reference]:
+def references_in(data: bytes) -> Sequence[PayloadReference]:
     """Return the references of stored data, in their order; nothing if it is whole."""
     if not data.startswith(MAGIC):
         return ()
-    return msgspec.json.decode(data[len(MAGIC) : data.index(b"\n")], type=list[Reference])
+    return msgspec.json.decode(data[len(MAGIC) : data.index(b"\n")], type=list[PayloadReference])
 
 
 def whole(data: bytes, payloads: Mapping[str, bytes]) -> bytes:

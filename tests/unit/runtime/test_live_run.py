@@ -614,3 +614,19 @@ async def test_a_run_that_waits_for_its_turn_has_nothing_to_clean_up() -> None:
     assert (second.is_done(), seen) == (True, [])
     await first.cancel_run()
     assert seen == ["stopped", "undo ['work']"]
+
+
+async def test_a_run_with_a_clean_up_step_is_saved_and_goes_on_with_it() -> None:
+    seen, gate = [], asyncio.Event()
+    gate.set()
+    workflow = Stubborn(seen, gate)
+    handler = workflow.run()
+    await workflow.at_work.wait()
+    saved = handler.ctx.to_dict()
+    await handler.cancel_run(force=True)
+    workflow.at_work.clear()
+    again = workflow.run(ctx=Context.from_dict(workflow, saved))
+    await workflow.at_work.wait()
+    seen.clear()
+    await again.cancel_run()
+    assert seen == ["stopped", "undo ['work']"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from loom.store import codec
 from loom.store.errors import CorruptRecord
 from loom.store.payloads import MAGIC, Names, cut, references_in, whole
+from loom.store.sqlite.connection import explained
 
 NAMES = Names()
 _VALUES = st.recursive(
@@ -56,3 +58,9 @@ def test_a_name_with_a_key_tells_nothing_to_those_without() -> None:
 def test_a_reader_that_knows_no_place_is_told_what_to_name() -> None:
     with pytest.raises(CorruptRecord, match=r"payloads beside the store.*LOOM_PAYLOADS"):
         codec.decode_start("r", MAGIC + b"[]\n")
+
+
+def test_what_sqlite_refuses_as_too_big_names_the_option() -> None:
+    error = explained(sqlite3.DataError("string or blob too big"), "runs.db")
+    assert "`payloads` of loom.connect" in str(error)
+    assert "payloads" not in str(explained(sqlite3.DataError("another"), "runs.db"))
