@@ -105,7 +105,7 @@ async def test_the_step_runs_after_the_work_was_stopped_and_the_run_ends_cancell
         await result(handler)
     info = await runtime.get("a")
     assert (info.status, info.error) == ("cancelled", None)
-    assert witness.calls[-1] == "refunded"
+    assert [call for call in witness.calls if call != "stopped"][-1] == "refunded"
     first_of_undo = witness.calls.index("enough: book, room 12")
     assert witness.count("undo") == witness.count("refund a:undo:2") == 1
     await witness.came("stopped")
