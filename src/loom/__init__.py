@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from loom.runtime.flow import Flow, load
     from loom.runtime.sync import SyncHandler, SyncRuntime, connect_sync
     from loom.steps.context import Context
-    from loom.steps.decorators import catch_error, step
+    from loom.steps.decorators import catch_error, on_cancel, step
     from loom.steps.errors import (
         ChildRunCancelled,
         ChildRunFailed,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         Event,
         HumanResponseEvent,
         InputRequiredEvent,
+        RunCancelledEvent,
         StartEvent,
         StepFailedEvent,
         StopEvent,
@@ -127,14 +128,14 @@ _NAMES = {
     "loom.runtime.flow": "Flow load",
     "loom.runtime.sync": "SyncHandler SyncRuntime connect_sync",
     "loom.steps.context": "Context",
-    "loom.steps.decorators": "catch_error step",
+    "loom.steps.decorators": "catch_error on_cancel step",
     "loom.steps.errors": (
         "ChildRunCancelled ChildRunFailed ContextSerdeError ContextStateError WorkflowCancelledByUser "
         "WorkflowConfigurationError WorkflowRuntimeError WorkflowTimeoutError WorkflowValidationError"
     ),
     "loom.steps.events": (
-        "AnswerRefusedEvent Event HumanResponseEvent InputRequiredEvent StartEvent StepFailedEvent StopEvent "
-        "StreamSupersededEvent"
+        "AnswerRefusedEvent Event HumanResponseEvent InputRequiredEvent RunCancelledEvent StartEvent StepFailedEvent "
+        "StopEvent StreamSupersededEvent"
     ),
     "loom.steps.handler": "WorkflowHandler",
     "loom.steps.resources": "Resource",
@@ -192,6 +193,7 @@ __all__ = [
     "RetryPolicy",
     "RunActive",
     "RunBusy",
+    "RunCancelledEvent",
     "RunExists",
     "RunFinished",
     "RunInfo",
@@ -226,6 +228,7 @@ __all__ = [
     "connect",
     "connect_sync",
     "load",
+    "on_cancel",
     "retry_all",
     "retry_always",
     "retry_any",

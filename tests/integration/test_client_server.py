@@ -167,7 +167,7 @@ async def test_pause_resume_cancel_and_delete(client: Client) -> None:
     await client.pause("r")
     await client.resume("r")
     await client.resume("r", max_depth=20_000)
-    await client.cancel("r", reason="not needed")
+    await client.cancel("r", reason="not needed", force=True)
     assert (await client.wait("r", timeout=60)).status == "cancelled"
     assert (await client.cancel("r")).status == "cancelled"
     await client.delete("r")

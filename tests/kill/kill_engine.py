@@ -7,6 +7,7 @@ again under the same id. So a lost run or event shows as an error or a run that 
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,10 @@ async def engine(url: str, side: Path, work: Workload, kill: Kill | None) -> Non
     witness.open(side)
     witness.note("process", kill=str(kill))
     store = killing_store(url, kill)
-    async with loom.connect(store, poll_interval=0.1, lease=LEASE_S, probation=0.05, **work.options) as runtime:
+    beside: Any = {"payloads": os.environ.get("LOOM_PAYLOADS")}
+    async with loom.connect(
+        store, **beside, poll_interval=0.1, lease=LEASE_S, probation=0.05, **work.options
+    ) as runtime:
         for kind, name in work.workflow_names().items():
             runtime.register(WORKFLOWS[kind], name=name)
         async with asyncio.TaskGroup() as group:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from kill_sweep import Points, Sweep, urls_for
@@ -24,3 +25,15 @@ def test_nothing_is_lost_or_doubled_on_postgresql() -> None:
     report = Sweep(points, urls_for("postgres", 4)).run()
     assert report.failures == [], "\n".join(report.failures)
     assert report.points >= 14
+
+
+def test_nothing_is_lost_or_doubled_where_texts_are_kept_in_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOOM_PAYLOADS", (tmp_path / "payloads").as_uri())
+    monkeypatch.setenv("LOOM_PAYLOADS_ABOVE", "64")
+    points = Points({"before": 27, "inside": 27, "after": 27, "committed": 81, "statement": 401}, seed=0, count=12)
+    report = Sweep(points, urls_for("sqlite", 2)).run()
+    assert report.failures == [], "\n".join(report.failures)
+    assert report.points >= 12
+    assert len(list((tmp_path / "payloads").glob("*/*/p*"))) > 10

@@ -18,6 +18,7 @@ from loom.core.commands import WorkflowCommand
 from loom.core.records import (
     EVENT,
     INPUT_REQUIRED_EVENT,
+    RUN_CANCELLED_KIND,
     START_EVENT,
     STEP_FAILED_KIND,
     STOP_EVENT,
@@ -26,7 +27,7 @@ from loom.core.records import (
     Failure,
 )
 from loom.core.reducer import advance
-from loom.core.state import BrokerConfig, BrokerState, Execution, StepSpec
+from loom.core.state import BrokerConfig, BrokerState, CleanupSpec, Execution, StepLimits, StepSpec
 from loom.core.ticks import (
     CollectCall,
     Source,
@@ -97,13 +98,25 @@ NESTED = BrokerConfig(
 LINE = BrokerConfig(
     "line", (StepSpec("begin", (START.name,), num_workers=1), StepSpec("work", (A.name, B.name), num_workers=2))
 )
+CLEANED = BrokerConfig(
+    "cleaned",
+    (
+        StepSpec("begin", (START.name,), num_workers=1, joins=("gather",)),
+        StepSpec("work", (A.name, B.name), num_workers=2, recovered_by="mend"),
+        StepSpec("gather", (C.name,), collects=True),
+        StepSpec("mend", (STEP_FAILED_KIND.name,), max_recoveries=1),
+        StepSpec("undo", (RUN_CANCELLED_KIND.name,), num_workers=1),
+    ),
+    timeout_s=60.0,
+    program=StepLimits(cleanup=CleanupSpec("undo", 20.0)),
+)
 SHALLOW = tuple(
     replace(config, workflow=f"shallow {config.workflow}").limited(depth)
-    for config, depth in ((MIXED, 4), (NESTED, 5), (LINE, 7))
+    for config, depth in ((MIXED, 4), (NESTED, 5), (LINE, 7), (CLEANED, 6))
 )
 """The same codes with a limit of the depth, which a random program may reach."""
-CONFIGS = (MIXED, NESTED, LINE, *SHALLOW)
-STEP_NAMES = ("begin", "work", "other", "gather", "mend", "ghost")
+CONFIGS = (MIXED, NESTED, LINE, CLEANED, *SHALLOW)
+STEP_NAMES = ("begin", "work", "other", "gather", "mend", "undo", "ghost")
 WAIT_KEYS = ("w", "v", "w#1", "sleep", "")
 
 
@@ -337,8 +350,8 @@ def sensible(dice: Dice, state: BrokerState) -> WorkflowTick:
         return cls(at=max(at, timer.due), timer=number)
     if choice == 16:
         return TickResume(at=at, away_s=float(dice.below(3)), config=dice.pick((None, state.config)))
-    if choice == 17 and dice.below(8) == 0:
-        return TickCancelRun(at=at)
+    if choice == 17 and dice.below(8 if state.config.cleanup is None else 2) == 0:
+        return TickCancelRun(at=at, force=dice.below(8) == 0)
     target, named = dice.pick((None, None, "work")), dice.pick((None, None, None, "e1", "e2"))
     return TickAddEvent(
         at=at, event=event(dice), step=target, waiter_id=dice.pick((None, None, None, "w")), event_id=named

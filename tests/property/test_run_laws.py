@@ -38,7 +38,7 @@ def test_there_is_one_ending_and_it_is_the_last_to_leave(
             break
         run.feed(tick_for(code, run.state))
     if not run.is_over:
-        run.feed(TickCancelRun(at=run.state.at))
+        run.feed(TickCancelRun(at=run.state.at, force=True))
         run.drain()
     while not run.is_closed or run.has_commands:
         flushed = run.flush(max_bytes, window).commands

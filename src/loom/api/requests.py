@@ -53,9 +53,10 @@ class EventRequest(Request):
 
 
 class CancelRequest(Request):
-    """Why a run is cancelled."""
+    """Why a run is cancelled, and whether it ends at once, without its clean-up."""
 
     reason: str | None = None
+    force: bool = False
 
 
 class BetterEvent(Request):

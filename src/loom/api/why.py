@@ -8,19 +8,19 @@ from typing import Any, Literal
 import msgspec
 
 CauseKind = Literal[
-    "ended", "unanswered", "damaged", "lease", "no_worker", "parked", "paused", "not_started", "busy", "queued",
-    "backoff", "timer", "child", "waiter", "stuck", "timeout",
+    "ended", "unanswered", "damaged", "lease", "no_worker", "parked", "paused", "not_started", "cancelling", "busy",
+    "queued", "backoff", "timer", "child", "waiter", "stuck", "timeout",
 ]  # fmt: skip
 """In the order in which one is more decisive than another: the sentence is that of the first that holds.
 
 `ended`: the run is over. `unanswered`: no worker of the cluster says how it is. `damaged`: its journal cannot be read.
 `lease`: its owner is silent, and another takes it over; of a run that only waits for input, this comes last.
 `no_worker`: it could go on, or something has come for it, but no worker has it. `parked`: the code of its workers
-cannot go on with it. `paused`: it starts nothing until it is resumed. `not_started`: no worker has begun it. `busy`: a
-step or an action executes. `queued`: work waits for a free worker of its step. `backoff`: the next attempt at a step
-waits. `timer`: a sleep, a wait of a flow or the delay of a loop. `child`: another run has to end. `waiter`: an event
-has to come. `stuck`: it is idle, although no step, timer or waiter can move it. `timeout`: the run's own timeout, told
-beside what holds it.
+cannot go on with it. `paused`: it starts nothing until it is resumed. `not_started`: no worker has begun it.
+`cancelling`: it was cancelled, and its clean-up step is not done. `busy`: a step or an action executes. `queued`: work
+waits for a free worker of its step. `backoff`: the next attempt at a step waits. `timer`: a sleep, a wait of a flow or
+the delay of a loop. `child`: another run has to end. `waiter`: an event has to come. `stuck`: it is idle, although no
+step, timer or waiter can move it. `timeout`: the run's own timeout, told beside what holds it.
 """
 
 

@@ -175,13 +175,20 @@ def _ask(
 
 
 @click.command()
+@click.option("--force", is_flag=True, help="End the run at once, without its clean-up step.")
 @many_options
-def cancel(run_id: str | None, source: RunSource, as_json: bool, **many: Any) -> None:
+def cancel(run_id: str | None, source: RunSource, as_json: bool, *, force: bool, **many: Any) -> None:
     """Ask a run to stop for good.
 
     With filters in place of a RUN_ID it means all runs that pass them.
     """
-    _ask(run_id, source, as_json, "cancel", **many)
+    if not force:
+        _ask(run_id, source, as_json, "cancel", **many)
+        return
+    if run_id is None:
+        raise click.UsageError("--force is for one run: name its RUN_ID.")
+    perform(source, lambda runs: runs.ask(run_id, "cancel", force=True))
+    tell(as_json, f"Run {run_id} was asked to cancel at once.", run_id=run_id, asked="cancel", force=True)
 
 
 @click.command()

@@ -93,6 +93,11 @@ def _by(source: Data | None) -> str:
     return f"{source['step']}#{source['item']}" if source is not None else "outside"
 
 
+def _cancel_words(tick: Data) -> str:
+    reason = f": {tick['reason']}" if tick["reason"] else ""
+    return f"cancel was asked for{', at once' if tick.get('force') else ''}{reason}"
+
+
 def _added(tick: Data) -> str:
     to = f" for {tick['step']}" if tick["step"] else ""
     to += f" for waiter {tick['waiter_id']}" if tick["waiter_id"] else ""
@@ -150,7 +155,7 @@ _TICKS: dict[str, Callable[[Data], str]] = {
     "TickEditStore": _edited,
     "TickTimerFired": lambda tick: f"timer {tick['timer']} fired",
     "TickTimeout": lambda _tick: "the run's time is over",
-    "TickCancelRun": lambda tick: "cancel was asked for" + (f": {tick['reason']}" if tick["reason"] else ""),
+    "TickCancelRun": _cancel_words,
     "TickPauseRun": lambda _tick: "pause was asked for",
     "TickContinueRun": lambda tick: (
         "resume was asked for" + (f", with a max_depth of {tick['max_depth']}" if tick.get("max_depth") else "")

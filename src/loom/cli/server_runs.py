@@ -198,9 +198,9 @@ class ServerRuns:
         with told_as_problem("/type"):
             return await self._post(f"{_run(run_id)}/events", Delivery, "delivered", body)
 
-    async def ask(self, run_id: str, what: str) -> None:
+    async def ask(self, run_id: str, what: str, **how: Any) -> None:
         """See `Runs`."""
-        await self._client.request("POST", f"{_run(run_id)}/{what}")
+        await self._client.request("POST", f"{_run(run_id)}/{what}", how or None)
 
     async def bulk(self, action: BulkAction, filters: RunFilters, *, dry_run: bool) -> AsyncIterator[Bulk]:
         """See `Runs`."""

@@ -101,8 +101,8 @@ class Runs(Protocol):
         """Send a run an event by the name of its type. `aim` has `step`, `waiter_id` and `event_id`."""
         ...
 
-    async def ask(self, run_id: str, what: str) -> None:
-        """Cancel, pause, resume or retry a run."""
+    async def ask(self, run_id: str, what: str, **how: Any) -> None:
+        """Cancel, pause, resume or retry a run; `how` are the arguments of the call or of the request."""
         ...
 
     def bulk(self, action: BulkAction, filters: RunFilters, *, dry_run: bool) -> AsyncIterator[Bulk]:

@@ -178,9 +178,9 @@ class StoreRuns:
         is_new = await self._runtime.send_event(run_id, made, **aim)
         return Delivery(delivered="inbox" if is_new else None, duplicate=not is_new)
 
-    async def ask(self, run_id: str, what: str) -> None:
+    async def ask(self, run_id: str, what: str, **how: Any) -> None:
         """See `Runs`."""
-        await getattr(self._runtime, what)(run_id)
+        await getattr(self._runtime, what)(run_id, **how)
 
     async def bulk(self, action: BulkAction, filters: RunFilters, *, dry_run: bool) -> AsyncIterator[Bulk]:
         """See `Runs`."""

@@ -284,9 +284,9 @@ class Client:
         body = EventRequest(type=name, value=fields, step=step, waiter_id=waiter_id, event_id=event_id)
         return await self._exchange.ask(self._act(run_id, "events", body), Delivery)
 
-    async def cancel(self, run_id: str, *, reason: str | None = None) -> Run:
-        """Cancel a run. One that is cancelled already stays so; one that ended otherwise raises `RunFinished`."""
-        return await self._exchange.ask(self._act(run_id, "cancel", CancelRequest(reason=reason)), Run)
+    async def cancel(self, run_id: str, *, reason: str | None = None, force: bool = False) -> Run:
+        """Cancel a run, with `force` without its clean-up. One that has ended otherwise raises `RunFinished`."""
+        return await self._exchange.ask(self._act(run_id, "cancel", CancelRequest(reason=reason, force=force)), Run)
 
     async def pause(self, run_id: str) -> Run:
         """Let a run start nothing new; it keeps what comes."""

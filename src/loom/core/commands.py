@@ -74,6 +74,10 @@ class CommandCancelTimer(msgspec.Struct, frozen=True, tag=True):
     seq: int
 
 
+class CommandStopWork(msgspec.Struct, frozen=True, tag=True):
+    """Stop all bodies that began before this command. What they still tell is stale. The run goes on."""
+
+
 class CommandStartChild(msgspec.Struct, frozen=True, tag=True):
     """Begin another run, and send `TickChildEnded` with this number when it is over."""
 
@@ -130,6 +134,7 @@ WorkflowCommand = (
     | CommandResumeWorker
     | CommandStartTimer
     | CommandCancelTimer
+    | CommandStopWork
     | CommandStartChild
     | CommandCancelChild
     | CommandPublishEvent

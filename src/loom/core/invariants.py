@@ -63,7 +63,7 @@ class Change(NamedTuple):
 
 
 _RESULT = (TickStepResult,)
-_RUN_OVER = "the run is over"
+_RUN_OVER = "the run is over or cancelled"
 
 TABLE: tuple[Change, ...] = (
     Change("new", "the planner wants it, and a worker is free", "executing"),
@@ -127,7 +127,7 @@ def diagram() -> str:
 def violations(state: BrokerState) -> list[str]:
     """List every rule that a state breaks, in words; empty for a sound state."""
     found = [f"{step}: {problem}" for step, worker in sorted(state.workers.items()) for problem in _of_worker(worker)]
-    return [*found, *_of_counts(state), *_of_waiters(state), *_of_lifecycle(state)]
+    return [*found, *_of_counts(state), *_of_waiters(state), *_of_lifecycle(state), *_of_cleanup(state)]
 
 
 def _of_worker(worker: InternalStepWorkerState) -> Iterator[str]:
@@ -211,6 +211,16 @@ def _of_lifecycle(state: BrokerState) -> Iterator[str]:
             yield f"{step}: work is queued although a worker is free"
 
 
+def _of_cleanup(state: BrokerState) -> Iterator[str]:
+    if state.cleanup is None or not state.is_running:
+        return
+    if state.deadline is None or state.timeout_timer is None:
+        yield "the clean-up has no bound on time"
+    for step, worker in state.workers.items():
+        if step != state.cleanup.step and states_of(worker):
+            yield f"{step}: it has work although the run is at its clean-up"
+
+
 class Move(NamedTuple):
     """A work item that went from one state to another, and the row of the table that allows it; None if none does."""
 
@@ -259,14 +269,14 @@ class TracedDraft(Draft):
             was, now = self._states.get(step, {}), states_of(worker) if worker is not None else {}
             self._states[step] = now
             for item in sorted({*was, *now}):
-                self._moved(item, was.get(item), now.get(item))
+                self._moved(item, was.get(item), now.get(item), is_dropped=self.outcome is not None or not work)
 
-    def _moved(self, item: int, was: ItemState | None, now: ItemState | None) -> None:
+    def _moved(self, item: int, was: ItemState | None, now: ItemState | None, *, is_dropped: bool) -> None:
         if was == now:
             return
         if now is not None:
             self._moves.append((item, was or self._in_hand.pop(item, "new"), now))
-        elif was is not None and self.outcome is not None:
+        elif was is not None and is_dropped:
             self._moves.append((item, was, "dropped"))
         elif was is not None:
             self._in_hand[item] = was

@@ -161,6 +161,15 @@ class StepFailure(msgspec.Struct, frozen=True, tag=True):
     failed_at: float
 
 
+class Cancellation(msgspec.Struct, frozen=True, tag=True):
+    """The body of the event that a clean-up step receives when its run is cancelled."""
+
+    reason: str
+    steps: tuple[str, ...]
+    """The steps that had work under way: queued, executing, waiting or to be tried again."""
+    at: float
+
+
 class Release(msgspec.Struct, frozen=True, tag=True):
     """The body of the event that fires a join: the collected members of one stream."""
 
@@ -176,6 +185,9 @@ EVENT = "workflows.events.Event"
 
 STEP_FAILED_KIND = EventKind(
     "workflows.events.StepFailedEvent", (EVENT,), "StepFailedEvent", "<class 'workflows.events.StepFailedEvent'>"
+)
+RUN_CANCELLED_KIND = EventKind(
+    "loom.RunCancelledEvent", (EVENT,), "RunCancelledEvent", "<class 'loom.steps.events.RunCancelledEvent'>"
 )
 RELEASE_KIND = EventKind(
     "workflows.events.CollectionReleaseEvent",

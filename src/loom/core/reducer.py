@@ -56,7 +56,7 @@ from loom.core.commands import (
     CommandWarn,
     WorkflowCommand,
 )
-from loom.core.kernel import depth, executions, fast_lane, lifecycle, waiters, workers
+from loom.core.kernel import cleanup, depth, executions, fast_lane, lifecycle, waiters, workers
 from loom.core.persistent import EMPTY_FIFO, EMPTY_MAP
 from loom.core.planner import Complete, Emit, Fail, Intent, Planner, Publish, RunStep, StartTimer, StepFailed, Warn
 from loom.core.records import INPUT_REQUIRED_EVENT, EventRecord, Notice, Traceback, UnhandledReport, without_traceback
@@ -294,7 +294,7 @@ def _apply(d: Draft, tick: WorkflowTick) -> None:
             return
         if d.deadline is not None and d.at > d.deadline and kind is not TickResume:
             # A result after the deadline does not win, even if the timer has not been heard of yet.
-            lifecycle.time_out(d)
+            cleanup.time_out(d)
             return
     _REDUCERS[kind](d, tick)
 
@@ -322,7 +322,7 @@ def _add_event(d: Draft, tick: TickAddEvent) -> None:
         d.seen = d.seen.set(tick.event_id, len(d.seen))
     woken = waiters.resolve(d, event, tick.waiter_id) if d.waiting.index else _NO_STEPS
     taken = bool(woken)
-    if tick.waiter_id is None:
+    if tick.waiter_id is None and d.cleanup is None:
         d.plan, intents, accepted = d.planner.on_event(d.config, d.plan, event, tick.step, origin, woken, d.at)
         _follow(d, intents, shared=taken, deep=event.depth)
         taken = taken or accepted
@@ -359,13 +359,22 @@ def _step_result(d: Draft, tick: TickStepResult) -> None:
         item, waiting = execution.item, d.waiting
         if d.last_traceback is not None or d.refused or item.id in waiting.answers or item.id in waiting.open:
             waiters.forget_settled(d, tick.step, item.id)
-        d.plan, intents = d.planner.on_returned(d.config, d.plan, item, returned, tick.fanned_out, d.at)
+        intents = _after_return(d, item, tick)
     if intents:
         _follow(d, intents, deep=depth.below(d, execution.item))
     if d.outcome is None:
         if tick.asks:
             waiters.ask(d, *tick.returned)
         workers.fill(d, tick.step)
+
+
+def _after_return(d: Draft, item: WorkItem, tick: TickStepResult) -> Sequence[Intent]:
+    """Ask the planner what follows. After the clean-up of a cancelled run, nothing does."""
+    if d.cleanup is not None:
+        cleanup.finished(d, item, None)
+        return ()
+    d.plan, intents = d.planner.on_returned(d.config, d.plan, item, tick.returned, tick.fanned_out, d.at)
+    return intents
 
 
 def _collected(d: Draft, execution: Execution, tick: TickStepResult) -> Execution | None:
@@ -412,6 +421,9 @@ def _after_failure(d: Draft, execution: Execution, tick: TickStepResult, failure
 
 def _failed_for_good(d: Draft, item: WorkItem, again: WorkItem, failure: Failure) -> Sequence[Intent]:
     """Ask the planner what follows. If the run fails with it, the work stays: a retry of the run begins with it."""
+    if d.cleanup is not None:
+        cleanup.finished(d, item, failure)
+        return ()
     elapsed = d.at - (item.first_at if item.first_at is not None else d.at)
     fact = StepFailed(item, failure, item.attempts + 1, elapsed, d.at)
     plan, intents = d.planner.on_failed(d.config, d.plan, fact)
@@ -477,7 +489,7 @@ def _fire(d: Draft, number: int, timer: Timer) -> None:
     elif timer.purpose == "plan":
         _plan_due(d, timer.ref)
     else:
-        lifecycle.time_out(d)
+        cleanup.time_out(d)
 
 
 def _skip(d: Draft, tick: TickSkip) -> None:
@@ -519,17 +531,6 @@ def _retry_run(d: Draft, tick: TickRetryRun) -> None:
     if lifecycle.retry(d, tick):
         d.plan, intents = d.planner.on_retry(d.config, d.plan, d.at)
         _follow(d, intents)
-
-
-def _timeout(d: Draft, tick: TickTimeout) -> None:
-    if tick.timer == d.timeout_timer:
-        lifecycle.time_out(d)
-    else:
-        d.dropped += 1
-
-
-def _cancel_run(d: Draft, _tick: TickCancelRun) -> None:
-    lifecycle.cancel(d)
 
 
 def _park_run(d: Draft, tick: TickParkRun) -> None:
@@ -583,8 +584,8 @@ _REDUCERS: dict[type, Callable[[Draft, Any], None]] = {
     TickEndWait: _end_wait,
     TickEditStore: executions.edit_store,
     TickTimerFired: _timer_fired,
-    TickTimeout: _timeout,
-    TickCancelRun: _cancel_run,
+    TickTimeout: cleanup.timer_due,
+    TickCancelRun: cleanup.cancel,
     TickPauseRun: lifecycle.pause,
     TickContinueRun: _continue_run,
     TickSkip: _skip,

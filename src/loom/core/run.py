@@ -37,9 +37,11 @@ from loom.core.commands import (
     CommandFailWorkflow,
     CommandHalt,
     CommandPublishEvent,
+    CommandResumeWorker,
     CommandRunWorker,
     CommandStartChild,
     CommandStartTimer,
+    CommandStopWork,
     TerminalCommand,
     WorkflowCommand,
 )
@@ -59,7 +61,7 @@ if TYPE_CHECKING:
 
 _STARTS = (CommandStartTimer, CommandStartChild)
 _CANCELS = (CommandCancelTimer, CommandCancelChild)
-_CANCELLING = frozenset[type](_CANCELS)
+_CANCELLING = frozenset[type]((*_CANCELS, CommandStopWork))
 _WINDOWED = frozenset[type]((CommandRunWorker, CommandStartChild))
 """Commands that are under way for a while after they have left."""
 
@@ -83,10 +85,21 @@ class CommandQueue:
         return len(self._queue)
 
     def add(self, commands: Sequence[WorkflowCommand]) -> None:
-        """Queue commands. Cancelling a timer or a child run whose start is still queued removes both."""
+        """Queue commands. Cancelling a timer or a child run whose start is still queued removes both.
+
+        Stopping work removes the bodies that are queued before it.
+        """
         self._queue += commands
         if not _CANCELLING.isdisjoint(map(type, commands)):
             self._withdraw({command.seq for command in commands if isinstance(command, _CANCELS)})
+            for command in commands:
+                if type(command) is CommandStopWork:
+                    self._drop_before(command)
+
+    def _drop_before(self, stop: CommandStopWork) -> None:
+        last = next(place for place, command in enumerate(self._queue) if command is stop)
+        before = [c for c in self._queue[:last] if not isinstance(c, CommandRunWorker | CommandResumeWorker)]
+        self._queue = [*before, *self._queue[last:]]
 
     def _withdraw(self, cancelled: set[int]) -> None:
         unsent = {c.seq for c in self._queue if isinstance(c, _STARTS) and c.seq in cancelled}

@@ -48,11 +48,20 @@ class StepSpec(msgspec.Struct, frozen=True, array_like=True):
     """For a recovery step: how often it may run along one lineage of events."""
 
 
-class StepLimits(msgspec.Struct, frozen=True, tag=True):
-    """What bounds a run of steps: the program of its config. A run without limits has none, as all older runs."""
+class CleanupSpec(msgspec.Struct, frozen=True, array_like=True):
+    """The step that runs when a run is cancelled, and how many seconds it has for all of its attempts."""
 
-    max_depth: int
-    """The longest chain of executions that each was caused by the one before."""
+    step: str
+    timeout_s: float
+
+
+class StepLimits(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """What bounds and ends a run of steps: the program of its config. A run without has none, as all older runs."""
+
+    max_depth: int | None = None
+    """The longest chain of executions that each was caused by the one before; None: no limit."""
+    cleanup: CleanupSpec | None = None
+    """What a cancelled run does before it ends; None: it ends at once."""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, array_like=True):
@@ -74,9 +83,16 @@ class BrokerConfig(msgspec.Struct, frozen=True, array_like=True):
         """Return the longest chain of executions that each was caused by the one before; None: no limit."""
         return self.program.max_depth if type(self.program) is StepLimits else None
 
+    @property
+    def cleanup(self) -> CleanupSpec | None:
+        """Return what a cancelled run does before it ends; None: it ends at once."""
+        return self.program.cleanup if type(self.program) is StepLimits else None
+
     def limited(self, max_depth: int | None) -> BrokerConfig:
         """Return the config of steps with another limit of their depth; None: without one."""
-        return replace(self, program=StepLimits(max_depth) if max_depth is not None else None)
+        if max_depth is None and self.cleanup is None:
+            return replace(self, program=None)
+        return replace(self, program=StepLimits(max_depth, self.cleanup))
 
 
 _specs: dict[int, tuple[BrokerConfig, dict[str, StepSpec]]] = {}
@@ -351,6 +367,13 @@ class Outcome(msgspec.Struct, frozen=True):
         return "failed" if self.status == "timed_out" else self.status
 
 
+class Cleanup(msgspec.Struct, frozen=True):
+    """The clean-up that a cancelled run is at: its step and its work item."""
+
+    step: str
+    item: int
+
+
 class RunFields(msgspec.Struct):
     """What a run consists of: the fields that a finished state and a draft of the next one share."""
 
@@ -401,6 +424,8 @@ class RunFields(msgspec.Struct):
     """Where the newest failed attempt failed, until that work succeeds. Items keep none: a state stays small."""
     refused: Map[str, Refusal] = EMPTY_MAP
     """By step: the last event that it was refused as its input, until it has worked on another one."""
+    cleanup: Cleanup | None = None
+    """Set from the cancel of a run with a clean-up step on. The run ends, cancelled, with that step."""
 
 
 def is_blocked(run: RunFields) -> bool:

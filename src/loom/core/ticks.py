@@ -223,6 +223,8 @@ class TickCancelRun(Tick, frozen=True, tag=True):
     """A caller asked for the run to be cancelled."""
 
     reason: str = ""
+    force: bool = False
+    """Whether the run ends at once, without its clean-up step or in the middle of it."""
 
 
 class TickPauseRun(Tick, frozen=True, tag=True):

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from loom.core.records import (
+    Cancellation,
     CancelledReport,
     EventRecord,
     FailedReport,
@@ -161,7 +162,7 @@ def event_of(record: EventRecord) -> Event:
     """Read the event of a record: the object itself, a copy if others get it too, or one that the engine describes."""
     body = record.body
     kind = type(body)
-    if kind is StepFailure or kind is Release:
+    if kind is StepFailure or kind is Release or kind is Cancellation:
         return engine_event(body, event_of)
     event: Event = body
     return copy_state_for_edit(event) if record.shared and record.is_shared else event
@@ -219,6 +220,9 @@ def engine_event(body: Any, event_of: Callable[[EventRecord], Event]) -> Event:
         return _step_failed(body, event_of)
     if isinstance(body, Release):
         return _released(body, event_of)
+    if isinstance(body, Cancellation):
+        cancelled_at = datetime.fromtimestamp(body.at, tz=UTC)
+        return events.RunCancelledEvent(reason=body.reason, steps=list(body.steps), cancelled_at=cancelled_at)
     from loom.effects.flow_events import flow_event
 
     return flow_event(body)

@@ -21,6 +21,7 @@ from loom.core.records import (
     CHECKED,
     START_EVENT,
     UNCHECKED,
+    Cancellation,
     EventRecord,
     Failure,
     Release,
@@ -143,7 +144,7 @@ class StoredEventCodec:
         Only what was stored is seen, no properties of the class. A foreign serializer's text must be read as a whole.
         """
         body = record.body
-        if isinstance(body, StepFailure | Release):
+        if isinstance(body, StepFailure | Release | Cancellation):
             return _engine_fields(body).get(name)
         if not self._is_json:
             return _comparable(to_jsonable_python(getattr(self.event(record), name, None)))
@@ -221,10 +222,12 @@ def _fields_of(data: Any) -> dict[str, Any]:
     return {**extras, **value}
 
 
-def _engine_fields(body: StepFailure | Release) -> dict[str, Any]:
+def _engine_fields(body: StepFailure | Release | Cancellation) -> dict[str, Any]:
     """The plain fields of the events that the engine makes."""
     if isinstance(body, StepFailure):
         return {"step_name": body.step, "attempts": body.attempts, "elapsed_seconds": body.elapsed_s}
+    if isinstance(body, Cancellation):
+        return {"reason": body.reason, "steps": list(body.steps)}
     return {"stream_id": f"stream-{body.stream}", "binding_id": body.step}
 
 

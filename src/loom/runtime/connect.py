@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from loom.store.keyring import Keyring
     from loom.store.ports import OwnedStore, Store
 
+PAYLOADS, PAYLOADS_ABOVE = "LOOM_PAYLOADS", "LOOM_PAYLOADS_ABOVE"
+
 _FORMS = "memory://, sqlite:///path.db, postgresql://user@host/database or temporal://host:7233/namespace"
 
 
@@ -39,6 +41,8 @@ def connect(
     *,
     clock: Callable[[], float] | None = None,
     encryption_keys: Keyring | str | None = None,
+    payloads: str | None = None,
+    payloads_above: int | None = None,
     **options: Unpack[ConnectOptions],
 ) -> WorkerRuntime:
     """A runtime for `async with`, over the store that a URL names (or over a given store).
@@ -48,12 +52,17 @@ def connect(
     or `2h`. `encryption_keys` is `id1:base64,id0:base64`, where the first key encrypts and all of them decrypt, and the
     word `plain` allows for what was stored without; for a URL, None means `LOOM_ENCRYPTION_KEYS`.
 
+    `payloads` says where texts of more than `payloads_above` bytes are kept (256 KiB): `file:///folder`, or `table` for
+    a place of their own in the store. None means `LOOM_PAYLOADS` for a URL, and without that with everything else.
+
     `temporal://host:7233/namespace?task_queue=loom` is a Temporal cluster, which moves the runs: options of `Settings`
     that are about runs in memory mean nothing there.
     """
-    store = open_store(url, encryption_keys=encryption_keys) if isinstance(url, str) else url
-    if encryption_keys is not None and not isinstance(url, str):
-        store = _encrypted(url, encryption_keys)
+    if isinstance(url, str):
+        store = open_store(url, encryption_keys=encryption_keys, payloads=payloads, payloads_above=payloads_above)
+    else:
+        store = url if encryption_keys is None else _encrypted(url, encryption_keys)
+        store = _with_payloads(store, payloads, payloads_above) if payloads else store
     if isinstance(store, BringsRuntime):
         return store.runtime(clock=clock, **options)
     # A process that only opens a store does without these imports.
@@ -64,11 +73,38 @@ def connect(
     return DurableRuntime(_owned(store), settings_of(Settings, options), clock=clock)
 
 
-def open_store(url: str, *, upgrade: bool = True, encryption_keys: Keyring | str | None = None) -> Store:
-    """The store that a URL names, not opened yet. With keys, or `LOOM_ENCRYPTION_KEYS`, it encrypts."""
+def open_store(
+    url: str,
+    *,
+    upgrade: bool = True,
+    encryption_keys: Keyring | str | None = None,
+    payloads: str | None = None,
+    payloads_above: int | None = None,
+) -> Store:
+    """The store that a URL names, not opened yet. With keys, or `LOOM_ENCRYPTION_KEYS`, it encrypts.
+
+    With `payloads`, or `LOOM_PAYLOADS`, it keeps large texts apart.
+    """
     store = plain_store(url, upgrade=upgrade)
     keys = os.environ.get(ENCRYPTION_KEYS, "") if encryption_keys is None else encryption_keys
-    return _encrypted(store, keys) if keys else store
+    store = _encrypted(store, keys) if keys else store
+    place = os.environ.get(PAYLOADS, "") if payloads is None else payloads
+    if url.startswith("memory:"):
+        return store  # what is in memory is not copied there
+    return _with_payloads(store, place, payloads_above) if place else store
+
+
+def _with_payloads(store: Store, place: str, above: int | None) -> Store:
+    if not store.keyed:
+        raise ValueError(
+            f"payloads and {PAYLOADS} are for stores in databases. A Temporal cluster takes 2 MiB at most, unless the "
+            "client has a storage for larger payloads: use TemporalStore(address, client) with such a client."
+        )
+    from loom.store.payload_store import payload_store
+
+    if above is None and os.environ.get(PAYLOADS_ABOVE):
+        above = int(os.environ[PAYLOADS_ABOVE])
+    return payload_store(_owned(store), place, above)
 
 
 def _encrypted(store: Store, keys: Keyring | str) -> Store:

@@ -36,6 +36,7 @@ from loom.core.commands import (
     CommandRunWorker,
     CommandStartChild,
     CommandStartTimer,
+    CommandStopWork,
     CommandWarn,
     TerminalCommand,
 )
@@ -102,6 +103,10 @@ class Workers(Protocol):
 
     def is_stuck(self) -> None:
         """The run is idle and waits for nothing."""
+        ...
+
+    def stop_bodies(self) -> None:
+        """Cancel the bodies at work; what starts next begins after them, or after a little grace."""
         ...
 
     async def stop(self) -> None:
@@ -239,19 +244,21 @@ class ControlLoop:
                     self._timers.cancel(command.seq)
             case CommandWarn():
                 self._workers.warn(command.notice.message)
-            case CommandStartChild() | CommandCancelChild():
-                self._attend_child(command)
+            case CommandStartChild() | CommandCancelChild() | CommandStopWork():
+                self._perform_rarely(command)
             case CommandCompleteRun() | CommandFailWorkflow() | CommandHalt():
                 return command
             case CommandPublishEvent() | CommandRunWorker() | CommandQueueEvent():
                 raise TypeError(f"{type(command).__name__} is not for here.")
         return None
 
-    def _attend_child(self, command: CommandStartChild | CommandCancelChild) -> None:
+    def _perform_rarely(self, command: CommandStartChild | CommandCancelChild | CommandStopWork) -> None:
         if isinstance(command, CommandStartChild):
             self._workers.start_child(command)
-        else:
+        elif isinstance(command, CommandCancelChild):
             self._workers.cancel_child(command)
+        else:
+            self._workers.stop_bodies()
 
 
 def _tells_of_no_waiter(command: WorkflowCommand) -> bool:

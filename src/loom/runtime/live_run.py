@@ -12,6 +12,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec.structs import replace
+
 from loom.core.commands import CommandPublishEvent, TerminalCommand
 from loom.core.persistent import EMPTY_MAP
 from loom.core.ticks import Source, TickAddEvent, TickCancelRun, TickEditStore
@@ -23,7 +25,7 @@ from loom.runtime.control_loop import PATIENCE, ControlLoop, Driver, effective
 from loom.runtime.logs import LifecycleLog, about, has_lifecycle_news, log_stuck
 from loom.runtime.memory_adapter import MemoryAdapter
 from loom.runtime.planners import program_in
-from loom.runtime.run_ending import ending_of
+from loom.runtime.run_ending import GRACE_S, LateBodies, abandoned, ending_of
 from loom.runtime.streams import is_ending, is_internal
 from loom.steps.context import Context
 from loom.steps.errors import WorkflowCancelledByUser, WorkflowRuntimeError, message_of
@@ -55,9 +57,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("loom.run")
 
-GRACE_S = 0.5
-"""Seconds that bodies may take to end after their run has."""
-
 
 class Children(Protocol):
     """Runs the child runs of a run in memory."""
@@ -76,7 +75,8 @@ class LiveRun:
 
     __slots__ = (
         "__weakref__", "_adapter", "_bindings", "_core", "_done", "_driver", "_ending", "_executions", "_fault",
-        "_free_task", "_lane", "_on_end", "_outer", "_seen", "_send", "_store", "_thread", "_wake", "children", "codec",
+        "_free_task", "_lane", "_late", "_on_end", "_outer", "_seen", "_send", "_store", "_thread", "_wake", "children",
+        "codec",
         "definition", "first_tick", "held_back", "loop", "now", "pull", "resources", "run_id", "watcher",
     )  # fmt: skip
 
@@ -130,6 +130,7 @@ class LiveRun:
         self._executions: dict[int, StepExecution] = {}
         self._free_task: BodyTask | None = None
         """The task of the body that has just ended, or the one made last: it may run the next one."""
+        self._late: LateBodies | None = None
         self._lane: list[WorkflowTick] = []
         """What bodies did and the control loop has not taken."""
         self._wake: Callable[[bool], None] | None = None
@@ -305,6 +306,9 @@ class LiveRun:
         """Run a body. None begins on an event loop that ends: nothing would wait for it."""
         if self.watcher.loop_ends:
             return
+        if self._late is not None:
+            self._late.commands.append(command)
+            return
         execution = StepExecution(self, self._bindings[command.step], command)
         if command.item.effects and command.step not in self.pure:
             # The batch of the command is committed, and so is every answer that the state holds by now. A pure step may
@@ -336,16 +340,21 @@ class LiveRun:
             if not execution.is_over and not execution.is_waiting
         ]
 
+    def stop_bodies(self) -> None:
+        """Cancel the bodies at work; what starts next begins after them, or after a little grace."""
+        self._free_task = None
+        if tasks := abandoned(self._executions):
+            self._late = LateBodies(tasks, self._begin_late)
+
+    def _begin_late(self, command: CommandRunWorker) -> None:
+        self._late = None
+        self.start(command)
+
     async def stop(self) -> None:
         """Cancel the bodies that are left, with a little grace."""
-        tasks = []
-        for execution in list(self._executions.values()):
-            execution.abandoned = True
-            if execution.task is not None and not execution.task.done():
-                execution.task.cancel()
-                tasks.append(execution.task)
-        self._executions.clear()
-        if tasks:
+        if self._late is not None:
+            self._late.drop()
+        if tasks := abandoned(self._executions):
             await asyncio.wait(tasks, timeout=GRACE_S)
 
     # -- bodies: what they ask ----------------------------------------------------------------------------------------
@@ -474,25 +483,24 @@ class LiveRun:
         """Let an event reach the run. In memory, it is as safe as it gets at once."""
         self.send(event, step, waiter_id)
 
-    def request_cancel(self) -> None:
+    def request_cancel(self, force: bool = False) -> None:
         """Ask the run to stop, without waiting."""
-        if self._done:
-            return
-        self.on_loop(self._cancel)
+        if not self._done:
+            self.on_loop(self._cancel, force)
 
-    def _cancel(self) -> None:
-        tick = TickCancelRun(at=self.now())
+    def _cancel(self, force: bool) -> None:
+        tick = TickCancelRun(at=self.now(), force=force)
         if self.held_back is not None and self.held_back():
             # It begins only to end: with both ticks reduced at once, none of its bodies runs.
             self.begin_in_turn()
-            self._core.feed(tick)
+            self._core.feed(replace(tick, force=True))  # there is nothing to clean up
         else:
             self._outer.send_event(tick)
 
-    async def cancel(self, timeout_s: float | None) -> None:
+    async def cancel(self, timeout_s: float | None, force: bool = False) -> None:
         """Ask the run to stop and wait for its end, at most `timeout_s` seconds; None means without a limit."""
         self._seen = True
-        self.request_cancel()
+        self.request_cancel(force)
         try:
             async with asyncio.timeout(timeout_s):
                 await self.wait_done()

@@ -157,12 +157,17 @@ def status_of(outcome: Outcome | None) -> RunStatus:
 
 
 def _error(outcome: Outcome | None) -> str | None:
-    if outcome is None or status_of(outcome) != "failed":
+    if outcome is None or not (status_of(outcome) == "failed" or _is_not_clean(outcome)):
         return None
     if outcome.failure is None:
         return outcome.message[:_MAX_ERROR]
     name = outcome.failure.type.removeprefix("builtins.")
     return " ".join(f"{outcome.step}: {name}: {outcome.failure.message}".split())[:_MAX_ERROR]
+
+
+def _is_not_clean(outcome: Outcome) -> bool:
+    """Whether a run was cancelled and its clean-up step has failed."""
+    return outcome.status == "cancelled" and outcome.event is None and outcome.step != ""
 
 
 def child_ended(now: RunFields, number: int) -> TickChildEnded:

@@ -229,7 +229,17 @@ def connect_sync(
     *,
     clock: Callable[[], float] | None = None,
     encryption_keys: Keyring | str | None = None,
+    payloads: str | None = None,
+    payloads_above: int | None = None,
     **options: Unpack[ConnectOptions],
 ) -> SyncRuntime:
     """Make a runtime for `with`, over the store that a URL names. It takes the arguments of `loom.connect`."""
-    return SyncRuntime(connect(url, clock=clock, encryption_keys=encryption_keys, **options))
+    runtime = connect(
+        url,
+        clock=clock,
+        encryption_keys=encryption_keys,
+        payloads=payloads,
+        payloads_above=payloads_above,
+        **options,
+    )
+    return SyncRuntime(runtime)

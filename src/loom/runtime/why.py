@@ -101,6 +101,7 @@ def explained(  # noqa: PLR0913 - one per thing that is known, most by name
         causes.append(Cause(kind="damaged", sentence=f"Its journal cannot be read: {damage}"))
     if state is not None and row.head.status == "running":
         at_work = holder if holder is not None and holder.alive and not row.head.parked else None
+        causes += _of_cleanup(state, now)
         work = [*_of_work(state, at_work, now), *_of_timers(state, now), *(_of_flow(flow, now) if flow else ())]
         causes += [*work, *_of_waiters(row, waiters, now)]
         if holder is None and not is_suspect:
@@ -195,6 +196,15 @@ def _of_work(state: BrokerState, holder: Holder | None, now: float) -> Iterator[
             yield _backoff(step, item, timer.due if timer is not None else None, now)
 
 
+def _of_cleanup(state: BrokerState, now: float) -> Iterator[Cause]:
+    """Tell of a cancelled run that ends when its clean-up step is done. What that step does is told beside it."""
+    if state.cleanup is None:
+        return
+    step = state.cleanup.step
+    sentence = f"It is being cancelled: clean-up step {step!r} is running, at most until{_clock(state.deadline, now)}."
+    yield Cause(kind="cancelling", sentence=sentence, step=step, until=_moment(state.deadline))
+
+
 def _busy(step: str, execution: Execution, holder: Holder | None, now: float) -> Cause:
     item, body = execution.item, execution.item.event.body
     since = item.attempt_since
@@ -237,7 +247,7 @@ def _backoff(step: str, item: WorkItem, due: float | None, now: float) -> Cause:
 def _of_timers(state: BrokerState, now: float) -> Iterator[Cause]:
     """Steps that sleep, and the timeout of the run. Delays of flows are told by `_of_flow`, with their actions."""
     for _, timer in sorted(state.timers.items()):
-        if timer.purpose == "timeout":
+        if timer.purpose == "timeout" and state.cleanup is None:
             sentence = f"The timeout of the run ends it{_at(timer.due, now)}."
             yield Cause(kind="timeout", sentence=sentence, until=_moment(timer.due))
         elif timer.purpose == "sleep":

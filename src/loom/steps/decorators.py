@@ -1,4 +1,4 @@
-"""`@step` and `@catch_error`: they leave a function as it is and attach its `StepConfig`.
+"""`@step`, `@catch_error` and `@on_cancel`: they leave a function as it is and attach its `StepConfig`.
 
 `external_events` declares what may come from outside: a declaration that classes which are pydantic models bear too.
 """
@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import sys
 from datetime import timedelta
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, get_args, overload
 
 from loom.steps.errors import WorkflowValidationError
-from loom.steps.events import Event, InputRequiredEvent, StartEvent, StepFailedEvent, StopEvent
+from loom.steps.events import Event, InputRequiredEvent, RunCancelledEvent, StartEvent, StepFailedEvent, StopEvent
 from loom.steps.graph import is_own
 from loom.steps.registry import kind_of
 from loom.steps.signature import inspect_signature, is_free_function, names_in_scope, naming, validate_step_signature
@@ -41,10 +42,14 @@ __all__ = [
     "WorkflowGraphCheck",
     "catch_error",
     "make_step_function",
+    "on_cancel",
     "step",
 ]
 
 R = TypeVar("R")
+
+CLEANUP_S = 60.0
+"""Seconds that a clean-up step may take, if its author says nothing."""
 
 
 class StepOwner(Protocol):
@@ -230,6 +235,52 @@ def catch_error(
         config.role = "catch_error"
         config.catch_error_for_steps = None if for_steps is None else list(for_steps)
         config.catch_error_max_recoveries = max_recoveries
+        return made
+
+    if func is not None:
+        return decorate(func, sys._getframe(1))
+    return lambda function: decorate(function, sys._getframe(1))
+
+
+@overload
+def on_cancel(func: Callable[P, R]) -> StepFunction[P, R]: ...
+
+
+@overload
+def on_cancel(
+    *, timeout: float | timedelta = CLEANUP_S, retry_policy: RetryPolicy | None = None
+) -> Callable[[Callable[P, R]], StepFunction[P, R]]: ...
+
+
+def on_cancel(
+    func: Callable[P, R] | None = None,
+    *,
+    timeout: float | timedelta = CLEANUP_S,
+    retry_policy: RetryPolicy | None = None,
+) -> Callable[[Callable[P, R]], StepFunction[P, R]] | StepFunction[P, R]:
+    """Make a method the clean-up step of a workflow: it accepts a `RunCancelledEvent` and returns None.
+
+    It runs once when a run is cancelled, after the work under way was stopped; then the run ends, cancelled. All of its
+    attempts together may take `timeout` seconds, or a timedelta.
+    """
+    seconds = _seconds(timeout)
+    if seconds is None:
+        raise WorkflowValidationError("@on_cancel timeout must be a positive, finite number of seconds or a timedelta")
+
+    def decorate(function: Callable[P, R], frame: FrameType) -> StepFunction[P, R]:
+        localns = names_in_scope(function, frame)
+        made = make_step_function(function, num_workers=1, retry_policy=retry_policy, localns=localns)
+        config = made._step_config
+        if config.accepted_events != [RunCancelledEvent] or config.collection_param is not None:
+            raise WorkflowValidationError(
+                f"@on_cancel step '{made.__name__}' must accept RunCancelledEvent as its event parameter."
+            )
+        if any(returned is not NoneType for returned in config.return_types):
+            raise WorkflowValidationError(
+                f"@on_cancel step '{made.__name__}' must return None: the run ends with it, cancelled."
+            )
+        config.role = "on_cancel"
+        config.cleanup_timeout = seconds
         return made
 
     if func is not None:

@@ -445,6 +445,17 @@ class StepFailedEvent(Event, defer_build=True):
 
 
 @built_on_first_use
+class RunCancelledEvent(Event, defer_build=True):
+    """Goes to the `@on_cancel` step of a run that is cancelled, once its work under way was stopped."""
+
+    reason: str = Field(default="", description="What the caller gave as the reason.")
+    steps: list[str] = Field(
+        default_factory=list, description="The steps that had work under way: queued, executing, waiting or to retry."
+    )
+    cancelled_at: datetime = Field(description="When the run was cancelled.")
+
+
+@built_on_first_use
 class CollectionReleaseEvent(Event, defer_build=True):
     """The batch that a collect step was called with; seen as `StepFailedEvent.input_event`."""
 
@@ -558,6 +569,7 @@ for _engine_event in (
 ):  # fmt: skip
     framework_name(_engine_event, f"workflows.events.{_engine_event.__name__}")
 framework_name(StreamSupersededEvent, "loom.StreamSupersededEvent")
+framework_name(RunCancelledEvent, "loom.RunCancelledEvent")
 
 # Flows had it first, and under this name it is stored.
 framework_name(AnswerRefusedEvent, "loom.flows.AnswerRefusedEvent")

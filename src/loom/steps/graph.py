@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from loom.core.records import START_EVENT, STOP_EVENT
-from loom.core.state import BrokerConfig, StepSpec
+from loom.core.state import BrokerConfig, CleanupSpec, StepLimits, StepSpec
 from loom.steps.events import Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent
 from loom.steps.registry import framework_type, kind_of, wire_name
 from loom.steps.step_config import CatchErrorHandler, StepConfig, Take
@@ -72,7 +72,7 @@ class StepGraph(Struct, frozen=True):
     consumers: dict[Any, tuple[str, ...]]
     """Every type in the graph, with the steps it is routed to."""
     reachable: frozenset[str]
-    """The steps that input from outside, or a failure, can set in motion."""
+    """The steps that input from outside, a failure or a cancel can set in motion."""
     finishing: frozenset[str]
     """The steps from which an output event can follow."""
 
@@ -86,7 +86,7 @@ def build_graph(steps: Mapping[str, StepConfig], start_event_class: type[Event])
     consumers = {t: tuple(name for name, config in steps.items() if _routed(t, config)) for t in types}
 
     inputs = [t for t in types if t is start_event_class or is_input(steps, t)]
-    handlers = [name for name, config in steps.items() if config.role == "catch_error"]
+    handlers = [name for name, config in steps.items() if config.role != "step"]
     entered = [*handlers, *(name for t in inputs for name in consumers[t])]
     outputs = [t for t in types if is_kind(t, (StopEvent, InputRequiredEvent))]
     return StepGraph(
@@ -207,12 +207,18 @@ def catch_error_handlers(steps: Mapping[str, StepConfig]) -> dict[str, CatchErro
     }
 
 
+def cleanup_step(steps: Mapping[str, StepConfig]) -> str | None:
+    """Return the name of the step that runs when a run is cancelled; None if there is none."""
+    return next((name for name, config in steps.items() if config.role == "on_cancel"), None)
+
+
 def handlers_by_step(steps: Mapping[str, StepConfig]) -> dict[str, str]:
     """For each step that a handler covers, the handler: the one that names it, else the wildcard."""
     handlers = catch_error_handlers(steps)
     named = {target: h.step_name for h in handlers.values() for target in h.for_steps or ()}
     wildcard = next((h.step_name for h in handlers.values() if h.for_steps is None), None)
-    owners = ((name, named.get(name, wildcard)) for name in steps if name not in handlers)
+    cleanup = cleanup_step(steps)
+    owners = ((name, named.get(name, wildcard)) for name in steps if name not in handlers and name != cleanup)
     return {name: owner for name, owner in owners if owner is not None}
 
 
@@ -243,9 +249,11 @@ def broker_config(
                 max_recoveries=handler.max_recoveries if handler is not None else 0,
             )
         )
+    name_of_cleanup = cleanup_step(steps)
+    cleanup = CleanupSpec(name_of_cleanup, steps[name_of_cleanup].cleanup_timeout) if name_of_cleanup else None
+    limits = StepLimits(None if max_depth is None else int(max_depth), cleanup)
     timeout_s = None if timeout_s is None else float(timeout_s)
-    unlimited = BrokerConfig(workflow, tuple(specs), timeout_s)
-    return unlimited.limited(int(max_depth)) if max_depth is not None else unlimited
+    return BrokerConfig(workflow, tuple(specs), timeout_s, program=limits if limits != StepLimits() else None)
 
 
 def _names(types: Iterable[Any]) -> tuple[str, ...]:

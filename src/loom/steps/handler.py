@@ -75,9 +75,13 @@ class WorkflowHandler(Generic[StopT]):
         """
         await self._run.send_durably(event, step, waiter_id)
 
-    async def cancel_run(self, *, timeout: float | None = 5.0) -> None:  # noqa: ASYNC109 - part of the contract
-        """Cancel the run and wait for its end. Raises nothing; `ctx.to_dict()` can be resumed."""
-        await self._run.cancel(timeout)
+    async def cancel_run(self, *, timeout: float | None = 5.0, force: bool = False) -> None:  # noqa: ASYNC109 - part of the contract
+        """Cancel the run and wait for its end. Raises nothing; `ctx.to_dict()` can be resumed.
+
+        A run with an `@on_cancel` step ends when that is done, which may take longer than `timeout` seconds. With
+        `force` it ends at once.
+        """
+        await self._run.cancel(timeout, force)
 
     async def stream_events(
         self, expose_internal: bool = False, *, after: int | None = None

@@ -75,8 +75,11 @@ class RunPort(Protocol):
         """Let an event reach the run and return once it cannot be lost any more."""
         ...
 
-    async def cancel(self, timeout_s: float | None) -> None:
-        """Ask the run to stop and wait for its end, at most `timeout_s` seconds; None waits without limit."""
+    async def cancel(self, timeout_s: float | None, force: bool = False) -> None:
+        """Ask the run to stop and wait for its end, at most `timeout_s` seconds; None waits without limit.
+
+        With `force` it ends without its clean-up.
+        """
         ...
 
     async def outcome(self) -> StopEvent:

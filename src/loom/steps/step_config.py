@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WorkflowGraphCheck = Literal["reachability", "terminal_event", "dead_end"]
 StepGraphCheck = Literal["reachability", "dead_end"]
-StepRole = Literal["step", "catch_error"]
+StepRole = Literal["step", "catch_error", "on_cancel"]
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -62,6 +62,8 @@ class StepConfig(Struct):
     """Seconds that one execution may take; None means no limit of its own."""
     external_events: tuple[Any, ...] = ()
     """Event types that callers from outside may send, because the step takes them or its body waits for them."""
+    cleanup_timeout: float = 0.0
+    """For a clean-up step: seconds that all of its attempts may take together."""
     pure: bool = False
     """Whether the body has no effect outside, and may run again with other inputs: a store starts it before its commit
     is durable."""

@@ -19,6 +19,7 @@ from loom.steps.events import (
     Event,
     HumanResponseEvent,
     InputRequiredEvent,
+    RunCancelledEvent,
     StartEvent,
     StepFailedEvent,
     StopEvent,
@@ -64,6 +65,7 @@ def validate_workflow_graph(
     _raise_all(_split_slots(steps, start))
     _check_balance(steps, start)
     _raise_all(_handler_conflicts(steps))
+    _raise_all(_cleanup_conflicts(steps))
     _check_shape(steps, build_graph(steps, start), frozenset(skip_graph_checks))
     return _has_human(steps)
 
@@ -190,7 +192,7 @@ def _check_balance(steps: Mapping[str, StepConfig], start: type[Event]) -> None:
             "StopEvent signals the end of the workflow. Use a different Event type instead."
         )
     produced = dict.fromkeys([start, *(event for config in steps.values() for event in produced_types(config))])
-    entering = (InputRequiredEvent, HumanResponseEvent, StopEvent, StepFailedEvent)
+    entering = (InputRequiredEvent, HumanResponseEvent, StopEvent, StepFailedEvent, RunCancelledEvent)
     unmade = [
         event
         for config in steps.values()
@@ -237,6 +239,20 @@ def _handler_conflicts(steps: Mapping[str, StepConfig]) -> Iterator[str]:
                 yield f"Step '{target}' is claimed by two @catch_error handlers: '{owners[target]}' and '{name}'."
             else:
                 owners[target] = name
+
+
+def _cleanup_conflicts(steps: Mapping[str, StepConfig]) -> Iterator[str]:
+    """A cancelled run has one way to go, and only a cancel leads there."""
+    cleanups = sorted(name for name, config in steps.items() if config.role == "on_cancel")
+    for name, handler in catch_error_handlers(steps).items():
+        for target in cleanups:
+            if target in (handler.for_steps or ()):
+                yield f"@catch_error handler '{name}' cannot cover '{target}': a failed @on_cancel step ends the run."
+    if len(cleanups) > 1:
+        yield f"Only one @on_cancel step is allowed per workflow, found {len(cleanups)}: {', '.join(cleanups)}"
+    for name, config in steps.items():
+        if name not in cleanups and RunCancelledEvent in (*config.accepted_events, *config.return_types):
+            yield f"Step '{name}' names RunCancelledEvent, which goes to an @on_cancel step and to no other."
 
 
 def _check_shape(steps: Mapping[str, StepConfig], graph: StepGraph, skipped: frozenset[str]) -> None:

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from loom.core.body_effects import CollectBuffer
 from loom.core.persistent import EMPTY_MAP, Fifo
-from loom.core.records import EventRecord, Opaque, Published, Release, Report, StepFailure
+from loom.core.records import Cancellation, EventRecord, Opaque, Published, Release, Report, StepFailure
 from loom.core.state import BrokerState, InternalStepWorkerState, StepLimits
 from loom.core.ticks import (
     TickAddEvent,
@@ -41,6 +41,7 @@ from loom.flows.state import FlowPlan, FlowRef
 from loom.steps.errors import well_formed
 from loom.steps.planner import JoinBuffer, StepInput, StepsPlan
 from loom.store.errors import CorruptRecord
+from loom.store.payloads import ELSEWHERE, MAGIC
 from loom.store.records import Chunk
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def register_types(*structs: type[msgspec.Struct]) -> None:
             raise ValueError(f"The tag {config.tag!r} already belongs to {taken!r}.")
 
 
-register_types(StepFailure, Release, StepsPlan, StepInput, StepLimits)
+register_types(StepFailure, Release, Cancellation, StepsPlan, StepInput, StepLimits)
 register_types(
     FlowPlan, FlowRef, FlowStart, FlowEnd, FlowResponse, ActionCall, ActionOutcome, ActionReport, LoopIteration
 )
@@ -204,6 +205,8 @@ class Format(Generic[StructT]):
 
     def _read_other(self, data: bytes) -> StructT:
         """Read a payload of another version, or refuse what is none."""
+        if data.startswith(MAGIC):
+            raise ValueError(ELSEWHERE)
         payload = _any_decoder.decode(data)
         version = payload[0] if payload else None
         if type(version) is not int or version < 1:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -60,7 +61,9 @@ class EncryptedStore:
         self.exclusive = inner.exclusive
         self.keyed = inner.keyed
         self._ring = ring
-        self._records = _Records(Sealer(ring))
+        self.sealer = Sealer(ring)
+        """For what belongs to the store and is kept beside it."""
+        self._records = _Records(self.sealer)
         # What holds nothing that is sealed is that of the store beneath.
         self.close = inner.close
         self.join, self.beat, self.owned = inner.join, inner.beat, inner.owned
@@ -385,6 +388,10 @@ class Sealer:
         name = ring.first.encode()
         self._writing = self._ciphers[name]
         self._head = MAGIC + bytes([len(name)]) + name
+
+    def secret(self) -> bytes:
+        """Return a secret that is made of the first key, for digests that tell nothing to those without it."""
+        return blake2b(self.ring.keys[self.ring.first], digest_size=32, person=b"loom digests").digest()
 
     def seal(self, data: bytes, *place: str | int) -> bytes:
         """Seal a value for one place only."""

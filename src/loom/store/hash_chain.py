@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from loom.store import payloads
 from loom.store.errors import BadKeys, BrokenJournal
 from loom.store.records import RunHead
 
@@ -171,7 +172,10 @@ class Links:
 
     def _check_journal(self, stored: StoredRun) -> Checked:
         row, chunks = stored.row, stored.chunks
+        for chunk in chunks:
+            payloads.check_whole(row.run_id, place(chunk), chunk.data)
         if stored.snapshot is not None:
+            payloads.check_whole(row.run_id, "its snapshot", stored.snapshot.data)
             self._check_snapshot(row.run_id, stored.snapshot)
         if not chunks:
             return Checked(0, 0, 0, 0)

@@ -25,6 +25,7 @@ from loom.core.invariants import violations
 from loom.core.records import (
     EVENT,
     INPUT_REQUIRED_EVENT,
+    RUN_CANCELLED_KIND,
     START_EVENT,
     STEP_FAILED_KIND,
     STOP_EVENT,
@@ -117,7 +118,7 @@ class Kinds:
     """The event types of a transcript. A name that was not defined is a plain event."""
 
     def __init__(self) -> None:
-        self._kinds = {STEP_FAILED_KIND.label: STEP_FAILED_KIND}
+        self._kinds = {kind.label: kind for kind in (STEP_FAILED_KIND, RUN_CANCELLED_KIND)}
         for name in (START_EVENT, STOP_EVENT, INPUT_REQUIRED_EVENT):
             self._kinds[name.rpartition(".")[2]] = EventKind(name, (EVENT,), name.rpartition(".")[2])
 

@@ -16,9 +16,11 @@ from loom.core.commands import (
     CommandRunWorker,
     CommandStartChild,
     CommandStartTimer,
+    CommandStopWork,
     CommandWarn,
 )
 from loom.core.records import (
+    Cancellation,
     CancelledReport,
     EventRecord,
     FailedReport,
@@ -82,6 +84,8 @@ def event_text(event: EventRecord | None) -> str:
     body, name = event.body, label(event.kind)
     if isinstance(body, StepFailure):
         return f"{name}{{{body.step}: {body.failure.type} attempts={body.attempts}}}"
+    if isinstance(body, Cancellation):
+        return f"{name}{{{' '.join(body.steps)}}}"
     if isinstance(body, Release):
         return f"{name}{{{' '.join(map(event_text, body.members))}}}"
     fields = " ".join(f"{key}={value}" for key, value in body.items()) if isinstance(body, dict) else ""
@@ -153,7 +157,7 @@ _TICKS: dict[type, Callable[[Any], str]] = {
     TickEditStore: _edit,
     TickTimerFired: lambda t: f"timer={t.timer}",
     TickTimeout: lambda t: f"timer={t.timer}",
-    TickCancelRun: lambda t: t.reason,
+    TickCancelRun: lambda t: _words(t.reason, "force" if t.force else None),
     TickPauseRun: lambda _t: "",
     TickContinueRun: lambda t: _words(_option("depth", t.max_depth)),
     TickSkip: lambda t: f"timer={t.timer}" if t.timer is not None else "",
@@ -213,7 +217,7 @@ def _run_worker(command: CommandRunWorker) -> str:
 
 def _input(item: WorkItem) -> str | None:
     """Write an input that the engine itself made. A plain event was shown with its tick."""
-    if isinstance(item.event.body, Release | StepFailure):
+    if isinstance(item.event.body, Release | StepFailure | Cancellation):
         return f"on {event_text(item.event)}"
     bound = getattr(item.extra, "bound", ())
     return "on " + " ".join(f"{name}={event_text(event)}" for name, event in bound) if bound else None
@@ -233,6 +237,7 @@ _COMMANDS: dict[type, Callable[[Any], str]] = {
     CommandResumeWorker: _resume_worker,
     CommandStartTimer: lambda c: f"{c.purpose} timer={c.seq} due={seconds(c.due)}",
     CommandCancelTimer: lambda c: f"timer={c.seq}",
+    CommandStopWork: lambda _: "",
     CommandStartChild: lambda c: _words(c.run_id, c.workflow, *(f"{key}={value}" for key, value in c.start.items())),
     CommandCancelChild: lambda c: c.run_id,
     CommandWarn: lambda c: c.notice.message,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from loom.core.body_effects import EMPTY_BUFFER
 from loom.core.records import Failure
+from loom.core.state import CleanupSpec, StepLimits
 from loom.core.ticks import (
     CollectCall,
     TickAddEvent,
@@ -101,6 +102,10 @@ def _define(session: TranscriptSession, line: Line) -> None:
         session.settings |= {"timeout_s": timeout} if timeout is not None else {}
         session.settings |= {"keep_unclaimed": keep} if keep is not None else {}
         session.max_depth = line.number("depth")
+        if "cleanup" in line.options:
+            session.settings["program"] = StepLimits(
+                cleanup=CleanupSpec(line.options["cleanup"], line.seconds("bound") or 60.0)
+            )
     elif what == "event":
         session.kinds.define(line.word(1, "a type"), line.word(2, "its base"))
     else:
@@ -248,7 +253,7 @@ def _edit(session: TranscriptSession, line: Line) -> None:
 
 
 def _cancel(session: TranscriptSession, line: Line) -> None:
-    session.feed(TickCancelRun(at=session.now, reason=" ".join(line.words)))
+    session.feed(TickCancelRun(at=session.now, reason=" ".join(line.words), force="force" in line.options))
 
 
 def _query(session: TranscriptSession, _line: Line) -> None:

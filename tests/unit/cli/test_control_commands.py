@@ -199,6 +199,14 @@ def test_a_higher_depth_is_for_one_run() -> None:
     assert "0 is not in the range x>=1" in loom("runs", "resume", "order-1", "--max-depth", "0").stderr
 
 
+def test_cancel_at_once() -> None:
+    started("order-1")
+    assert "name its RUN_ID" in failure(2, "runs", "cancel", "--force", "--status", "running")
+    assert data("runs", "cancel", "order-1", "--force") == {"run_id": "order-1", "asked": "cancel", "force": True}
+    until_end("order-1")
+    assert "cancel was asked for, at once" in good("runs", "history", "order-1")
+
+
 def test_fork_with_changes() -> None:
     started("order-1")
     fork = ("runs", "fork", "order-1", "--tick")

@@ -152,3 +152,18 @@ def test_encrypted_runs_by_the_environment_alone(monkeypatch: pytest.MonkeyPatch
     assert good("db", "upgrade") == "The database is up to date.\n"
     monkeypatch.setenv("LOOM_ENCRYPTION_KEYS", "plain")
     assert "LOOM_ENCRYPTION_KEYS has no key" in failure(2, "workflow", "list")
+
+
+def test_a_missing_payload_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOOM_PAYLOADS", (tmp_path / "payloads").as_uri())
+    monkeypatch.setenv("LOOM_PAYLOADS_ABOVE", "64")
+    run("one")
+    assert good("db", "verify") == "Runs: 1 (1 chained).\n"
+    for file in (tmp_path / "payloads").glob("*/*/p*"):
+        file.unlink()
+    broken = loom("db", "verify")
+    assert broken.exit_code == 1
+    assert "is missing in the folder" in broken.output
+    assert good("runs", "list").count("one") == 1
+    monkeypatch.delenv("LOOM_PAYLOADS")
+    assert "LOOM_PAYLOADS" in loom("db", "verify").output

@@ -195,11 +195,11 @@ SCENARIOS: dict[tuple[str, str, str], tuple[Callable[[], Rig], ...]] = {
     ),
     ("executing", "it returned, or failed for good", "settled"): (lambda: begun().finish(1),),
     ("executing", "its event was refused", "settled"): (lambda: refuse(begun()),),
-    ("queued", "the run is over", "dropped"): (lambda: stop(begun().event(), 1),),
-    ("executing", "the run is over", "dropped"): (lambda: stop(begun(WIDE).event(), 2),),
-    ("suspended", "the run is over", "dropped"): (lambda: stop(begun().wait().event(), 2),),
-    ("ready", "the run is over", "dropped"): (lambda: stop(begun().wait().event().event(B), 2),),
-    ("delayed", "the run is over", "dropped"): (lambda: stop(begun().fail(delay=9.0).event(), 2),),
+    ("queued", "the run is over or cancelled", "dropped"): (lambda: stop(begun().event(), 1),),
+    ("executing", "the run is over or cancelled", "dropped"): (lambda: stop(begun(WIDE).event(), 2),),
+    ("suspended", "the run is over or cancelled", "dropped"): (lambda: stop(begun().wait().event(), 2),),
+    ("ready", "the run is over or cancelled", "dropped"): (lambda: stop(begun().wait().event().event(B), 2),),
+    ("delayed", "the run is over or cancelled", "dropped"): (lambda: stop(begun().fail(delay=9.0).event(), 2),),
 }
 """Ways to make each change of the table happen. The rig checks all other changes on the way."""
 

@@ -13,7 +13,18 @@ from typing import Any
 import pytest
 
 import loom
-from loom import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
+from loom import (
+    Context,
+    ContextSerdeError,
+    Event,
+    HumanResponseEvent,
+    RunCancelledEvent,
+    StartEvent,
+    StopEvent,
+    Workflow,
+    on_cancel,
+    step,
+)
 from loom.core.adapter import RunAdapterDecorator
 from loom.core.commands import CommandRunWorker
 from loom.core.records import Published
@@ -508,3 +519,114 @@ def test_loop_that_was_closed_without_a_word_holds_no_turn_and_no_name() -> None
     command = [sys.executable, "-c", WITHOUT_A_WORD]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode == 0, ended.stderr
+
+
+class Stubborn(Workflow):
+    """Ends a while after it was cancelled, if at all."""
+
+    def __init__(self, seen: list[str], ends: asyncio.Event) -> None:
+        super().__init__()
+        self.seen, self.ends, self.at_work = seen, ends, asyncio.Event()
+
+    @step
+    async def work(self, ev: StartEvent) -> StopEvent:
+        self.at_work.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await self.ends.wait()
+            self.seen.append("stopped")
+            raise
+        return StopEvent()
+
+    @on_cancel
+    async def undo(self, ev: RunCancelledEvent) -> None:
+        self.seen.append(f"undo {ev.steps}")
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_clean_up_step_begins_after_what_was_stopped_or_after_a_little_grace(ends: bool) -> None:
+    seen, gate = [], asyncio.Event()
+    workflow = Stubborn(seen, gate)
+    handler = workflow.run()
+    await workflow.at_work.wait()
+    handler._run.request_cancel()
+    await asyncio.sleep(0)
+    assert seen == []
+    if ends:
+        gate.set()
+    with pytest.raises(WorkflowCancelledByUser):
+        await handler
+    gate.set()
+    assert seen == (["stopped", "undo ['work']"] if ends else ["undo ['work']"])
+
+
+async def test_force_ends_a_run_in_memory_without_its_clean_up() -> None:
+    seen, gate = [], asyncio.Event()
+    gate.set()
+    workflow = Stubborn(seen, gate)
+    handler = workflow.run()
+    await workflow.at_work.wait()
+    await handler.cancel_run(force=True)
+    assert handler.is_done()
+    assert seen == ["stopped"]
+    again = workflow.run(ctx=Context.from_dict(workflow, handler.ctx.to_dict()))
+    await again.cancel_run(force=True)
+
+
+async def test_a_run_at_its_clean_up_cannot_be_saved() -> None:
+    gate, came = asyncio.Event(), asyncio.Event()
+
+    class Held(Stubborn):
+        @on_cancel
+        async def undo(self, ev: RunCancelledEvent) -> None:
+            came.set()
+            await gate.wait()
+
+    seen: list[str] = []
+    ends = asyncio.Event()
+    ends.set()
+    workflow = Held(seen, ends)
+    handler = workflow.run()
+    await workflow.at_work.wait()
+    handler._run.request_cancel()
+    await came.wait()
+    with pytest.raises(ContextSerdeError, match="is being cancelled"):
+        handler.ctx.to_dict()
+    gate.set()
+    await handler.cancel_run()
+    assert handler.ctx.to_dict()["is_running"] is False
+
+
+async def test_a_run_that_waits_for_its_turn_has_nothing_to_clean_up() -> None:
+    seen, gate = [], asyncio.Event()
+    gate.set()
+
+    class One(Stubborn):
+        def __init__(self) -> None:
+            Workflow.__init__(self, num_concurrent_runs=1)
+            self.seen, self.ends, self.at_work = seen, gate, asyncio.Event()
+
+    workflow = One()
+    first, second = workflow.run(), workflow.run()
+    await workflow.at_work.wait()
+    await second.cancel_run()
+    assert (second.is_done(), seen) == (True, [])
+    await first.cancel_run()
+    assert seen == ["stopped", "undo ['work']"]
+
+
+async def test_a_run_with_a_clean_up_step_is_saved_and_goes_on_with_it() -> None:
+    seen, gate = [], asyncio.Event()
+    gate.set()
+    workflow = Stubborn(seen, gate)
+    handler = workflow.run()
+    await workflow.at_work.wait()
+    saved = handler.ctx.to_dict()
+    await handler.cancel_run(force=True)
+    workflow.at_work.clear()
+    again = workflow.run(ctx=Context.from_dict(workflow, saved))
+    await workflow.at_work.wait()
+    seen.clear()
+    await again.cancel_run()
+    assert seen == ["stopped", "undo ['work']"]

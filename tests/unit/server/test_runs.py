@@ -176,7 +176,7 @@ async def test_cancel_pause_resume_and_delete(served: Served, client: httpx2.Asy
     assert [error["path"] for error in refused["errors"]] == ["/max_depth"]
     assert (await client.delete("/v1/runs/c")).json()["code"] == "run-active"
     assert (await client.post("/v1/runs/c/retry")).json()["code"] == "run-active"
-    assert (await client.post("/v1/runs/c/cancel", json={"reason": "enough"})).status_code == 202
+    assert (await client.post("/v1/runs/c/cancel", json={"reason": "enough", "force": True})).status_code == 202
     assert (await client.get("/v1/runs/c?wait=10")).json()["status"] == "cancelled"
     assert (await client.post("/v1/runs/c/cancel")).status_code == 200
     assert (await client.post("/v1/runs/c/pause")).json()["code"] == "run-finished"

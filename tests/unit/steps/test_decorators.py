@@ -8,9 +8,16 @@ from typing import Any
 
 import pytest
 
-from loom.steps.decorators import StepConfig, StepFunction, catch_error, make_step_function, step
+from loom.steps.decorators import StepConfig, StepFunction, catch_error, make_step_function, on_cancel, step
 from loom.steps.errors import WorkflowValidationError
-from loom.steps.events import Event, InputRequiredEvent, StartEvent, StepFailedEvent, StopEvent
+from loom.steps.events import (
+    Event,
+    InputRequiredEvent,
+    RunCancelledEvent,
+    StartEvent,
+    StepFailedEvent,
+    StopEvent,
+)
 from loom.steps.retry import retry_policy
 from loom.steps.step_config import Collect
 
@@ -329,6 +336,45 @@ def test_recoveries_are_counted(count: Any) -> None:
 def test_covered_steps_are_a_list_of_names(names: Any) -> None:
     with pytest.raises(WorkflowValidationError, match="for_steps must be None or a list of step name strings"):
         catch_error(for_steps=names)
+
+
+# --- @on_cancel -------------------------------------------------------------------------------------------------------
+
+
+def test_a_clean_up_step() -> None:
+    class Flow:
+        @on_cancel
+        def plain(self, ev: RunCancelledEvent) -> None: ...
+
+        @on_cancel(timeout=timedelta(minutes=2))
+        def longer(self, ev: RunCancelledEvent) -> None: ...
+
+    plain, longer = config_of(Flow.plain), config_of(Flow.longer)
+    assert (plain.role, plain.num_workers, plain.cleanup_timeout) == ("on_cancel", 1, 60.0)
+    assert (longer.cleanup_timeout, longer.timeout) == (120.0, None)
+
+
+@pytest.mark.parametrize(
+    ("hint", "returned", "message"),
+    [
+        ("A", "None", "must accept RunCancelledEvent"),
+        ("RunCancelledEvent | A", "None", "must accept RunCancelledEvent"),
+        ("RunCancelledEvent", "StopEvent", "must return None"),
+        ("RunCancelledEvent", "A | None", "must return None"),
+    ],
+)
+def test_a_clean_up_step_takes_its_event_and_returns_nothing(hint: str, returned: str, message: str) -> None:
+    def undo(self: Any, ev: Any) -> Any: ...
+
+    undo.__annotations__.update(ev=hint, **{"return": returned})
+    with pytest.raises(WorkflowValidationError, match=message):
+        on_cancel(undo)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, None, float("inf"), "5"])
+def test_a_clean_up_step_is_bounded_in_time(timeout: Any) -> None:
+    with pytest.raises(WorkflowValidationError, match="timeout must be a positive, finite number of seconds"):
+        on_cancel(timeout=timeout)
 
 
 def test_a_step_declares_what_comes_from_outside() -> None:

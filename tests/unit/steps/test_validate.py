@@ -7,9 +7,18 @@ from typing import Any
 
 import pytest
 
-from loom.steps.decorators import catch_error, step
+from loom.steps.decorators import catch_error, on_cancel, step
 from loom.steps.errors import WorkflowConfigurationError, WorkflowValidationError
-from loom.steps.events import Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StepFailedEvent, StopEvent
+from loom.steps.events import (
+    Event,
+    HumanResponseEvent,
+    InputRequiredEvent,
+    RunCancelledEvent,
+    StartEvent,
+    StepFailedEvent,
+    StopEvent,
+)
+from loom.steps.graph import broker_config, build_graph
 from loom.steps.signature import get_steps_from_class
 from loom.steps.validate import (
     check_graph_check_names,
@@ -431,3 +440,51 @@ def test_a_limit_of_runs_is_a_count(limit: object) -> None:
 @pytest.mark.parametrize("limit", [1, 5, None])
 def test_limits_of_runs(limit: int | None) -> None:
     check_num_concurrent_runs(limit)
+
+
+# --- clean-up ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_clean_up_step_needs_no_producer_and_leads_nowhere() -> None:
+    class Flow(Linear):
+        @catch_error
+        def mend(self, ev: StepFailedEvent) -> StopEvent: ...
+
+        @on_cancel(timeout=5)
+        def undo(self, ev: RunCancelledEvent) -> None: ...
+
+    assert validate(Flow) is False
+    steps = {name: function._step_config for name, function in get_steps_from_class(Flow).items()}
+    assert "undo" in build_graph(steps, StartEvent).reachable
+    config = broker_config("flow", steps, None)
+    assert config.cleanup is not None
+    assert (config.cleanup.step, config.cleanup.timeout_s) == ("undo", 5.0)
+    assert {spec.name: spec.recovered_by for spec in config.steps}["undo"] is None
+
+
+def test_one_clean_up_step() -> None:
+    class Flow(Linear):
+        @on_cancel
+        def one(self, ev: RunCancelledEvent) -> None: ...
+
+        @on_cancel
+        def two(self, ev: RunCancelledEvent) -> None: ...
+
+    assert refused(Flow) == "Only one @on_cancel step is allowed per workflow, found 2: one, two"
+
+
+def test_only_a_cancel_leads_to_a_clean_up_step() -> None:
+    class Flow(Linear):
+        @on_cancel
+        def undo(self, ev: RunCancelledEvent) -> None: ...
+
+        @catch_error(for_steps=["undo"])
+        def mend(self, ev: StepFailedEvent) -> StopEvent: ...
+
+        @step
+        def listen(self, ev: RunCancelledEvent) -> StopEvent: ...
+
+    assert refused(Flow).splitlines() == [
+        "@catch_error handler 'mend' cannot cover 'undo': a failed @on_cancel step ends the run.",
+        "Step 'listen' names RunCancelledEvent, which goes to an @on_cancel step and to no other.",
+    ]

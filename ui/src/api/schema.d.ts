@@ -1164,9 +1164,11 @@ export interface components {
         };
         /**
          * CancelRequest
-         * @description Why a run is cancelled.
+         * @description Why a run is cancelled, and whether it ends at once, without its clean-up.
          */
         CancelRequest: {
+            /** @default false */
+            force?: boolean;
             /** @default null */
             reason?: string | null;
         };
@@ -1192,7 +1194,7 @@ export interface components {
             /** @default null */
             event_type?: string | null;
             /** @enum {unknown} */
-            kind: "backoff" | "busy" | "child" | "damaged" | "ended" | "lease" | "no_worker" | "not_started" | "parked" | "paused" | "queued" | "stuck" | "timeout" | "timer" | "unanswered" | "waiter";
+            kind: "backoff" | "busy" | "cancelling" | "child" | "damaged" | "ended" | "lease" | "no_worker" | "not_started" | "parked" | "paused" | "queued" | "stuck" | "timeout" | "timer" | "unanswered" | "waiter";
             /** @default null */
             max_attempts?: number | null;
             /** @default null */
@@ -2120,7 +2122,7 @@ export interface components {
             at: string;
             causes: components["schemas"]["Cause"][];
             /** @enum {unknown} */
-            kind: "backoff" | "busy" | "child" | "damaged" | "ended" | "lease" | "no_worker" | "not_started" | "parked" | "paused" | "queued" | "stuck" | "timeout" | "timer" | "unanswered" | "waiter";
+            kind: "backoff" | "busy" | "cancelling" | "child" | "damaged" | "ended" | "lease" | "no_worker" | "not_started" | "parked" | "paused" | "queued" | "stuck" | "timeout" | "timer" | "unanswered" | "waiter";
             run_id: string;
             sentence: string;
             /** @enum {unknown} */

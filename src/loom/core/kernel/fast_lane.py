@@ -32,7 +32,7 @@ def pass_on(d: Draft, tick: TickStepResult) -> bool:
     returned, waiting, at = tick.returned, d.waiting, d.at if tick.at < d.at else tick.at
     if len(returned) > 1 or tick.fanned_out or tick.writes >= 0 or tick.failure is not None:
         return False
-    if d.outcome is not None or d.paused or (d.deadline is not None and at > d.deadline):
+    if d.outcome is not None or d.paused or d.cleanup is not None or (d.deadline is not None and at > d.deadline):
         return False
     if waiting.index or waiting.answers or waiting.open or d.last_traceback is not None or d.refused:
         return False

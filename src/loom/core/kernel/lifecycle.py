@@ -77,7 +77,7 @@ def resume(d: Draft, tick: TickResume) -> None:
     if d.outcome is not None and d.outcome.status == "parked":
         d.outcome, d.is_running = None, True
     if tick.config is not None:
-        missing = sorted(step for step, w in d.workers.items() if step not in specs_of(tick.config) and _holds_work(w))
+        missing = sorted(step for step, w in d.workers.items() if step not in specs_of(tick.config) and holds_work(w))
         if missing:
             park(d, f"The code at hand has no step {', '.join(map(repr, missing))}, which the run has work for.")
             return
@@ -94,7 +94,7 @@ def resume(d: Draft, tick: TickResume) -> None:
 
 
 def _fill_all(d: Draft) -> None:
-    for step in _in_order(d):
+    for step in steps_in_order(d):
         workers.fill(d, step)
 
 
@@ -159,11 +159,12 @@ def _with_input(abandoned: Abandoned, tick: TickRetryRun) -> Abandoned | None:
     return replace(abandoned, workers=abandoned.workers.set(tick.step, replace(worker, queue=Fifo.of(queue))))
 
 
-def _holds_work(worker: InternalStepWorkerState) -> bool:
+def holds_work(worker: InternalStepWorkerState) -> bool:
+    """Return whether a step has work that is not done, in whatever state."""
     return bool(worker.queue or worker.in_progress or worker.suspended or worker.delayed)
 
 
-def _in_order(d: Draft) -> list[str]:
+def steps_in_order(d: Draft) -> list[str]:
     """List the steps with a state: first the steps of the config, in its order."""
     known = [spec.name for spec in d.config.steps if spec.name in d.workers]
     return known + sorted(set(d.workers) - set(known))
@@ -172,8 +173,16 @@ def _in_order(d: Draft) -> list[str]:
 def cancel(d: Draft) -> None:
     """End the run on request. Its work stays in the state, so that a saved context can go on from here."""
     d.publish(CancelledReport())
-    _cancel_children(d)
+    cancel_children(d)
     _end(d, Outcome("cancelled"))
+
+
+def end_cancelled(d: Draft, outcome: Outcome) -> None:
+    """End a cancelled run after its clean-up. That has undone its work, so nothing stays to go on from."""
+    d.publish(CancelledReport())
+    cancel_children(d)
+    _end(d, outcome)
+    _clear(d)
 
 
 def park(d: Draft, reason: str) -> None:
@@ -192,7 +201,7 @@ def park_too_deep(d: Draft) -> None:
 def complete(d: Draft, intent: Complete) -> None:
     """End the run with its result, which may tell of a failure."""
     d.publish(intent.event)
-    _cancel_children(d)
+    cancel_children(d)
     abandoned = None
     if intent.status == "failed":
         # The planner has ended it, so the planner knows where to begin again: it needs nothing but its plan.
@@ -222,7 +231,7 @@ def time_out(d: Draft) -> None:
 
 def _abandon(d: Draft) -> Abandoned:
     """Return what the run has in hand, for a retry. Its children end with it; a retry sets a new timeout."""
-    _cancel_children(d)
+    cancel_children(d)
     if d.timeout_timer is not None:
         d.take_timer(d.timeout_timer)
     return Abandoned(d.workers, d.plan, d.waiting, d.timers, d.active, d.asleep)
@@ -246,7 +255,7 @@ def _clear(d: Draft) -> None:
 
 def waiting_items(d: Draft) -> Iterator[WorkItem]:
     """Yield the work that is suspended in a wait, step by step. Few planners ask, and a run may have much of it."""
-    for step in _in_order(d):
+    for step in steps_in_order(d):
         for _, execution in sorted(d.workers[step].suspended.items()):
             yield execution.item
 
@@ -292,7 +301,7 @@ def cancel_child(d: Draft, number: int) -> None:
     d.commands.append(CommandCancelChild(number, child.run_id))
 
 
-def _cancel_children(d: Draft) -> None:
+def cancel_children(d: Draft) -> None:
     """Cancel all children, oldest first, because the run is over."""
     for number in sorted(d.children):
         cancel_child(d, number)

@@ -241,6 +241,13 @@ class ActiveRun(LiveRun):
         return ticks
 
     @override
+    def stop_bodies(self) -> None:
+        """Cancel the bodies at work. What they did to the store and is not reduced does not count: it is read anew."""
+        self._all_taken()
+        super().stop_bodies()
+        self._store = None
+
+    @override
     async def stop(self) -> None:
         """Cancel the bodies that are left. None of them waits for room any more."""
         self._all_taken()

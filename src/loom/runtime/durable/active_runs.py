@@ -17,7 +17,6 @@ from msgspec import UNSET
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from loom.core.ticks import TickCancelRun
 from loom.runtime.control_loop import LoopWatcher, Turns
 from loom.runtime.durable.active_run import ActiveRun
 from loom.runtime.durable.adapter import Fenced, SizeLimits
@@ -28,7 +27,7 @@ from loom.runtime.durable.lease import Lease
 from loom.runtime.durable.metrics import OTHER
 from loom.runtime.durable.probation import Probation, is_let_go, is_poison, reason_of
 from loom.runtime.durable.problems import is_notice, problem_of
-from loom.runtime.durable.recovery import parked_again, read_message, replay, replay_aside
+from loom.runtime.durable.recovery import is_cancel, parked_again, read_message, replay, replay_aside
 from loom.runtime.durable.residence import ABSENT, BUSY, Slot, transition
 from loom.runtime.logs import about, log_release
 from loom.runtime.tracing import find_tracing
@@ -266,7 +265,7 @@ class ActiveRuns:
             return "given up"
         if row.owner is not None and row.owner != self.fence:
             return "given up"  # if its owner is dead, the scanner will hear of it
-        if self.is_safe and not await self._is_cancelled(run_id):
+        if self.is_safe and not await self._is_cancelled(run_id, code if row.head.ticks else None):
             return "given up"
         if not await self.admission.admit(row, code):
             self.make_room()
@@ -292,10 +291,10 @@ class ActiveRuns:
         if self.admission.free_place(run_id):
             self._let_in()
 
-    async def _is_cancelled(self, run_id: str) -> bool:
-        """Say whether a run that is not in memory has been asked to stop."""
-        messages, now = await self._store.inbox(run_id, 0), self._clock()
-        return any(isinstance(read_message(run_id, message, now), TickCancelRun) for message in messages)
+    async def _is_cancelled(self, run_id: str, code: Registration | None = None) -> bool:
+        """Say whether a run that is not in memory has been asked to stop; with its code, to stop without a clean-up."""
+        now, messages = self._clock(), await self._store.inbox(run_id, 0)
+        return any(is_cancel(read_message(run_id, message, now), code) for message in messages)
 
     async def _load(self, run_id: str, code: Registration, since: float) -> None:
         """Set a run in motion that this process owns."""

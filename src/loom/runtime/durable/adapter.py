@@ -215,7 +215,8 @@ class DurableDecorator(RunAdapterDecorator):
             metrics.commands_undone += len(batch.commands)
             raise
         self._note(operation, batch)
-        if self._excess is not None and operation.head.status == "running":
+        is_cleaning = self._core.fields.cleanup is not None  # which is bounded in time
+        if self._excess is not None and operation.head.status == "running" and not is_cleaning:
             raise Outgrown(self._excess)
 
     @property

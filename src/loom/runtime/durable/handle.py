@@ -184,14 +184,14 @@ class RunHandle:
         """Ask the run to stop, without waiting."""
         self._soon(self._cancel())
 
-    async def _cancel(self) -> None:
+    async def _cancel(self, force: bool = False) -> None:
         await self._started()
         with suppress(RunFinished):  # it has what it was asked for
-            await self._runtime.cancel(self.run_id)
+            await self._runtime.cancel(self.run_id, force=force)
 
-    async def cancel(self, timeout_s: float | None) -> None:
+    async def cancel(self, timeout_s: float | None, force: bool = False) -> None:
         """Ask the run to stop and wait for its end, at most so long."""
-        await self._cancel()
+        await self._cancel(force)
         try:
             async with asyncio.timeout(timeout_s):
                 await self._wait_for_end()

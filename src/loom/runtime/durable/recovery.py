@@ -87,9 +87,15 @@ def recovered(stored: StoredRun, code: Registration, now: float, downtime: float
         # It begins only to end: without an event nothing is planned.
         return BrokerState(), [TickStartRun(at=now, run_id=run_id, config=code.config), cancel]
     state, ticks = recovered_in_order(stored, code, now, downtime)
-    if cancel is not None and (state.outcome is None or state.outcome.status == "parked"):
+    if cancel is None or (state.outcome is not None and state.outcome.status != "parked"):
+        return state, ticks
+    if code.config.cleanup is None:
         return state, [ticks[0], cancel]
-    return state, ticks
+    if state.outcome is not None or cancel.force:
+        return state, [ticks[0], replace(cancel, force=True)]  # a parked run ends with nothing of it run
+    # The run goes on with its clean-up, so what else has come for it must not stay in the inbox.
+    cancels = [tick for tick in ticks[1:] if isinstance(tick, TickCancelRun)]
+    return state, [ticks[0], *cancels, *(tick for tick in ticks[1:] if not isinstance(tick, TickCancelRun))]
 
 
 def _first_tick(stored: StoredRun, code: Registration, now: float, messages: list[WorkflowTick]) -> TickStartRun:
@@ -137,6 +143,12 @@ def parked_again(state: BrokerState, ticks: list[WorkflowTick], code: Registrati
         return False
     after, _ = advance(state, ticks[0], code.planner, code.codec.field)
     return after.outcome == before
+
+
+def is_cancel(tick: WorkflowTick, code: Registration | None = None) -> bool:
+    """Say whether a tick asks a run to stop; with the code of the run, whether it ends without a clean-up."""
+    cleans = code is not None and code.config.cleanup is not None
+    return isinstance(tick, TickCancelRun) and (tick.force or not cleans)
 
 
 def read_message(run_id: str, message: InboxMessage, now: float) -> WorkflowTick:

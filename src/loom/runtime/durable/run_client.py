@@ -397,18 +397,18 @@ class RunClient:
         return (await self._post(message, record.kind.label, row=row)).outcome == "posted"
 
     async def has_event(self, run_id: str, event_id: str) -> bool:
-        """Whether a run was sent an event of this id before, ended or not."""
+        """Whether a run was sent an event of this id before, ended or not. It asks with a message that has no room."""
         await self.ready()
         check_name("An event_id", event_id)
-        # A message for which there is no room: it tells a repetition from what is new, and leaves nothing.
         answer = await self.committer.submit(PostMessage(run_id, b"", self.now(), event_id=event_id, limit=0))
         assert isinstance(answer, Posted)
         return answer.outcome == "repeated"
 
-    async def cancel(self, run_id: str, *, reason: str = "") -> None:
-        """Ask a run to stop. Returns once that is stored; a cancelled run stays cancelled."""
+    async def cancel(self, run_id: str, *, reason: str = "", force: bool = False) -> None:
+        """Ask a run to stop, with `force` without its clean-up. Returns once that is stored."""
         try:
-            await self._tell(run_id, TickCancelRun(at=self.now(), reason=reason), "it cannot be cancelled any more")
+            asked = TickCancelRun(at=self.now(), reason=reason, force=force)
+            await self._tell(run_id, asked, "it cannot be cancelled any more")
         except RunFinished as error:
             if error.status != "cancelled":
                 raise

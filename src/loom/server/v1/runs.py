@@ -201,7 +201,7 @@ async def cancel(call: Call) -> Response:
     row = await call.row()
     if row.head.status == "cancelled":
         return await run_answer(call, row)
-    await call.runtime.cancel(row.run_id, reason=body.reason or "")
+    await call.runtime.cancel(row.run_id, reason=body.reason or "", force=body.force)
     return await run_answer(call, await call.row(), 202)
 
 

@@ -18,11 +18,20 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from loom.core.records import RELEASE_KIND, STEP_FAILED_KIND, EventRecord, Failure, Release, StepFailure
+from loom.core.records import (
+    RELEASE_KIND,
+    RUN_CANCELLED_KIND,
+    STEP_FAILED_KIND,
+    Cancellation,
+    EventRecord,
+    Failure,
+    Release,
+    StepFailure,
+)
 from loom.core.state import specs_of
 from loom.steps.context_dict.shapes import malformed, unwritable
 from loom.steps.errors import message_of
-from loom.steps.events import CollectionReleaseEvent, Event, StepFailedEvent
+from loom.steps.events import CollectionReleaseEvent, Event, RunCancelledEvent, StepFailedEvent
 from loom.steps.registry import kind_of, resolve
 from loom.steps.serializers import JsonSerializer, UnreconstructedException, dump_exception, load_exception
 
@@ -69,6 +78,9 @@ class EventWriter:
                 elapsed_seconds=body.elapsed_s,
                 failed_at=datetime.fromtimestamp(body.failed_at, UTC),
             )
+        if isinstance(body, Cancellation):
+            at = datetime.fromtimestamp(body.at, UTC)
+            return RunCancelledEvent(reason=body.reason, steps=list(body.steps), cancelled_at=at)
         if isinstance(body, Release):
             return CollectionReleaseEvent(
                 events=[self._event(member, path) for member in body.members],
@@ -149,6 +161,9 @@ class EventReader:
             members = tuple(self._record(member) for member in event.events)
             release = Release(self._streams.number(event.stream_id), self._renames.get(step, step), members)
             return EventRecord(RELEASE_KIND, release)
+        if type(event) is RunCancelledEvent:
+            cancelled = Cancellation(event.reason, tuple(event.steps), event.cancelled_at.timestamp())
+            return EventRecord(RUN_CANCELLED_KIND, cancelled)
         return EventRecord(kind_of(type(event)), event)
 
 

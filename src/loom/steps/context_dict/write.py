@@ -25,6 +25,7 @@ from loom.steps.context_dict.codec import (
     waiter_id_of,
 )
 from loom.steps.context_dict.shapes import CURRENT_VERSION, LOOM_FORMAT
+from loom.steps.errors import ContextSerdeError
 from loom.steps.planner import ROOT, JoinBuffer, StepsPlan
 
 if TYPE_CHECKING:
@@ -48,8 +49,11 @@ def context_to_dict(
 
     `store` is the encoded store, None to leave it out. A run that was cancelled or parked still counts as running.
     """
+    if state.cleanup is not None and state.is_running:
+        raise ContextSerdeError("The run is being cancelled: wait for its clean-up step, there is nothing to resume.")
     if is_running is None:
-        is_running = state.is_running or (state.outcome is not None and state.outcome.status in _RESUMABLE)
+        is_resumable = state.outcome is not None and state.outcome.status in _RESUMABLE
+        is_running = state.cleanup is None and (state.is_running or is_resumable)
     # A state without a run id was loaded and not recovered since: that time is not spent.
     last_alive = now if state.is_running and state.run_id else state.at
     plan = state.plan if isinstance(state.plan, StepsPlan) else StepsPlan()

@@ -176,11 +176,15 @@ def is_still_good(error: Exception) -> bool:
     return not isinstance(error, sqlite3.Error) or primary_code(error) in _STILL_GOOD
 
 
+TOO_LARGE = "Large texts can be kept beside the database: see `payloads` of loom.connect, or LOOM_PAYLOADS."
+
+
 def explained(error: Exception, path: str, *, outcome_unknown: bool = False) -> Exception:
     """Return the error for the caller. Errors that are not of SQLite stay as they are."""
     result: StoreError
     if isinstance(error, _REFUSALS):
-        result = StoreError(f"This cannot be stored in {path}: {error}. Nothing was written.")
+        hint = f" {TOO_LARGE}" if "too big" in str(error) else ""
+        result = StoreError(f"This cannot be stored in {path}: {error}. Nothing was written.{hint}")
     elif isinstance(error, sqlite3.Error):
         meaning = _folder_fault(error, path) or _MEANINGS.get(primary_code(error), "it failed")
         outcome = "Whether it was written is not known." if outcome_unknown else "Nothing was written."

@@ -456,9 +456,9 @@ class ActivityRun:
         """Refuse: the state is with the run."""
         _refuse("The state of the run")
 
-    async def cancel(self, timeout_s: float | None) -> None:
+    async def cancel(self, timeout_s: float | None, force: bool = False) -> None:
         """Refuse: a run is cancelled from outside."""
-        del timeout_s
+        del timeout_s, force
         _refuse("cancel()")
 
     def request_cancel(self) -> None:

@@ -361,6 +361,9 @@ class ExecutionDriver:
         sent = self.out.activities.pop(job.seq)
         if self.host is not None:
             self.host.lock.forget(sent.seq, self._now)
+        if job.seq in self.out.stopped:
+            self.out.stopped.discard(job.seq)
+            return
         result = job.result
         if result.WhichOneof("status") == "completed":
             self._feed(value_of(result.completed.result, ActivityReport).ticks)

@@ -82,6 +82,8 @@ class OutgoingCommands:
         self._options_size = self._scheduled.schedule_activity.ByteSize() - _without_options(self._scheduled)
         self._numbers = {"activity": 0, "timer": 0, "child": 0, "external": 0}
         self.activities: dict[int, SentActivity] = {}
+        self.stopped: set[int] = set()
+        """The ones among them that were asked to stop."""
         self.timers: dict[int, CommandStartTimer] = {}
         """By Temporal's number."""
         self._timer_numbers: dict[int, int] = {}
@@ -173,7 +175,8 @@ class OutgoingCommands:
         scheduled.start_to_close_timeout.seconds = _YEAR_S
         _set_duration(scheduled.heartbeat_timeout, options.heartbeat_timeout)
         scheduled.retry_policy.CopyFrom(_retries(options))
-        scheduled.cancellation_type = messages.ActivityCancellationType.ABANDON
+        # It has no bearing on histories, nor on what an activity weighs: only `stop_activities` makes a request.
+        scheduled.cancellation_type = messages.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
         for name, header in headers.items():
             scheduled.headers[name].CopyFrom(header)
         return built
@@ -243,6 +246,16 @@ class OutgoingCommands:
             case _:
                 raise TypeError(f"{type(command).__name__} is no command for Temporal.")
         return [built]
+
+    def stop_activities(self) -> list[messages.WorkflowCommand]:
+        """Return the requests to stop all bodies at work. Their ends are of no interest any more."""
+        stopped = []
+        for number in sorted(self.activities.keys() - self.stopped):
+            self.stopped.add(number)
+            built = messages.WorkflowCommand()
+            built.request_cancel_activity.seq = number
+            stopped.append(built)
+        return stopped
 
     def cancel_again(self, run_id: str) -> list[messages.WorkflowCommand]:
         """Ask a child to end that had not begun when it was asked first. If its start is still open, do so later."""

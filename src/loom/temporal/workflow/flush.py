@@ -20,6 +20,7 @@ from loom.core.commands import (
     CommandPublishEvent,
     CommandRunWorker,
     CommandStartChild,
+    CommandStopWork,
     CommandWarn,
 )
 from loom.core.records import Failure
@@ -180,6 +181,8 @@ class Flusher:
                 sent += self._send(command, built)
             elif isinstance(command, CommandCompleteRun | CommandFailWorkflow | CommandHalt):
                 sent += self._close(host, command)
+            elif isinstance(command, CommandStopWork):
+                sent += self._out.stop_activities()
             elif isinstance(command, CommandWarn):
                 host.warnings.append(command.notice.message)
         return sent

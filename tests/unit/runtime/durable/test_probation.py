@@ -9,7 +9,16 @@ from typing import Any
 from typing_extensions import override
 
 import loom
-from loom import HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
+from loom import (
+    HumanResponseEvent,
+    InputRequiredEvent,
+    RunCancelledEvent,
+    StartEvent,
+    StopEvent,
+    Workflow,
+    on_cancel,
+    step,
+)
 from loom.core.ticks import TickCancelRun, TickResume, TickStartRun
 from loom.runtime.durable.probation import LONGEST_S, MAX_DEATHS, probation_s
 from loom.store.memory import MemoryDatabase, MemoryStore
@@ -169,6 +178,40 @@ async def test_safe_mode_takes_what_comes_and_begins_nothing() -> None:
     async with loom.connect(MemoryStore(database)) as runtime:
         runtime.register(workflow, name="once")
         assert await (await runtime.handler("later")) == "done"
+
+
+async def test_safe_mode_ends_a_run_with_a_clean_up_step_only_by_force() -> None:
+    seen, at_work = [], asyncio.Event()
+
+    class Cleans(Workflow):
+        @step
+        async def work(self, ev: StartEvent) -> StopEvent:
+            at_work.set()
+            await asyncio.Event().wait()
+            return StopEvent()
+
+        @on_cancel
+        async def undo(self, ev: RunCancelledEvent) -> None:
+            seen.append("undo")
+
+    database = MemoryDatabase()
+    async with loom.connect(MemoryStore(database)) as runtime:
+        runtime.register(Cleans(), name="cleans")
+        for run_id in ("r", "s"):
+            at_work.clear()
+            await runtime.start("cleans", {}, run_id=run_id)
+            await at_work.wait()
+    async with loom.connect(MemoryStore(database), safe=True, poll_interval=0.01) as runtime:
+        runtime.register(Cleans(), name="cleans")
+        await runtime.cancel("r")
+        await runtime.cancel("s", force=True)
+        await ended(runtime, "s", "cancelled")
+        assert (await runtime.get("r")).status == "running"
+    assert seen == []
+    async with loom.connect(MemoryStore(database)) as runtime:
+        runtime.register(Cleans(), name="cleans")
+        await ended(runtime, "r", "cancelled")
+    assert seen == ["undo"]
 
 
 def test_probation_is_doubled_with_every_death_since_the_second() -> None:

@@ -382,6 +382,8 @@ def test_every_part_of_the_state_has_been_thought_of() -> None:
         "idle_since", "dropped", "outcome", "ticks",
         # A dict is made to go on from, in a run of its own: it is not paused, and it has no child runs yet.
         "paused", "children", "store_type", "due", "refused",
+        # A run that is at its clean-up cannot be saved, and one that has done it is over.
+        "cleanup",
         # For people only: the failure of the run that the dict was made of is told by that run.
         "last_traceback",
     }  # fmt: skip
