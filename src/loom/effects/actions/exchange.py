@@ -36,6 +36,8 @@ _MEMBER = b"\x1f"
 class BadRequestError(ValueError):
     """A request of the author's that cannot be sent."""
 
+    code = "InvalidInputs"
+
 
 class AnswerRefused(Exception):
     """An answer that is not taken: too large, or in a form that was not asked for."""
