@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from loom.effects.actions.binding import ActionBinding
+from loom.effects.actions.handlers import HANDLERS, ActionHandlers
 from loom.effects.actions.outcomes import NotPlainData, plain
 from loom.effects.flow_codec import FlowStartEvent
 from loom.flows.compiler import compile_flow
@@ -269,12 +270,14 @@ def load(
     name: str | None = None,
     limits: Limits | Mapping[str, Any] | None = None,
     runtime: RuntimePort | None = None,
+    handlers: ActionHandlers | None = None,
 ) -> Flow:
     """A flow from a path, from JSON or YAML text, or from a dict, in Logic Apps' dialect or in Loom's.
 
     Raises `DefinitionError`, which lists every problem with its JSON path. `limits` raises what the document may ask
     for: `{"max_iterations": 100_000, "max_duration_s": 7 * 86_400}`. A flow is named after its
-    file, or as its document says.
+    file, or as its document says. Its calls of connections are checked against the documents of the connectors in
+    `handlers`; None: those that are registered with `loom.connector`.
     """
     allowed = limits if isinstance(limits, Limits) else _limits(limits or {})
     data, stem = _read(source)
@@ -282,10 +285,25 @@ def load(
     if not document.name:
         document = replace(document, name=_NAMELESS)
     program, problems = compile_flow(document, limits=allowed)
-    if program is None:
-        raise DefinitionError(problem for problem in problems if problem.severity == "error")
-    warnings = [problem for problem in problems if problem.severity != "error"]
-    return Flow(program, document, allowed, warnings, runtime=runtime)
+    if program is not None:
+        problems = [*problems, *connection_problems(program, handlers)]
+    errors = [problem for problem in problems if problem.severity == "error"]
+    if program is None or errors:
+        raise DefinitionError(errors)
+    return Flow(program, document, allowed, problems, runtime=runtime)
+
+
+def connection_problems(program: Program, handlers: ActionHandlers | None = None) -> list[Problem]:
+    """List what the documents of connectors say against the calls of a program. Without a connector it costs nothing.
+
+    `handlers` has the connectors; None: those that are registered with `loom.connector`.
+    """
+    registry = handlers if handlers is not None else HANDLERS
+    if not registry.connectors:
+        return []
+    from loom.effects.actions.connectors.checks import connection_problems
+
+    return connection_problems(program, registry)
 
 
 def _limits(given: Mapping[str, Any]) -> Limits:

@@ -151,6 +151,7 @@ _BARE = frozenset({"activity", "actor", "ai", "waitforevent"})
 
 async def _unknown_action(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
     """Fail: nothing is registered for the action."""
+    del services
     names = names_of(execution, call)
     more = f' Or register a connector with loom.connector("{names[0]}", openapi=...).' if names else ""
     raise ActionFailed(

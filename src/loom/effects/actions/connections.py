@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 from typing_extensions import override
 
 _MAX_SECRET_BYTES = 64 * 1024
@@ -71,7 +72,7 @@ def secret_of(given: SecretText, what: str) -> Secret:
     """Wrap a text, so that nothing shows it."""
     if isinstance(given, Secret):
         return given
-    if not isinstance(given, str) or not given:
+    if not given or not isinstance(given, str):
         raise TypeError(f"{what} must be a text with something in it or a loom.Secret, not {type(given).__name__}.")
     return Secret("value", given)
 
@@ -80,11 +81,9 @@ class _Auth(Struct, frozen=True, kw_only=True):
     """Wraps the secrets among its fields."""
 
     def __post_init__(self) -> None:
-        import msgspec
-
         for name in self._secrets():
             wrapped = secret_of(getattr(self, name), name)
-            msgspec.structs.force_setattr(self, name, wrapped)
+            force_setattr(self, name, wrapped)
 
     @classmethod
     def _secrets(cls) -> tuple[str, ...]:
@@ -165,10 +164,11 @@ def check_address(address: str, what: str, example: str) -> None:
     try:
         parts = urlsplit(address)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        good = good and not parts.query and not parts.fragment and "@" not in parts.netloc
     except ValueError:
         good = False
-    # The address itself may hold a password where it must not.
-    if not good or parts.query or parts.fragment or "@" in parts.netloc:
+    if not good:
+        # The address is not repeated: it may hold a password where it must not.
         raise ValueError(f"{what} must be an address without user, query and fragment, such as {example}.")
 
 

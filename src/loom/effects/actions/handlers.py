@@ -12,13 +12,15 @@ import typing
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from os import PathLike
 from typing import Any, TypeVar, overload
 
 from msgspec import Struct
 
 from loom.effects.actions.connections import Authentication, ConnectorSpec, check_address, document_source
 from loom.flows.plain import copy_of
+
+if typing.TYPE_CHECKING:
+    from os import PathLike
 
 _H = TypeVar("_H", bound=Callable[..., Any])
 
@@ -113,8 +115,7 @@ class ActionHandlers(Struct, eq=False):
             check_address(base_url, "base_url", "https://api.example.com/v1")
         if auth is not None and not isinstance(auth, Authentication):
             raise TypeError(
-                "auth must be a loom.ApiKey, BasicAuth, BearerToken or ClientCredentials, "
-                f"not {type(auth).__name__}."
+                f"auth must be a loom.ApiKey, BasicAuth, BearerToken or ClientCredentials, not {type(auth).__name__}."
             )
         self.connectors[key] = ConnectorSpec(
             name=name,

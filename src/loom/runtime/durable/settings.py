@@ -157,6 +157,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             function = getattr(self, name)
             if function is not None and not callable(function):
                 raise TypeError(f"{name} must be a function that takes {what}, got {function!r}.")
+    def _check_types(self) -> None:
+        if not isinstance(self.handlers, ActionHandlers | None):
+            raise TypeError(f"handlers must be a loom.ActionHandlers, got {self.handlers!r}.")
+        if not isinstance(self.http_allow, tuple | list | str | None):
+            raise TypeError(f"http_allow must be a list of hosts, such as ['localhost:8080'], got {self.http_allow!r}.")
 
     def __post_init__(self) -> None:
         self._read_keys()
@@ -169,10 +174,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for name in ("lease", "poll_interval", "problem_interval", "probation"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be greater than 0, got {getattr(self, name)}.")
-        if self.handlers is not None and not isinstance(self.handlers, ActionHandlers):
-            raise TypeError(f"handlers must be a loom.ActionHandlers, got {self.handlers!r}.")
-        if not isinstance(self.http_allow, tuple | list | str | None):
-            raise TypeError(f"http_allow must be a list of hosts, such as ['localhost:8080'], got {self.http_allow!r}.")
+        self._check_types()
         if self.watchdog is not None and not self.watchdog > 0:
             raise ValueError(f"watchdog must be greater than 0, or None, got {self.watchdog}.")
         for name in (

@@ -181,8 +181,8 @@ def connection_call(
         connector = connector_of(spec)
         operation, arguments = resolve(connector.api, connector.target, kind, inputs, use)
     except ApiError as error:
-        raise ActionFailed(f"The document of the connector '{spec.name}' cannot be used: {error}", "InvalidConnector") from error
+        raise ActionFailed(
+            f"The document of the connector '{spec.name}' cannot be used: {error}", "InvalidConnector"
+        ) from error
     request = build(operation, arguments, connector.target, key=key, callback=callback)
     return ConnectionCall(connector, operation, request)
-
-

@@ -161,7 +161,7 @@ def _seconds(given: Any) -> float:
     """Read how long a token lives. Some authorities write the number as a text."""
     if isinstance(given, str) and given.isascii() and given.isdigit():
         given = float(given[:9])
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
         return _DEFAULT_LIFE_S
     return min(float(given), _LONGEST_LIFE_S)
 

@@ -288,7 +288,9 @@ class ApiDocument:
         likely = [
             route
             for route in routes
-            if all(own.names or _WILD not in segment for own, segment in zip(route.segments, shape.segments, strict=True))
+            if all(
+                own.names or _WILD not in segment for own, segment in zip(route.segments, shape.segments, strict=True)
+            )
         ]
         found = likely[:1] if likely else routes
         return [self._operation(route) for route in found]
@@ -505,7 +507,9 @@ def _check_references(data: dict[str, Any]) -> None:
                 if isinstance(item, dict | list) and key not in _OPAQUE
             ]
         elif isinstance(value, list):
-            pending += [(item, f"{trail}[{index}]") for index, item in enumerate(value) if isinstance(item, dict | list)]
+            pending += [
+                (item, f"{trail}[{index}]") for index, item in enumerate(value) if isinstance(item, dict | list)
+            ]
 
 
 def read_api(source: str | Path | Mapping[str, Any]) -> ApiDocument:

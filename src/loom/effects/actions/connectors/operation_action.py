@@ -15,13 +15,13 @@ from loom.effects.actions.outcomes import ActionFailed, context_of, plain
 from loom.effects.actions.used_connections import use_of
 from loom.effects.actions.webhook import call_back, with_address
 from loom.flows.calls import CALLBACK, ActionCall, ActionOutcome
-from loom.flows.connections import ConnectionUse
 
 if TYPE_CHECKING:
     from loom.effects.actions.connectors.credentials import Shown
     from loom.effects.actions.exchange import HttpAnswer
     from loom.effects.actions.outcomes import Services
     from loom.effects.execution import StepExecution
+    from loom.flows.connections import ConnectionUse
 
 _MAX_PAGES = 10_000
 _MAX_ITEMS = 100_000
@@ -139,7 +139,9 @@ async def _webhook(execution: StepExecution, call: ActionCall, services: Service
             return
 
         async def ask() -> ActionOutcome:
-            prepared = _prepared(execution, call, services, use, with_address(call.inputs, address), address or CALLBACK)
+            prepared = _prepared(
+                execution, call, services, use, with_address(call.inputs, address), address or CALLBACK
+            )
             answer, _ = await prepared.unsubscribe(recorded, services.policy, execution.host.now())
             return await outcome_of(answer, services.policy, execution.host.now())
 

@@ -7,6 +7,7 @@ once or twice. `OpenApiConnection` names it by id and gives parameters by name; 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlencode
 
@@ -18,8 +19,6 @@ from loom.effects.actions.exchange import BadRequestError, HttpRequest
 from loom.effects.actions.http import outgoing_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from loom.effects.actions.connectors.openapi import ApiDocument, ApiParameter, Operation
     from loom.flows.connections import ConnectionUse
 
@@ -190,7 +189,9 @@ def _object(inputs: Mapping[str, Any], name: str) -> dict[str, Any]:
 # --- the request ------------------------------------------------------------------------------------------------------
 
 
-def build(operation: Operation, arguments: Arguments, target: Target, *, key: str = "", callback: str = "") -> HttpRequest:
+def build(
+    operation: Operation, arguments: Arguments, target: Target, *, key: str = "", callback: str = ""
+) -> HttpRequest:
     """Make the request of an operation, without credentials. Raises `BadRequestError`.
 
     `key` is the idempotency key of the action. `callback` is put where the operation takes the address of a callback.
@@ -224,8 +225,13 @@ def _fill(operation: Operation, arguments: Arguments, target: Target) -> None:
             holder[parameter.name] = parameter.default
         elif parameter.is_missed and not parameter.is_callback:
             raise BadRequestError(f"The operation '{operation.label}' needs the parameter '{parameter.name}'.")
-    if operation.body is not None and operation.body.required and arguments.body is None and not operation.callback_path:
+    if needs_body(operation) and arguments.body is None:
         raise BadRequestError(f"The operation '{operation.label}' needs a body.")
+
+
+def needs_body(operation: Operation) -> bool:
+    """Say whether a request cannot do without a body of the author's. One that only takes a callback is made."""
+    return operation.body is not None and operation.body.required and not operation.callback_path
 
 
 def _ask_back(operation: Operation, arguments: Arguments, callback: str) -> None:
@@ -264,7 +270,7 @@ def _segment(name: str, value: str) -> str:
     looked = value
     for _ in range(3):  # a service, or what is before it, may decode more than once
         if any(part in (".", "..") for part in re.split(r"[/\\]", looked)):
-            raise BadRequestError(f"The parameter '{name}' leads out of its place in the path: it has '.' or '..' in it.")
+            raise BadRequestError(f"The parameter '{name}' leads out of its place in the path by '.' or '..'.")
         if _CONTROL.search(looked):
             raise BadRequestError(f"The parameter '{name}' of the path has a control character in it.")
         looked = unquote(looked, errors="replace")
@@ -306,8 +312,9 @@ def _body(operation: Operation, arguments: Arguments, headers: dict[str, str]) -
     if body is None or not operation.content_types:
         return body
     kind = operation.content_types[0]
-    is_form = media_type(kind) in (FORM, _MULTIPART)
-    if (isinstance(body, str) and not is_form and "*" not in kind) or (isinstance(body, dict) and media_type(kind) == FORM):
+    is_form = media_type(kind) == FORM
+    is_text = isinstance(body, str) and not is_form and media_type(kind) != _MULTIPART and "*" not in kind
+    if is_text or (isinstance(body, dict) and is_form):
         _say(headers, kind)
     return body
 
