@@ -22,6 +22,9 @@ _IN_EXPRESSION = re.compile(r"\$connections'[\])]+\??\[\s*'((?:[^']|'')+)'\s*\]"
 """`parameters('$connections')['name']`, also where it is taken out of a token: `…['$connections']['name']`."""
 
 
+_PARAMETER = re.compile(r"parameters\(\s*'(\$connections)'\s*\)", re.IGNORECASE)
+
+
 class ConnectionUse(Struct, frozen=True):
     """An action or a trigger that calls a connection, as the document has it."""
 
@@ -34,6 +37,8 @@ class ConnectionUse(Struct, frozen=True):
     inputs_path: str
     names: tuple[str, ...]
     """Names that the connection goes by, the closest first; empty if only a run can tell."""
+    key: str = ""
+    """Key in the parameter `$connections` that its inputs read; empty: they do not read it."""
     page_items: int = 0
     """`minimumItemCount` of the pagination policy: pages are fetched until there are as many items; 0: one page."""
 
@@ -62,6 +67,14 @@ def connection_names(kind: str, inputs: Any) -> tuple[str, ...]:
         *_of_api(host.get("apiId")),
     ]
     return tuple(dict.fromkeys(found))
+
+
+def connection_key(inputs: Any) -> str:
+    """Read the key in the parameter `$connections` that inputs read their connection from; empty if they do not."""
+    host = inputs.get("host") if isinstance(inputs, dict) else None
+    connection = host.get("connection") if isinstance(host, dict) else None
+    text = connection.get("name") if isinstance(connection, dict) else None
+    return _of_id(connection)[0] if isinstance(text, str) and _PARAMETER.search(text) and _of_id(connection) else ""
 
 
 def _texts(holder: Any, *keys: str) -> tuple[str, ...]:

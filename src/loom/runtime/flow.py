@@ -145,6 +145,10 @@ class Flow(Workflow):
         return f"<Flow {self.name!r}, {len(self.program.nodes)} actions, version {self.digest[:12]}>"
 
 
+_CONNECTIONS = "$connections"
+"""Parameter of Consumption, in lower case, that holds the ids of connections."""
+
+
 class FlowDefinition:
     """The definition of a flow: everything that is to be known of it is in its document.
 
@@ -210,7 +214,31 @@ class FlowDefinition:
         values["parameters"] = {
             self.program.parameters[name.lower()].name: value for name, value in values.get("parameters", {}).items()
         }
+        self._add_connections(values["parameters"])
         return FlowStartEvent(**values)
+
+    def _add_connections(self, parameters: dict[str, Any]) -> None:
+        """Give an id to each connection of `$connections` that has none: its name, by which a connector is found.
+
+        A deployment would fill the parameter. What is added is part of the start, so that a replay reads the same.
+        """
+        known = self.program.parameters.get(_CONNECTIONS)
+        if known is None or not self._connection_keys:
+            return
+        held = parameters.get(known.name, known.default if known.has_default else {})
+        if not isinstance(held, dict):
+            return
+        there = {key.lower() for key in held}
+        missing = [key for key in self._connection_keys if key.lower() not in there]
+        if missing:
+            added = {key: {"connectionId": key, "connectionName": key} for key in missing}
+            parameters[known.name] = {**held, **added}
+
+    @cached_property
+    def _connection_keys(self) -> tuple[str, ...]:
+        uses = [trigger.connection for trigger in self.program.triggers]
+        uses += [node.connection for node in self.program.nodes]
+        return tuple(dict.fromkeys(use.key for use in uses if use is not None and use.key))
 
     def check_target(self, event: Event, step: str | None) -> None:
         """Raise `WorkflowRuntimeError` for an action that does not exist. Any event may come: actions wait by name."""

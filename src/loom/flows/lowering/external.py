@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from loom.expressions import templates_in
-from loom.flows.connections import CONNECTION_TYPES, ConnectionUse, connection_names
+from loom.flows.connections import CONNECTION_TYPES, ConnectionUse, connection_key, connection_names
 from loom.flows.lowering.context import ActionDraft, ActionSource, Located, Lowered, is_expression
 from loom.flows.lowering.fields import checked, interval, timestamp
 from loom.flows.nodes.external import Awaited, ExternalCall, Response, Terminate, Wait
@@ -56,6 +56,7 @@ def connection_use(source: ActionSource) -> ConnectionUse | None:
         inputs=part.value,
         inputs_path=part.path,
         names=connection_names(source.type, part.value),
+        key=connection_key(part.value),
         page_items=items if isinstance(items, int) and not isinstance(items, bool) and items > 0 else 0,
     )
 
