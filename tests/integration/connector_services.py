@@ -173,6 +173,7 @@ class Service:
 
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
+        self.was_asked = asyncio.Event()
         self.answers: dict[str, list[Response]] = {}
         """Answers by path that come before the usual ones, in turn."""
         self.app = Starlette(
@@ -190,6 +191,7 @@ class Service:
             "body": content.decode(),
         }
         self.asked.append(asked)
+        self.was_asked.set()
         waiting = self.answers.get(asked["path"])
         return waiting.pop(0) if waiting else self.answer(asked)
 

@@ -314,6 +314,10 @@ async def test_an_authority_that_refuses_fails_the_action(world: World, tmp_path
 # --- secrets ----------------------------------------------------------------------------------------------------------
 
 
+def stored_in(place: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in place.glob("runs.db*"))
+
+
 async def test_secrets_are_in_no_store_log_or_result(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -343,7 +347,7 @@ async def test_secrets_are_in_no_store_log_or_result(
     assert len(strangers) == 1
     assert strangers[0]["query"] == ""
     tokens = ("token-number-1", "token-number-2", "cm9ib3Q6bWFpbC1QYXNzdzByZCE")
-    kept = b"".join(path.read_bytes() for path in tmp_path.glob("runs.db*"))
+    kept = stored_in(tmp_path)
     shown = repr(result) + caplog.text + repr(world.handlers)
     assert b"SendEmail" not in kept  # the document is not stored either
     assert b"It burns" not in kept
@@ -417,9 +421,7 @@ async def test_a_webhook_goes_on_with_what_it_is_called_back_with(world: World, 
     async with loom.connect(handlers=world.handlers, callback_url="https://loom.example.com") as runtime:
         runtime.register(flow, name="flow")
         handler = await runtime.start("flow")
-        async with asyncio.timeout(30):
-            while not world.mail.asked:
-                await asyncio.sleep(0.01)
+        await asyncio.wait_for(world.mail.was_asked.wait(), 30)
         address = urlsplit(json.loads(world.mail.asked[0]["body"])["NotificationUrl"])
         called = await runtime.callbacks.find(address.path.rpartition("/")[2], address.query.removeprefix("sig="))
         assert called is not None

@@ -88,6 +88,8 @@ class IsolatedHandlers:
         self.ai_provider = registry.ai_provider
         self.action = registry.action
         self.connector = registry.connector
+        self.registry = registry
+        """All of them: what was registered before, and what the test registers."""
         self._began_at = time.monotonic()
 
     def mock_action(
