@@ -98,7 +98,7 @@ class _Check:
             return None
         tell = self.problems.error if shape.is_certain else self.problems.warn
         message = f"the connector '{self.connector.name}' has no operation {method.upper()} {text}"
-        tell(at(self.use.inputs_path, "path"), message, api.near_path(str(text)))
+        tell(at(self.use.inputs_path, "path"), message, api.near_path(shape))
         return None
 
     # -- parameters ----------------------------------------------------------------------------------------------------

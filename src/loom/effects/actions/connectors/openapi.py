@@ -299,10 +299,12 @@ class ApiDocument:
         """Suggest the id that was meant."""
         return suggestion(name, self._by_id)
 
-    def near_path(self, path: str) -> str:
-        """Suggest the path that was meant."""
-        known = {route.path for routes in self._by_size.values() for route in routes}
-        return suggestion(path, known)
+    def near_path(self, shape: PathShape) -> str:
+        """Suggest the path that was meant, by its text beside the parameters."""
+        paths = {route.path for routes in self._by_size.values() for route in routes}
+        known = {re.sub(r"\{[^{}]*\}", "{}", path): path for path in paths}
+        found = suggestion("/" + "/".join(shape.segments).replace(_WILD, "{}"), known)
+        return re.sub(r"'(.*)'", lambda near: f"'{known.get(near[1], near[1])}'", found)
 
     @property
     def size(self) -> int:

@@ -104,7 +104,7 @@ def test_calls_that_fit_are_not_objected_to(action: dict[str, Any]) -> None:
         (
             call(method="get", path="/users/@{encodeURIComponent('a')}/mails", queries={"box": "in"}),
             "error actions.A0.inputs.path: the connector 'mail' has no operation GET "
-            "/users/@{encodeURIComponent('a')}/mails",
+            "/users/@{encodeURIComponent('a')}/mails (did you mean '/users/{id}/mail'?)",
         ),
         (
             call(method="get", path="/users/@{triggerBody()}/mails", queries={"box": "in"}),
