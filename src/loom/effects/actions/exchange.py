@@ -36,7 +36,9 @@ _MEMBER = b"\x1f"
 class BadRequestError(ValueError):
     """A request of the author's that cannot be sent."""
 
-    code = "InvalidInputs"
+    def __init__(self, message: str, code: str = "InvalidInputs") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class AnswerRefused(Exception):

@@ -15,12 +15,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.effects.actions.connections import ClientCredentials, check_address
-from loom.effects.actions.connectors.credentials import Credentials, Shown
-from loom.effects.actions.connectors.openapi import ApiDocument, ApiError, Operation, read_api
+from loom.effects.actions.connectors.credentials import Credentials, ShownCredentials
+from loom.effects.actions.connectors.openapi import ApiDocument, ApiError, ApiOperation, read_api
 from loom.effects.actions.connectors.requests import Target, build, resolve
 from loom.effects.actions.exchange import AnswerRefused, HttpAnswer, HttpRequest, exchange, same_origin
 from loom.effects.actions.http_client import secret_request, shared_client
 from loom.effects.actions.outcomes import ActionFailed
+from loom.effects.off_loop import aside
 from loom.flows.connections import connection_names
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Connector:
         """Add the hosts that the author allows for this connector to what requests may reach."""
         return replace(policy, allow_hosts=policy.allow_hosts | self._reached) if self._reached else policy
 
-    async def send(self, request: HttpRequest, policy: HttpPolicy, now: float) -> tuple[HttpAnswer, Shown]:
+    async def send(self, request: HttpRequest, policy: HttpPolicy, now: float) -> tuple[HttpAnswer, ShownCredentials]:
         """Send a request, with credentials if it goes to the connector's own address.
 
         A token that is refused is fetched anew once. Returns the answer and the credentials that were shown.
@@ -71,7 +72,7 @@ class Connector:
         allowed = self.policy(policy)
         client = await shared_client(allowed)
         if not same_origin(request.url, self.target.base_url):
-            return await exchange(client, request, allowed), Shown()
+            return await exchange(client, request, allowed), ShownCredentials()
         shown = await self.credentials.show(allowed, now)
         answer = await self._exchange(request, shown, allowed)
         if answer.status == _UNAUTHORIZED and shown.token is not None:
@@ -80,7 +81,7 @@ class Connector:
             answer = await self._exchange(request, shown, allowed)
         return answer, shown
 
-    async def _exchange(self, request: HttpRequest, shown: Shown, policy: HttpPolicy) -> HttpAnswer:
+    async def _exchange(self, request: HttpRequest, shown: ShownCredentials, policy: HttpPolicy) -> HttpAnswer:
         names = {name.lower() for name in shown.headers}
         headers = {name: value for name, value in request.headers.items() if name.lower() not in names}
         url = request.url
@@ -108,26 +109,41 @@ def connector_of(spec: ConnectorSpec) -> Connector:
     return spec.built
 
 
+def unusable(spec: ConnectorSpec, error: ApiError) -> ActionFailed:
+    """Say that the document of a connector cannot be used."""
+    message = f"The document of the connector '{spec.name}' cannot be used: {error}"
+    return ActionFailed(message, "InvalidConnector")
+
+
+async def read_off_loop(spec: ConnectorSpec) -> None:
+    """Read the document of a connector in a thread, if nobody has: a large one takes seconds. Raises `ActionFailed`."""
+    if spec.built is None:
+        try:
+            await aside("judge", connector_of, spec)
+        except ApiError as error:
+            raise unusable(spec, error) from error
+
+
 class ConnectionCall(Struct, frozen=True):
     """One call of a connection: the request of an operation, without credentials, and who sends it."""
 
     connector: Connector
-    operation: Operation
+    operation: ApiOperation
     request: HttpRequest
 
-    async def send(self, policy: HttpPolicy, now: float) -> tuple[HttpAnswer, Shown]:
+    async def send(self, policy: HttpPolicy, now: float) -> tuple[HttpAnswer, ShownCredentials]:
         """Send the request. `now`: seconds since 1970, by which tokens expire."""
         return await self.connector.send(self.request, policy, now)
 
-    async def ask(self, place: str, policy: HttpPolicy, now: float) -> tuple[HttpAnswer, Shown]:
+    async def ask(self, place: str, policy: HttpPolicy, now: float) -> tuple[HttpAnswer, ShownCredentials]:
         """Ask at a place that the service has given for the end of its work."""
         return await self.connector.send(self._to("GET", place), policy, now)
 
-    async def page(self, place: str, policy: HttpPolicy, now: float) -> tuple[HttpAnswer, Shown]:
+    async def page(self, place: str, policy: HttpPolicy, now: float) -> tuple[HttpAnswer, ShownCredentials]:
         """Fetch another page. Raises `AnswerRefused` for one that another service has."""
         return await self.connector.send(self._to("GET", self._own(place)), policy, now)
 
-    async def unsubscribe(self, place: str, policy: HttpPolicy, now: float) -> tuple[HttpAnswer, Shown]:
+    async def unsubscribe(self, place: str, policy: HttpPolicy, now: float) -> tuple[HttpAnswer, ShownCredentials]:
         """End the subscription that the service has given this place to, by its `Location`."""
         return await self.connector.send(self._to("DELETE", self._own(place)), policy, now)
 
@@ -170,6 +186,8 @@ def connection_call(
     `call.unsubscribe(answer.header("location"), ...)`; that place is to be kept with the subscription. Before an answer
     is stored, mask what it repeats of credentials: `without_secrets(outputs, shown.secrets)`.
 
+    Await `read_off_loop(spec)` first where the event loop must not stand still while a document is read.
+
     Raises `ActionFailed` for a document that cannot be used, and `BadRequestError` for inputs that name no operation or
     lack a parameter. `key` is the idempotency key.
     """
@@ -181,8 +199,6 @@ def connection_call(
         connector = connector_of(spec)
         operation, arguments = resolve(connector.api, connector.target, kind, inputs, use)
     except ApiError as error:
-        raise ActionFailed(
-            f"The document of the connector '{spec.name}' cannot be used: {error}", "InvalidConnector"
-        ) from error
+        raise unusable(spec, error) from error
     request = build(operation, arguments, connector.target, key=key, callback=callback)
     return ConnectionCall(connector, operation, request)

@@ -14,7 +14,7 @@ from loom.effects.actions.connectors.requests import GATEWAY_QUERIES, is_by_id, 
 from loom.flows.diagnostics import ProblemList, at, suggestion
 
 if TYPE_CHECKING:
-    from loom.effects.actions.connectors.openapi import ApiParameter, Operation
+    from loom.effects.actions.connectors.openapi import ApiOperation, ApiParameter
     from loom.effects.actions.handlers import ActionHandlers
     from loom.flows.connections import ConnectionUse
     from loom.flows.diagnostics import Problem
@@ -63,7 +63,7 @@ class _Check:
 
     # -- the operation -------------------------------------------------------------------------------------------------
 
-    def _named(self) -> Operation | None:
+    def _named(self) -> ApiOperation | None:
         host = self.inputs.get("host")
         name = host.get("operationId") if isinstance(host, dict) else None
         place = at(self.use.inputs_path, "host")
@@ -77,7 +77,7 @@ class _Check:
             self.problems.error(at(place, "operationId"), message, self.connector.api.near_id(name))
         return found
 
-    def _found(self) -> Operation | None:
+    def _found(self) -> ApiOperation | None:
         text, method = self.inputs.get("path"), method_of(self.use.type, self.inputs)
         if text is None:
             self.problems.error(
@@ -103,7 +103,7 @@ class _Check:
 
     # -- parameters ----------------------------------------------------------------------------------------------------
 
-    def _given_by_place(self, operation: Operation) -> None:
+    def _given_by_place(self, operation: ApiOperation) -> None:
         queries, headers = self.inputs.get("queries"), self.inputs.get("headers")
         self._missing(operation, "query", queries, "queries")
         self._missing(operation, "header", headers, "headers")
@@ -116,7 +116,7 @@ class _Check:
         if needs_body(operation) and self.inputs.get("body") is None:
             self.problems.error(self.use.inputs_path, f"'{operation.label}' needs a body")
 
-    def _missing(self, operation: Operation, place: str, given: Any, field: str) -> None:
+    def _missing(self, operation: ApiOperation, place: str, given: Any, field: str) -> None:
         """Report parameters that a request cannot do without."""
         if given is not None and (not isinstance(given, dict) or any(map(_is_open, given))):
             return
@@ -131,7 +131,7 @@ class _Check:
         sent = {name.lower() for name in own.headers} | own.supplied | {"content-type", "accept"}
         return parameter.is_missed and not parameter.is_callback and parameter.name.lower() not in sent
 
-    def _given_by_name(self, operation: Operation) -> None:
+    def _given_by_name(self, operation: ApiOperation) -> None:
         given = self.inputs.get("parameters")
         if given is not None and (not isinstance(given, dict) or any(map(_is_open, given))):
             return

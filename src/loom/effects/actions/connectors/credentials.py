@@ -46,21 +46,21 @@ _LEAST_MASKED = 6
 """Characters that a secret has at least to be looked for in answers: shorter ones are in every text."""
 
 
-class Token(Struct, frozen=True):
+class AccessToken(Struct, frozen=True):
     """A token and the time until which it is used, in seconds since 1970."""
 
     value: str
     until: float
 
 
-class Shown(Struct, frozen=True):
+class ShownCredentials(Struct, frozen=True):
     """Credentials of one request."""
 
     headers: dict[str, str] = {}
     query: str = ""
     secrets: tuple[str, ...] = ()
     """Texts that an answer must not repeat into the store."""
-    token: Token | None = None
+    token: AccessToken | None = None
     """Token among them, if it can be fetched anew."""
 
 
@@ -79,31 +79,31 @@ class Credentials:
             return frozenset({auth.name.lower(), "authorization"} if auth.place == "header" else {auth.name.lower()})
         return frozenset({"authorization"}) if auth is not None else frozenset()
 
-    async def show(self, policy: HttpPolicy, now: float) -> Shown:
+    async def show(self, policy: HttpPolicy, now: float) -> ShownCredentials:
         """Make the credentials for a request. Raises `AuthenticationError`."""
         auth = self.auth
         try:
             if auth is None:
-                return Shown()
+                return ShownCredentials()
             if isinstance(auth, ApiKey):
                 key = auth.secret("key")
                 if auth.place == "query":
-                    return Shown(query=f"{quote(auth.name, safe='')}={quote(key, safe='')}", secrets=(key,))
-                return Shown({auth.name: key}, secrets=(key,))
+                    return ShownCredentials(query=f"{quote(auth.name, safe='')}={quote(key, safe='')}", secrets=(key,))
+                return ShownCredentials({auth.name: key}, secrets=(key,))
             if isinstance(auth, BasicAuth):
                 password = auth.secret("password")
                 pair = _basic(auth.username, password)
-                return Shown({"Authorization": f"Basic {pair}"}, secrets=(password, pair))
+                return ShownCredentials({"Authorization": f"Basic {pair}"}, secrets=(password, pair))
             if isinstance(auth, BearerToken):
                 token = auth.secret("token")
-                return Shown({"Authorization": f"Bearer {token}"}, secrets=(token,))
+                return ShownCredentials({"Authorization": f"Bearer {token}"}, secrets=(token,))
             fetched = await self._cache().token(auth, policy, now)
             secret = auth.secret("client_secret")
-            return Shown({"Authorization": f"Bearer {fetched.value}"}, "", (fetched.value, secret), fetched)
+            return ShownCredentials({"Authorization": f"Bearer {fetched.value}"}, "", (fetched.value, secret), fetched)
         except SecretUnavailable as error:
             raise AuthenticationError(str(error)) from None
 
-    def forget(self, token: Token) -> None:
+    def forget(self, token: AccessToken) -> None:
         """Drop a token that was refused, unless another one has taken its place."""
         self._cache().forget(token)
 
@@ -115,23 +115,23 @@ class _TokenCache:
     """The token of one connector on one event loop."""
 
     def __init__(self) -> None:
-        self._token: Token | None = None
+        self._token: AccessToken | None = None
         self._lock = asyncio.Lock()
 
-    async def token(self, auth: ClientCredentials, policy: HttpPolicy, now: float) -> Token:
+    async def token(self, auth: ClientCredentials, policy: HttpPolicy, now: float) -> AccessToken:
         """Give the token, and fetch it if there is none that can be used; one task fetches at a time."""
         async with self._lock:
             if self._token is None or now >= self._token.until:
                 self._token = await _fetched(auth, policy, now)
             return self._token
 
-    def forget(self, token: Token) -> None:
+    def forget(self, token: AccessToken) -> None:
         """Drop this token."""
         if self._token is token:
             self._token = None
 
 
-async def _fetched(auth: ClientCredentials, policy: HttpPolicy, now: float) -> Token:
+async def _fetched(auth: ClientCredentials, policy: HttpPolicy, now: float) -> AccessToken:
     secret = auth.secret("client_secret")
     form = {"grant_type": "client_credentials"}
     headers = {"Content-Type": FORM, "Accept": "application/json"}
@@ -154,7 +154,7 @@ async def _fetched(auth: ClientCredentials, policy: HttpPolicy, now: float) -> T
     if not isinstance(found, dict) or not isinstance(found.get("access_token"), str) or not found["access_token"]:
         raise AuthenticationError(f"The authority gave no token: it answered {answer.status} {answer.code}.")
     life = _seconds(found.get("expires_in"))
-    return Token(found["access_token"], now + life - min(_MARGIN_S, life / 10))
+    return AccessToken(found["access_token"], now + life - min(_MARGIN_S, life / 10))
 
 
 def _seconds(given: Any) -> float:

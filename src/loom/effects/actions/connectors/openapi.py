@@ -8,7 +8,7 @@ stay in the document: nothing is fetched, no other file is opened. What connecto
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,7 +68,7 @@ class Pages(Struct, frozen=True):
     """Key of the items of a page."""
 
 
-class Operation(Struct, frozen=True):
+class ApiOperation(Struct, frozen=True):
     """One operation, with its parameters read."""
 
     id: str
@@ -186,14 +186,18 @@ class _Segment:
         found = self.pattern.fullmatch(segment)
         return found.groups() if found is not None else None
 
-    def may_fit(self, segment: str) -> bool:
-        """Say whether a segment with expressions in it could become this one."""
-        if _WILD not in segment:
+    def may_become(self, segment: str, pattern: re.Pattern[str] | None) -> bool:
+        """Say whether a segment, with expressions in it if it has a pattern, could be this one."""
+        if pattern is None:
             return self.values(segment) is not None
-        if self.names:
-            return True
-        pattern = ".*".join(re.escape(unquote(part)) for part in segment.split(_WILD))
-        return re.fullmatch(pattern, self.text, re.DOTALL) is not None
+        return bool(self.names) or pattern.fullmatch(self.text) is not None
+
+
+def _pattern(segment: str) -> re.Pattern[str] | None:
+    """Match what a segment with expressions may become; None for one without."""
+    if _WILD not in segment:
+        return None
+    return re.compile(".*".join(re.escape(unquote(part)) for part in segment.split(_WILD)), re.DOTALL)
 
 
 class _Route(NamedTuple):
@@ -207,6 +211,38 @@ class _Route(NamedTuple):
     def rank(self) -> tuple[bool, ...]:
         """Routes with text where others have parameters come first."""
         return tuple(bool(segment.names) for segment in self.segments)
+
+
+class _Routes:
+    """Routes of one number of segments, by the text of each segment."""
+
+    def __init__(self) -> None:
+        self._by_text: list[dict[str, list[_Route]]] = []
+        self._with_parameter: list[list[_Route]] = []
+        self._all: list[_Route] = []
+
+    def add(self, routes: list[_Route]) -> None:
+        """Take the routes in, in the order in which they are tried."""
+        self._all = sorted(routes, key=lambda route: route.rank)
+        for place in range(len(routes[0].segments)):
+            texts: dict[str, list[_Route]] = {}
+            with_parameter: list[_Route] = []
+            for route in self._all:
+                segment = route.segments[place]
+                (with_parameter if segment.names else texts.setdefault(segment.text, [])).append(route)
+            self._by_text.append(texts)
+            self._with_parameter.append(with_parameter)
+
+    def for_segments(self, segments: tuple[str, ...]) -> list[_Route]:
+        """List the routes that segments may belong to, by the segment that leaves the fewest."""
+        best = self._all
+        for place, segment in enumerate(segments):
+            if _WILD in segment:
+                continue
+            same, others = self._by_text[place].get(unquote(segment), []), self._with_parameter[place]
+            if len(same) + len(others) < len(best):
+                best = sorted((*same, *others), key=lambda route: route.rank) if same and others else same or others
+        return best
 
 
 # --- documents --------------------------------------------------------------------------------------------------------
@@ -225,16 +261,22 @@ class ApiDocument:
         paths = data.get("paths")
         if not isinstance(paths, dict):
             raise ApiError("paths: the document has no paths")
-        self._by_size: dict[int, list[_Route]] = {}
+        by_size: dict[int, list[_Route]] = {}
         self._by_id: dict[str, _Route] = {}
-        self._made: dict[tuple[str, str], Operation] = {}
+        self._made: dict[tuple[str, str], ApiOperation] = {}
         for path, item in paths.items():
-            self._index(str(path), item)
-        for routes in self._by_size.values():
-            routes.sort(key=lambda route: route.rank)
+            for route in self._routes_of(str(path), item):
+                by_size.setdefault(len(route.segments), []).append(route)
+        self._by_size: dict[int, _Routes] = {}
+        for size, routes in by_size.items():
+            self._by_size[size] = _Routes()
+            self._by_size[size].add(routes)
+        self._paths = {route.path for routes in by_size.values() for route in routes}
+        self.size = sum(map(len, by_size.values()))
+        """The number of operations."""
         self._ids = {name.lower(): name for name in reversed(self._by_id)}
 
-    def _index(self, path: str, given: Any) -> None:
+    def _routes_of(self, path: str, given: Any) -> Iterator[_Route]:
         if not path.startswith("/"):
             return  # an extension
         item = self.resolved(given, f"paths.{path}")
@@ -248,22 +290,23 @@ class ApiDocument:
             if not isinstance(raw, dict):
                 continue
             route = _Route(segments, method, sent, item, raw)
-            self._by_size.setdefault(len(segments), []).append(route)
+            yield route
             name = raw.get("operationId")
             if isinstance(name, str) and self._by_id.setdefault(name, route) is not route:
                 raise ApiError(f"paths.{path}.{method}.operationId: there are two operations of the id '{name}'")
 
     # -- finding -------------------------------------------------------------------------------------------------------
 
-    def by_id(self, name: str) -> Operation | None:
+    def by_id(self, name: str) -> ApiOperation | None:
         """Find an operation by its id, else without case."""
         route = self._by_id.get(name) or self._by_id.get(self._ids.get(name.lower(), ""))
         return self._operation(route) if route is not None else None
 
-    def find(self, method: str, path: str) -> tuple[Operation, dict[str, str], dict[str, int]] | None:
+    def find(self, method: str, path: str) -> tuple[ApiOperation, dict[str, str], dict[str, int]] | None:
         """Find the operation of a path, the values of its parameters, still encoded, and the segment of each."""
         segments = _segments(path)
-        for route in self._by_size.get(len(segments), ()):
+        routes = self._by_size.get(len(segments))
+        for route in routes.for_segments(segments) if routes is not None else ():
             if route.method != method:
                 continue
             fitting = [own.values(segment) for own, segment in zip(route.segments, segments, strict=True)]
@@ -277,13 +320,17 @@ class ApiDocument:
             return self._operation(route), values, places
         return None
 
-    def possible(self, method: str | None, shape: PathShape) -> list[Operation]:
+    def possible(self, method: str | None, shape: PathShape) -> list[ApiOperation]:
         """List the operations that a path with expressions may mean, the likely ones alone if there are any."""
+        known = self._by_size.get(len(shape.segments))
+        if known is None:
+            return []
+        patterns = [_pattern(segment) for segment in shape.segments]
         routes = [
             route
-            for route in self._by_size.get(len(shape.segments), ())
+            for route in known.for_segments(shape.segments)
             if method in (None, route.method)
-            and all(own.may_fit(segment) for own, segment in zip(route.segments, shape.segments, strict=True))
+            and all(map(_Segment.may_become, route.segments, shape.segments, patterns))
         ]
         likely = [
             route
@@ -301,15 +348,9 @@ class ApiDocument:
 
     def near_path(self, shape: PathShape) -> str:
         """Suggest the path that was meant, by its text beside the parameters."""
-        paths = {route.path for routes in self._by_size.values() for route in routes}
-        known = {re.sub(r"\{[^{}]*\}", "{}", path): path for path in paths}
+        known = {re.sub(r"\{[^{}]*\}", "{}", path): path for path in self._paths}
         found = suggestion("/" + "/".join(shape.segments).replace(_WILD, "{}"), known)
         return re.sub(r"'(.*)'", lambda near: f"'{known.get(near[1], near[1])}'", found)
-
-    @property
-    def size(self) -> int:
-        """The number of operations."""
-        return sum(map(len, self._by_size.values()))
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -357,14 +398,14 @@ class ApiDocument:
                 url = url.replace("{" + str(name) + "}", str(variable.get("default", "")))
         return url.rstrip("/") if "://" in url else ""
 
-    def _operation(self, route: _Route) -> Operation:
+    def _operation(self, route: _Route) -> ApiOperation:
         key = (route.method, route.path)
         made = self._made.get(key)
         if made is None:
             made = self._made[key] = self._read(route)
         return made
 
-    def _read(self, route: _Route) -> Operation:
+    def _read(self, route: _Route) -> ApiOperation:
         place = f"paths.{route.path}.{route.method}"
         found: dict[tuple[str, str], dict[str, Any]] = {}
         for given in (*_list(route.item.get("parameters")), *_list(route.raw.get("parameters"))):
@@ -382,7 +423,7 @@ class ApiDocument:
         forms = [parameter for parameter in parameters if parameter.place == "formData"]
         if forms and not types:
             types = ("application/x-www-form-urlencoded",)
-        return Operation(
+        return ApiOperation(
             id=str(route.raw.get("operationId") or ""),
             method=route.method,
             path=route.path,

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from loom.effects.actions.connectors.calls import ConnectionCall, connection_call
+from loom.effects.actions.connectors.calls import ConnectionCall, connection_call, read_off_loop
 from loom.effects.actions.connectors.credentials import without_secrets
 from loom.effects.actions.exchange import AnswerRefused
 from loom.effects.actions.http import Asked, ask_until_done, outcome_of, place_of, tamed
 from loom.effects.actions.outcomes import ActionFailed, context_of, plain
-from loom.effects.actions.used_connections import use_of
+from loom.effects.actions.used_connections import connector_of, use_of
 from loom.effects.actions.webhook import call_back, with_address
 from loom.flows.calls import CALLBACK, ActionCall, ActionOutcome
 
 if TYPE_CHECKING:
-    from loom.effects.actions.connectors.credentials import Shown
+    from loom.effects.actions.connectors.credentials import ShownCredentials
     from loom.effects.actions.exchange import HttpAnswer
     from loom.effects.actions.outcomes import Services
     from loom.effects.execution import StepExecution
@@ -29,6 +29,9 @@ _MAX_ITEMS = 100_000
 
 async def operation_action(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
     """Call the operation that the inputs name, or subscribe by it and wait."""
+    spec = connector_of(execution, call, services.handlers)
+    if spec is not None:
+        await read_off_loop(spec)
     if call.type.endswith("webhook"):
         return await _webhook(execution, call, services)
     use = use_of(execution, call)
@@ -62,14 +65,14 @@ def _prepared(
 
 
 async def _asked(
-    execution: StepExecution, services: Services, answer: HttpAnswer, shown: Shown, place: str = ""
+    execution: StepExecution, services: Services, answer: HttpAnswer, shown: ShownCredentials, place: str = ""
 ) -> Asked:
     following = place_of(answer, place)
     outcome = await tamed(partial(outcome_of, answer, services.policy, execution.host.now()))
     return Asked(_without(outcome, shown), following)
 
 
-def _without(outcome: ActionOutcome, shown: Shown) -> ActionOutcome:
+def _without(outcome: ActionOutcome, shown: ShownCredentials) -> ActionOutcome:
     """Mask what the answer repeats of credentials: it is stored."""
     if not shown.secrets or outcome.outputs is None:
         return outcome

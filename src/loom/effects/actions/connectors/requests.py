@@ -19,7 +19,7 @@ from loom.effects.actions.exchange import BadRequestError, HttpRequest
 from loom.effects.actions.http import outgoing_of
 
 if TYPE_CHECKING:
-    from loom.effects.actions.connectors.openapi import ApiDocument, ApiParameter, Operation
+    from loom.effects.actions.connectors.openapi import ApiDocument, ApiOperation, ApiParameter
     from loom.flows.connections import ConnectionUse
 
 GATEWAY_QUERIES = frozenset({"queryparameterssingleencoded"})
@@ -27,13 +27,9 @@ GATEWAY_QUERIES = frozenset({"queryparameterssingleencoded"})
 _MULTIPART = "multipart/form-data"
 _KEYED = frozenset({"post", "patch"})
 """Methods whose repetition does harm."""
+OPERATION_NOT_FOUND = "OperationNotFound"
+"""Code of an action that names no operation of its connector."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-
-
-class OperationNotFound(BadRequestError):
-    """Raised for an action that names no operation of its connector."""
-
-    code = "OperationNotFound"
 
 
 class Arguments(Struct):
@@ -73,7 +69,7 @@ def method_of(kind: str, inputs: Mapping[str, Any]) -> str:
 
 def resolve(
     api: ApiDocument, target: Target, kind: str, inputs: Any, use: ConnectionUse | None = None
-) -> tuple[Operation, Arguments]:
+) -> tuple[ApiOperation, Arguments]:
     """Find the operation that evaluated inputs name, and what they give to it. Raises `BadRequestError`."""
     if not isinstance(inputs, dict):
         raise BadRequestError(f"The inputs for the connector '{target.name}' must be an object.")
@@ -82,12 +78,12 @@ def resolve(
     return _by_path(api, target, kind, inputs, use)
 
 
-def _by_id(api: ApiDocument, target: Target, inputs: dict[str, Any]) -> tuple[Operation, Arguments]:
+def _by_id(api: ApiDocument, target: Target, inputs: dict[str, Any]) -> tuple[ApiOperation, Arguments]:
     host = inputs.get("host")
     name = host.get("operationId") if isinstance(host, dict) else None
     operation = api.by_id(name) if isinstance(name, str) else None
     if operation is None:
-        raise OperationNotFound(f"The connector '{target.name}' has no operation {name!r:.200}.")
+        raise BadRequestError(f"The connector '{target.name}' has no operation {name!r:.200}.", OPERATION_NOT_FOUND)
     given = _object(inputs, "parameters")
     arguments = Arguments()
     for key, value in given.items():
@@ -102,7 +98,7 @@ def _by_id(api: ApiDocument, target: Target, inputs: dict[str, Any]) -> tuple[Op
     return operation, arguments
 
 
-def place_of(operation: Operation, key: str) -> tuple[ApiParameter | None, tuple[str, ...]]:
+def place_of(operation: ApiOperation, key: str) -> tuple[ApiParameter | None, tuple[str, ...]]:
     """Find the parameter that a name means, and the keys down into it: `item/Status/Value` is a field of a body."""
     body = operation.body
     found = operation.parameter(key)
@@ -136,13 +132,15 @@ def _placed(body: Any, trail: tuple[str, ...], value: Any, key: str) -> Any:
 
 def _by_path(
     api: ApiDocument, target: Target, kind: str, inputs: dict[str, Any], use: ConnectionUse | None
-) -> tuple[Operation, Arguments]:
+) -> tuple[ApiOperation, Arguments]:
     path, method = inputs.get("path"), method_of(kind, inputs)
     if not isinstance(path, str) or not path:
         raise BadRequestError(f"A call of the connector '{target.name}' needs a text as inputs.path.")
     found = api.find(method, path)
     if found is None:
-        raise OperationNotFound(f"The connector '{target.name}' has no operation {method.upper()} {path:.200}.")
+        raise BadRequestError(
+            f"The connector '{target.name}' has no operation {method.upper()} {path:.200}.", OPERATION_NOT_FOUND
+        )
     operation, raw, places = found
     depths = _depths(use, path)
     values = {}
@@ -190,7 +188,7 @@ def _object(inputs: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def build(
-    operation: Operation, arguments: Arguments, target: Target, *, key: str = "", callback: str = ""
+    operation: ApiOperation, arguments: Arguments, target: Target, *, key: str = "", callback: str = ""
 ) -> HttpRequest:
     """Make the request of an operation, without credentials. Raises `BadRequestError`.
 
@@ -212,7 +210,7 @@ def build(
     return outgoing_of({"method": operation.method, "uri": uri, "headers": headers, "body": body})
 
 
-def _fill(operation: Operation, arguments: Arguments, target: Target) -> None:
+def _fill(operation: ApiOperation, arguments: Arguments, target: Target) -> None:
     """Put in defaults. Raise for a parameter that is still missing."""
     for parameter in operation.parameters:
         if parameter.name.lower() in target.supplied or parameter.place == "cookie":
@@ -229,12 +227,12 @@ def _fill(operation: Operation, arguments: Arguments, target: Target) -> None:
         raise BadRequestError(f"The operation '{operation.label}' needs a body.")
 
 
-def needs_body(operation: Operation) -> bool:
+def needs_body(operation: ApiOperation) -> bool:
     """Say whether a request cannot do without a body of the author's. One that only takes a callback is made."""
     return operation.body is not None and operation.body.required and not operation.callback_path
 
 
-def _ask_back(operation: Operation, arguments: Arguments, callback: str) -> None:
+def _ask_back(operation: ApiOperation, arguments: Arguments, callback: str) -> None:
     """Put the address of a callback where the operation takes one, unless it is there: definitions may write it."""
     for parameter in operation.parameters:
         if parameter.is_callback and not _into(arguments, parameter).get(parameter.name):
@@ -256,7 +254,7 @@ def _with(body: Any, trail: tuple[str, ...], value: Any) -> Any:
     return {**held, trail[0]: _with(held.get(trail[0]), trail[1:], value)}
 
 
-def _path(operation: Operation, values: Mapping[str, str]) -> str:
+def _path(operation: ApiOperation, values: Mapping[str, str]) -> str:
     parts = re.split(r"\{([^{}]*)\}", operation.path)
     parts[::2] = [quote(part, safe="/:@!$&'()*+,;=~%") for part in parts[::2]]
     parts[1::2] = [_segment(name, values.get(name, "")) for name in parts[1::2]]
@@ -277,7 +275,7 @@ def _segment(name: str, value: str) -> str:
     return quote(value, safe="")
 
 
-def _query(operation: Operation, queries: Mapping[str, Any]) -> str:
+def _query(operation: ApiOperation, queries: Mapping[str, Any]) -> str:
     pairs: list[tuple[str, str]] = []
     for name, value in queries.items():
         parameter = operation.parameter(name)
@@ -300,7 +298,7 @@ def _text(value: Any) -> str:
     return text_of(value)
 
 
-def _body(operation: Operation, arguments: Arguments, headers: dict[str, str]) -> Any:
+def _body(operation: ApiOperation, arguments: Arguments, headers: dict[str, str]) -> Any:
     """Choose the body, and name its content type where the document has one that fits better than the body's own."""
     body = arguments.body
     if arguments.form:
