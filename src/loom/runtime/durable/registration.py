@@ -86,10 +86,6 @@ def prepared(
     name: str, workflow: Workflow, services: Services | None = None, max_depth: int | None = RUN_DEPTH
 ) -> Registration:
     """Register a workflow or a flow under a name; raises what is wrong with it. See `registration_of`."""
-    definition_of(workflow).prepare()
-    return registration_of(name, workflow, services, max_depth)
-def prepared(name: str, workflow: Workflow, services: Services | None = None) -> Registration:
-    """Register a workflow or a flow under a name; raises what is wrong with it."""
     definition = definition_of(workflow)
     definition.prepare()
     if isinstance(definition, FlowDefinition) and services is not None:
@@ -97,7 +93,7 @@ def prepared(name: str, workflow: Workflow, services: Services | None = None) ->
         errors = [problem for problem in problems if problem.severity == "error"]
         if errors:
             raise DefinitionError(errors)
-    return registration_of(name, workflow, services)
+    return registration_of(name, workflow, services, max_depth)
 
 
 class Registration(ABC):

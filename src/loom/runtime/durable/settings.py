@@ -157,6 +157,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             function = getattr(self, name)
             if function is not None and not callable(function):
                 raise TypeError(f"{name} must be a function that takes {what}, got {function!r}.")
+
     def _check_types(self) -> None:
         if not isinstance(self.handlers, ActionHandlers | None):
             raise TypeError(f"handlers must be a loom.ActionHandlers, got {self.handlers!r}.")
