@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from loom.effects.actions.connectors.calls import Connector, connector_of
 from loom.effects.actions.connectors.openapi import ApiError, path_shape
-from loom.effects.actions.connectors.requests import GATEWAY_QUERIES, is_by_id, method_of, needs_body, place_of
+from loom.effects.actions.connectors.requests import (
+    GATEWAY_QUERIES,
+    is_by_id,
+    is_missed,
+    method_of,
+    needs_body,
+    place_of,
+)
 from loom.flows.diagnostics import ProblemList, at, suggestion
 
 if TYPE_CHECKING:
-    from loom.effects.actions.connectors.openapi import ApiOperation, ApiParameter
+    from loom.effects.actions.connectors.openapi import ApiOperation
     from loom.effects.actions.handlers import ActionHandlers
     from loom.flows.connections import ConnectionUse
     from loom.flows.diagnostics import Problem
@@ -123,13 +130,9 @@ class _Check:
         held = {name.lower() for name, value in (given or {}).items() if value is not None}
         path = at(self.use.inputs_path, field) if given is not None else self.use.inputs_path
         for parameter in operation.parameters:
-            if parameter.place == place and self._is_missed(parameter) and parameter.name.lower() not in held:
+            is_given = parameter.name.lower() in held
+            if parameter.place == place and not is_given and is_missed(parameter, self.connector.target):
                 self.problems.error(path, f"'{operation.label}' needs the {place} parameter '{parameter.name}'")
-
-    def _is_missed(self, parameter: ApiParameter) -> bool:
-        own = self.connector.target
-        sent = {name.lower() for name in own.headers} | own.supplied | {"content-type", "accept"}
-        return parameter.is_missed and not parameter.is_callback and parameter.name.lower() not in sent
 
     def _given_by_name(self, operation: ApiOperation) -> None:
         given = self.inputs.get("parameters")
@@ -146,7 +149,7 @@ class _Check:
             elif value is not None:
                 found.add(parameter.name)
         for parameter in operation.parameters:
-            if self._is_missed(parameter) and parameter.place != "cookie" and parameter.name not in found:
+            if is_missed(parameter, self.connector.target) and parameter.name not in found:
                 self.problems.error(place, f"'{operation.label}' needs the parameter '{parameter.name}'")
         if operation.body is not None and needs_body(operation) and operation.body.name not in found:
             self.problems.error(place, f"'{operation.label}' needs the parameter '{operation.body.name}'")

@@ -76,7 +76,7 @@ class Credentials:
         """Names, in lower case, of parameters that they give to each request."""
         auth = self.auth
         if isinstance(auth, ApiKey):
-            return frozenset({auth.name.lower(), "authorization"} if auth.place == "header" else {auth.name.lower()})
+            return frozenset({auth.name.lower()})
         return frozenset({"authorization"}) if auth is not None else frozenset()
 
     async def show(self, policy: HttpPolicy, now: float) -> ShownCredentials:

@@ -19,8 +19,9 @@ from msgspec import Struct
 
 from loom.expressions import ExpressionError
 from loom.expressions.parser import FunctionCall, Interpolation, Text, parse_template
+from loom.expressions.value_text import count_values
 from loom.flows.diagnostics import DefinitionError, suggestion
-from loom.flows.document import MAX_BYTES, MAX_DEPTH, check_plain, parse_text
+from loom.flows.document import MAX_BYTES, MAX_DEPTH, MAX_VALUES, check_plain, parse_text
 
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 _MAX_HOPS = 32
@@ -581,12 +582,14 @@ def _plain_data(source: str | Path | Mapping[str, Any]) -> Any:
     if len(data) > MAX_BYTES:
         raise ApiError(f"the document is larger than {MAX_BYTES >> 20} MiB")
     try:
-        return msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"))
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ApiError(f"the document is no text in UTF-8: {error.reason} at byte {error.start}") from None
+    if count_values(text, MAX_VALUES) > MAX_VALUES:  # before they take memory
+        raise ApiError(f"the document has more than {MAX_VALUES:,} values")
+    try:
+        return msgspec.json.decode(text)
     except RecursionError:
         raise ApiError(f"the document nests deeper than {MAX_DEPTH} levels") from None
     except msgspec.DecodeError:
-        pass  # it may be YAML; if it is neither, the slower reader says where
-    try:
-        return parse_text(data.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise ApiError(f"the document is no text in UTF-8: {error.reason} at byte {error.start}") from None
+        return parse_text(text)  # it may be YAML; if it is neither, the slower reader says where

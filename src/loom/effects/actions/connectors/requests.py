@@ -213,18 +213,30 @@ def build(
 def _fill(operation: ApiOperation, arguments: Arguments, target: Target) -> None:
     """Put in defaults. Raise for a parameter that is still missing."""
     for parameter in operation.parameters:
-        if parameter.name.lower() in target.supplied or parameter.place == "cookie":
-            continue
         holder = _into(arguments, parameter)
         known = next((name for name in holder if name.lower() == parameter.name.lower()), None)
         if known is not None and holder[known] is not None:
             continue
         if parameter.has_default and parameter.default is not None and parameter.required:
             holder[parameter.name] = parameter.default
-        elif parameter.is_missed and not parameter.is_callback:
+        elif is_missed(parameter, target):
             raise BadRequestError(f"The operation '{operation.label}' needs the parameter '{parameter.name}'.")
     if needs_body(operation) and arguments.body is None:
         raise BadRequestError(f"The operation '{operation.label}' needs a body.")
+
+
+_OWN_HEADERS = frozenset({"accept", "content-type"})
+"""Headers that a request has by itself, whatever the document says about them."""
+
+
+def is_missed(parameter: ApiParameter, target: Target) -> bool:
+    """Say whether an action has to give a parameter: its connector does not, and no default does."""
+    if not parameter.is_missed or parameter.is_callback or parameter.place == "cookie":
+        return False
+    name = parameter.name.lower()
+    if parameter.place == "header" and (name in _OWN_HEADERS or name in {key.lower() for key in target.headers}):
+        return False
+    return name not in target.supplied
 
 
 def needs_body(operation: ApiOperation) -> bool:

@@ -228,3 +228,24 @@ async def test_without_anything_registered_the_message_names_both_ways() -> None
     assert result.error is not None
     assert 'Register a handler with @loom.action("ApiConnection")' in result.error["message"]
     assert 'loom.connector("mail", openapi=...)' in result.error["message"]
+
+
+async def test_what_the_connector_gives_to_each_request_is_not_missed_by_an_action() -> None:
+    given = [{"name": name, "in": "header", "required": True} for name in ("Accept", "X-Tenant", "X-Key", "X-Own")]
+    handlers = ActionHandlers()
+    handlers.connector(
+        "api",
+        openapi={"swagger": "2.0", "host": "x.example.com", "paths": {"/a": {"get": {"parameters": given}}}},
+        headers={"x-tenant": "t"},
+        auth=loom.ApiKey(key="geheim", name="X-Key"),
+    )
+    inputs = {"host": {"connection": {"referenceName": "api"}}, "path": "/a"}
+    flow = {"contentVersion": "1", "actions": {"A": {"type": "ApiConnection", "inputs": inputs}}}
+    with pytest.raises(loom.DefinitionError) as caught:
+        loom.load(flow, handlers=handlers)
+    assert [problem.message for problem in caught.value.problems] == ["'GET /a' needs the header parameter 'X-Own'"]
+    with pytest.raises(BadRequestError, match="needs the parameter 'X-Own'"):
+        connection_call(handlers, "apiconnection", inputs)
+    made = connection_call(handlers, "apiconnection", {**inputs, "headers": {"x-own": 1}})
+    assert made is not None
+    assert made.request.headers == {"x-own": "1", "x-tenant": "t"}
