@@ -31,6 +31,7 @@ from starlette.responses import JSONResponse, Response
 import loom
 from loom.effects.actions.events import CallbackEvent
 from loom.store.sqlite import SqliteStore
+from loom.testing import isolated_handlers
 
 ONCE = {"type": "none"}
 
@@ -265,6 +266,32 @@ async def test_pages_that_go_round_in_circles_end(world: World) -> None:
     result = await world.run(listing(10))
     assert "without an end" in result.actions["List"].error["message"]
     assert world.tickets.paths().count("GET /api/tickets") == 2
+
+
+async def test_answers_and_pages_have_limits(world: World) -> None:
+    world.tickets.total, world.tickets.page = 400, 40
+    one = await world.run(listing(None), max_response=200)
+    assert one.actions["List"].code == "AnswerRefused"
+    some = await world.run(listing(100), max_response=2_000)
+    assert some.status == "Succeeded", some.error
+    many = await world.run(listing(400), max_response=2_000)
+    assert many.actions["List"].code == "AnswerRefused"
+    assert "2000 bytes together" in many.actions["List"].error["message"]
+
+
+async def test_a_start_names_the_connections_that_it_is_not_given() -> None:
+    names = ("one", "two", "Three")
+    reads = {name: consumption(name, {"path": "/"}) for name in names}
+    seen = []
+    with isolated_handlers(empty=True):
+        loom.action("ApiConnection")(lambda inputs: seen.append(inputs["host"]["connection"]["name"]))
+        flow = loom.load(definition(**reads))
+        await flow.run()
+        assert sorted(seen) == sorted(names)
+        seen.clear()
+        given = {"two": {"connectionId": "/subscriptions/s/connections/2"}, "three": {"connectionId": "/c/3"}}
+        await flow.run(parameters={"$connections": given})
+        assert sorted(seen) == ["/c/3", "/subscriptions/s/connections/2", "one"]
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------------
