@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from loom.client.connection import Client
     from loom.client.errors import ClientError
     from loom.client.sync import SyncClient
-    from loom.effects.actions.handlers import ActionContext, action, activity, actor, ai_provider
+    from loom.effects.actions.connections import ApiKey, BasicAuth, BearerToken, ClientCredentials, Secret
+    from loom.effects.actions.handlers import (
+        ActionContext,
+        ActionHandlers,
+        action,
+        activity,
+        actor,
+        ai_provider,
+        connector,
+    )
     from loom.effects.flow_events import FlowEvent, LoopIterationEvent
     from loom.effects.flow_result import FlowFailed, FlowResult
     from loom.expressions.errors import ExpressionError
@@ -115,7 +124,8 @@ _NAMES = {
     "loom.client.connection": "Client",
     "loom.client.errors": "ClientError",
     "loom.client.sync": "SyncClient",
-    "loom.effects.actions.handlers": "ActionContext action activity actor ai_provider",
+    "loom.effects.actions.connections": "ApiKey BasicAuth BearerToken ClientCredentials Secret",
+    "loom.effects.actions.handlers": "ActionContext ActionHandlers action activity actor ai_provider connector",
     "loom.effects.flow_events": "FlowEvent LoopIterationEvent",
     "loom.effects.flow_result": "FlowFailed FlowResult",
     "loom.expressions.errors": "ExpressionError",
@@ -162,12 +172,17 @@ _ROOMS = frozenset({"client", "compat", "expressions", "testing"})
 
 __all__ = [
     "ActionContext",
+    "ActionHandlers",
     "AnswerRefusedEvent",
+    "ApiKey",
     "BadKeys",
+    "BasicAuth",
+    "BearerToken",
     "CannotHeal",
     "ChildRunCancelled",
     "ChildRunFailed",
     "Client",
+    "ClientCredentials",
     "ClientError",
     "Context",
     "ContextSerdeError",
@@ -199,6 +214,7 @@ __all__ = [
     "RunInfo",
     "RunNotFound",
     "ScheduleNotFound",
+    "Secret",
     "StartEvent",
     "StepFailedEvent",
     "StopEvent",
@@ -227,6 +243,7 @@ __all__ = [
     "catch_error",
     "connect",
     "connect_sync",
+    "connector",
     "load",
     "on_cancel",
     "retry_all",

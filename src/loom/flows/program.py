@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
+from loom.flows.connections import ConnectionUse
+
 if TYPE_CHECKING:
     from loom.expressions import Environment
     from loom.flows.retries import Resumption
@@ -95,6 +97,8 @@ class Node(Struct):
     """`limit.timeout` of an action that is no loop, in seconds; None: no limit."""
     calls: int = 0
     """Number of function calls in its templates."""
+    connection: ConnectionUse | None = None
+    """What it calls, if it calls a connection."""
     keeps_iterations: bool = False
     """True for a loop whose `result()` some expression asks for: the records of all iterations are kept."""
 
@@ -144,6 +148,8 @@ class Trigger(Struct, frozen=True):
     recurrence: dict[str, Any] | None = None
     conditions: tuple[Value, ...] = ()
     split_on: Value | None = None
+    connection: ConnectionUse | None = None
+    """What it polls or subscribes to, if that is a connection."""
 
 
 class Program(Struct):

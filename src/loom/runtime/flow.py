@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from loom.effects.actions.binding import ActionBinding
+from loom.effects.actions.handlers import HANDLERS, ActionHandlers
 from loom.effects.actions.outcomes import NotPlainData, plain
 from loom.effects.flow_codec import FlowStartEvent
 from loom.flows.compiler import compile_flow
@@ -144,6 +145,10 @@ class Flow(Workflow):
         return f"<Flow {self.name!r}, {len(self.program.nodes)} actions, version {self.digest[:12]}>"
 
 
+_CONNECTIONS = "$connections"
+"""Parameter of Consumption, in lower case, that holds the ids of connections."""
+
+
 class FlowDefinition:
     """The definition of a flow: everything that is to be known of it is in its document.
 
@@ -209,7 +214,31 @@ class FlowDefinition:
         values["parameters"] = {
             self.program.parameters[name.lower()].name: value for name, value in values.get("parameters", {}).items()
         }
+        self._add_connections(values["parameters"])
         return FlowStartEvent(**values)
+
+    def _add_connections(self, parameters: dict[str, Any]) -> None:
+        """Give an id to each connection of `$connections` that has none: its name, by which a connector is found.
+
+        A deployment would fill the parameter. What is added is part of the start, so that a replay reads the same.
+        """
+        known = self.program.parameters.get(_CONNECTIONS)
+        if known is None or not self._connection_keys:
+            return
+        held = parameters.get(known.name, known.default if known.has_default else {})
+        if not isinstance(held, dict):
+            return
+        there = {key.lower() for key in held}
+        missing = [key for key in self._connection_keys if key.lower() not in there]
+        if missing:
+            added = {key: {"connectionId": key, "connectionName": key} for key in missing}
+            parameters[known.name] = {**held, **added}
+
+    @cached_property
+    def _connection_keys(self) -> tuple[str, ...]:
+        uses = [trigger.connection for trigger in self.program.triggers]
+        uses += [node.connection for node in self.program.nodes]
+        return tuple(dict.fromkeys(use.key for use in uses if use is not None and use.key))
 
     def check_target(self, event: Event, step: str | None) -> None:
         """Raise `WorkflowRuntimeError` for an action that does not exist. Any event may come: actions wait by name."""
@@ -269,12 +298,14 @@ def load(
     name: str | None = None,
     limits: Limits | Mapping[str, Any] | None = None,
     runtime: RuntimePort | None = None,
+    handlers: ActionHandlers | None = None,
 ) -> Flow:
     """A flow from a path, from JSON or YAML text, or from a dict, in Logic Apps' dialect or in Loom's.
 
     Raises `DefinitionError`, which lists every problem with its JSON path. `limits` raises what the document may ask
     for: `{"max_iterations": 100_000, "max_duration_s": 7 * 86_400}`. A flow is named after its
-    file, or as its document says.
+    file, or as its document says. Its calls of connections are checked against the documents of the connectors in
+    `handlers`; None: those that are registered with `loom.connector`.
     """
     allowed = limits if isinstance(limits, Limits) else _limits(limits or {})
     data, stem = _read(source)
@@ -282,10 +313,25 @@ def load(
     if not document.name:
         document = replace(document, name=_NAMELESS)
     program, problems = compile_flow(document, limits=allowed)
-    if program is None:
-        raise DefinitionError(problem for problem in problems if problem.severity == "error")
-    warnings = [problem for problem in problems if problem.severity != "error"]
-    return Flow(program, document, allowed, warnings, runtime=runtime)
+    if program is not None:
+        problems = [*problems, *connection_problems(program, handlers)]
+    errors = [problem for problem in problems if problem.severity == "error"]
+    if program is None or errors:
+        raise DefinitionError(errors)
+    return Flow(program, document, allowed, problems, runtime=runtime)
+
+
+def connection_problems(program: Program, handlers: ActionHandlers | None = None) -> list[Problem]:
+    """List what the documents of connectors say against the calls of a program. Without a connector it costs nothing.
+
+    `handlers` has the connectors; None: those that are registered with `loom.connector`.
+    """
+    registry = handlers if handlers is not None else HANDLERS
+    if not registry.connectors:
+        return []
+    from loom.effects.actions.connectors.checks import connection_problems
+
+    return connection_problems(program, registry)
 
 
 def _limits(given: Mapping[str, Any]) -> Limits:

@@ -2,6 +2,7 @@
 
 `WorkflowTestRunner` runs a workflow and collects its events. `run_virtual` runs a coroutine under a virtual clock, on
 which days pass at once. `isolated_handlers` undoes what a test registers, and mocks actions, built-in ones too.
+`record_static_results` puts the answers of a real run into the definition.
 `pytest_loom` makes fixtures of these. `simulate` runs a workflow through crashes and all else that can go wrong, from a
 seed. `run_transcript` drives the engine alone by a readable script. Names are loaded when they are first used.
 """
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from loom.testing.clock import VIRTUAL_EPOCH, StalledError, VirtualClock, VirtualLoop, run_virtual
     from loom.testing.faults import FaultPlan, FaultyStore
     from loom.testing.handlers import HandlerCall, HandlerMock, IsolatedHandlers, isolated_handlers
+    from loom.testing.recorder import record_static_results
     from loom.testing.runner import WorkflowTestResult, WorkflowTestRunner
     from loom.testing.simulation import Report, SimulationFailure, simulate
     from loom.testing.simulation_programs import Ended, Program
@@ -39,6 +41,7 @@ _HOMES = {
     "WorkflowTestResult": "loom.testing.runner",
     "WorkflowTestRunner": "loom.testing.runner",
     "isolated_handlers": "loom.testing.handlers",
+    "record_static_results": "loom.testing.recorder",
     "run_transcript": "loom.testing.transcripts",
     "run_virtual": "loom.testing.clock",
     "simulate": "loom.testing.simulation",
@@ -62,6 +65,7 @@ __all__ = [
     "WorkflowTestResult",
     "WorkflowTestRunner",
     "isolated_handlers",
+    "record_static_results",
     "run_transcript",
     "run_virtual",
     "simulate",

@@ -76,7 +76,7 @@ class HandlerMock:
 
 
 class IsolatedHandlers:
-    """The handlers of a test: `activity`, `actor`, `ai_provider` and `action` register as those of `loom` do.
+    """The handlers of a test: `activity`, `actor`, `ai_provider`, `action` and `connector` register as in `loom`.
 
     A mock takes one of four: `returns`, the same for every call; `in_turn`, an answer for each call; `raises`, an
     exception; `by`, a function of the inputs, async or not. Among the answers `in_turn` an exception is raised.
@@ -87,6 +87,9 @@ class IsolatedHandlers:
         self.actor = registry.actor
         self.ai_provider = registry.ai_provider
         self.action = registry.action
+        self.connector = registry.connector
+        self.registry = registry
+        """All of them: what was registered before, and what the test registers."""
         self._began_at = time.monotonic()
 
     def mock_action(
@@ -101,6 +104,20 @@ class IsolatedHandlers:
         """Do all actions of a type in this way, built-in types such as `http` among them. Without an answer: `{}`."""
         mock = self._mock(f"action {type!r}", returns, in_turn, raises, by)
         self.action(type)(mock.handle)
+        return mock
+
+    def mock_connector(
+        self,
+        name: str,
+        *,
+        returns: Any = _UNSET,
+        in_turn: Iterable[Any] = _UNSET,
+        raises: BaseException | type[BaseException] = _UNSET,
+        by: Callable[[Any], Any] = _UNSET,
+    ) -> HandlerMock:
+        """Do all actions of a connection in this way, in place of its connector. Without an answer: `{}`."""
+        mock = self._mock(f"connector {name!r}", returns, in_turn, raises, by)
+        self.connector(name)(mock.handle)
         return mock
 
     def mock_activity(
@@ -184,7 +201,13 @@ def isolated_handlers(*, empty: bool = False) -> Iterator[IsolatedHandlers]:
 
     What was registered before is there inside, unless `empty`, and is there again at the end.
     """
-    registries = (HANDLERS.activities, HANDLERS.actors, HANDLERS.ai_providers, HANDLERS.actions)
+    registries: tuple[dict[str, Any], ...] = (
+        HANDLERS.activities,
+        HANDLERS.actors,
+        HANDLERS.ai_providers,
+        HANDLERS.actions,
+        HANDLERS.connectors,
+    )
     before = [dict(registry) for registry in registries]
     try:
         if empty:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
@@ -35,6 +35,7 @@ from loom.effects.actions.outcomes import (
     text_input,
     within_limit,
 )
+from loom.effects.actions.used_connections import connector_of, names_of
 from loom.effects.actions.waits import wait_action
 from loom.effects.event_codec import MissingTypeError
 from loom.effects.exceptions import has_other_frames, is_from_outside
@@ -83,9 +84,7 @@ class ActionBinding:
         if (mark := current_body.get()) is not None:
             mark.step, mark.is_secure = call.action, call.secure
         execution = cast("StepExecution", current_execution())
-        # A registered handler wins over what is built in, which is how tests stub it.
-        registered = call.type in self.services.handlers.actions
-        function = _connector_action if registered else BUILT_IN_ACTIONS.get(call.type, _connector_action)
+        function = self._function_for(execution, call)
         task = asyncio.current_task()
         try:
             outcome = masked(call, await function(execution, call, self.services))
@@ -107,6 +106,18 @@ class ActionBinding:
                 text = execution.traceback_of(error, call.attempt, hide_messages=call.secure)
                 outcome = replace(outcome, traceback=text)
         return outcome if outcome.status == "Succeeded" else replace(outcome, attempt=call.attempt + 1)
+
+    def _function_for(self, execution: StepExecution, call: ActionCall) -> ActionFunction:
+        """Choose what does the action: the connector of its connection, a handler of its type, what is built in."""
+        handlers = self.services.handlers
+        connector = connector_of(execution, call, handlers)
+        if connector is not None:
+            return _OPERATION if connector.handler is None else partial(_handled, connector.handler)
+        # A registered handler wins over what is built in, which is how tests stub it.
+        handler = handlers.actions.get(call.type)
+        if handler is not None:
+            return partial(_handled, handler)
+        return BUILT_IN_ACTIONS.get(call.type, _unknown_action)
 
     def classify(self, result: ActionOutcome) -> tuple[tuple[EventRecord, ...], bool]:
         """The outcome as the record that the flow gets."""
@@ -138,15 +149,23 @@ _BARE = frozenset({"activity", "actor", "ai", "waitforevent"})
 """Types whose outputs are what their handler returned."""
 
 
-async def _connector_action(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
-    """Call the handler of the action's type."""
-    function = services.handlers.actions.get(call.type)
-    if function is None:
-        raise ActionFailed(
-            f"Nothing here can do the action '{call.action}' of type '{spelt(call.type)}'. Register a handler with "
-            f'@loom.action("{spelt(call.type)}").',
-            NOT_SUPPORTED,
-        )
+async def _unknown_action(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
+    """Fail: nothing is registered for the action."""
+    del services
+    names = names_of(execution, call)
+    more = f' Or register a connector with loom.connector("{names[0]}", openapi=...).' if names else ""
+    raise ActionFailed(
+        f"Nothing here can do the action '{call.action}' of type '{spelt(call.type)}'. Register a handler with "
+        f'@loom.action("{spelt(call.type)}").{more}',
+        NOT_SUPPORTED,
+    )
+
+
+async def _handled(
+    function: Callable[..., Any], execution: StepExecution, call: ActionCall, services: Services
+) -> ActionOutcome:
+    """Call the author's handler."""
+    del services
 
     async def work() -> ActionOutcome:
         inputs = call.inputs
@@ -215,11 +234,20 @@ def _http() -> ActionFunction:
     return http_action
 
 
+def _operation() -> ActionFunction:
+    from loom.effects.actions.connectors.operation_action import operation_action
+
+    return operation_action
+
+
 def _webhook() -> ActionFunction:
     from loom.effects.actions.webhook import webhook_action
 
     return webhook_action
 
+
+_OPERATION = _Late(_operation)
+"""Does the actions of connections that have a connector with a document."""
 
 BUILT_IN_ACTIONS: dict[str, ActionFunction] = {
     "activity": _activity_action,

@@ -36,6 +36,10 @@ _MEMBER = b"\x1f"
 class BadRequestError(ValueError):
     """A request of the author's that cannot be sent."""
 
+    def __init__(self, message: str, code: str = "InvalidInputs") -> None:
+        super().__init__(message)
+        self.code = code
+
 
 class AnswerRefused(Exception):
     """An answer that is not taken: too large, or in a form that was not asked for."""

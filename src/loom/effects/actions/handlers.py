@@ -1,4 +1,4 @@
-"""The author's handlers: activities, actors, AI providers and connectors, by name, and how they are called.
+"""The author's handlers: activities, actors, AI providers, connectors and actions, by name, and how they are called.
 
 A handler gets one argument and, if it asks for it by its annotation, the `ActionContext`. It may be async or not; one
 that is not runs in a thread. Registering a name again replaces the handler.
@@ -10,13 +10,17 @@ import asyncio
 import inspect
 import typing
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from msgspec import Struct
 
+from loom.effects.actions.connections import Authentication, ConnectorSpec, check_address, document_source
 from loom.flows.plain import copy_of
+
+if typing.TYPE_CHECKING:
+    from os import PathLike
 
 _H = TypeVar("_H", bound=Callable[..., Any])
 
@@ -41,12 +45,13 @@ class ActionContext:
 
 
 class ActionHandlers(Struct, eq=False):
-    """Handlers by name. Action types are known without case."""
+    """Handlers by name. Action types and the names of connectors are known without case."""
 
     activities: dict[str, Callable[..., Any]] = {}
     actors: dict[str, Callable[..., Any]] = {}
     ai_providers: dict[str, Callable[..., Any]] = {}
     actions: dict[str, Callable[..., Any]] = {}
+    connectors: dict[str, ConnectorSpec] = {}
 
     def activity(self, name: str) -> Callable[[_H], _H]:
         """Decorator: the function is the activity of this name."""
@@ -64,11 +69,82 @@ class ActionHandlers(Struct, eq=False):
         """Decorator: the function does the actions of this type, in any case."""
         return _registering(self.actions, _name("action", type).lower())
 
+    @overload
+    def connector(self, name: str) -> Callable[[_H], _H]: ...
+
+    @overload
+    def connector(
+        self,
+        name: str,
+        *,
+        openapi: str | PathLike[str] | Mapping[str, Any],
+        base_url: str | None = None,
+        auth: Authentication | None = None,
+        headers: Mapping[str, str] | None = None,
+        allow_private: bool = False,
+        idempotency_header: str | None = "Idempotency-Key",
+    ) -> None: ...
+
+    def connector(
+        self,
+        name: str,
+        *,
+        openapi: str | PathLike[str] | Mapping[str, Any] | None = None,
+        base_url: str | None = None,
+        auth: Authentication | None = None,
+        headers: Mapping[str, str] | None = None,
+        allow_private: bool = False,
+        idempotency_header: str | None = "Idempotency-Key",
+    ) -> Callable[[_H], _H] | None:
+        """Serve the connection of this name: with the operations of an OpenAPI document, or with a function.
+
+        `openapi` is a file, a text or a dict, of version 2.0, 3.0 or 3.1; it is read when a flow first uses it.
+        `base_url` takes the place of the address in the document. `allow_private` lets requests reach it, and the
+        address that gives out tokens, where these are no public ones. Without `openapi` this is a decorator: the
+        function does all actions of the connection.
+        """
+        key = _name("connector", name).lower()
+        if openapi is None:
+
+            def register(handler: _H) -> _H:
+                self.connectors[key] = ConnectorSpec(name=name, handler=_callable(handler, name))
+                return handler
+
+            return register
+        if base_url is not None:
+            check_address(base_url, "base_url", "https://api.example.com/v1")
+        if auth is not None and not isinstance(auth, Authentication):
+            raise TypeError(
+                f"auth must be a loom.ApiKey, BasicAuth, BearerToken or ClientCredentials, not {type(auth).__name__}."
+            )
+        self.connectors[key] = ConnectorSpec(
+            name=name,
+            openapi=document_source(openapi),
+            base_url=base_url,
+            auth=auth,
+            headers=dict(headers or {}),
+            allow_private=allow_private,
+            idempotency_header=idempotency_header,
+        )
+        return None
+
+    def connector_for(self, names: Iterable[str]) -> ConnectorSpec | None:
+        """Find the connector that goes by the first of these names that one goes by."""
+        if not self.connectors:
+            return None
+        found = (self.connectors.get(name.lower()) for name in names)
+        return next((spec for spec in found if spec is not None), None)
+
+    def serves_connection(self, name: str, action_type: str) -> bool:
+        """Say whether something here can do actions of this type over the connection of this name."""
+        return name.lower() in self.connectors or action_type.lower() in self.actions
+
 
 HANDLERS = ActionHandlers()
 """The handlers that `loom.activity` and its like register."""
 
 activity, actor, ai_provider, action = HANDLERS.activity, HANDLERS.actor, HANDLERS.ai_provider, HANDLERS.action
+connector = HANDLERS.connector
 
 
 class _Parameter(Struct, frozen=True):
@@ -180,12 +256,16 @@ def _in_thread(function: Callable[..., Any], places: list[Any], keywords: dict[s
 
 def _registering(handlers: dict[str, Callable[..., Any]], name: str) -> Callable[[_H], _H]:
     def register(handler: _H) -> _H:
-        if not callable(handler):
-            raise TypeError(f"The handler for {name!r} must be a function or a class, not {handler!r}.")
-        handlers[name] = handler
+        handlers[name] = _callable(handler, name)
         return handler
 
     return register
+
+
+def _callable(handler: Any, name: str) -> Callable[..., Any]:
+    if not callable(handler):
+        raise TypeError(f"The handler for {name!r} must be a function or a class, not {handler!r}.")
+    return handler  # type: ignore[no-any-return]
 
 
 def _name(what: str, name: Any) -> str:

@@ -13,7 +13,7 @@ import os
 import ssl
 import tempfile
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from urllib.parse import quote, urlencode, urljoin
 
 import httpcore2
@@ -43,24 +43,60 @@ _POLL_ATTEMPTS = 4
 """Failed polls in a row after which the action fails."""
 
 
+class Asked(NamedTuple):
+    """What a server made of a request."""
+
+    outcome: ActionOutcome
+    place: str = ""
+    """Where to ask again, for a server that has taken the request and is not done; empty: it has answered."""
+
+
+Ask: TypeAlias = "Callable[[str], Awaitable[Asked]]"
+"""Sends the request of an action. With the place that a server gave it asks there how things are."""
+
+
 async def http_action(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
     """Send the request and give back what the server answers."""
     inputs = object_inputs(call)
+
+    async def ask(place: str) -> Asked:
+        if place:
+            return await asked_of(await request(_poll_of(inputs, place), services), services, execution, place)
+        key = context_of(execution, call).idempotency_key
+        return await asked_of(await request(inputs, services, key=key), services, execution)
+
+    return await ask_until_done(execution, call, ask)
+
+
+async def asked_of(answer: HttpAnswer, services: Services, execution: StepExecution, place: str = "") -> Asked:
+    """Read an answer: its outcome, and where to ask again if it is none yet. `place`: where this one came from."""
+    following = place_of(answer, place)
+    # A server that has taken the request is asked again, also where this answer itself cannot be read.
+    outcome = await tamed(partial(outcome_of, answer, services.policy, execution.host.now()))
+    return Asked(outcome, following)
+
+
+async def ask_until_done(execution: StepExecution, call: ActionCall, ask: Ask) -> ActionOutcome:
+    """Send a request once, and ask a server that has taken it until it is done."""
     if "accepted" in execution.command.records:
-        return await _poll(execution, call, services, await execution.once("accepted", dict))
-    place = ""
-
-    async def ask() -> ActionOutcome:
-        nonlocal place
-        answer = await request(inputs, services, key=context_of(execution, call).idempotency_key)
-        place = _place(answer)
-        return await outcome_of(answer, services.policy, execution.host.now())
-
-    outcome = await within_limit(execution, call, lambda: tamed(ask))
+        return await _poll(execution, call, ask, await execution.once("accepted", dict))
+    outcome, place = await _ask_within(execution, call, ask, "")
     if not place or "disableasyncpattern" in call.options:
         return outcome
     accepted = {"location": place, "delay": _delay(outcome)}
-    return await _poll(execution, call, services, await execution.once("accepted", lambda: accepted))
+    return await _poll(execution, call, ask, await execution.once("accepted", lambda: accepted))
+
+
+async def _ask_within(execution: StepExecution, call: ActionCall, ask: Ask, place: str) -> Asked:
+    """Ask once, within the time limit of the action; failures of the network are outcomes."""
+    following = ""
+
+    async def work() -> ActionOutcome:
+        nonlocal following
+        outcome, following = await ask(place)
+        return outcome
+
+    return Asked(await within_limit(execution, call, lambda: tamed(work)), following)
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -79,7 +115,7 @@ async def request(inputs: Mapping[str, Any], services: Services, key: str = "") 
     tls = _client_certificate(inputs.get("authentication"))
     client = await shared_client(policy) if tls is None else make_client(policy, tls)
     try:
-        outgoing = _outgoing_of(inputs, key)
+        outgoing = outgoing_of(inputs, key)
         credentials = await _authorization(inputs.get("authentication"), client, policy)
         if credentials:
             outgoing.headers["Authorization"] = credentials
@@ -89,8 +125,8 @@ async def request(inputs: Mapping[str, Any], services: Services, key: str = "") 
             await client.aclose()
 
 
-def _outgoing_of(inputs: Mapping[str, Any], key: str = "") -> HttpRequest:
-    """The request that inputs describe."""
+def outgoing_of(inputs: Mapping[str, Any], key: str = "") -> HttpRequest:
+    """The request that inputs describe, without credentials."""
     uri = inputs.get("uri") if inputs.get("uri") is not None else inputs.get("url")
     if not isinstance(uri, str) or not uri:
         raise BadRequestError("The request needs a text as inputs.uri.")
@@ -150,7 +186,7 @@ async def tamed(ask: Callable[[], Awaitable[ActionOutcome]]) -> ActionOutcome:
     except HostRefused as error:
         return ActionOutcome("Failed", code="HostRefused", message=str(error), error_type="hostrefused")
     except BadRequestError as error:
-        return ActionOutcome("Failed", code="InvalidInputs", message=str(error), error_type="invalidinputs")
+        return ActionOutcome("Failed", code=error.code, message=str(error), error_type=error.code.lower())
     except AuthenticationError as error:
         return ActionOutcome("Failed", code="AuthenticationFailed", message=str(error), error_type="authentication")
     except AnswerRefused as error:
@@ -175,9 +211,7 @@ async def outcome_of(answer: HttpAnswer, policy: HttpPolicy, now: float) -> Acti
 # --- polling ----------------------------------------------------------------------------------------------------------
 
 
-async def _poll(
-    execution: StepExecution, call: ActionCall, services: Services, accepted: dict[str, Any]
-) -> ActionOutcome:
+async def _poll(execution: StepExecution, call: ActionCall, ask: Ask, accepted: dict[str, Any]) -> ActionOutcome:
     """Ask where the server said, as often as it said, until it answers anything but 202."""
     location, delay = accepted["location"], float(accepted["delay"])
     polls = failures = 0
@@ -191,7 +225,7 @@ async def _poll(
         elif left is not None and left <= 0:
             return timed_out(call)
         else:
-            outcome, following = await _ask_again(execution, call, services, location)
+            outcome, following = await _ask_within(execution, call, ask, location)
             failures = failures + 1 if _is_transient(outcome) else 0
             if not following and not 0 < failures < _POLL_ATTEMPTS:
                 return outcome
@@ -211,28 +245,17 @@ async def _moved(execution: StepExecution, polls: int, location: str, delay: flo
     return moved["location"], float(moved["delay"])
 
 
-async def _ask_again(
-    execution: StepExecution, call: ActionCall, services: Services, location: str
-) -> tuple[ActionOutcome, str]:
-    """Poll once; returns the outcome, and where to ask next. Credentials go only to where the author had sent them."""
-    inputs = object_inputs(call)
+def _poll_of(inputs: dict[str, Any], location: str) -> dict[str, Any]:
+    """The inputs of a poll. Credentials go only to where the author had sent them."""
     polled: dict[str, Any] = {"method": "GET", "uri": location}
     if same_origin(_uri(inputs), location):
         headers = _headers(inputs.get("headers"))
         kept = {name: value for name, value in headers.items() if name.lower() != "content-type"}
         polled |= {"headers": kept, "authentication": inputs.get("authentication"), "cookie": inputs.get("cookie")}
-    place = ""
-
-    async def ask() -> ActionOutcome:
-        nonlocal place
-        answer = await request(polled, services)
-        place = _place(answer, location)
-        return await outcome_of(answer, services.policy, execution.host.now())
-
-    return await within_limit(execution, call, lambda: tamed(ask)), place
+    return polled
 
 
-def _place(answer: HttpAnswer, current: str = "") -> str:
+def place_of(answer: HttpAnswer, current: str = "") -> str:
     """The location at which a server that has accepted the request wants to be asked; empty if it has answered."""
     if answer.status != _ACCEPTED:
         return ""

@@ -7,7 +7,7 @@ request goes out and nowhere else: what is stored and shown has the mark.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -27,6 +27,8 @@ from loom.effects.actions.waits import seconds_of
 from loom.flows.calls import CALLBACK, ActionCall, ActionOutcome
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from loom.effects.actions.outcomes import Services
     from loom.effects.execution import StepExecution
 
@@ -35,18 +37,57 @@ DEFAULT_EXPIRY_S = 90 * 86_400.0
 """Seconds that an address is good for if neither the action nor its limit says."""
 
 
+Subscribe: TypeAlias = "Callable[[str | None], Awaitable[ActionOutcome]]"
+"""Asks a service to call back at an address; None: nobody knows one."""
+Unsubscribe: TypeAlias = "Callable[[str | None, Any], Awaitable[object]]"
+"""Ends a subscription, by the address and by what was recorded of it."""
+
+
 async def webhook_action(execution: StepExecution, call: ActionCall, services: Services) -> ActionOutcome:
     """Subscribe once, then wait for the call. If none comes in time, unsubscribe."""
-    subscribe = object_inputs(call).get("subscribe")
+    inputs = object_inputs(call)
+    subscribe, unsubscribe = inputs.get("subscribe"), inputs.get("unsubscribe")
     if not isinstance(subscribe, dict):
         raise ActionFailed(f"The action '{call.action}' needs inputs.subscribe, a request.", "InvalidInputs")
+
+    async def end(address: str | None, _: Any) -> None:
+        if isinstance(unsubscribe, dict) and unsubscribe:
+            await _send(execution, call, services, with_address(unsubscribe, address))
+
+    return await call_back(
+        execution,
+        call,
+        services,
+        lambda address: _send(execution, call, services, with_address(subscribe, address)),
+        end,
+        lambda: True,
+    )
+
+
+async def call_back(
+    execution: StepExecution,
+    call: ActionCall,
+    services: Services,
+    subscribe: Subscribe,
+    unsubscribe: Unsubscribe,
+    subscription: Callable[[], Any],
+) -> ActionOutcome:
+    """Subscribe once, then wait for the call. If none comes in time, unsubscribe.
+
+    `subscription` gives what is recorded of a subscription, for the one that ends it.
+    """
     if "subscribed" in execution.command.records:
-        await execution.once("subscribed", bool)
+        recorded = await execution.once("subscribed", bool)
     else:
-        outcome = await within_limit(execution, call, lambda: _send(execution, call, services, subscribe))
+        address = await _address(execution, call, services)
+        outcome = await within_limit(execution, call, lambda: subscribe(address))
         if outcome.status != "Succeeded":
-            return outcome
-        await execution.once("subscribed", lambda: True)
+            return replace(
+                outcome,
+                outputs=without_address(outcome.outputs, address),
+                message=without_address(outcome.message, address),
+            )
+        recorded = await execution.once("subscribed", subscription)
     left = time_left(execution, call)
     key = _key(call)
     try:
@@ -54,34 +95,28 @@ async def webhook_action(execution: StepExecution, call: ActionCall, services: S
             CallbackEvent, None, f"callback:{key}", {"key": key}, None if left is None else max(left, 0.0)
         )
     except TimeoutError:
-        unsubscribe = object_inputs(call).get("unsubscribe")
-        if isinstance(unsubscribe, dict) and unsubscribe:
-            await _send(execution, call, services, unsubscribe)
+        await unsubscribe(await _address(execution, call, services), recorded)
         return timed_out(call)
     outputs = {"statusCode": 200, "headers": event.headers, "queries": event.queries, "body": event.body}
     return ActionOutcome(outputs=plain(outputs), code="OK")
 
 
+async def _address(execution: StepExecution, call: ActionCall, services: Services) -> str | None:
+    """The address that the action is called back at; None where no server runs."""
+    if services.callbacks is None:
+        return None
+    get, until = _asked(execution, call)
+    return await services.callbacks.address(execution.host.run_id, _key(call), until, get=get)
+
+
 async def _send(
     execution: StepExecution, call: ActionCall, services: Services, inputs: dict[str, Any]
 ) -> ActionOutcome:
-    callbacks = services.callbacks
-    address = None
-    if callbacks is not None:
-        get, until = _asked(execution, call)
-        address = await callbacks.address(execution.host.run_id, _key(call), until, get=get)
-    addressed = with_address(inputs, address)
-
     async def ask() -> ActionOutcome:
-        answer = await request(addressed, services, key=context_of(execution, call).idempotency_key)
+        answer = await request(inputs, services, key=context_of(execution, call).idempotency_key)
         return await outcome_of(answer, services.policy, execution.host.now())
 
-    outcome = await tamed(ask)
-    return replace(
-        outcome,
-        outputs=without_address(outcome.outputs, address),
-        message=without_address(outcome.message, address),
-    )
+    return await tamed(ask)
 
 
 def _asked(execution: StepExecution, call: ActionCall) -> tuple[bool, float]:

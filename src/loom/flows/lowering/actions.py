@@ -13,6 +13,7 @@ from loom.flows.diagnostics import at
 from loom.flows.limits import MAX_NAME_LENGTH, MAX_NESTING
 from loom.flows.lowering import containers, data, external
 from loom.flows.lowering.context import EVERYWHERE, ActionDraft, ActionSource, BlockContext, Located, Lowered, Lowering
+from loom.flows.lowering.external import connection_use
 from loom.flows.lowering.fields import checked, duration, retry_limits, retry_policy, static_result, wants_secure
 from loom.flows.program import STATUS_BITS, SUCCEEDED, Block, Node, Value
 
@@ -284,6 +285,7 @@ def _lower_action(low: Lowering, source: ActionSource, place: BlockContext, bloc
         static_result=static_result(action),
         tracked=_tracked(action),
         timeout_s=_timeout(action),
+        connection=connection_use(source),
     )
     return index
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from loom.expressions import templates_in
-from loom.flows.lowering.context import ActionDraft, Located, Lowered, is_expression
+from loom.flows.connections import CONNECTION_TYPES, ConnectionUse, connection_key, connection_names
+from loom.flows.lowering.context import ActionDraft, ActionSource, Located, Lowered, is_expression
 from loom.flows.lowering.fields import checked, interval, timestamp
 from loom.flows.nodes.external import Awaited, ExternalCall, Response, Terminate, Wait
 
@@ -40,6 +41,24 @@ def _awaited(inputs: Any) -> Awaited:
     name, schema = inputs.get("event") or ANY_ANSWER, inputs.get("schema")
     is_plain = isinstance(name, str) and "@" not in name
     return Awaited(name if is_plain else None, schema if not any(templates_in(schema)) else None)
+
+
+def connection_use(source: ActionSource) -> ConnectionUse | None:
+    """Note what an action or a trigger calls, if its type names a connection."""
+    if source.type not in CONNECTION_TYPES:
+        return None
+    part = source.inputs()
+    least = source.setting("paginationPolicy", "minimumItemCount")
+    items = least.value if least is not None else 0
+    return ConnectionUse(
+        type=source.type,
+        path=source.path,
+        inputs=part.value,
+        inputs_path=part.path,
+        names=connection_names(source.type, part.value),
+        key=connection_key(part.value),
+        page_items=items if isinstance(items, int) and not isinstance(items, bool) and items > 0 else 0,
+    )
 
 
 _NEEDS = {

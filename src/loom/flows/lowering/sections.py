@@ -19,6 +19,7 @@ from loom.flows.lowering.context import (
     is_foreign,
 )
 from loom.flows.lowering.data import check_paths, literal
+from loom.flows.lowering.external import connection_use
 from loom.flows.lowering.fields import condition
 from loom.flows.program import Parameter, Trigger, Value
 from loom.flows.schema_checks import schema_check
@@ -117,6 +118,7 @@ def _trigger(low: Lowering, name: str, part: Located, loom: bool) -> Trigger:
         recurrence=_recurrence(source),
         conditions=_conditions(low, source),
         split_on=low.value(split_on, lenient=loom) if split_on is not None and split_on.value is not None else None,
+        connection=connection_use(source),
     )
 
 

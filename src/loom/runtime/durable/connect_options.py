@@ -13,6 +13,7 @@ import msgspec
 from loom.api.problems import Problem
 from loom.api.times import seconds_of
 from loom.core.adapter import RunDecorator
+from loom.effects.actions.handlers import ActionHandlers
 from loom.runtime.durable.problems import Webhook
 from loom.runtime.durable.settings import Settings, WhenLocked
 from loom.store.keyring import Keyring
@@ -38,6 +39,7 @@ class ConnectOptions(TypedDict, total=False):
     poll_interval: Duration
     retention: Duration | None
     http_allow: tuple[str, ...] | list[str] | str | None
+    handlers: ActionHandlers | None
     callback_url: str | None
     schedules: bool
     definitions: bool

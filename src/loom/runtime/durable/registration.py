@@ -18,10 +18,11 @@ from loom.effects.exceptions import asks_to_exit
 from loom.effects.flow_codec import FLOW_CODEC, AnyEventCodec
 from loom.effects.stored_codec import StoredEventCodec
 from loom.flows.calls import START_KIND
+from loom.flows.diagnostics import DefinitionError
 from loom.flows.document import digest_of
 from loom.flows.nodes.external import ExternalCall
 from loom.runtime.durable.names import check_workflow
-from loom.runtime.flow import ActionBodies, FlowDefinition, flow_of
+from loom.runtime.flow import ActionBodies, FlowDefinition, connection_problems, flow_of
 from loom.runtime.lru_cache import text_cache
 from loom.runtime.planners import STEPS, flow_planner
 from loom.steps.errors import WorkflowRuntimeError, described
@@ -85,7 +86,13 @@ def prepared(
     name: str, workflow: Workflow, services: Services | None = None, max_depth: int | None = RUN_DEPTH
 ) -> Registration:
     """Register a workflow or a flow under a name; raises what is wrong with it. See `registration_of`."""
-    definition_of(workflow).prepare()
+    definition = definition_of(workflow)
+    definition.prepare()
+    if isinstance(definition, FlowDefinition) and services is not None:
+        problems = connection_problems(definition.program, services.handlers)
+        errors = [problem for problem in problems if problem.severity == "error"]
+        if errors:
+            raise DefinitionError(errors)
     return registration_of(name, workflow, services, max_depth)
 
 

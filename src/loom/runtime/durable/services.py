@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from loom.effects.actions.actors import ActorWorkflow
+from loom.effects.actions.handlers import HANDLERS
 from loom.effects.actions.outcomes import Services
 from loom.effects.actions.ssrf import HttpPolicy
 from loom.runtime.durable.names import SCHEDULES
@@ -141,6 +142,7 @@ def services_for(runtime: WorkerRuntime, settings: Settings) -> Services:
     """The services of a runtime, as its settings have them."""
     allowed = settings.allowed_hosts
     return Services(
+        handlers=settings.handlers if settings.handlers is not None else HANDLERS,
         http=HttpPolicy.allowing(*allowed) if allowed is not None else None,
         actors=StoredActors(runtime),
         callbacks=runtime.callbacks,
@@ -155,5 +157,5 @@ def internal_codes(runtime: WorkerRuntime, workflow: Workflow) -> dict[str, Regi
     if SCHEDULES not in runtime.codes:
         found[SCHEDULES] = ScheduleWorkflow(runtime)
     if ACTORS not in runtime.codes and isinstance(workflow, Flow):
-        found[ACTORS] = ActorWorkflow(StoredActors(runtime))
+        found[ACTORS] = ActorWorkflow(StoredActors(runtime), runtime.services.handlers)
     return {name: prepared(name, own) for name, own in found.items()}

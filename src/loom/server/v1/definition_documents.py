@@ -23,7 +23,7 @@ from loom.flows.diagnostics import DefinitionError, Problem
 from loom.flows.document import read_document
 from loom.flows.source_map import SourceMap, pointer_of
 from loom.runtime.durable.external import awaited_by
-from loom.runtime.flow import Flow
+from loom.runtime.flow import Flow, connection_problems
 from loom.server.call import check_shape
 from loom.server.problems import ApiProblem, invalid
 from loom.steps.events import HumanResponseEvent
@@ -32,6 +32,7 @@ from loom.steps.graph import CALLBACK_EVENT
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from loom.effects.actions.handlers import ActionHandlers
     from loom.flows.document import Document
     from loom.flows.limits import Limits
     from loom.flows.nodes.external import Awaited
@@ -71,11 +72,16 @@ async def judged_body(call: Call, name: str | None = None) -> Judged:
         await aside("judge", check_shape, text, call.settings)
     # In a thread, and one at a time: a large document takes seconds of a core, which others need too.
     async with call.server.reading if name is not None else call.server.validating:
-        return await aside("judge", judged, text, name or _NAMELESS, call.settings.limits, is_json=is_json)
+        handlers = call.runtime.services.handlers
+        return await aside(
+            "judge", judged, text, name or _NAMELESS, call.settings.limits, is_json=is_json, handlers=handlers
+        )
 
 
-def judged(text: str, name: str, limits: Limits, *, is_json: bool = False) -> Judged:
-    """Judge a document by its text."""
+def judged(
+    text: str, name: str, limits: Limits, *, is_json: bool = False, handlers: ActionHandlers | None = None
+) -> Judged:
+    """Judge a document by its text, and its calls of connections by the connectors of the process."""
     if is_json and text.strip()[:1] not in ("{", ""):
         return Judged(None, _diagnostics(text, [Problem("", "a definition in JSON is an object", spot=(1, 1))]))
     try:
@@ -84,6 +90,9 @@ def judged(text: str, name: str, limits: Limits, *, is_json: bool = False) -> Ju
         return Judged(None, _diagnostics(text, error.problems))
     program, problems = compile_flow(document, limits=limits)
     if program is None:
+        return Judged(None, _diagnostics(text, problems))
+    problems = [*problems, *connection_problems(program, handlers)]
+    if any(problem.severity == "error" for problem in problems):
         return Judged(None, _diagnostics(text, problems))
     document, program = _unwrapped(document, limits) or (document, program)
     return Judged(Flow(program, document, limits, problems), _diagnostics(text, problems))
