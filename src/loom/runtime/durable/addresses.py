@@ -165,7 +165,6 @@ class AnswerAddress(NamedTuple):
     """What the signed address says at which one run's answer can be got."""
 
     run_id: str
-    workflow: str
     key: int
     """The number of the key of the trigger's address: they end together."""
 
