@@ -394,7 +394,14 @@ _SHOWN = 200
 
 async def served_code(call: Call, workflow: str) -> Registration:
     """Return the code of a workflow that the key is good for; 404 for what is not served here, or not any more."""
-    return (await served_flow(call, workflow))[0]
+    call.check_workflow(workflow)
+    try:
+        code = await call.runtime.definitions.code_for(workflow) if not workflow.startswith(OWN) else None
+    except DefinitionNotFound as error:
+        raise ApiProblem("definition-not-found", str(error)) from error
+    if code is None:
+        raise _not_served(call, workflow)
+    return code
 
 
 async def served_flow(call: Call, workflow: str) -> tuple[Registration, StoredDefinition | None]:
@@ -407,11 +414,14 @@ async def served_flow(call: Call, workflow: str) -> tuple[Registration, StoredDe
     except DefinitionNotFound as error:
         raise ApiProblem("definition-not-found", str(error)) from error
     if code is None:
-        name = workflow[:_SHOWN]
-        seen = [known for known in call.runtime.codes if call.principal.sees(known) and not known.startswith(OWN)]
-        detail = f"No workflow {name!r} is served here.{did_you_mean(name, seen)}"
-        raise ApiProblem("definition-not-found", detail)
+        raise _not_served(call, workflow)
     return code, definition
+
+
+def _not_served(call: Call, workflow: str) -> ApiProblem:
+    name = workflow[:_SHOWN]
+    seen = [known for known in call.runtime.codes if call.principal.sees(known) and not known.startswith(OWN)]
+    return ApiProblem("definition-not-found", f"No workflow {name!r} is served here.{did_you_mean(name, seen)}")
 
 
 def offered(runtime: WorkerRuntime) -> list[str]:
