@@ -67,7 +67,7 @@ class FlowAddress(Answer, frozen=True, kw_only=True):
     trigger: str
     methods: list[str]
     url: str
-    """The whole address. Its query is a secret."""
+    """The whole address, with the relative path as the trigger has it. Its query is a secret."""
     key: int
     """The number of the key that signs it; rotation ends addresses with earlier numbers."""
     expires_at: datetime | None = None

@@ -13,7 +13,7 @@ from loom.api.times import maybe_moment
 from loom.effects.off_loop import aside
 from loom.flows.diagnostics import DefinitionError
 from loom.flows.document import digest_of
-from loom.flows.triggers import fires_by_request, request_methods, request_trigger
+from loom.flows.triggers import fires_by_request, relative_path, request_methods, request_trigger
 from loom.runtime.durable.addresses import TriggerAddress, base_url
 from loom.runtime.durable.stored_definitions import (
     DEFINITIONS,
@@ -99,11 +99,13 @@ class FlowClient:
         until = int(self._runs.now() + expires_in) if expires_in is not None else None
         address = TriggerAddress(name, trigger.name if trigger is not None else "", definition.address_key, until)
         query = await address.query(self._signer)
+        path = relative_path(trigger)  # as Azure gives it: the caller puts values in
+        below = f"/{quote(path, safe='/{}')}" if path is not None else ""
         return FlowAddress(
             name=name,
             trigger=address.trigger,
             methods=list(request_methods(trigger)),
-            url=f"{base_url(url)}/v1/definitions/{quote(name, safe='')}/invoke?{query}",
+            url=f"{base_url(url)}/v1/definitions/{quote(name, safe='')}/invoke{below}?{query}",
             key=address.key,
             expires_at=maybe_moment(until),
         )
