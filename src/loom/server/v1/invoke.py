@@ -74,7 +74,6 @@ _INVOKED: dict[str, Any] = {
     "method that the trigger takes: POST if the trigger names none. A signed address (`sig`) needs no key.",
     "params": (
         Param("wait", Seconds, "Wait so many seconds for the answer, then give the run. Not for signed addresses."),
-        Param("sig", str, "The signature of a signed address, beside its other parameters."),
         Param(PARAMETERS, str, "The flow's parameters, as a JSON object. Not for signed addresses.", "header"),
     ),
     "replies": {
@@ -356,10 +355,7 @@ def _of_end(said: dict[str, Any]) -> FlowResponse:
     tag="runs",
     summary="Get what a flow has answered its caller",
     description="The address in `Location` of an answer that is still to come; signed, it needs no key.",
-    params=(
-        Param("wait", Seconds, "Wait for the answer, at most so many seconds, and at most 60."),
-        Param("sig", str, "The signature of a signed address, beside its other parameters."),
-    ),
+    params=(Param("wait", Seconds, "Wait for the answer, at most so many seconds, and at most 60."),),
     replies={
         202: Reply("It is still to come.", headers=("Location", "Loom-Response", "Loom-Run-ID", "Retry-After")),
         "default": Reply("What the flow's Response action says.", Any, (ANY,), headers=("Loom-Run-ID",)),
