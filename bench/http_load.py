@@ -21,17 +21,39 @@ _PATIENCE_S = 30.0
 @contextmanager
 def serving(peer: str, url: str, *, idle_timeout: float = 60.0) -> Iterator[int]:
     """The port of a server over a database, which serves `Three` and `Wait`."""
+    if peer == LOOM:
+        with serving_targets(["bench.served:Three", "bench.served:Wait"], url, idle_timeout=idle_timeout) as port:
+            yield port
+        return
+    port = _free_port()
+    with _listening(["bench.served", url, str(port), str(idle_timeout)], port, peer):
+        yield port
+
+
+@contextmanager
+def serving_targets(targets: list[str], url: str, *, idle_timeout: float = 60.0) -> Iterator[int]:
+    """The port of `loom serve` over a database, which serves these targets."""
+    port = _free_port()
+    ours = [*targets, "--store", url, "--port", str(port), "--idle-timeout", f"{idle_timeout}s"]
+    with _listening(["loom", "serve", *ours], port, LOOM):
+        yield port
+
+
+def _free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    targets = ["bench.served:Three", "bench.served:Wait"]
-    ours = [*targets, "--store", url, "--port", str(port), "--idle-timeout", f"{idle_timeout}s"]
-    command = ["loom", "serve", *ours] if peer == LOOM else ["bench.served", url, str(port), str(idle_timeout)]
+        port: int = free.getsockname()[1]
+        return port
+
+
+@contextmanager
+def _listening(command: list[str], port: int, peer: str) -> Iterator[None]:
+    """Run a server in a process of its own, from when it listens."""
     environment = {**os.environ, "BENCH_PEER": peer}
     process = subprocess.Popen([sys.executable, "-m", *command], env=environment, stderr=subprocess.DEVNULL)
     try:
         _wait_for(port, process)
-        yield port
+        yield
     finally:
         process.terminate()
         process.wait(_PATIENCE_S)

@@ -32,12 +32,45 @@ class Definition(Answer, frozen=True, kw_only=True):
     updated_at: datetime | None = None
     served: bool = True
     """Whether this server works for it; if not, its code is in another process."""
+    enabled: bool = True
+    """Whether the triggers of a flow fire. A flow that is disabled still starts by `POST /v1/runs`."""
 
 
 class PutDefinition(Definition, frozen=True, kw_only=True):
     """A flow that is stored now, and what is worth knowing about it."""
 
     warnings: list[Diagnostic] = []
+
+
+class FlowTrigger(Answer, frozen=True, kw_only=True):
+    """What starts runs of a flow."""
+
+    name: str
+    type: str
+    methods: list[str] = []
+    """Methods of requests that fire it; empty for a trigger that no request fires."""
+    path: str | None = None
+    """The relative path that a request needs, such as `orders/{id}`."""
+
+
+class FlowStatus(Definition, frozen=True, kw_only=True):
+    """A flow as its operators see it: whether it is enabled, and what starts its runs."""
+
+    disabled_at: datetime | None = None
+    triggers: list[FlowTrigger] = []
+
+
+class FlowAddress(Answer, frozen=True, kw_only=True):
+    """A signed address: a request to it fires one trigger of one flow, without a key."""
+
+    name: str
+    trigger: str
+    methods: list[str]
+    url: str
+    """The whole address, with the relative path as the trigger has it. Its query is a secret."""
+    key: int
+    """The number of the key that signs it; rotation ends addresses with earlier numbers."""
+    expires_at: datetime | None = None
 
 
 @promises(etag=str, created_at=datetime)

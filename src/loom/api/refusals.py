@@ -9,6 +9,7 @@ from msgspec import Meta
 from typing_extensions import override
 
 from loom.api.answers import Answer, promises
+from loom.api.runs import RunError
 
 _Pointer = Annotated[str, Meta(description="A JSON Pointer into the request or the definition.")]
 _Type = Annotated[str, Meta(description="`urn:loom:problem:` and the code.")]
@@ -33,7 +34,7 @@ class Place(Answer, frozen=True, kw_only=True, omit_defaults=True):
     column: int | None = None
 
 
-@promises(type=_Type, detail=str, errors=NotRequired[list[Place]])
+@promises(type=_Type, detail=str, errors=NotRequired[list[Place]], error=NotRequired[RunError])
 class Problem(Answer, frozen=True, kw_only=True):
     """Why a request was refused."""
 
@@ -45,6 +46,8 @@ class Problem(Answer, frozen=True, kw_only=True):
     code: str
     request_id: str | None = None
     errors: Sequence[Place] = ()
+    error: RunError | None = None
+    """What the run has failed with that was to answer."""
 
     @override
     def __str__(self) -> str:

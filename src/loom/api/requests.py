@@ -84,6 +84,15 @@ class NoFields(Request):
     """Nothing is asked: the body may be left out."""
 
 
+class AddressRequest(Request):
+    """Which signed address of a flow's trigger is wanted."""
+
+    expires_in: Annotated[float, Meta(gt=0, le=9_999_999_999)] | None = None
+    """Seconds until it expires; without, it is good until the key is rotated."""
+    rotate: bool = False
+    """Whether all addresses that were given out before end now."""
+
+
 class SkipRequest(Request):
     """Which delay ends now: the one of this timer of the run's state; without it, all that can be skipped."""
 

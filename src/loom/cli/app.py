@@ -16,6 +16,7 @@ import loom
 _COMMANDS = {
     "db": "database:db",
     "eval": "definition_commands:evaluate_command",
+    "flows": "flows_commands:flows",
     "graph": "definition_commands:graph",
     "keys": "keys:keys",
     "run": "work_commands:run",

@@ -199,7 +199,7 @@ def _performed(store: str, work: Callable[[Keys, Note], Awaitable[T]], *, upgrad
     from loom.cli.session import opened_store, perform, store_at
 
     with server_extra():
-        from loom.server.audit import Act, record
+        from loom.runtime.durable.acts import Act, record
         from loom.server.auth import LOCAL, Keys
         from loom.server.settings import ServerSettings
     if store.startswith("memory:"):

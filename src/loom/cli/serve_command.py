@@ -68,6 +68,14 @@ _BESIDE = {
     help="Streams say so often that they are alive.",
 )
 @click.option(
+    "--response-timeout",
+    metavar="TIME",
+    type=duration,
+    default="120s",
+    show_default=True,
+    help="Wait so long for the Response action of a flow that is called.",
+)
+@click.option(
     "--drain",
     metavar="TIME",
     type=duration,
@@ -155,6 +163,7 @@ def _server_settings(given: Mapping[str, Any], limits: Limits) -> ServerSettings
 
     names = (
         "require_key", "hosts", "origins", "max_body", "max_connections", "max_starts", "rate", "heartbeat", "drain",
+        "response_timeout",
     )  # fmt: skip
     try:
         return ServerSettings(**{name: given[name] for name in names}, limits=limits)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from loom.api.bulk import Bulk, BulkAction
     from loom.api.changes import RunChange
     from loom.api.counts import Counts
+    from loom.api.definitions import Definition, FlowAddress, FlowStatus
     from loom.api.requests import ForkRequest, RunFilters
     from loom.api.runs import StreamEvent
     from loom.api.workers import Worker
@@ -295,6 +296,26 @@ class ServerRuns:
         """See `Runs`."""
         return (await self._post(f"{_schedule(name)}/{what}", Schedule, "run_id")).run_id or ""
 
+    # -- flows --------------------------------------------------------------------------------------------------------
+
+    async def flows(self) -> Sequence[Definition]:
+        """See `Runs`."""
+        return [found for found in await self._client.definitions() if found.kind == "flow"]
+
+    async def flow_status(self, name: str) -> FlowStatus:
+        """See `Runs`."""
+        return await self._client.flow_status(_named(name))
+
+    async def turn_flow(self, name: str, *, enabled: bool) -> FlowStatus:
+        """See `Runs`."""
+        return await (self._client.enable_flow if enabled else self._client.disable_flow)(_named(name))
+
+    async def flow_address(self, name: str, url: str | None, *, expires_in: float | None, rotate: bool) -> FlowAddress:
+        """See `Runs`. The server knows where it is."""
+        del url
+        with told_as_problem():
+            return await self._client.flow_address(_named(name), expires_in=expires_in, rotate=rotate)
+
     # -- shared -------------------------------------------------------------------------------------------------------
 
     async def _read(self, path: str, kind: type[T], field: str, **params: Any) -> T:
@@ -333,6 +354,10 @@ def _schedule(name: str) -> str:
 
 def _segment(name: str) -> str:
     """A name as one part of a path, so that no name can lead elsewhere."""
+    return quote(_named(name), safe="")
+
+
+def _named(name: str) -> str:
     if name in ("", ".", ".."):
         raise WrongUse(f"{name!r} is no name.")
-    return quote(name, safe="")
+    return name

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from loom.api.bulk import Bulk, BulkAction
     from loom.api.changes import RunChange
     from loom.api.counts import Counts
-    from loom.api.definitions import Schedule
+    from loom.api.definitions import Definition, FlowAddress, FlowStatus, Schedule
     from loom.api.requests import ForkRequest, RunFilters
     from loom.api.runs import Delivery, HistoryItem, Replay, Run, StreamEvent
     from loom.api.state import State
@@ -159,6 +159,22 @@ class Runs(Protocol):
 
     async def ask_schedule(self, name: str, what: str) -> str:
         """Pause or resume a schedule; the id of the run that it is."""
+        ...
+
+    async def flows(self) -> Sequence[Definition]:
+        """List the flows, by their names."""
+        ...
+
+    async def flow_status(self, name: str) -> FlowStatus:
+        """Tell whether a flow is enabled, and what starts its runs."""
+        ...
+
+    async def turn_flow(self, name: str, *, enabled: bool) -> FlowStatus:
+        """Let the triggers of a flow fire, or fire no more."""
+        ...
+
+    async def flow_address(self, name: str, url: str | None, *, expires_in: float | None, rotate: bool) -> FlowAddress:
+        """Get a signed address of a flow's trigger; in a store `url` says where the server is."""
         ...
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +16,19 @@ from loom.cli.problems import Problem, WrongUse
 from loom.cli.session import client, starter
 from loom.cli.store_rows import found_rows
 from loom.flows.calls import MASK
+from loom.runtime.durable.acts import OPERATOR, RETENTION_S, Act, record
+from loom.runtime.durable.stored_definitions import DefinitionNotFound, DefinitionUnreadable
 from loom.runtime.render import listed_run, masking_for, next_timers, rendered_run, rendered_state, rendered_tick
 from loom.runtime.streams import entry, is_ending, is_internal, one_line, plainly_shown, shown
 from loom.store import codec
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
     from loom.api.bulk import Bulk, BulkAction
     from loom.api.changes import RunChange
     from loom.api.counts import Counts
+    from loom.api.definitions import Definition, FlowAddress, FlowStatus
     from loom.api.requests import ForkRequest, RunFilters
     from loom.api.runs import HistoryItem, Replay, Run
     from loom.api.state import State
@@ -273,6 +276,45 @@ class StoreRuns:
         run_id = (await self._starter.get_schedule(name)).run_id
         await getattr(self._runtime, what)(run_id)
         return run_id
+
+    # -- flows --------------------------------------------------------------------------------------------------------
+
+    async def flows(self) -> Sequence[Definition]:
+        """See `Runs`."""
+        return await self._starter.flows()
+
+    async def flow_status(self, name: str) -> FlowStatus:
+        """See `Runs`."""
+        with _of_flows():
+            return await self._starter.flow_status(name)
+
+    async def turn_flow(self, name: str, *, enabled: bool) -> FlowStatus:
+        """See `Runs`."""
+        with _of_flows():
+            found = await (self._starter.enable_flow if enabled else self._starter.disable_flow)(name)
+        await self._note("definition.enable" if enabled else "definition.disable", name)
+        return found
+
+    async def flow_address(self, name: str, url: str | None, *, expires_in: float | None, rotate: bool) -> FlowAddress:
+        """See `Runs`."""
+        with _of_flows():
+            found = await self._starter.flow_address(name, url=url, expires_in=expires_in, rotate=rotate)
+        await self._note("definition.address", name)
+        return found
+
+    async def _note(self, action: str, target: str) -> None:
+        """Add what the operator did to the record of the store."""
+        act = Act(at=self._runtime.now(), actor=OPERATOR, action=action, target=target)
+        await record(self._runtime.store, act, RETENTION_S)
+
+
+@contextmanager
+def _of_flows() -> Iterator[None]:
+    """Tell in one line what is wrong with a flow, or with what was asked of it."""
+    try:
+        yield
+    except (DefinitionNotFound, DefinitionUnreadable, ValueError) as error:
+        raise Problem(str(error)) from error
 
 
 def _schedule(found: ScheduleInfo) -> Schedule:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, get_args
 
 import msgspec
 from typing_extensions import override
@@ -12,8 +12,17 @@ from loom.api.answers import Page
 from loom.api.attempts import Attempts
 from loom.api.bulk import Bulk, BulkAction, BulkRequest
 from loom.api.counts import Counts
-from loom.api.definitions import Definition, DefinitionVersion, PutDefinition, Schedule, Validation
+from loom.api.definitions import (
+    Definition,
+    DefinitionVersion,
+    FlowAddress,
+    FlowStatus,
+    PutDefinition,
+    Schedule,
+    Validation,
+)
 from loom.api.requests import (
+    AddressRequest,
     BetterEvent,
     CancelRequest,
     EventRequest,
@@ -32,8 +41,9 @@ from loom.api.state import Action, Loop
 from loom.api.views import Iteration, RunGraph, Timeline
 from loom.api.why import Why
 from loom.api.workers import Role, Worker
+from loom.client.bodies import described_event, document_body, plain_dict, written_filters
 from loom.client.exchange import ApiCall, Exchange, Retries, act, decoded, exported_id, read, segment
-from loom.client.invoked import Invoked, runs_in
+from loom.client.invoked import ANSWERED_BY, Invoked, invocation, invoked_from
 from loom.client.streams import SILENCE, Reader, follow_changes
 
 if TYPE_CHECKING:
@@ -53,7 +63,6 @@ TIMEOUT = 30.0
 """How many seconds a request may take, beside the time that it waits on purpose."""
 LONGEST_WAIT = 60.0
 """How many seconds a server lets one request wait at most."""
-_ANSWERED_BY = "Loom-Run-ID"
 """The header by which an answer of a flow names its run."""
 _SCHEDULES = "/v1/schedules"
 _UNAVAILABLE = 503
@@ -135,10 +144,10 @@ class Client:
             workflow=workflow,
             input=input,
             run_id=run_id,
-            parameters=_dict(parameters),
-            variables=_dict(variables),
+            parameters=plain_dict(parameters),
+            variables=plain_dict(variables),
             version=version,  # type: ignore[arg-type]  # the server refuses a text
-            tags=_dict(tags),
+            tags=plain_dict(tags),
         )
         wait = None if wait is None else min(wait, LONGEST_WAIT)
         call = act("/v1/runs", body, key=idempotency_key, params={"wait": wait}, run_id=run_id, wait=wait or 0.0)
@@ -280,7 +289,7 @@ class Client:
         event_id: str | None = None,
     ) -> Delivery:
         """Send a run an event: the event itself, or the name of its type and its fields. Returns once it is durable."""
-        name, fields = _described(event, value)
+        name, fields = described_event(event, value)
         body = EventRequest(type=name, value=fields, step=step, waiter_id=waiter_id, event_id=event_id)
         return await self._exchange.ask(self._act(run_id, "events", body), Delivery)
 
@@ -318,7 +327,7 @@ class Client:
         """
         better = None
         if event is not None:
-            name, fields = _described(event, value)
+            name, fields = described_event(event, value)
             better = BetterEvent(type=name, value=fields)
         return await self._exchange.ask(self._act(run_id, "retry", RetryRequest(event=better)), Run)
 
@@ -339,9 +348,9 @@ class Client:
         """
         first = None
         if event is not None:
-            name, fields = event if isinstance(event, tuple) else _described(event, None)
+            name, fields = event if isinstance(event, tuple) else described_event(event, None)
             first = BetterEvent(type=name, value=fields)
-        body = ForkRequest(tick=tick, run_id=new_run_id, input=input, event=first, store=_dict(store))
+        body = ForkRequest(tick=tick, run_id=new_run_id, input=input, event=first, store=plain_dict(store))
         return await self._exchange.ask(self._act(run_id, "fork", body), Run)
 
     async def export_run(self, run_id: str) -> bytes:
@@ -366,7 +375,7 @@ class Client:
 
         The filter has names and values as `list` takes them. If the connection breaks, what is done stays done.
         """
-        body = BulkRequest(action=action, filter=_filter(filter), dry_run=dry_run, reason=reason)
+        body = BulkRequest(action=action, filter=written_filters(filter), dry_run=dry_run, reason=reason)
         call = ApiCall(method="POST", path="/v1/bulk", body=body, headers={"Accept": "application/x-ndjson"})
         async with self._exchange.stream(call, SILENCE) as response:
             async for line in response.aiter_lines():
@@ -399,17 +408,37 @@ class Client:
         With `if_match` only if the stored one still has that etag.
         """
         headers = {"If-Match": if_match} if if_match is not None else {}
-        call = ApiCall(method="PUT", path=_definition(name), **_document(document, headers))
+        call = ApiCall(method="PUT", path=_definition(name), **document_body(document, headers))
         return await self._exchange.ask(call, PutDefinition)
 
     async def delete_definition(self, name: str) -> None:
         """Let nothing new start under a name. Runs under way keep their version."""
         await self._exchange.send(ApiCall(method="DELETE", path=_definition(name)))
 
+    async def flow_status(self, name: str) -> FlowStatus:
+        """Tell whether a flow is enabled, and what starts its runs."""
+        return await self._exchange.ask(read(f"{_definition(name)}/status"), FlowStatus)
+
+    async def enable_flow(self, name: str) -> FlowStatus:
+        """Let the triggers of a flow fire again. What they have missed is not made up for."""
+        return await self._exchange.ask(act(f"{_definition(name)}/enable"), FlowStatus)
+
+    async def disable_flow(self, name: str) -> FlowStatus:
+        """Let the triggers of a flow fire no more. Runs under way go on, and `start` still works."""
+        return await self._exchange.ask(act(f"{_definition(name)}/disable"), FlowStatus)
+
+    async def flow_address(self, name: str, *, expires_in: float | None = None, rotate: bool = False) -> FlowAddress:
+        """Get a signed address, at which a request fires the flow's trigger without a key.
+
+        It is good for `expires_in` seconds, or until a rotation ends all that were given out before.
+        """
+        wanted = AddressRequest(expires_in=expires_in, rotate=rotate)
+        return await self._exchange.ask(act(f"{_definition(name)}/address", wanted), FlowAddress)
+
     async def validate(self, document: Mapping[str, Any] | str) -> Validation:
         """Tell whether a document could be stored, and what is to be said about it. Nothing is stored."""
         call = act("/v1/definitions/validate")
-        sent = _document(document, dict(call.headers))
+        sent = document_body(document, dict(call.headers))
         return await self._exchange.ask(msgspec.structs.replace(call, **sent), Validation)
 
     async def graph(self, name: str) -> dict[str, Any]:
@@ -475,12 +504,12 @@ class Client:
             workflow=workflow,
             cron=cron,
             every=every,
-            recurrence=_dict(recurrence),
+            recurrence=plain_dict(recurrence),
             time_zone=time_zone,
             input=input,
-            parameters=_dict(parameters),
-            variables=_dict(variables),
-            tags=_dict(tags),
+            parameters=plain_dict(parameters),
+            variables=plain_dict(variables),
+            tags=plain_dict(tags),
             catch_up=catch_up,
             paused=paused,
         )
@@ -500,40 +529,43 @@ class Client:
 
     # -- flows as endpoints -------------------------------------------------------------------------------------------
 
-    async def invoke(
+    async def invoke(  # noqa: PLR0913 - all by name
         self,
         workflow: str,
         body: Any = None,
         *,
+        method: str = "POST",
         path: str = "",
         queries: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
+        parameters: Mapping[str, Any] | None = None,
         wait: float | None = None,
         idempotency_key: str | None = None,
     ) -> Invoked:
         """Fire the trigger of a flow, and get what its Response action answers, whatever its status is.
 
-        `body` is any JSON, or bytes whose type is in `headers`. Without an answer within `wait` seconds, at most 60,
-        there is the run to ask.
+        `body` is any JSON, or bytes whose type is in `headers`; `parameters` are those of the flow. A flow without a
+        Response, or with an asynchronous one, gives its run at once. With `wait`, so does one that has not answered
+        after so many seconds; without, the server waits for its own limit. `ClientError` with the code `no-response`
+        if the run ends without an answer, `response-late` if the server's limit has passed.
         """
-        below = "".join(f"/{segment(part, 'part of a path')}" for part in path.strip("/").split("/") if part)
-        call = act(
-            f"/v1/definitions/{segment(workflow, 'name of a workflow')}/invoke{below}",
+        call = invocation(
+            f"{_definition(workflow)}/invoke",
+            body,
+            method=method,
+            path=path,
+            queries=queries,
+            headers=headers,
+            parameters=parameters,
+            wait=wait,
             key=idempotency_key,
-            params={**(queries or {}), "wait": wait},
-            wait=LONGEST_WAIT if wait is None else wait,
-            marked_by=_ANSWERED_BY,
         )
-        call = msgspec.structs.replace(call, body=body, headers={**(headers or {}), **call.headers})
-        response = await self._exchange.send(call)
-        run_id = response.headers.get(_ANSWERED_BY)
-        return Invoked(
-            status=response.status_code,
-            headers=dict(response.headers),
-            content=response.content,
-            run_id=run_id,
-            runs=runs_in(response) if run_id is None else [],
-        )
+        return invoked_from(await self._exchange.send(call))
+
+    async def response(self, run_id: str, *, wait: float | None = None) -> Invoked:
+        """Get what the run of a flow has answered its caller; the status is 202 as long as that is to come."""
+        call = self._read(run_id, "/response", params={"wait": wait}, wait=wait or 0.0, marked_by=ANSWERED_BY)
+        return invoked_from(await self._exchange.send(call))
 
     # -- shared -------------------------------------------------------------------------------------------------------
 
@@ -559,36 +591,8 @@ class Client:
         return f"{type(self).__name__}({self._exchange.url!r})"
 
 
-def _described(event: Event | str, value: Any) -> tuple[str, Any]:
-    """Return the type and the fields of an event, for a request."""
-    if isinstance(event, str):
-        return event, {} if value is None else value
-    if value is not None:
-        raise TypeError("The fields of an event belong to the name of its type, not to an event that has its own.")
-    return type(event).__name__, event
-
-
-def _filter(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Write filters as the API has them; those that are None are left out."""
-    query = query_of(cast("RunFilters", given))
-    return {name: value for name, value in query.items() if value is not None}
-
-
-def _dict(given: Mapping[str, T] | None) -> dict[str, T] | None:
-    return dict(given) if given is not None else None
-
-
 def _definition(name: str) -> str:
     return f"/v1/definitions/{segment(name, 'name of a workflow')}"
-
-
-def _document(document: Mapping[str, Any] | str, headers: dict[str, str]) -> dict[str, Any]:
-    """Return the body and headers that carry a document."""
-    if not isinstance(document, str):
-        return {"body": document, "headers": headers}
-    is_json = document.lstrip().startswith("{")
-    kind = "application/json" if is_json else "application/yaml"
-    return {"body": document.encode("utf-8"), "headers": {**headers, "Content-Type": kind}}
 
 
 def _schedule(name: str) -> str:

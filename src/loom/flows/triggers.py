@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _REQUESTS = frozenset({"request", "manual"})
 """Types of triggers that a request fires."""
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+"""Methods that a trigger may ask for."""
 
 
 class FiringRefused(ValueError):
@@ -36,8 +38,57 @@ def request_trigger(program: Program) -> Trigger | None:
     return next(made_for_it, program.triggers[0] if program.triggers else None)
 
 
-def fired(program: Program, trigger: Trigger | None, outputs: dict[str, Any], at: float) -> list[Any]:
-    """List the bodies of the runs that a firing starts: one per element of `splitOn`, none if a condition fails."""
+def fires_by_request(trigger: Trigger | None) -> bool:
+    """Tell whether a trigger is made for requests. A flow without triggers is fired by any."""
+    return trigger is None or trigger.type in _REQUESTS
+
+
+def request_methods(trigger: Trigger | None) -> tuple[str, ...]:
+    """List the methods of requests that fire a trigger: those that it names, POST if it names none."""
+    asked = _asked(trigger, "method")
+    texts = asked if isinstance(asked, list) else [asked]
+    named = {part.strip().upper() for text in texts if isinstance(text, str) for part in text.split(",")}
+    return tuple(method for method in METHODS if method in named) or (() if named - {""} else ("POST",))
+
+
+def relative_path(trigger: Trigger | None) -> str | None:
+    """Return the path below its address that a trigger asks for, such as `orders/{id}`; None if it asks for none."""
+    path = _asked(trigger, "relativePath")
+    return path.strip("/") or None if isinstance(path, str) else None
+
+
+def path_values(relative: str, path: str) -> dict[str, str] | None:
+    """Return the values that a path has for a relative path; None if it is another path."""
+    wanted, given = relative.split("/"), path.strip("/").split("/")
+    if len(wanted) != len(given):
+        return None
+    values: dict[str, str] = {}
+    for part, value in zip(wanted, given, strict=True):
+        if len(part) > 2 and part[0] == "{" and part[-1] == "}" and value:  # noqa: PLR2004 - the braces
+            values[part[1:-1]] = value
+        elif part != value:
+            return None
+    return values
+
+
+def _asked(trigger: Trigger | None, name: str) -> Any:
+    """Return what a trigger says about requests: in its inputs, or in Loom's dialect beside them."""
+    definition = trigger.definition if trigger is not None else {}
+    inputs = definition.get("inputs")
+    return inputs[name] if isinstance(inputs, dict) and name in inputs else definition.get(name)
+
+
+def fired(
+    program: Program,
+    trigger: Trigger | None,
+    outputs: dict[str, Any],
+    at: float,
+    parameters: dict[str, Any] | None = None,
+) -> list[Any]:
+    """List the bodies of the runs that a firing starts: one per element of `splitOn`, none if a condition fails.
+
+    `parameters` are values that the caller gives in place of the defaults.
+    """
     if trigger is None:
         return [outputs.get("body")]
     problems = _schema_problems(trigger, outputs.get("body"))
@@ -46,7 +97,10 @@ def fired(program: Program, trigger: Trigger | None, outputs: dict[str, Any], at
     env = ContextEnvironment(
         {
             "utcNow": timestamp_text(at),
-            "parameters": {each.name: each.default for each in program.parameters.values() if each.has_default},
+            "parameters": {
+                **{each.name: each.default for each in program.parameters.values() if each.has_default},
+                **(parameters or {}),
+            },
             "trigger": {"name": trigger.name, "inputs": None, "outputs": outputs, "status": "Succeeded", "code": "OK"},
         }
     )

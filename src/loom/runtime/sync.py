@@ -163,6 +163,11 @@ class SyncRuntime(SyncFace):
     get_schedule = calls(WorkerRuntime.get_schedule)
     unschedule = calls(WorkerRuntime.unschedule)
     workers = calls(WorkerRuntime.workers)
+    flows = calls(WorkerRuntime.flows)
+    flow_status = calls(WorkerRuntime.flow_status)
+    enable_flow = calls(WorkerRuntime.enable_flow)
+    disable_flow = calls(WorkerRuntime.disable_flow)
+    flow_address = calls(WorkerRuntime.flow_address)
     ready = calls(WorkerRuntime.ready)
 
     def register(self, workflow: Workflow | type[Workflow], name: str | None = None, *, schedules: bool = True) -> None:

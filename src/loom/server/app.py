@@ -27,6 +27,7 @@ from starlette.routing import Route as PathRoute
 from loom.api.trace_context import HEADER, answering
 from loom.runtime.logs import open_request
 from loom.server import audit, compat_routes, metrics, openapi, page, streams
+from loom.server.addresses import hide_signature, signature_of
 from loom.server.auth import NOBODY, Keys, is_loopback
 from loom.server.call import Call, Server
 from loom.server.idempotency import Idempotency
@@ -35,11 +36,13 @@ from loom.server.sessions import MemoryEntries, Sessions
 from loom.server.settings import ServerSettings
 from loom.server.v1 import (
     bulk,
+    callbacks,
     changes,
     copies,
     counts,
     definitions,
     events,
+    flow_control,
     forks,
     health,
     history,
@@ -86,14 +89,14 @@ ROUTES: tuple[Route, ...] = (
     *views.route,
     *schedules.route,
     *invoke.route,
+    *callbacks.route,
+    *flow_control.route,
     *streams.route,
     *audit.route,
     *openapi.route,
     *session.route,
 )
 """Every route of the API. A module adds its own here. The web page beside it is for people, see `page`."""
-
-READS = ("GET", "HEAD")
 
 HEALTH = frozenset({"/health", "/v1/health/live", "/v1/health/ready"})
 """Routes that no rate limits."""
@@ -169,8 +172,8 @@ def _may_have_happened(call: Call, error: StoreUnavailable) -> bool:
 
     A request with an idempotency key finds it out by repetition.
     """
-    request = call.request
-    if request.method in ("GET", "HEAD") or (request.method == "POST" and "idempotency-key" in request.headers):
+    route = call.route
+    if not route.writes or (route.is_repeatable and "idempotency-key" in call.request.headers):
         return False
     return call.made is not None or error.outcome_unknown
 
@@ -189,11 +192,13 @@ async def _principal(route: Route, request: Request, server: Server) -> Principa
         if route.path not in HEALTH:
             server.rates.count_address(request.scope)
         return NOBODY
+    if route.signed is not None and signature_of(request.scope) is not None:
+        return await server.rates.signed(route.signed(server.addresses, request), request.scope)
     return await server.rates.principal(request.headers, request.scope)
 
 
 def _check_writable(route: Route, server: Server) -> None:
-    if server.settings.read_only and route.method not in READS and route not in session.route:
+    if server.settings.read_only and route.writes and route not in session.route:
         raise ApiProblem("read-only", "This server shows a store and changes nothing: use `loom serve`, or a command.")
 
 
@@ -215,11 +220,12 @@ async def _http_problem(request: Request, error: Exception) -> Response:
 
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:~-]{1,200}")
-_METHODS = "GET, POST, PUT, DELETE"
+_METHODS = "GET, POST, PUT, PATCH, DELETE"
 _HEADERS = (
-    "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, X-API-Key, X-Request-ID"
+    "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, Loom-Parameters, "
+    "X-API-Key, X-Request-ID"
 )
-_EXPOSED = "ETag, Idempotent-Replay, Location, Loom-Run-ID, Retry-After, X-Request-ID"
+_EXPOSED = "ETag, Idempotent-Replay, Location, Loom-Response, Loom-Run-ID, Retry-After, X-Request-ID"
 _SAFE = {
     b"cache-control": b"no-store",
     b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
@@ -256,6 +262,7 @@ class Guarded:
         given = Headers(scope=scope).get("x-request-id", "")
         request_id = given if _REQUEST_ID.fullmatch(given) else _new_request_id()
         scope.setdefault("state", {})["request_id"] = request_id
+        hide_signature(scope)
         begun, began, request = False, perf_counter(), open_request(request_id)
 
         async def answer(message: Message) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import re
-import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,24 +16,20 @@ import msgspec
 from loom.api.answers import Page
 from loom.api.service import Acted
 from loom.api.times import moment
+from loom.runtime.durable.acts import AUDIT, Act, record
 from loom.server.answers import JsonAnswer
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routes import CURSOR, LIMIT, Reply, Route, RouteList
 from loom.store.errors import StoreError
-from loom.store.records import ABSENT
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
     from loom.server.call import Call
-    from loom.store.ports import EntryStore
 
 route = RouteList("server")
 
 _log = logging.getLogger("loom.audit")
-
-AUDIT = "audit"
-"""The kind of the store's entries that hold the record."""
 
 FORCED = "run.event"
 """An event was sent that only an administrator may send."""
@@ -55,6 +50,9 @@ ACTIONS: dict[tuple[str, str], str] = {
     ("POST", "/events/{handler_id}"): FORCED,
     ("PUT", "/v1/definitions/{name}"): "definition.put",
     ("DELETE", "/v1/definitions/{name}"): "definition.delete",
+    ("POST", "/v1/definitions/{name}/enable"): "definition.enable",
+    ("POST", "/v1/definitions/{name}/disable"): "definition.disable",
+    ("POST", "/v1/definitions/{name}/address"): "definition.address",
     ("POST", "/v1/schedules"): "schedule.put",
     ("DELETE", "/v1/schedules/{schedule_id}"): "schedule.delete",
     ("POST", "/v1/schedules/{schedule_id}/pause"): "schedule.pause",
@@ -62,35 +60,9 @@ ACTIONS: dict[tuple[str, str], str] = {
 }
 """What is recorded, by route. What starts runs, and the events that runs ask for, are in their histories."""
 
-_LAST = 10**17
-"""Microseconds until the year 5138: keys count down, so that the newest entry is the first."""
 _KEY = re.compile(r"[0-9]{18}-[0-9a-f]{16}")
 _MAX_TARGET = 200
 FORBIDDEN = 403
-
-
-class Act(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that an operator did."""
-
-    at: float
-    actor: str
-    """The id of a key; `local` for a caller on the server's machine while no key existed, or for the command line."""
-    actor_name: str = ""
-    """What the key was called then."""
-    action: str
-    target: str
-    made: str | None = None
-    """What came of it that has a name: a fork, a schedule, the type of an event that only an administrator may send."""
-    request_id: str | None = None
-    outcome: int | str = "done"
-    """The status of the answer."""
-
-
-async def record(store: EntryStore, act: Act, retention: float | None) -> None:
-    """Add an act to the record."""
-    key = f"{_LAST - int(act.at * 1_000_000):018d}-{secrets.token_hex(8)}"
-    expires_at = act.at + retention if retention is not None else None
-    await store.put_entry(AUDIT, key, msgspec.json.encode(act), expires_at=expires_at, expect=ABSENT)
 
 
 def audited(route: Route) -> Route:

@@ -94,11 +94,14 @@ class Principal(msgspec.Struct, frozen=True):
     """What stays when a key is rotated: the id of the first key in the line."""
     session: str = ""
     """The id of the session that the caller has logged in with; empty for a key of its own."""
+    address_key: int | None = None
+    """The number of the key that has signed the caller's address; None: the caller has come with no address."""
 
     @property
     def holder(self) -> str:
         """What streams and waits are held by, see `holder_parts`: they end with the key, and with the session."""
-        return f"{self.id} {self.session}" if self.session else self.id
+        part = self.session if self.address_key is None else str(self.address_key)
+        return f"{self.id} {part}" if part else self.id
 
     def has(self, scope: Scope) -> bool:
         """Whether it may do this; `admin` may do everything."""
@@ -110,7 +113,10 @@ class Principal(msgspec.Struct, frozen=True):
 
 
 def holder_parts(holder: str) -> tuple[str, str]:
-    """Take a holder apart into the id of its key and the id of its session, which is empty without one."""
+    """Take a holder apart into the id of its key and the id of its session, which is empty without one.
+
+    Of a caller who holds an address, the second part is the number of the key that has signed it.
+    """
     key_id, _, session = holder.partition(" ")
     return key_id, session
 

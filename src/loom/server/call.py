@@ -23,6 +23,8 @@ from loom.expressions.value_text import count_values, is_deeper
 from loom.flows.diagnostics import did_you_mean
 from loom.runtime.durable.names import OWN, check_run_id, check_tags
 from loom.runtime.durable.stored_definitions import DefinitionNotFound
+from loom.runtime.lru_cache import LruCache
+from loom.server.addresses import Addresses
 from loom.server.caller_limits import Rates, Refusals, Starts
 from loom.server.metrics import CountedRequests, RunCounts
 from loom.server.problems import ApiProblem, invalid
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
     from loom.api.runs import Run
     from loom.runtime.durable.registration import Registration
+    from loom.runtime.durable.stored_definitions import StoredDefinition
     from loom.runtime.durable.worker import WorkerRuntime
     from loom.server.auth import Keys, Principal
     from loom.server.idempotency import Idempotency
@@ -64,6 +67,8 @@ class Server:
         self.keys = keys
         self.sessions = sessions
         self.idempotency = idempotency
+        self.responses_from: LruCache[str, int] = LruCache(10_000)
+        """Where the streams of runs go on whose callers have asked for a Response that was not there yet."""
         self.rates = Rates(keys, sessions, settings.rate)
         self.reading = asyncio.Lock()
         """Held while a document that is put is read."""
@@ -80,7 +85,9 @@ class Server:
         self.starts = Starts(runtime, settings.max_starts, settings.retry_after)
         self.waits = Waits()
         """What requests wait for, by the id of the principal. A server that stops calls `end_all`."""
-        self.key_watch = KeyWatch(keys, sessions, self.open_streams, self.waits)
+        self.addresses = Addresses(runtime)
+        """Who holds a signed address."""
+        self.key_watch = KeyWatch(keys, sessions, self.addresses, self.open_streams, self.waits)
         self.refusals = Refusals()
         self.requests = CountedRequests()
         self.run_counts = RunCounts(runtime.store)
@@ -393,11 +400,28 @@ async def served_code(call: Call, workflow: str) -> Registration:
     except DefinitionNotFound as error:
         raise ApiProblem("definition-not-found", str(error)) from error
     if code is None:
-        name = workflow[:_SHOWN]
-        seen = [known for known in call.runtime.codes if call.principal.sees(known) and not known.startswith(OWN)]
-        detail = f"No workflow {name!r} is served here.{did_you_mean(name, seen)}"
-        raise ApiProblem("definition-not-found", detail)
+        raise _not_served(call, workflow)
     return code
+
+
+async def served_flow(call: Call, workflow: str) -> tuple[Registration, StoredDefinition | None]:
+    """Return the code of a workflow, see `served_code`, and what is stored of it if it is a flow."""
+    call.check_workflow(workflow)
+    code, definition = None, None
+    try:
+        if not workflow.startswith(OWN):
+            code, definition = await call.runtime.definitions.code_and_definition(workflow)
+    except DefinitionNotFound as error:
+        raise ApiProblem("definition-not-found", str(error)) from error
+    if code is None:
+        raise _not_served(call, workflow)
+    return code, definition
+
+
+def _not_served(call: Call, workflow: str) -> ApiProblem:
+    name = workflow[:_SHOWN]
+    seen = [known for known in call.runtime.codes if call.principal.sees(known) and not known.startswith(OWN)]
+    return ApiProblem("definition-not-found", f"No workflow {name!r} is served here.{did_you_mean(name, seen)}")
 
 
 def offered(runtime: WorkerRuntime) -> list[str]:

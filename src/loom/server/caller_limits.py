@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers
 
 from loom.runtime.lru_cache import LruCache
+from loom.server.addresses import signature_of
 from loom.server.auth import authenticate, not_proved, shown_key, shown_key_id
 from loom.server.problems import ApiProblem, problem_of
 from loom.store.errors import MemoryExceeded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from starlette.types import Scope
 
@@ -112,6 +113,17 @@ class Rates:
         if self._requests is not None:
             _count(self._requests, found.id, _TOO_MANY)
         return found
+
+    async def signed(self, found: Awaitable[Principal], scope: Scope) -> Principal:
+        """Return the caller of a signed address, or refuse the request: 401, or 429 if it is one too many."""
+        try:
+            caller = await found
+        except ApiProblem:
+            self._count_guess(scope)
+            raise
+        if self._requests is not None:
+            _count(self._requests, caller.id, _TOO_MANY)
+        return caller
 
     async def login(self, key: str, scope: Scope) -> Principal:
         """Return the principal of the key of a login, or refuse the key: 401, or 429 if too many were wrong."""
@@ -198,7 +210,8 @@ class Refusals:
         untold, self._untold = self._untold, 0
         # The route, not the path: a path may hold what is no business of the log.
         route = scope.get("state", {}).get("route", "no route")
-        key = shown_key_id(Headers(scope=scope))
+        signed = signature_of(scope) is not None
+        key = "with a signed address" if signed else shown_key_id(Headers(scope=scope))
         more = f" Not told before: {untold} more." if untold else ""
         _log.warning(
             "Refused with %d (%s): %s %s from %s, %s.%s",

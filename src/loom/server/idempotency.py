@@ -13,12 +13,15 @@ import logging
 import secrets
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import msgspec
 from starlette.responses import Response
 
+from loom.runtime.durable.addresses import OWN_QUERIES
 from loom.server.auth import NOBODY
 from loom.server.problems import ApiProblem, invalid
+from loom.server.routes import PARAMETERS
 from loom.store.errors import StoreUnavailable
 from loom.store.records import ABSENT
 
@@ -84,7 +87,7 @@ class Idempotency:
     async def answer(self, call: Call, carry_out: Callable[[], Awaitable[Response]]) -> Response:
         """The answer to a request: the one that was given before, or a new one."""
         given = call.request.headers.get("idempotency-key")
-        if given is None or call.request.method != "POST" or call.principal is NOBODY:
+        if given is None or not call.route.is_repeatable or call.principal is NOBODY:
             return await carry_out()  # what strangers may do is repeatable, and they keep nothing here
         if not 0 < len(given) <= _MAX_KEY:
             raise invalid(f"Idempotency-Key must have 1 to {_MAX_KEY} characters.")
@@ -218,8 +221,13 @@ def _in_progress() -> ApiProblem:
 
 
 async def _fingerprint(call: Call) -> str:
-    url = call.request.url
-    found = hashlib.sha256(f"{call.request.method} {url.path}?{url.query}\n".encode())
+    url, query = call.request.url, call.request.url.query
+    if call.principal.address_key is not None:
+        # A request is the same one by another address of the same trigger.
+        query = urlencode([each for each in call.request.query_params.multi_items() if each[0] not in OWN_QUERIES])
+    found = hashlib.sha256(f"{call.request.method} {url.path}?{query}\n".encode())
+    if (parameters := call.request.headers.get(PARAMETERS)) is not None:
+        found.update(f"{parameters}\n".encode())
     found.update(await call.request.body())
     return found.hexdigest()
 

@@ -59,9 +59,15 @@ _SCOPES = (
     "A key has some of the scopes `read`, `start`, `event` and `admin`, which includes the others; an operation names "
     "the one that it needs. Until the first key was made, the server's own machine needs none."
 )
-_SECURITY: dict[str, Any] = {
+_KEYS: dict[str, Any] = {
     "bearer": {"type": "http", "scheme": "bearer", "description": _SCOPES},
     "key": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": _SCOPES},
+}
+_ADDRESS = {
+    "type": "apiKey",
+    "in": "query",
+    "name": "sig",
+    "description": "The signature of an address that was given out, beside its other parameters. It needs no key.",
 }
 _ABOUT = (
     "Runs of workflows. Every success of a POST, PUT or DELETE is answered after the commit. "
@@ -100,7 +106,7 @@ def document(routes: tuple[Route, ...]) -> dict[str, Any]:
         "components": {
             "schemas": dict(sorted(schemas.components.items())),
             "headers": {name: _header(text) for name, text in HEADERS.items()},
-            "securitySchemes": _SECURITY,
+            "securitySchemes": {**_KEYS, "address": _ADDRESS},
         },
     }
 
@@ -168,7 +174,7 @@ def _described(route: Route, schemas: _Schemas) -> dict[str, Any]:
         found["deprecated"] = True
     params = [*route.params, REQUEST_ID]
     problems = [*_ALWAYS, *route.problems, *(code for name in places if (code := _PLACES[name][2]))]
-    if route.method == "POST":
+    if route.is_repeatable:
         params.append(IDEMPOTENCY_KEY)
         problems += ["request-in-progress", "idempotency-mismatch"]
     if route.body is not None:
@@ -178,7 +184,9 @@ def _described(route: Route, schemas: _Schemas) -> dict[str, Any]:
         problems.append("unauthenticated")
     found["parameters"] += [_parameter(param, schemas) for param in params]
     found["responses"] = _responses(route, problems, schemas)
-    found["security"] = [{name: [route.scope]} for name in _SECURITY] if route.scope is not None else []
+    found["security"] = [{name: [route.scope]} for name in _KEYS] if route.scope is not None else []
+    if route.signed is not None:
+        found["security"].append({"address": []})
     return found
 
 
@@ -206,7 +214,7 @@ def _body(body: Body, schemas: _Schemas) -> dict[str, Any]:
 
 
 def _responses(route: Route, problems: list[str], schemas: _Schemas) -> dict[str, Any]:
-    replayed = ("Idempotent-Replay",) if route.method == "POST" else ()
+    replayed = ("Idempotent-Replay",) if route.is_repeatable else ()
     found: dict[str, Any] = {str(code): _answer(each, replayed, schemas) for code, each in route.replies.items()}
     own = speaks_problems({"path": route.path})
     media, refusal = ("application/problem+json", schemas.of(Problem)) if own else (JSON, schemas.of(Detail))

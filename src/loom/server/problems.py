@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
     from loom.api.compatible import Detail
+    from loom.api.runs import RunError
 
 PROBLEMS: dict[str, tuple[int, str]] = {
     "invalid-request": (400, "The request is not valid"),
@@ -38,6 +39,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "not-found": (404, "There is nothing here"),
     "run-not-found": (404, "No such run"),
     "definition-not-found": (404, "No such definition"),
+    "flow-disabled": (404, "The flow is disabled"),
     "schedule-not-found": (404, "No such schedule"),
     "method-not-allowed": (405, "This method is not known here"),
     "too-slow": (408, "The request took too long to arrive"),
@@ -57,9 +59,11 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "limited": (429, "Too many at once"),
     "internal": (500, "The server has failed"),
     "not-supported": (501, "The store cannot do this"),
+    "no-response": (502, "The run has ended without a response"),
     "store-unavailable": (503, "The store cannot be reached"),
     "draining": (503, "The server is stopping"),
     "memory-exceeded": (503, "The server has too little memory"),
+    "response-late": (504, "The run has not answered in time"),
 }
 """Status and title by code."""
 
@@ -92,12 +96,15 @@ class ApiProblem(Exception):
         *,
         errors: list[Place] | None = None,
         headers: dict[str, str] | None = None,
+        error: RunError | None = None,
     ) -> None:
         super().__init__(detail)
         self.code = code
         self.detail = detail
         self.errors = errors
         self.headers = headers or {}
+        self.error = error
+        """What a run has failed with, if that is the problem."""
 
     @property
     def status(self) -> int:
@@ -149,10 +156,12 @@ def problem_response(problem: ApiProblem, scope: Scope) -> Response:
         code=problem.code,
         request_id=scope.get("state", {}).get("request_id"),
         errors=problem.errors or (),
+        error=problem.error,
     )
     content = msgspec.to_builtins(refused)
-    if not problem.errors:
-        del content["errors"]
+    for name in ("errors", "error"):
+        if not content[name]:
+            del content[name]
     return JsonAnswer(content, status, headers=problem.headers, media_type="application/problem+json")
 
 

@@ -17,11 +17,15 @@ from loom.server.auth import Scope
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from starlette.requests import Request
     from starlette.responses import Response
 
+    from loom.server.addresses import Addresses
+    from loom.server.auth import Principal
     from loom.server.call import Call
 
     Handler = Callable[[Call], Awaitable[Response]]
+    Opener = Callable[[Addresses, Request], Awaitable[Principal]]
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -45,13 +49,18 @@ TAGS: dict[Tag, str] = {
 }
 HEADERS: dict[str, str] = {
     "ETag": "Changes whenever the answer does.",
-    "Location": "Where the run is found.",
+    "Location": "Where the run is found, or its answer.",
+    "Loom-Response": "`pending` if the flow's answer is still to come, `none` if its run has ended without one.",
+    "Loom-Run-ID": "The run that a request has started.",
+    "Allow": "The methods that the trigger takes.",
     "Retry-After": "After so many seconds it is worth trying again.",
     "WWW-Authenticate": "How a key is shown.",
     "Idempotent-Replay": "`true` if this is the answer to an earlier request with the same Idempotency-Key.",
     "X-Request-ID": "The id of the request, as it was sent or as the server made it.",
 }
 """Headers of answers."""
+PARAMETERS = "Loom-Parameters"
+"""The header with the parameters that a flow begins with: a JSON object."""
 
 
 class Param(NamedTuple):
@@ -99,6 +108,10 @@ class Route:
     answer: Handler
     scope: Scope | None
     """What a key needs; None: open to every caller."""
+    signed: Opener | None = None
+    """Finds the caller of a request with a signature, which counts in place of a key; None: no signature does."""
+    fires: bool = False
+    """True: it starts runs whatever its method is."""
     name: str
     """The name of the operation in the OpenAPI document."""
     tag: Tag
@@ -110,6 +123,16 @@ class Route:
     body: Body | None = None
     description: str = ""
     deprecated: bool = False
+
+    @property
+    def writes(self) -> bool:
+        """Whether it may change something."""
+        return self.fires or self.method not in ("GET", "HEAD")
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether an `Idempotency-Key` counts."""
+        return self.fires or self.method == "POST"
 
 
 class RouteList(list[Route]):

@@ -179,8 +179,28 @@ def check_csrf(token: str, headers: Headers, scope: Scope) -> None:
     if scope["method"] in _SAFE:
         return
     check_site(headers)
+    check_token(token, headers)
+
+
+def check_token(token: str, headers: Headers) -> None:
+    """Refuse a request that does not bring the CSRF token of its session."""
     if not hmac.compare_digest(headers.get(CSRF_HEADER, "").encode(), csrf_of(token).encode()):
         raise ApiProblem("csrf", f"A session needs its token in the header {CSRF_HEADER}: GET /v1/session has it.")
+
+
+def check_page(principal: Principal, headers: Headers, scope: Scope) -> None:
+    """Refuse a GET that would start something, if a page has made it that may not.
+
+    A browser follows links and loads images with the session's cookie, and without a key from this very machine. It
+    says from where; one that does not may still show the session's token.
+    """
+    if scope["method"] not in _SAFE:
+        return
+    site = headers.get("sec-fetch-site")
+    if site is not None and site not in _OWN_SITES:
+        raise ApiProblem("forbidden", "Pages of other sites may not start runs here: use a signed address.")
+    if principal.session and site is None:
+        check_token(shown_token(headers) or "", headers)
 
 
 def check_site(headers: Headers) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from loom.flows.limits import Limits
+from loom.runtime.durable.acts import RETENTION_S
 
 MAX_PAGE = 500
 """No setting makes a page larger."""
 
 _POSITIVE = (
     "max_body", "max_event", "max_depth", "max_values", "max_header", "arrival_timeout", "page", "max_page",
-    "max_streams",
+    "max_streams", "response_timeout",
 )  # fmt: skip
 
 
@@ -41,6 +42,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """How many items a page has if the caller does not say."""
     max_page: int = MAX_PAGE
     max_wait: float = 60.0
+    response_timeout: float = 120.0
+    """How long a request that fires a flow's trigger waits for the flow's Response action."""
     max_streams: int = 100
     """Open streams per key."""
     max_connections: int | None = None
@@ -58,7 +61,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """What callers are told who have to come again."""
     drain: float = 10.0
     """How long a server that stops lets open requests finish."""
-    audit_retention: float | None = 365 * 86400.0
+    audit_retention: float | None = RETENTION_S
     """How long the record of what operators did is kept; None: for ever."""
     limits: Limits = Limits()
     """What the loops of definitions may ask for that are put."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import ClientDisconnect
 
+from loom.server.addresses import holds_address
 from loom.server.auth import holder_parts
 from loom.server.problems import ApiProblem
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from loom.runtime.durable.worker import WorkerRuntime
+    from loom.server.addresses import Addresses
     from loom.server.auth import Keys
     from loom.server.call import Call
     from loom.server.sessions import Sessions
@@ -159,8 +161,11 @@ class KeyWatch:
     tell it when it begins and ends.
     """
 
-    def __init__(self, keys: Keys, sessions: Sessions, streams: OpenStreams, waits: Waits) -> None:
+    def __init__(
+        self, keys: Keys, sessions: Sessions, addresses: Addresses, streams: OpenStreams, waits: Waits
+    ) -> None:
         self._keys = keys
+        self._addresses = addresses
         self._sessions = sessions
         self._streams = streams
         self._waits = waits
@@ -189,4 +194,6 @@ class KeyWatch:
 
     async def _is_good(self, holder: str) -> bool:
         key_id, session = holder_parts(holder)
+        if holds_address(key_id):
+            return await self._addresses.is_good(key_id, session)
         return await self._keys.is_good(key_id) and (not session or await self._sessions.is_open(session))

@@ -21,7 +21,7 @@ from starlette.routing import Route
 import loom
 from loom.effects.actions.webhook import with_address, without_address
 from loom.flows.calls import CALLBACK
-from loom.runtime.durable.services import SECRETS, StoredCallbacks
+from loom.runtime.durable.addresses import SECRETS, Signer, StoredCallbacks
 from loom.server.settings import ServerSettings
 from loom.store.memory import MemoryStore
 
@@ -255,7 +255,7 @@ async def test_an_address_expires(
 async def test_an_address_lasts_as_long_as_its_action_and_no_word_of_it_can_be_changed() -> None:
     store = MemoryStore()
     await store.open()
-    found = StoredCallbacks(store, BASE)
+    found = StoredCallbacks(Signer(store), BASE)
     old, new, by_get = [
         str(await found.address("r", "k", until, get=get)) for until, get in ((None, False), (9e9, False), (9e9, True))
     ]
@@ -281,11 +281,11 @@ async def test_a_callback_that_cannot_be_asked_for_fails_the_action(
 async def test_all_processes_on_a_store_have_one_secret() -> None:
     store = MemoryStore()
     await store.open()
-    one, other = StoredCallbacks(store, BASE), StoredCallbacks(store, f"{BASE}/")
+    one, other = StoredCallbacks(Signer(store), BASE), StoredCallbacks(Signer(store), f"{BASE}/")
     addresses = await asyncio.gather(one.address("r", "k"), other.address("r", "k"))
     assert addresses[0] == addresses[1]
     assert len(await store.entries(SECRETS)) == 1
-    assert await StoredCallbacks(store).address("r", "k") is None
+    assert await StoredCallbacks(Signer(store)).address("r", "k") is None
     await store.close()
 
 

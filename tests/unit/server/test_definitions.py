@@ -313,6 +313,7 @@ async def test_pages(client: httpx2.AsyncClient) -> None:
 async def test_workflows_in_python(client: httpx2.AsyncClient) -> None:
     [listed] = (await client.get("/v1/definitions")).json()["items"]
     expected = {"name": "asks", "kind": "steps", "version": None, "etag": None, "updated_at": None, "served": True}
+    expected["enabled"] = True
     assert listed == expected
     shown = (await client.get("/v1/definitions/asks")).json()
     assert (shown["start"], shown["stop"]) == ("Topic", "Done")

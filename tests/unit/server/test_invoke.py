@@ -116,15 +116,13 @@ async def test_json_that_is_none_starts_nothing(content: bytes) -> None:
         assert (await client.get("/v1/runs")).json()["items"] == []
 
 
-async def test_without_an_answer_there_is_the_run() -> None:
-    silent, late, failing = flow(Wait=WAITS), flow(Wait=WAITS, Answer=answers()), flow(Fail=FAILS, Answer=answers())
-    async with endpoint(silent, late, failing) as (_, client):
-        for name, query, status in (("a", "", "running"), ("b", "?wait=0.05", "running"), ("c", "", "failed")):
-            answer = await client.post(f"/v1/definitions/{name}/invoke{query}")
-            assert answer.status_code == 202
-            run = (await client.get(answer.headers["location"])).json()
-            assert (answer.json()["run_id"], answer.json()["workflow"]) == (run["run_id"], name)
-            assert answer.json()["status"] == status
+async def test_a_flow_without_a_response_gives_its_run() -> None:
+    async with endpoint(flow(Wait=WAITS)) as (_, client):
+        answer = await client.post("/v1/definitions/a/invoke")
+        assert (answer.status_code, answer.headers["loom-response"]) == (202, "none")
+        run = (await client.get(answer.headers["location"])).json()
+        assert (answer.json()["run_id"], run["workflow"], run["status"]) == (run["run_id"], "a", "running")
+        assert answer.headers["loom-run-id"] == run["run_id"]
 
 
 async def test_an_answer_that_comes_later_is_waited_for() -> None:
@@ -216,7 +214,9 @@ async def test_bodies_and_statuses_of_answers(said: dict[str, Any], status: int,
 async def test_an_answer_that_http_has_no_form_for_is_told_with_the_run(inputs: dict[str, Any]) -> None:
     async with endpoint(flow(Answer=answers(**inputs))) as (_, client):
         answer = await client.post("/v1/definitions/a/invoke")
-        assert (answer.status_code, answer.json()["workflow"]) == (202, "a")
+        assert (answer.status_code, answer.json()["code"]) == (502, "no-response")
+        assert "no form in HTTP" in answer.json()["detail"]
+        assert (await client.get(f"/v1/runs/{answer.headers['loom-run-id']}")).json()["workflow"] == "a"
 
 
 async def test_the_triggers_method_schema_and_path_hold() -> None:

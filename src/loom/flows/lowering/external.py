@@ -123,5 +123,6 @@ def response(action: ActionDraft) -> Lowered:
             status_code=action.value(source.input("statusCode"), default=200),
             headers=action.value(source.input("headers"), default={}),
             body=action.value(source.input("body")),
+            is_asynchronous="asynchronous" in source.options,
         )
     )

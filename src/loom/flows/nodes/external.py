@@ -146,6 +146,8 @@ class Response(Operation, frozen=True):
     status_code: Value
     headers: Value
     body: Value
+    is_asynchronous: bool = False
+    """True if the caller gets it later, at an address of its own. To the run that is all one."""
 
     @override
     def enter(self, walk: Walk, frame: Frame, node: Node) -> None:

@@ -232,6 +232,21 @@ class Definitions(DefinitionNumbers):
         self.learn(name, definition.latest)
         return await self._code_of(name, code, definition, version)
 
+    async def code_and_definition(self, name: str) -> tuple[Registration | None, StoredDefinition | None]:
+        """Return the code that a new run begins with, see `code_for`, and what is stored of it if it is a flow."""
+        code = self._runtime.codes.get(name)
+        if code is not None and not isinstance(code, FlowRegistration):
+            return code, None
+        definition = await self.stored.get(name)
+        if definition is None:
+            return code, None
+        if definition.deleted_at is not None:
+            raise DefinitionNotFound(name, "was deleted")
+        if not self.follow:
+            return code, definition
+        self.learn(name, definition.latest)
+        return await self._code_of(name, code, definition, None), definition
+
     async def check_known(self, name: str) -> None:
         """Refuse a name without code here that is close to a known one, unless anything in the store has it.
 

@@ -55,12 +55,16 @@ class RunStarter:
         parameters: dict[str, Any] | None = None,
         variables: dict[str, Any] | None = None,
         version: int | None = None,
+        code: Registration | None = None,
     ) -> tuple[str, bool]:
-        """Begin a run, and return its id and whether it is new: see `WorkerRuntime.start`."""
+        """Begin a run, and return its id and whether it is new: see `WorkerRuntime.start`.
+
+        A caller that has looked the current code up just now may give it.
+        """
         await self._runtime.ready()
         check_workflow(workflow)
         _check_names(workflow, run_id if run_id is not None else "new", tags)
-        code = await self._code_for(workflow, version, run_id)
+        code = code or await self._code_for(workflow, version, run_id)
         if code is None:
             await self._runtime.definitions.check_known(workflow)
         if parameters is not None or variables is not None:

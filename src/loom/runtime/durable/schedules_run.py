@@ -127,6 +127,11 @@ class ScheduleWorkflow(Workflow):
         at = ev.at if schedule.catch_up else latest_due(timing, ev.at, self._worker.now())
         if schedule.trigger and await self._ends_with_its_flow(schedule):
             return _next(next_due(timing, at))  # the cancellation is under way
+        if schedule.trigger and await is_disabled(self._worker, schedule.workflow):
+            # Left out for good: a flow that is enabled again begins with its next occurrence.
+            following = next_due(timing, at)
+            await ctx.store.set("next_at", following)
+            return _next(following)
         run_id, error = await self._started(schedule, at)
         following = next_due(timing, at)
         async with ctx.store.edit_state() as state:
@@ -245,6 +250,15 @@ async def is_given_up(runtime: WorkerRuntime, schedule: ScheduleStart) -> bool:
         return False
     asked_for = schedules_of(schedule.workflow, code.definition.program, tells=False)
     return code.document[0] == definition.latest.digest and schedule.name not in {each.name for each in asked_for}
+
+
+async def is_disabled(runtime: WorkerRuntime, flow: str) -> bool:
+    """Tell whether the triggers of a flow do not fire now."""
+    try:
+        definition = await runtime.definitions.stored.get(flow)
+    except DefinitionUnreadable:
+        return False  # the log tells it where the flow is taken up
+    return definition is not None and definition.is_disabled
 
 
 def schedules_of(name: str, program: Program, *, tells: bool = True) -> list[ScheduleStart]:

@@ -6,7 +6,7 @@ look at runs need the numbers alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -67,6 +67,15 @@ class StoredDefinition(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: float
     deleted_at: float | None = None
     """Since when nothing new starts under the name."""
+    disabled_at: float | None = None
+    """Since when its triggers do not fire; None: they do."""
+    address_key: int = 1
+    """The number that signed addresses of its trigger have. Addresses with another number open nothing."""
+
+    @property
+    def is_disabled(self) -> bool:
+        """Whether its triggers do not fire."""
+        return self.disabled_at is not None
 
     @property
     def latest(self) -> Version:
@@ -90,7 +99,11 @@ class StoredDefinition(msgspec.Struct, frozen=True, kw_only=True):
         if found is None:
             found = Version(versions[-1].number + 1, digest, now)
             versions = (*versions[-_MAX_VERSIONS + 1 :], found)
-        return StoredDefinition(versions=versions, current=found.number, updated_at=now)
+        changed = msgspec.structs.replace(self, versions=versions, current=found.number, updated_at=now)
+        if self.deleted_at is None:
+            return changed
+        # What comes after a deletion is another flow: neither its state nor the addresses of the old one are its own.
+        return msgspec.structs.replace(changed, deleted_at=None, disabled_at=None, address_key=self.address_key + 1)
 
 
 def can_be_defined(name: str) -> bool:
@@ -149,6 +162,29 @@ class StoredDefinitions:
         self, name: str, check: Callable[[StoredDefinition | None], None] | None = None
     ) -> StoredDefinition:
         """Let nothing new start under a name; its versions stay for the runs that have them."""
+        now = self._now()
+        return await self._change(name, lambda _: {"deleted_at": now, "updated_at": now}, check)
+
+    async def enable(self, name: str) -> StoredDefinition:
+        """Let the triggers of a flow fire again."""
+        return await self._change(name, lambda _: {"disabled_at": None})
+
+    async def disable(self, name: str) -> StoredDefinition:
+        """Let the triggers of a flow fire no more. Since when they do not stays as it is."""
+        now = self._now()
+        return await self._change(name, lambda found: {"disabled_at": found.disabled_at or now})
+
+    async def rotate_address(self, name: str) -> StoredDefinition:
+        """End all signed addresses of a flow's trigger that were given out."""
+        return await self._change(name, lambda found: {"address_key": found.address_key + 1})
+
+    async def _change(
+        self,
+        name: str,
+        changes: Callable[[StoredDefinition], dict[str, Any]],
+        check: Callable[[StoredDefinition | None], None] | None = None,
+    ) -> StoredDefinition:
+        """Change what is stored of a name; `DefinitionNotFound` if nothing is, or it was deleted."""
         while True:
             entry = await self._store.entry(DEFINITIONS, name) if can_be_defined(name) else None
             before = read_definition(entry) if entry is not None else None
@@ -156,9 +192,8 @@ class StoredDefinitions:
                 check(before)
             if before is None or before.deleted_at is not None:
                 raise DefinitionNotFound(name)
-            now = self._now()
-            after = msgspec.structs.replace(before, deleted_at=now, updated_at=now)
-            if await self._is_stored(name, entry, after):
+            after = msgspec.structs.replace(before, **changes(before))
+            if after == before or await self._is_stored(name, entry, after):
                 return after
 
     async def _is_stored(self, name: str, before: Entry | None, after: StoredDefinition) -> bool:

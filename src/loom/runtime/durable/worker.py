@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Self
 from typing_extensions import override
 
 from loom.flows.plain import plain_value
+from loom.runtime.durable.addresses import Signer, StoredCallbacks
 from loom.runtime.durable.admission import MemoryLimit
 from loom.runtime.durable.definitions import Definitions
+from loom.runtime.durable.flow_client import FlowClient
 from loom.runtime.durable.handle import Handles, RunHandle
 from loom.runtime.durable.problem_run import hook_codes
 from loom.runtime.durable.problems import Problems
@@ -25,7 +27,7 @@ from loom.runtime.durable.run_client import RunClient
 from loom.runtime.durable.run_starter import RunStarter
 from loom.runtime.durable.schedules import ScheduleClient, ScheduleNotFound, check_schedule
 from loom.runtime.durable.schedules_run import ScheduleStart, keep_triggers, timing_of
-from loom.runtime.durable.services import StoredCallbacks, internal_codes, services_for
+from loom.runtime.durable.services import internal_codes, services_for
 from loom.runtime.durable.settings import Settings
 from loom.runtime.durable.workers import own_fields
 from loom.runtime.watchdog import rouse, watchdog
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
     from types import TracebackType
 
+    from loom.api.definitions import Definition, FlowAddress, FlowStatus
     from loom.api.workers import Role
     from loom.core.state import BrokerState
     from loom.runtime.durable.active_run import ActiveRun
@@ -83,6 +86,9 @@ class WorkerRuntime(RunClient, ABC):
         self.handles = Handles()
         self.starter = RunStarter(self)
         self.schedule_client = ScheduleClient(self)
+        self.signer = Signer(store)
+        """Signs addresses, and knows signatures again."""
+        self.flow_client = FlowClient(self, self.signer)
         self.watch: LoopWatch | None = None
         """What the watchdog knows of the event loop; None while this process does not work, or without a watchdog."""
         self._watches_always = False
@@ -102,7 +108,7 @@ class WorkerRuntime(RunClient, ABC):
         self.definitions = Definitions(
             self, follow=self._settings.definitions, poll_interval=self._settings.poll_interval
         )
-        self.callbacks = StoredCallbacks(store, self._settings.callback_url)
+        self.callbacks = StoredCallbacks(self.signer, self._settings.callback_url)
         """The addresses at which services call back."""
         self.services = services_for(self, self._settings)
         """What the actions of flows find in this process."""
@@ -369,6 +375,40 @@ class WorkerRuntime(RunClient, ABC):
     async def get_schedule(self, name: str) -> ScheduleInfo:
         """Return a schedule as it is now, also if it has come to its end; `ScheduleNotFound` if there is none."""
         return await self.schedule_client.get(name)
+
+    # -- flows --------------------------------------------------------------------------------------------------------
+
+    async def flows(self) -> list[Definition]:
+        """List the flows of the store by their names."""
+        return await self.flow_client.all()
+
+    async def flow_status(self, name: str) -> FlowStatus:
+        """Tell whether a flow is enabled, and what starts its runs; `DefinitionNotFound` if there is none."""
+        return await self.flow_client.status(name)
+
+    async def enable_flow(self, name: str) -> FlowStatus:
+        """Let the triggers of a flow fire again. What they have missed is not made up for."""
+        return await self.flow_client.enable(name)
+
+    async def disable_flow(self, name: str) -> FlowStatus:
+        """Let the triggers of a flow fire no more: requests to it are refused, and its own schedules start nothing.
+
+        Runs under way go on, and `start` still works.
+        """
+        return await self.flow_client.disable(name)
+
+    async def flow_address(
+        self, name: str, *, url: str | None = None, expires_in: float | None = None, rotate: bool = False
+    ) -> FlowAddress:
+        """Give out a signed address at which a request fires the flow's trigger without a key.
+
+        `url` is the server's address, by default the setting `callback_url`. The address expires after `expires_in`
+        seconds, or never. To `rotate` ends all that were given out before.
+        """
+        url = url or self.callbacks.url
+        if url is None:
+            raise ValueError("Say where the server is: pass url, or connect with callback_url.")
+        return await self.flow_client.address(name, url, expires_in=expires_in, rotate=rotate)
 
     # -- working ------------------------------------------------------------------------------------------------------
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from loom.api.definitions import Definition, DefinitionSchemas, DefinitionVersion, Diagnostic, Graph
-from loom.api.times import moment
+from loom.api.definitions import DefinitionSchemas, Diagnostic, Graph
 from loom.effects.actions.events import CallbackEvent
 from loom.effects.flow_events import FlowEvent
 from loom.effects.off_loop import aside
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from loom.flows.limits import Limits
     from loom.flows.nodes.external import Awaited
     from loom.flows.program import Parameter, Program
-    from loom.runtime.durable import stored_definitions as stored
     from loom.runtime.durable.catalog import CatalogEntry
     from loom.server.call import Call
     from loom.steps.events import Event
@@ -144,41 +142,6 @@ _RESULT = {
 _SECURE = ("securestring", "secureobject")
 _EVENTS: dict[str, type[Event]] = {HumanResponseEvent.__name__: HumanResponseEvent, CALLBACK_EVENT: CallbackEvent}
 """What flows wait for that has a class."""
-
-
-def etag_of(version: stored.Version) -> str:
-    """Mark the content of a version: the mark changes whenever another version becomes current."""
-    return f'"{version.digest[:32]}"'
-
-
-def steps_view(name: str, *, served: bool) -> Definition:
-    """A workflow in Python, in a list."""
-    return Definition(name=name, kind="steps", served=served)
-
-
-def flow_view(name: str, definition: stored.StoredDefinition | None, *, served: bool = True) -> Definition:
-    """A flow, in a list; one that the store has no definition of has no version."""
-    if definition is None:
-        return Definition(name=name, kind="flow", served=served)
-    return Definition(
-        name=name,
-        kind="flow",
-        served=served,
-        version=definition.current,
-        etag=etag_of(definition.latest),
-        updated_at=moment(definition.updated_at),
-    )
-
-
-def version_view(version: stored.Version, current: int) -> DefinitionVersion:
-    """One version of a flow, whose current one has this number."""
-    return DefinitionVersion(
-        version=version.number,
-        digest=version.digest,
-        etag=etag_of(version),
-        created_at=moment(version.created_at),
-        current=version.number == current,
-    )
 
 
 def document_view(text: str, *, whole: bool) -> dict[str, Any]:

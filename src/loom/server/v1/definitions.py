@@ -26,21 +26,18 @@ from loom.runtime.durable.stored_definitions import (
 )
 from loom.runtime.flow import Flow
 from loom.runtime.planners import flow_planner
+from loom.runtime.render_definitions import etag_of, flow_view, steps_view, version_view
 from loom.server.answers import JsonAnswer, json_answer
 from loom.server.pages import not_given, read_cursor, write_cursor
 from loom.server.problems import ApiProblem, invalid
 from loom.server.routes import CURSOR, IF_NONE_MATCH, JSON, LIMIT, TEXT, YAML, Body, Param, Reply, RouteList
 from loom.server.v1.definition_documents import (
     document_view,
-    etag_of,
-    flow_view,
     graph_view,
     judged_body,
     mermaid_view,
     schemas_view,
     steps_document,
-    steps_view,
-    version_view,
 )
 
 if TYPE_CHECKING:

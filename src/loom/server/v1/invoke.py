@@ -1,43 +1,50 @@
-"""Flows as endpoints: a request fires a trigger and a Response action answers it, or a service calls an action back.
+"""Flows as endpoints: a request fires a trigger, and the flow's Response action answers it.
 
-Credentials never enter a flow. A flow answers for itself, not for the server: it cannot set cookies of the server,
-speak for its origins or its connection, and what it sends runs no scripts there.
+What a caller gets is what Logic Apps gives. The Response answers wherever it stands. A run that ends without one is a
+502, and one that takes too long a 504; then it goes on. A flow without a Response, or with an asynchronous one, is a
+202 at once.
 
-The address of a callback is all that a service needs: its signature is for one action of one run, which the call
-reaches once, until the address expires. A GET is a call only where the flow has asked for it: a follower of a link does
-not mean to answer.
+The caller has a key with the scope `start`, or a signed address. The latter opens one trigger of one flow, and nothing
+that only callers with keys have: no parameters, no view of the run.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from loom.api.answers import Page
-from loom.api.definitions import CalledBack
 from loom.api.requests import Seconds
 from loom.api.runs import Run
 from loom.core.records import EventRecord
-from loom.effects.actions.content import TooManyValues, decode_content_off_loop, encode_content, media_type, text_of
-from loom.effects.actions.events import CallbackEvent
 from loom.effects.flow_codec import FlowStartEvent
-from loom.effects.off_loop import OFF_LOOP_BYTES, aside
-from loom.expressions.errors import FunctionError
-from loom.flows.calls import FlowResponse
-from loom.flows.plain import plain_value
-from loom.flows.triggers import FiringRefused, fired, request_trigger
-from loom.runtime.flow import Flow
-from loom.runtime.render import rendered_run
+from loom.flows.calls import FlowEnd, FlowResponse
+from loom.flows.nodes.external import Response as ResponseAction
+from loom.flows.triggers import (
+    FiringRefused,
+    fired,
+    path_values,
+    relative_path,
+    request_methods,
+    request_trigger,
+)
+from loom.runtime.durable.addresses import OWN_QUERIES, AnswerAddress
+from loom.runtime.durable.registration import FlowRegistration
+from loom.runtime.render import cut_text, rendered_run
+from loom.server import audit
+from loom.server.addresses import Addresses, not_an_address
 from loom.server.answers import JsonAnswer
-from loom.server.call import json_off_loop, served_code
+from loom.server.call import json_off_loop, served_flow
 from loom.server.caller_limits import check_open
-from loom.server.problems import ApiProblem, invalid
-from loom.server.routes import ANY, Body, Param, Reply, RouteList
+from loom.server.problems import ApiProblem, invalid, problem_response
+from loom.server.routes import ANY, PARAMETERS, Body, Param, Reply, RouteList
+from loom.server.sessions import check_page
 from loom.server.streams import StreamReader
+from loom.server.v1.flow_requests import Received, received, response_of
 from loom.server.v1.runs import run_answer
 from loom.server.waits import while_serving
 from loom.steps.errors import WorkflowRuntimeError
@@ -46,142 +53,179 @@ from loom.store.errors import RunExists
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loom.flows.program import Trigger
+    from loom.flows.program import Program, Trigger
     from loom.server.call import Call
-
-# -- invoke -----------------------------------------------------------------------------------------------------------
-
+    from loom.store.records import RunRow
 
 route = RouteList("definitions")
 
-_INVOKED: dict[str, Any] = {
-    "scope": "start",
-    "description": "The request is the trigger's: its body, its headers without credentials, its query.",
-    "params": (Param("wait", Seconds, "Wait for the answer, at most so many seconds, and at most 60."),),
-    "body": Body(Any, required=False, media=(ANY,)),
-    "replies": {
-        202: Reply("No answer came in time: the `Run`, or a page of those that splitOn has started.", Any, (ANY,)),
-        "default": Reply("What the flow's Response action says.", Any, (ANY,)),
-    },
-    "problems": ("not-found", "method-not-allowed", "run-exists", "draining", "memory-exceeded"),
-}
-_CALLED_BACK: dict[str, Any] = {
-    "scope": None,
-    "summary": "Call back an action of a flow, at the address that it gave out",
-    "description": "Needs no key: its signature is for one action of one run, until the address expires. By GET only "
-    "if the action asked for that.",
-    "params": (Param("sig", str, "The signature, which the address has.", required=True),),
-    "replies": {202: Reply("The call is stored.", CalledBack)},
-    "problems": ("unauthenticated", "method-not-allowed", "run-not-found", "run-finished"),
-}
-
-ANSWERED_BY = "Loom-Run-ID"
-"""The header that marks a flow's own answer, with the run that has given it."""
+RUN_ID, RESPONSE = "Loom-Run-ID", "Loom-Response"
+"""Headers of answers: the run, and what the server has to say where the flow has not answered."""
+ADDRESS_TAG = "loom.address"
+"""The tag of runs that a signed address has started: whose address it was."""
 MAX_SPLIT = 1000
 """How many runs one request may start."""
 
+_INVOKED: dict[str, Any] = {
+    "scope": "start",
+    "signed": Addresses.caller_of_trigger,
+    "fires": True,
+    "description": "The request is the trigger's: its body, its headers without credentials, its query. It needs a "
+    "method that the trigger takes: POST if the trigger names none. A signed address (`sig`) needs no key.",
+    "params": (
+        Param("wait", Seconds, "Wait so many seconds for the answer, then give the run. Not for signed addresses."),
+        Param(PARAMETERS, str, "The flow's parameters, as a JSON object. Not for signed addresses.", "header"),
+    ),
+    "replies": {
+        202: Reply(
+            "The run was started, and answers later or not at all: the `Run`, or a page of those that splitOn has "
+            "started. The body is empty for the caller of a signed address.",
+            Any,
+            (ANY,),
+            headers=("Location", "Loom-Response", "Loom-Run-ID"),
+        ),
+        "default": Reply("What the flow's Response action says.", Any, (ANY,), headers=("Loom-Run-ID",)),
+    },
+    "problems": (
+        "not-found", "flow-disabled", "method-not-allowed", "run-exists", "no-response", "draining", "memory-exceeded",
+        "response-late",
+    ),
+}  # fmt: skip
+_BODY = Body(Any, required=False, media=(ANY,))
+_PATH = "/v1/definitions/{name}/invoke"
+_BELOW = f"{_PATH}/{{path:path}}"
+_SUMMARY, _SUMMARY_BELOW = "Fire a flow's trigger, and get its answer", "The same, for a trigger with a relative path"
 
-@route(
-    "POST", "/v1/definitions/{name}/invoke", "invoke", summary="Fire a flow's trigger, and get its answer", **_INVOKED
-)
-@route(
-    "POST",
-    "/v1/definitions/{name}/invoke/{path:path}",
-    "invokePath",
-    summary="The same, for a trigger that has a relative path",
-    **_INVOKED,
-)
+
+@route("GET", _PATH, "invokeByGet", summary=_SUMMARY, **_INVOKED)
+@route("POST", _PATH, "invoke", summary=_SUMMARY, body=_BODY, **_INVOKED)
+@route("PUT", _PATH, "invokeByPut", summary=_SUMMARY, body=_BODY, **_INVOKED)
+@route("PATCH", _PATH, "invokeByPatch", summary=_SUMMARY, body=_BODY, **_INVOKED)
+@route("DELETE", _PATH, "invokeByDelete", summary=_SUMMARY, **_INVOKED)
+@route("GET", _BELOW, "invokePathByGet", summary=_SUMMARY_BELOW, **_INVOKED)
+@route("POST", _BELOW, "invokePath", summary=_SUMMARY_BELOW, body=_BODY, **_INVOKED)
+@route("PUT", _BELOW, "invokePathByPut", summary=_SUMMARY_BELOW, body=_BODY, **_INVOKED)
+@route("PATCH", _BELOW, "invokePathByPatch", summary=_SUMMARY_BELOW, body=_BODY, **_INVOKED)
+@route("DELETE", _BELOW, "invokePathByDelete", summary=_SUMMARY_BELOW, **_INVOKED)
 async def invoke(call: Call) -> Response:
-    """`POST /v1/definitions/{name}/invoke`, with the rest of the path for a trigger that has a relative one."""
-    wait = call.seconds("wait", call.settings.max_wait)
+    """`ANY /v1/definitions/{name}/invoke`, with the rest of the path for a trigger that has a relative one."""
+    is_signed = call.principal.address_key is not None
+    if not is_signed:
+        check_page(call.principal, call.request.headers, call.request.scope)
+    wait = call.seconds("wait", call.settings.response_timeout) if not is_signed else None
     check_open(call)
-    name = call.request.path_params["name"]
-    flow = await _flow(call, name)
-    trigger = request_trigger(flow.program)
-    _check_method(trigger)
-    start = _start(trigger, await received(call, "wait"), call.request.path_params.get("path", ""))
+    flow = await _flow(call)
+    program = flow.definition.program
+    trigger = request_trigger(program)
+    _check_trigger(call, trigger)
+    parameters = await _parameters(call, program)
+    request = await received(call, OWN_QUERIES if is_signed else ("wait",))
+    start = _start(trigger, request, call.request.path_params.get("path", ""), parameters)
     outputs = {"headers": start.headers, **start.outputs, "body": start.body}
     try:
-        bodies = fired(flow.program, trigger, outputs, call.runtime.now())
+        bodies = fired(program, trigger, outputs, call.runtime.now(), parameters)
     except FiringRefused as error:
         raise invalid(str(error)) from error
     if not bodies or (trigger is not None and trigger.split_on is not None):
-        return await _split(call, name, start, bodies)
-    [run_id] = await _started(call, name, [start], [call.nonce or uuid.uuid4().hex])
-    answers = any(node.type == "response" for node in flow.program.nodes)
-    return await _answer(call, run_id, (call.settings.max_wait if wait is None else wait) if answers else 0.0)
+        return await _split(call, flow, start, bodies)
+    [run_id] = await _started(call, flow, [start], [call.nonce or uuid.uuid4().hex])
+    return await _answered(call, run_id, wait, _answers(program))
 
 
-async def _split(call: Call, name: str, start: FlowStartEvent, bodies: list[Any]) -> Response:
+class _Answers(NamedTuple):
+    """How a flow answers its caller."""
+
+    has_response: bool
+    is_asynchronous: bool
+
+
+def _answers(program: Program) -> _Answers:
+    """Look for Response actions. One that is asynchronous is enough: which of them is reached is not known yet."""
+    found = [node.operation for node in program.nodes if isinstance(node.operation, ResponseAction)]
+    return _Answers(bool(found), any(each.is_asynchronous for each in found))
+
+
+# -- what is asked ----------------------------------------------------------------------------------------------------
+
+
+async def _flow(call: Call) -> FlowRegistration:
+    name = call.request.path_params["name"]
+    code, definition = await served_flow(call, name)
+    if not isinstance(code, FlowRegistration):
+        raise invalid(f"{name!r} is no flow, so it has no trigger: start it with POST /v1/runs.")
+    if definition is not None and definition.is_disabled:
+        raise ApiProblem("flow-disabled", f"The flow {name!r} is disabled: its trigger does not fire.")
+    return code
+
+
+def _check_trigger(call: Call, trigger: Trigger | None) -> None:
+    """Refuse the address of another trigger, and a method that this one does not take."""
+    named = trigger.name if trigger is not None else ""
+    if call.principal.address_key is not None and call.request.query_params.get("sp", "") != named:
+        raise not_an_address("The flow has another trigger than this address is for.")
+    methods = request_methods(trigger)
+    if call.request.method not in methods:
+        detail = f"The trigger of this flow takes {' and '.join(methods) or 'no request'}."
+        raise ApiProblem("method-not-allowed", detail, headers={"Allow": ", ".join(methods)})
+
+
+async def _parameters(call: Call, program: Program) -> dict[str, Any]:
+    """Read the parameters that a caller with a key gives, by the names that the flow has for them."""
+    given = call.request.headers.getlist(PARAMETERS)
+    if not given:
+        return {}
+    if call.principal.address_key is not None:
+        raise ApiProblem("forbidden", f"{PARAMETERS} is for callers with a key: an address gives no parameters.")
+    values = await json_off_loop(given[0].encode("latin-1"), call.settings) if len(given) == 1 else None
+    if not isinstance(values, dict):
+        raise invalid(f"The header {PARAMETERS} must be one JSON object.")
+    known = program.parameters
+    return {known[name.lower()].name if name.lower() in known else name: value for name, value in values.items()}
+
+
+def _start(trigger: Trigger | None, request: Received, path: str, parameters: dict[str, Any]) -> FlowStartEvent:
+    outputs: dict[str, Any] = {"queries": request.queries}
+    relative = relative_path(trigger)
+    if relative is not None:
+        values = path_values(relative, path)
+        if values is None:
+            raise ApiProblem("not-found", f"The flow's trigger takes paths such as /{relative[:200]}.")
+        outputs["relativePathParameters"] = values
+    elif path:
+        raise ApiProblem("not-found", "The flow's trigger has no relative path.")
+    name = trigger.name if trigger is not None else ""
+    return FlowStartEvent(
+        body=request.body, headers=request.headers, trigger=name, outputs=outputs, parameters=parameters
+    )
+
+
+# -- starts -----------------------------------------------------------------------------------------------------------
+
+
+async def _split(call: Call, flow: FlowRegistration, start: FlowStartEvent, bodies: list[Any]) -> Response:
     """Start a run per element. It is open which of them shall answer, so none is waited for."""
     if len(bodies) > MAX_SPLIT:
         raise invalid(f"One request starts {MAX_SPLIT} runs at most, and splitOn gives {len(bodies)} elements.")
     nonce = call.nonce or uuid.uuid4().hex
     starts = [start.model_copy(update={"body": body}) for body in bodies]
-    run_ids = await _started(call, name, starts, [f"{nonce}-{index}" for index in range(len(starts))])
+    run_ids = await _started(call, flow, starts, [f"{nonce}-{index}" for index in range(len(starts))])
+    if call.principal.address_key is not None:
+        return Response(status_code=202)
     rows = [await call.runtime.row(run_id) for run_id in run_ids]
     items = [await rendered_run(call.runtime, row, whole=False, with_result=False) for row in rows]
     return JsonAnswer(Page[Run](items=items), 202)
 
 
-async def _flow(call: Call, name: str) -> Flow:
-    workflow = (await served_code(call, name)).workflow
-    if not isinstance(workflow, Flow):
-        raise invalid(f"{name!r} is no flow, so it has no trigger: start it with POST /v1/runs.")
-    return workflow
-
-
-def _check_method(trigger: Trigger | None) -> None:
-    """A trigger may ask for another method than the only one that starts anything here."""
-    method = _asked(trigger, "method")
-    if isinstance(method, str) and method.upper() != "POST":
-        raise ApiProblem(
-            "method-not-allowed",
-            f"The trigger takes {method.upper()[:20]} only, and flows are invoked with POST: start it with"
-            " POST /v1/runs.",
-        )
-
-
-def _asked(trigger: Trigger | None, name: str) -> Any:
-    """What a trigger says about requests: in its inputs, or in Loom's dialect beside them."""
-    definition = trigger.definition if trigger is not None else {}
-    inputs = definition.get("inputs")
-    return inputs[name] if isinstance(inputs, dict) and name in inputs else definition.get(name)
-
-
-def _start(trigger: Trigger | None, request: Received, path: str) -> FlowStartEvent:
-    outputs: dict[str, Any] = {"queries": request.queries}
-    relative = _asked(trigger, "relativePath")
-    if isinstance(relative, str) and relative.strip("/"):
-        outputs["relativePathParameters"] = _matched(relative, path)
-    elif path:
-        raise ApiProblem("not-found", "The flow's trigger has no relative path.")
-    name = trigger.name if trigger is not None else ""
-    return FlowStartEvent(body=request.body, headers=request.headers, trigger=name, outputs=outputs)
-
-
-def _matched(relative: str, path: str) -> dict[str, str]:
-    """The values of a relative path such as `/orders/{id}`."""
-    wanted, given = relative.strip("/").split("/"), path.strip("/").split("/")
-    values: dict[str, str] = {}
-    for part, value in zip(wanted, given, strict=False):
-        named = re.fullmatch(r"\{(.+)\}", part)
-        if named is not None and value:
-            values[named[1]] = value
-        elif part != value:
-            break
-    else:
-        if len(wanted) == len(given):
-            return values
-    raise ApiProblem("not-found", f"The flow's trigger takes paths such as {relative[:200]}.")
-
-
-async def _started(call: Call, name: str, starts: Sequence[FlowStartEvent], run_ids: Sequence[str]) -> Sequence[str]:
+async def _started(
+    call: Call, flow: FlowRegistration, starts: Sequence[FlowStartEvent], run_ids: Sequence[str]
+) -> Sequence[str]:
     """Start runs under ids that a repetition of this request has too. All of them are stored when this returns."""
+    name, is_signed = call.request.path_params["name"], call.principal.address_key is not None
+    tags = {ADDRESS_TAG: call.principal.name} if is_signed else None
 
     async def start(event: FlowStartEvent, run_id: str) -> None:
         try:
-            await call.runtime.starter.begin(name, event, run_id=run_id)
+            await call.runtime.starter.begin(name, event, run_id=run_id, tags=tags, code=flow)
         except RunExists:
             # A repetition after a crash may come with other headers: what was started first counts.
             if call.nonce is None or (await call.runtime.row(run_id)).workflow != name:
@@ -196,156 +240,148 @@ async def _started(call: Call, name: str, starts: Sequence[FlowStartEvent], run_
                 raise failed
     except (ValueError, TypeError, WorkflowRuntimeError) as error:
         raise invalid(str(error)) from error
+    if is_signed and run_ids:
+        # Who holds a key is known by it; who has called by an address is in the record only.
+        made = run_ids[0] if len(run_ids) == 1 else f"{len(run_ids)} runs from {run_ids[0]}"
+        await audit.note(call, "run.start", name, made, 202)
     return run_ids
 
 
-async def _answer(call: Call, run_id: str, wait: float) -> Response:
-    """What the flow answers; without an answer in time, or from a flow that has none, the run and its address."""
-    said = await while_serving(call, _response(call, run_id, wait)) if wait else None
-    answer = response_of(said) if said is not None else None
-    if answer is not None:
-        answer.headers[ANSWERED_BY] = run_id
-        call.is_outcome = True
-        return answer
-    answer = await run_answer(call, await call.runtime.row(run_id), 202)
-    answer.headers["Location"] = call.address_of(run_id)
+# -- answers ----------------------------------------------------------------------------------------------------------
+
+
+async def _answered(call: Call, run_id: str, wait: float | None, answers: _Answers) -> Response:
+    """Answer with what the flow says, or with what there is to say in its place."""
+    if not answers.has_response or answers.is_asynchronous:
+        return await _accepted(call, run_id, is_pending=answers.has_response)
+    limit = call.settings.response_timeout if wait is None else wait
+    found = await while_serving(call, _found(call, run_id, limit)) if limit else None
+    if found is not None and (found.said is not None or found.is_over):
+        return await _final(call, run_id, found)
+    if wait is not None:
+        return await _accepted(call, run_id, is_pending=True)
+    detail = f"Run {run_id!r} has given no response in {limit:g} seconds. It goes on."
+    headers = {RUN_ID: run_id, RESPONSE: "pending", "Location": await _answer_address(call, run_id)}
+    return problem_response(ApiProblem("response-late", detail, headers=headers), call.request.scope)
+
+
+async def _accepted(call: Call, run_id: str, *, is_pending: bool) -> Response:
+    """Answer 202, with the run for a caller with a key, and with the place of the answer if there will be one."""
+    if call.principal.address_key is None:
+        answer = await run_answer(call, await call.runtime.row(run_id), 202)
+        answer.headers["Location"] = await _answer_address(call, run_id) if is_pending else call.address_of(run_id)
+    else:
+        answer = Response(status_code=202)
+        if is_pending:
+            answer.headers["Location"] = await _answer_address(call, run_id)
+    answer.headers[RUN_ID] = run_id
+    answer.headers[RESPONSE] = "pending" if is_pending else "none"
+    if is_pending:
+        answer.headers["Retry-After"] = str(call.settings.retry_after)
     return answer
 
 
-async def _response(call: Call, run_id: str, wait: float) -> FlowResponse | None:
-    reader = StreamReader(call.runtime, run_id, 0)
+async def _answer_address(call: Call, run_id: str) -> str:
+    """Return the address of a run's answer: signed for a caller whose key does not open it, or who has none."""
+    plain = f"{call.address_of(run_id)}/response"
+    if call.principal.has("read") and call.principal.address_key is None:
+        return plain
+    name = (await call.runtime.row(run_id)).workflow
+    definition = await call.runtime.definitions.stored.get(name)
+    if definition is None:
+        return plain  # a flow that the store has no definition of has no address either
+    return f"{plain}?{await AnswerAddress(run_id, definition.address_key).query(call.runtime.signer)}"
+
+
+async def _final(call: Call, run_id: str, found: _Found) -> Response:
+    """Answer with the Response, or say that there is none and why: nothing will change that."""
+    call.is_outcome = True
+    answer = await response_of(found.said) if found.said is not None else None
+    if answer is not None:
+        answer.headers[RUN_ID] = run_id
+        return answer
+    headers = {RUN_ID: run_id, RESPONSE: "none"}
+    if found.said is not None:
+        problem = ApiProblem("no-response", f"The response of run {run_id!r} has no form in HTTP.", headers=headers)
+        return problem_response(problem, call.request.scope)
+    run = await rendered_run(call.runtime, await call.runtime.row(run_id), with_result=False)
+    error = run.error
+    if error is not None:
+        error = replace(error, traceback=None, message=cut_text(error.message))
+    words = f" {error.message}" if error is not None and error.message else ""
+    detail = f"Run {run_id!r} has ended without a response: {run.status}.{words}"
+    return problem_response(ApiProblem("no-response", detail, headers=headers, error=error), call.request.scope)
+
+
+class _Found(NamedTuple):
+    """What a run has said to its caller so far."""
+
+    said: FlowResponse | None = None
+    is_over: bool = False
+    position: int = 0
+    """Where its stream goes on, if the Response is not before."""
+
+
+async def _found(call: Call, run_id: str, wait: float, start: int = 0) -> _Found:
+    """Look for the Response on the stream of a run, and wait for it. The end of the run has it too."""
+    reader = StreamReader(call.runtime, run_id, start)
     clock = asyncio.get_running_loop().time
     until = clock() + wait
-    while not reader.is_over and (left := until - clock()) > 0:
-        for chunk in await reader.page(left):
+    while not reader.is_over:
+        page = await reader.page(max(0.0, until - clock()))
+        for chunk in page:
             for entry in await reader.entries(chunk):
                 published = entry.published
-                if isinstance(published, EventRecord) and isinstance(published.body, FlowResponse):
-                    return published.body
-    return None
+                if isinstance(published, EventRecord):
+                    if isinstance(published.body, FlowResponse):
+                        return _Found(published.body)
+                    if isinstance(published.body, FlowEnd) and published.body.response is not None:
+                        return _Found(_of_end(published.body.response))
+        if not page and clock() >= until:
+            break  # what is stored was read to its end
+    return _Found(is_over=reader.is_over, position=reader.position)
 
 
-# -- callbacks --------------------------------------------------------------------------------------------------------
+def _of_end(said: dict[str, Any]) -> FlowResponse:
+    return FlowResponse(said.get("statusCode", 200), said.get("headers") or {}, said.get("body"))
 
 
-@route("GET", "/v1/callbacks/{token}", "callBackByGet", **_CALLED_BACK)
-@route("POST", "/v1/callbacks/{token}", "callBack", body=Body(Any, required=False, media=(ANY,)), **_CALLED_BACK)
-async def called_back(call: Call) -> Response:
-    """`POST /v1/callbacks/{token}?sig=`, and `GET` if asked for. A repeated call changes nothing: the first counts."""
-    if call.request.method == "HEAD":
-        raise ApiProblem("method-not-allowed", "A callback is a GET or a POST.")  # a HEAD does not call
-    token = call.request.path_params["token"]
-    callback = await call.runtime.callbacks.find(token, call.request.query_params.get("sig", ""))
-    if callback is None:
-        raise _unknown("This is no address that was given out here.")
-    if callback.until is not None and call.runtime.now() >= callback.until:
-        raise _unknown("This address has expired.")
-    if call.request.method == "GET" and not callback.get:
-        raise ApiProblem("method-not-allowed", "This address is called by POST.", headers={"Allow": "POST"})
-    await call.check_event_size()
-    event = CallbackEvent(key=callback.key, **(await received(call, "sig"))._asdict())
-    try:
-        # One action, one event: the holder of its address cannot fill the run with calls.
-        is_new = await call.runtime.send_event(callback.run_id, event, event_id=callback.event_id)
-    except ValueError as error:
-        raise invalid(f"The body cannot be kept: {error}") from error
-    return JsonAnswer(CalledBack(duplicate=not is_new), 202)
+@route(
+    "GET",
+    "/v1/runs/{run_id}/response",
+    "getResponse",
+    scope="read",
+    signed=Addresses.caller_of_answer,
+    tag="runs",
+    summary="Get what a flow has answered its caller",
+    description="The address in `Location` of an answer that is still to come; signed, it needs no key.",
+    params=(Param("wait", Seconds, "Wait for the answer, at most so many seconds, and at most 60."),),
+    replies={
+        202: Reply("It is still to come.", headers=("Location", "Loom-Response", "Loom-Run-ID", "Retry-After")),
+        "default": Reply("What the flow's Response action says.", Any, (ANY,), headers=("Loom-Run-ID",)),
+    },
+    problems=("no-response",),
+)
+async def response(call: Call) -> Response:
+    """`GET /v1/runs/{run_id}/response`: 202 until the run has answered its caller, then what it has answered."""
+    wait = call.seconds("wait", call.settings.max_wait) or 0.0
+    row = await call.row()
+    _check_flow(row)
+    read = call.server.responses_from
+    found = await while_serving(call, _found(call, row.run_id, wait, read.get(row.run_id) or 0))
+    if found is not None and (found.said is not None or found.is_over):
+        return await _final(call, row.run_id, found)
+    if found is not None:
+        read.put(row.run_id, found.position)  # who asks again and again does not make the server read it all again
+    headers = {
+        RUN_ID: row.run_id,
+        RESPONSE: "pending",
+        "Location": await _answer_address(call, row.run_id),
+        "Retry-After": str(call.settings.retry_after),
+    }
+    return Response(status_code=202, headers=headers)
 
 
-def _unknown(detail: str) -> ApiProblem:
-    return ApiProblem("unauthenticated", detail, headers={"WWW-Authenticate": 'Bearer realm="loom"'})
-
-
-# -- the request as a flow sees it ------------------------------------------------------------------------------------
-
-
-_CREDENTIALS = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
-
-
-class Received(NamedTuple):
-    """What a flow gets of a request."""
-
-    headers: dict[str, str]
-    queries: dict[str, str]
-    body: Any
-
-
-async def received(call: Call, *own: str) -> Received:
-    """The request, without the queries that are the server's own."""
-    request = call.request
-    headers: dict[str, str] = {}
-    for name, value in request.headers.items():
-        if name not in _CREDENTIALS:
-            shown = "-".join(part.capitalize() for part in name.split("-"))
-            headers[shown] = f"{headers[shown]}, {value}" if shown in headers else value
-    queries = {name: value for name, value in request.query_params.items() if name not in own}
-    body = await _body(call)
-    is_large = len(await request.body()) > OFF_LOOP_BYTES
-    return Received(headers, queries, await aside("convert", plain_value, body) if is_large else plain_value(body))
-
-
-async def _body(call: Call) -> Any:
-    """JSON as values, text as text, and everything else in an envelope. What does not say its type must be JSON."""
-    data = await call.request.body()
-    content_type = call.request.headers.get("content-type", "application/json")
-    kind = media_type(content_type)
-    if kind == "application/json" or kind.endswith("+json"):
-        return await json_off_loop(data, call.settings) if data.strip() else None
-    try:
-        return await decode_content_off_loop(data, content_type, call.settings.max_values)
-    except TooManyValues as error:
-        raise ApiProblem("too-large", str(error)) from error
-
-
-# -- the answer of a flow ---------------------------------------------------------------------------------------------
-
-
-_DROPPED = frozenset({
-    "alt-svc", "clear-site-data", "connection", "content-encoding", "content-length", "content-security-policy",
-    "date", "idempotent-replay", "keep-alive", "loom-run-id", "proxy-authenticate", "proxy-connection", "server",
-    "service-worker-allowed", "set-cookie", "set-cookie2", "strict-transport-security", "te", "trailer",
-    "transfer-encoding", "upgrade", "www-authenticate", "x-content-type-options", "x-request-id",
-})  # fmt: skip
-_CORS = "access-control-"
-_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}", re.ASCII)
-_VALUE = re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
-_FIRST, _LAST = 200, 599
-_BODILESS = frozenset({204, 205, 304})
-_SANDBOX = {"Content-Security-Policy": "sandbox"}
-
-
-def response_of(said: FlowResponse) -> Response | None:
-    """The answer; None if it is none that can be sent over HTTP."""
-    status = _status(said.status_code)
-    if status is None:
-        return None
-    headers = _headers(said.headers)
-    given = headers.pop("content-type", "")
-    try:
-        content, content_type = encode_content(said.body, given)
-    except (FunctionError, ValueError, TypeError, AttributeError):
-        return None  # an envelope that holds no content
-    if not _VALUE.fullmatch(content_type):
-        return None
-    if status in _BODILESS:
-        return Response(status_code=status, headers={**headers, **_SANDBOX})
-    if content_type:
-        headers["content-type"] = content_type
-    return Response(content, status, {**headers, **_SANDBOX})
-
-
-def _status(value: Any) -> int | None:
-    text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
-    number = int(text) if re.fullmatch("[0-9]{3}", text, re.ASCII) else 0
-    return number if _FIRST <= number <= _LAST else None
-
-
-def _headers(given: Any) -> dict[str, str]:
-    """The headers that a flow may set, by their names in lower case."""
-    found: dict[str, str] = {}
-    for name, value in given.items() if isinstance(given, dict) else ():
-        key, text = str(name).lower(), text_of(value)
-        allowed = key not in _DROPPED and not key.startswith(_CORS)
-        if allowed and _NAME.fullmatch(key) and _VALUE.fullmatch(text):
-            found[key] = text
-    return found
+def _check_flow(row: RunRow) -> None:
+    if row.document is None:
+        raise invalid(f"Run {row.run_id!r} is no run of a flow, so it has no response: GET /v1/runs/{{run_id}}.")

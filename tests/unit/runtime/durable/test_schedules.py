@@ -439,3 +439,35 @@ def test_a_schedule_whose_trigger_the_flow_has_no_more_ends_before_it_starts_any
             assert len(await started(runtime, "flow")) == 2
 
     virtually(main())
+
+
+@pytest.mark.parametrize("recurs", [{"frequency": "Day", "interval": 1}])
+def test_the_own_schedule_of_a_disabled_flow_starts_nothing_and_makes_nothing_up(recurs: dict[str, Any]) -> None:
+    document = {
+        "triggers": {"daily": {"type": "Recurrence", "recurrence": recurs}},
+        "actions": {"Note": {"type": "Compose", "inputs": 1}},
+    }
+
+    async def main() -> None:
+        database = MemoryDatabase()
+        async with open_runtime(database, flow=loom.load({"definition": document})) as runtime:
+            await runtime.schedule("mine", "flow", every=DAY)
+            await asyncio.sleep(1.5 * DAY)
+            before = await started(runtime, "flow")
+            await runtime.disable_flow("flow")
+            await asyncio.sleep(3 * DAY)
+            assert await started(runtime, "flow") == before
+            info = await runtime.get_schedule("flow")
+            assert (info.paused, info.last_error) == (False, None)
+            assert info.next_at is not None
+            assert info.next_at.timestamp() > runtime.now()
+        # It stays so after a restart; an operator's own schedule is no trigger of the flow.
+        async with open_runtime(database, flow=loom.load({"definition": document})) as runtime:
+            await asyncio.sleep(DAY)
+            assert await started(runtime, "flow") == before
+            assert len(await started(runtime, "mine")) > 3
+            await runtime.enable_flow("flow")
+            await asyncio.sleep(1.2 * DAY)
+            assert len(await started(runtime, "flow")) == len(before) + 1
+
+    virtually(main())
