@@ -55,6 +55,7 @@ class PayloadStore:
         self.beat, self.owned, self.members = inner.beat, inner.owned, inner.members
         self.get, self.find, self.change_reader = inner.get, inner.find, inner.change_reader
         self.holder, self.timers_due, self.descendants = inner.holder, inner.timers_due, inner.descendants
+        self.next_timers = inner.next_timers
         self.counts, self.held_counts, self.workflow_counts = inner.counts, inner.held_counts, inner.workflow_counts
         self.size = inner.size
         self.document, self.save_document = inner.document, inner.save_document
