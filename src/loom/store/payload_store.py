@@ -57,7 +57,7 @@ class PayloadStore:
         self.holder, self.timers_due, self.descendants = inner.holder, inner.timers_due, inner.descendants
         self.next_timers = inner.next_timers
         self.counts, self.held_counts, self.workflow_counts = inner.counts, inner.held_counts, inner.workflow_counts
-        self.size = inner.size
+        self.size, self.next_timers = inner.size, inner.next_timers
         self.document, self.save_document = inner.document, inner.save_document
         self.put_entry, self.entry, self.entries = inner.put_entry, inner.entry, inner.entries
         self.drop_entry, self.drop_expired = inner.drop_entry, inner.drop_expired
