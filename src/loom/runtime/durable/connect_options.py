@@ -6,17 +6,19 @@ What each of them means is written at the field of `Settings`, or of the setting
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypedDict, TypeVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast, get_type_hints
 
 import msgspec
 
 from loom.api.problems import Problem
 from loom.api.times import seconds_of
 from loom.core.adapter import RunDecorator
-from loom.effects.actions.handlers import ActionHandlers
 from loom.runtime.durable.problems import Webhook
 from loom.runtime.durable.settings import Settings, WhenLocked
 from loom.store.keyring import Keyring
+
+if TYPE_CHECKING:
+    from loom.effects.actions.handlers import ActionHandlers
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
 
@@ -67,7 +69,10 @@ class ConnectOptions(TypedDict, total=False):
 
 
 _LENGTHS = frozenset(
-    name for name, hint in get_type_hints(ConnectOptions).items() if hint in (Duration, Duration | None)
+    name
+    # A process that only looks does without the import of what does actions.
+    for name, hint in get_type_hints(ConnectOptions, localns={"ActionHandlers": object}).items()
+    if hint in (Duration, Duration | None)
 )
 """The options that are lengths of time."""
 

@@ -7,7 +7,6 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from loom.effects.actions.handlers import ActionHandlers
 from loom.effects.actions.ssrf import MAX_RESPONSE_BYTES, STORED_SHARE
 from loom.effects.off_loop import MAX_VALUES
 from loom.runtime.durable.problems import Webhook
@@ -59,8 +58,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     http_allow: tuple[str, ...] | list[str] | str | None = None
     """Hosts, addresses and networks, or a comma list, that HTTP actions may reach though they are not public; None:
     `LOOM_HTTP_ALLOW`."""
-    handlers: ActionHandlers | None = None
-    """What does the actions of flows; None: what is registered with `loom.action`, `loom.connector` and their like."""
+    handlers: Any = None
+    """A `loom.ActionHandlers`: what does the actions of flows; None: what is registered with `loom.action`, `loom.connector` and their like."""
     callback_url: str | None = None
     """Where services reach the server that takes their callbacks, such as `https://loom.example.com`; None:
     `LOOM_CALLBACK_URL`. `loom serve` knows its own address."""
@@ -170,8 +169,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError(f"when_locked is refuse, client or standby, got {self.when_locked!r}.")
 
     def _check_types(self) -> None:
-        if not isinstance(self.handlers, ActionHandlers | None):
-            raise TypeError(f"handlers must be a loom.ActionHandlers, got {self.handlers!r}.")
+        if self.handlers is not None:
+            from loom.effects.actions.handlers import ActionHandlers  # a process that only looks does without
+
+            if not isinstance(self.handlers, ActionHandlers):
+                raise TypeError(f"handlers must be a loom.ActionHandlers, got {self.handlers!r}.")
         if not isinstance(self.http_allow, tuple | list | str | None):
             raise TypeError(f"http_allow must be a list of hosts, such as ['localhost:8080'], got {self.http_allow!r}.")
 
