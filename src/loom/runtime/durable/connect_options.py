@@ -18,7 +18,7 @@ from loom.runtime.durable.settings import Settings, WhenLocked
 from loom.store.keyring import Keyring
 
 if TYPE_CHECKING:
-    from loom.effects.actions.handlers import ActionHandlers
+    from loom.effects.actions.handlers import ActionHandlers  # noqa: TC004 - a process that only looks does without
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
 
@@ -70,7 +70,6 @@ class ConnectOptions(TypedDict, total=False):
 
 _LENGTHS = frozenset(
     name
-    # A process that only looks does without the import of what does actions.
     for name, hint in get_type_hints(ConnectOptions, localns={"ActionHandlers": object}).items()
     if hint in (Duration, Duration | None)
 )

@@ -59,7 +59,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Hosts, addresses and networks, or a comma list, that HTTP actions may reach though they are not public; None:
     `LOOM_HTTP_ALLOW`."""
     handlers: Any = None
-    """A `loom.ActionHandlers`: what does the actions of flows; None: what is registered with `loom.action`, `loom.connector` and their like."""
+    """A `loom.ActionHandlers` that does the actions of flows; None: what is registered with `loom.action`,
+    `loom.connector` and their like."""
     callback_url: str | None = None
     """Where services reach the server that takes their callbacks, such as `https://loom.example.com`; None:
     `LOOM_CALLBACK_URL`. `loom serve` knows its own address."""
