@@ -64,6 +64,7 @@ DETAILS = (
     "GET /v1/runs/report-1/state?tick=1",
     *(f"GET /v1/runs/{run_id}/loops" for run_id in FLOWS),
     *(f"GET /v1/runs/{run_id}/actions" for run_id in FLOWS),
+    *(f"GET /v1/runs/{run_id}/response" for run_id in ("report-1", *FLOWS)),
     *(f"GET /v1/runs/{run_id}/graph" for run_id in ("report-1", "broken-1", "asks-1", "loop-1", "failed-flow-1")),
     "GET /v1/runs/report-1/graph?tick=1",
     *(f"GET /v1/runs/{run_id}/timeline" for run_id in ("report-1", "broken-1", "slow-1", "loop-1", "failed-flow-1")),
