@@ -16,8 +16,6 @@ from loom.cli.problems import Problem, WrongUse
 from loom.cli.session import client, starter
 from loom.cli.store_rows import found_rows
 from loom.flows.calls import MASK
-from loom.runtime.durable.acts import OPERATOR, RETENTION_S, Act, record
-from loom.runtime.durable.stored_definitions import DefinitionNotFound, DefinitionUnreadable
 from loom.runtime.render import listed_run, masking_for, next_timers, rendered_run, rendered_state, rendered_tick
 from loom.runtime.streams import entry, is_ending, is_internal, one_line, plainly_shown, shown
 from loom.store import codec
@@ -304,6 +302,8 @@ class StoreRuns:
 
     async def _note(self, action: str, target: str) -> None:
         """Add what the operator did to the record of the store."""
+        from loom.runtime.durable.acts import OPERATOR, RETENTION_S, Act, record
+
         act = Act(at=self._runtime.now(), actor=OPERATOR, action=action, target=target)
         await record(self._runtime.store, act, RETENTION_S)
 
@@ -311,6 +311,8 @@ class StoreRuns:
 @contextmanager
 def _of_flows() -> Iterator[None]:
     """Tell in one line what is wrong with a flow, or with what was asked of it."""
+    from loom.runtime.durable.stored_definitions import DefinitionNotFound, DefinitionUnreadable
+
     try:
         yield
     except (DefinitionNotFound, DefinitionUnreadable, ValueError) as error:
